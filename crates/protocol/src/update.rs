@@ -1,0 +1,143 @@
+//! What can be asked of a running device, and what it tells of itself.
+//!
+//! A [`DeviceUpdate`] is one transaction of the UAPI's `set`, already parsed
+//! and checked: applying it cannot fail.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use crate::key::{PresharedKey, PrivateKey, PublicKey};
+use crate::time::Tai64N;
+
+/// An address prefix: the allowed IPs' unit. Host bits are always zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    /// The prefix of `length` bits that holds `address`; host bits are
+    /// cleared. `None` when `length` exceeds 32 (IPv4) or 128 (IPv6).
+    #[must_use]
+    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
+        let address = match address {
+            IpAddr::V4(a) => {
+                let host = u32::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+                (length <= 32).then(|| IpAddr::V4((u32::from(a) & !host).into()))
+            }
+            IpAddr::V6(a) => {
+                let host = u128::MAX.checked_shr(u32::from(length)).unwrap_or(0);
+                (length <= 128).then(|| IpAddr::V6((u128::from(a) & !host).into()))
+            }
+        }?;
+        Some(Self { address, length })
+    }
+
+    /// The first address of the prefix.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many leading bits are fixed.
+    #[must_use]
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+}
+
+/// One `allowed_ip=` line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllowedIpChange {
+    /// Gives the prefix to this peer, taking it from any other.
+    Add(Prefix),
+    /// Takes the prefix from this peer if it has it.
+    Remove(Prefix),
+}
+
+/// A change of one peer.
+pub struct PeerUpdate {
+    /// Which peer.
+    pub public_key: PublicKey,
+    /// Removes the peer; everything else is ignored.
+    pub remove: bool,
+    /// Changes the peer only if it is there already.
+    pub update_only: bool,
+    /// Sets the preshared key ([`PresharedKey::NONE`] clears it).
+    pub preshared_key: Option<PresharedKey>,
+    /// Sets where the peer is reached.
+    pub endpoint: Option<SocketAddr>,
+    /// Sets the persistent keepalive in seconds; 0 is off.
+    pub persistent_keepalive: Option<u16>,
+    /// Forgets the peer's allowed IPs before `allowed_ips` is applied.
+    pub replace_allowed_ips: bool,
+    /// Changes of the allowed IPs, in order.
+    pub allowed_ips: Vec<AllowedIpChange>,
+}
+
+impl PeerUpdate {
+    /// An update of `public_key` that changes nothing yet.
+    #[must_use]
+    pub fn new(public_key: PublicKey) -> Self {
+        Self {
+            public_key,
+            remove: false,
+            update_only: false,
+            preshared_key: None,
+            endpoint: None,
+            persistent_keepalive: None,
+            replace_allowed_ips: false,
+            allowed_ips: Vec::new(),
+        }
+    }
+}
+
+/// A new private key for the device.
+pub struct PrivateKeyUpdate {
+    /// The key; `None` removes it.
+    pub key: Option<PrivateKey>,
+    /// The greatest handshake label that may already have been sent with this
+    /// key ([`Tai64N::ZERO`] when nothing is known): later labels are greater.
+    pub timestamp_floor: Tai64N,
+}
+
+/// One transaction: everything in it is applied, in this order.
+#[derive(Default)]
+pub struct DeviceUpdate {
+    /// Changes the device's private key.
+    pub private_key: Option<PrivateKeyUpdate>,
+    /// Removes every peer before `peers` is applied.
+    pub replace_peers: bool,
+    /// Changes of peers, in order.
+    pub peers: Vec<PeerUpdate>,
+}
+
+/// What a device tells of itself (the UAPI's `get`).
+pub struct DeviceStatus {
+    /// The private key, if set.
+    pub private_key: Option<PrivateKey>,
+    /// The peers, in the order in which they were added.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// What a device tells of one peer.
+pub struct PeerStatus {
+    /// The peer's public key.
+    pub public_key: PublicKey,
+    /// Its preshared key ([`PresharedKey::NONE`] when none is set).
+    pub preshared_key: PresharedKey,
+    /// Where it is reached now.
+    pub endpoint: Option<SocketAddr>,
+    /// When the latest handshake completed, on the wall clock since the Unix
+    /// epoch.
+    pub latest_handshake: Option<Duration>,
+    /// Bytes of WireGuard messages sent to the peer.
+    pub tx_bytes: u64,
+    /// Bytes of authenticated WireGuard messages received from the peer.
+    pub rx_bytes: u64,
+    /// Persistent keepalive in seconds; 0 is off.
+    pub persistent_keepalive: u16,
+    /// The prefixes that are the peer's.
+    pub allowed_ips: Vec<Prefix>,
+}
