@@ -1,0 +1,130 @@
+//! ChaCha20-Poly1305 and X25519 from AWS-LC.
+//!
+//! AWS-LC keeps key objects on its own heap and clears every block when it is
+//! freed (`OPENSSL_free`), so keys are zeroised with the object that holds
+//! them. Not cleared: registers and stack of a running cipher.
+
+use crate::{
+    Aead, AeadKey, Dh, NotAuthentic, Packet, Secret, SharedSecret,
+    aead::{nonce, open_each, split_tag},
+    rust_crypto,
+};
+use aws_lc_rs::{
+    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey},
+    agreement::{self, PrivateKey, UnparsedPublicKey, X25519},
+};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
+
+/// The backend.
+pub(crate) struct AwsLc;
+
+impl Aead for AwsLc {
+    fn key(&self, key: &Secret<32>) -> Box<dyn AeadKey> {
+        Box::new(Key::new(key))
+    }
+
+    fn seal_with_nonce(&self, key: &Secret<32>, nonce: &[u8; 12], ad: &[u8], data: &mut [u8]) {
+        Key::new(key).seal(*nonce, ad, data);
+    }
+
+    fn open_with_nonce(
+        &self,
+        key: &Secret<32>,
+        nonce: &[u8; 12],
+        ad: &[u8],
+        data: &mut [u8],
+    ) -> Result<(), NotAuthentic> {
+        Key::new(key).open(*nonce, ad, data)
+    }
+
+    // aws-lc-rs does not offer XChaCha20-Poly1305.
+    fn xseal_with(&self, key: &Secret<32>, nonce: &[u8; 24], ad: &[u8], data: &mut [u8]) {
+        let cipher = XChaCha20Poly1305::new(key.expose().into());
+        rust_crypto::seal(&cipher, nonce.into(), ad, data);
+    }
+
+    fn xopen_with(
+        &self,
+        key: &Secret<32>,
+        nonce: &[u8; 24],
+        ad: &[u8],
+        data: &mut [u8],
+    ) -> Result<(), NotAuthentic> {
+        let cipher = XChaCha20Poly1305::new(key.expose().into());
+        rust_crypto::open(&cipher, nonce.into(), ad, data)
+    }
+}
+
+struct Key(LessSafeKey);
+
+impl Key {
+    fn new(key: &Secret<32>) -> Self {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, key.expose())
+            .expect("ChaCha20-Poly1305 takes every key of 32 bytes");
+        Self(LessSafeKey::new(key))
+    }
+
+    fn seal(&self, nonce: [u8; 12], ad: &[u8], data: &mut [u8]) {
+        let Some((text, tag)) = split_tag(data) else {
+            return;
+        };
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let computed = self
+            .0
+            .seal_in_place_separate_tag(nonce, Aad::from(ad), text)
+            .ok()
+            .and_then(|computed| computed.as_ref().try_into().ok());
+        match computed {
+            Some(computed) => *tag = computed,
+            // Only beyond 256 GiB. What cannot be sealed must not leave in clear.
+            None => data.fill(0),
+        }
+    }
+
+    fn open(&self, nonce: [u8; 12], ad: &[u8], data: &mut [u8]) -> Result<(), NotAuthentic> {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.0
+            .open_in_place(nonce, Aad::from(ad), data)
+            .map(|_| ())
+            .map_err(|_| NotAuthentic)
+    }
+}
+
+impl AeadKey for Key {
+    fn seal(&self, packets: &mut [Packet<'_>]) {
+        for packet in packets {
+            self.seal(nonce(packet.counter), &[], packet.data);
+        }
+    }
+
+    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        open_each(packets, authentic, |packet| {
+            self.open(nonce(packet.counter), &[], packet.data).is_ok()
+        });
+    }
+}
+
+impl Dh for AwsLc {
+    fn public(&self, private: &[u8; 32]) -> [u8; 32] {
+        private_key(private)
+            .compute_public_key()
+            .ok()
+            .and_then(|public| public.as_ref().try_into().ok())
+            .expect("an X25519 private key has a public key of 32 bytes")
+    }
+
+    fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret> {
+        // AWS-LC compares the result with zero in constant time and then fails.
+        let public = UnparsedPublicKey::new(&X25519, public);
+        agreement::agree(&private_key(private), public, (), |secret| {
+            let mut shared = SharedSecret::zeroed();
+            shared.expose_mut().copy_from_slice(secret);
+            Ok(shared)
+        })
+        .ok()
+    }
+}
+
+fn private_key(private: &[u8; 32]) -> PrivateKey {
+    PrivateKey::from_private_key(&X25519, private).expect("X25519 takes every key of 32 bytes")
+}

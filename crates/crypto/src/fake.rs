@@ -1,0 +1,1 @@
+//! Stand-ins for simulation: see [`FAKE`](crate::FAKE).

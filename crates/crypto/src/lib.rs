@@ -1,0 +1,63 @@
+//! Taupe's cryptography: four small seams and their backends.
+//!
+//! WireGuard fixes its primitives, so a seam here does not choose *what* is
+//! computed, only *by whom*:
+//!
+//! | seam     | computes                                   | source                        |
+//! |----------|--------------------------------------------|-------------------------------|
+//! | [`Aead`] | ChaCha20-Poly1305, XChaCha20-Poly1305      | RFC 8439, draft-irtf-cfrg-xchacha-03 |
+//! | [`Dh`]   | X25519                                     | RFC 7748                      |
+//! | [`Hash`] | BLAKE2s-256, keyed BLAKE2s-128, HMAC       | RFC 7693, RFC 2104            |
+//! | [`Kem`]  | ML-KEM-512, ML-KEM-768                     | FIPS 203                      |
+//!
+//! A [`Provider`] is one backend for each, chosen when a device is made. The
+//! crate knows nothing of peers, sessions or messages.
+//!
+//! # Features
+//!
+//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305 and X25519 from AWS-LC.
+//! - `portable` (default): [`PORTABLE`], pure Rust, for every target and Miri.
+//! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
+//!   compile without debug assertions.
+//!
+//! BLAKE2s, XChaCha20-Poly1305 and ML-KEM are the same pure-Rust code in both
+//! real providers: aws-lc-rs has neither of the first two, and its ML-KEM
+//! encapsulation takes no coins.
+
+#![deny(unsafe_code)]
+
+#[cfg(not(any(feature = "aws-lc", feature = "portable")))]
+compile_error!("taupe-crypto needs a backend: enable the feature `aws-lc`, `portable`, or both");
+
+#[cfg(all(feature = "fake", not(debug_assertions)))]
+compile_error!(
+    "the feature `fake` replaces all cryptography and is refused without debug assertions: \
+     build with the profile `dev`, `test` or `simulate`, or disable the feature"
+);
+
+mod aead;
+#[cfg(feature = "aws-lc")]
+mod aws_lc;
+mod dh;
+#[cfg(feature = "fake")]
+mod fake;
+mod hash;
+mod kem;
+#[cfg(feature = "portable")]
+mod portable;
+mod provider;
+mod rust_crypto;
+mod secret;
+
+pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
+pub use dh::Dh;
+pub use hash::Hash;
+pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
+#[cfg(feature = "aws-lc")]
+pub use provider::AWS_LC;
+#[cfg(feature = "fake")]
+pub use provider::FAKE;
+#[cfg(feature = "portable")]
+pub use provider::PORTABLE;
+pub use provider::{Provider, default_provider};
+pub use secret::{Secret, SharedSecret};

@@ -1,0 +1,66 @@
+//! The four seams together.
+
+use crate::{Aead, Dh, Hash, Kem};
+
+/// One backend for each seam, chosen at run time when a device is made.
+pub struct Provider {
+    /// A short name for logs and reports, such as `aws-lc`.
+    pub name: &'static str,
+    /// ChaCha20-Poly1305 and XChaCha20-Poly1305.
+    pub aead: &'static dyn Aead,
+    /// X25519.
+    pub dh: &'static dyn Dh,
+    /// BLAKE2s.
+    pub hash: &'static dyn Hash,
+    /// ML-KEM.
+    pub kem: &'static dyn Kem,
+}
+
+/// ChaCha20-Poly1305 and X25519 from AWS-LC (assembly, needs a C compiler to
+/// build), the rest in Rust.
+#[cfg(feature = "aws-lc")]
+pub static AWS_LC: Provider = Provider {
+    name: "aws-lc",
+    aead: &crate::aws_lc::AwsLc,
+    dh: &crate::aws_lc::AwsLc,
+    hash: &crate::hash::Blake2s,
+    kem: &crate::kem::MlKem,
+};
+
+/// Everything in Rust: compiles on every target and runs under Miri.
+#[cfg(feature = "portable")]
+pub static PORTABLE: Provider = Provider {
+    name: "portable",
+    aead: &crate::portable::Portable,
+    dh: &crate::portable::Portable,
+    hash: &crate::hash::Blake2s,
+    kem: &crate::kem::MlKem,
+};
+
+/// No cryptography: fast, deterministic stand-ins that protect nothing, for
+/// simulation.
+///
+/// They still discriminate: a message sealed with one key, counter,
+/// associated data and content opens with no other. What they do not give is
+/// confidentiality, unforgeability, one-wayness, or resistance to anyone who
+/// tries. Private keys and secrets can be computed from what is on the wire.
+#[cfg(feature = "fake")]
+pub static FAKE: Provider = Provider {
+    name: "fake",
+    aead: &crate::fake::Fake,
+    dh: &crate::fake::Fake,
+    hash: &crate::fake::Fake,
+    kem: &crate::fake::Fake,
+};
+
+/// `AWS_LC` where it is built, else `PORTABLE`.
+#[cfg(feature = "aws-lc")]
+pub fn default_provider() -> &'static Provider {
+    &AWS_LC
+}
+
+/// `AWS_LC` where it is built, else `PORTABLE`.
+#[cfg(all(feature = "portable", not(feature = "aws-lc")))]
+pub fn default_provider() -> &'static Provider {
+    &PORTABLE
+}
