@@ -1,0 +1,54 @@
+//! Address prefixes as text: `192.0.2.0/24`, `2001:db8::/32`, or an address.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use taupe_protocol::update::Prefix;
+use thiserror::Error;
+
+/// Reads `address/length`, or a bare address as its /32 or /128. Host bits are
+/// cleared, as WireGuard's kernel module does.
+///
+/// # Errors
+/// [`PrefixError`] when the address or the length is malformed. IPv6 scopes and
+/// lengths with a sign or a leading zero are refused.
+pub fn parse(text: &str) -> Result<Prefix, PrefixError> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    let length = length.map_or(Some(max), decimal);
+    length
+        .and_then(|length| Prefix::new(address, length))
+        .ok_or(PrefixError::Length { max })
+}
+
+/// Writes `address/length`, always with the length.
+pub fn display(prefix: Prefix) -> impl fmt::Display {
+    fmt::from_fn(move |f| write!(f, "{}/{}", prefix.address(), prefix.length()))
+}
+
+/// Why a text is not a prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PrefixError {
+    /// What stands before the `/` is not an address.
+    #[error("not an IPv4 or IPv6 address; expected a prefix such as 192.0.2.0/24 or 2001:db8::/32")]
+    Address,
+    /// What stands after the `/` is not a length for this kind of address.
+    #[error("the prefix length is not a decimal number from 0 to {max}")]
+    Length {
+        /// The greatest length: 32 (IPv4) or 128 (IPv6).
+        max: u8,
+    },
+}
+
+/// A decimal number without sign and without leading zeros.
+fn decimal(text: &str) -> Option<u8> {
+    let canonical = text == "0" || text.starts_with(|c: char| matches!(c, '1'..='9'));
+    canonical.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! WireGuard's cross-platform userspace protocol, with which `wg` talks to a
+//! device (<https://www.wireguard.com/xplatform/>).
+//!
+//! A request is `get=1` or `set=1` and lines of `key=value` up to a blank line.
+//! The answer ends with `errno=N` and a blank line. [`RequestReader`] turns the
+//! bytes of a connection into requests, [`answer_get`] and [`Status`] are the
+//! answers.
+//!
+//! A `set` is a transaction: it is read whole before anything of it can be
+//! applied, and one wrong line refuses all of it. This is stricter than
+//! wireguard-go, which applies the lines before the wrong one.
+
+mod error;
+mod print;
+mod reader;
+mod set;
+
+use taupe_protocol::update::DeviceUpdate;
+
+pub use error::{Cause, Errno, Status, UapiError};
+pub use print::{answer_get, write_get, write_set};
+pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader};
+
+/// What a request wants, without its content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// `get=1`.
+    Get,
+    /// `set=1`.
+    Set,
+}
+
+/// A whole, valid request.
+pub enum Request {
+    /// Tell everything about the device.
+    Get,
+    /// Change the device.
+    Set(SetRequest),
+}
+
+/// The content of a `set`.
+#[derive(Default)]
+pub struct SetRequest {
+    /// Binds the sockets to this UDP port; 0 lets the system choose.
+    pub listen_port: Option<u16>,
+    /// Marks the packets that carry the tunnel; 0 is off.
+    pub fwmark: Option<u32>,
+    /// Everything that concerns keys and peers. The private key's
+    /// `timestamp_floor` is zero: the UAPI does not carry it.
+    pub device: DeviceUpdate,
+}
+
+#[cfg(test)]
+mod tests;

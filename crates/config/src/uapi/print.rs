@@ -1,0 +1,178 @@
+//! Answers to `get`, and `set` requests in their canonical form.
+
+use core::fmt::{self, Write};
+
+use taupe_protocol::key::KEY_LEN;
+use taupe_protocol::update::{AllowedIpChange, DeviceStatus, PeerStatus, PeerUpdate};
+use zeroize::Zeroizing;
+
+use super::{SetRequest, Status};
+use crate::key::Encoding;
+use crate::prefix;
+
+/// The whole answer to a `get`, in a buffer that is as large as it needs to be
+/// from the start (so that no part of it, private key included, stays behind in
+/// freed memory) and is zeroised on drop.
+#[must_use]
+pub fn answer_get(status: &DeviceStatus, listen_port: u16, fwmark: u32) -> Zeroizing<String> {
+    let mut length = Length(0);
+    let mut text = Zeroizing::new(String::new());
+    // Neither of the two sinks can fail.
+    let _ = write_get(&mut length, status, listen_port, fwmark);
+    text.reserve_exact(length.0);
+    let _ = write_get(&mut *text, status, listen_port, fwmark);
+    text
+}
+
+/// Writes the whole answer to a `get`, with the keys in the order in which
+/// wireguard-go writes them, and those that it omits omitted: a private key
+/// that is not set, a port or mark of 0, an endpoint that is not known.
+///
+/// Writes the private key and the preshared keys: `out` must not leave copies
+/// in memory. [`answer_get`] has such a buffer.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_get(
+    out: &mut impl Write,
+    status: &DeviceStatus,
+    listen_port: u16,
+    fwmark: u32,
+) -> fmt::Result {
+    let DeviceStatus { private_key, peers } = status;
+    if let Some(private_key) = private_key {
+        write_key(out, "private_key", private_key.expose())?;
+    }
+    if listen_port != 0 {
+        writeln!(out, "listen_port={listen_port}")?;
+    }
+    if fwmark != 0 {
+        writeln!(out, "fwmark={fwmark}")?;
+    }
+    for peer in peers {
+        write_peer_status(out, peer)?;
+    }
+    write!(out, "{}", Status::SUCCESS)
+}
+
+/// Writes a whole `set` request. Reading it back gives `request` again, except
+/// for the private key's `timestamp_floor`, which the UAPI does not carry.
+///
+/// Writes secrets, as [`write_get`] does.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_set(out: &mut impl Write, request: &SetRequest) -> fmt::Result {
+    let SetRequest {
+        listen_port,
+        fwmark,
+        device,
+    } = request;
+    writeln!(out, "set=1")?;
+    if let Some(update) = &device.private_key {
+        let key = update
+            .key
+            .as_ref()
+            .map_or(&[0; KEY_LEN], |key| key.expose());
+        write_key(out, "private_key", key)?;
+    }
+    if let Some(listen_port) = listen_port {
+        writeln!(out, "listen_port={listen_port}")?;
+    }
+    if let Some(fwmark) = fwmark {
+        writeln!(out, "fwmark={fwmark}")?;
+    }
+    write_flag(out, "replace_peers", device.replace_peers)?;
+    for peer in &device.peers {
+        write_peer_update(out, peer)?;
+    }
+    writeln!(out)
+}
+
+fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
+    let PeerStatus {
+        public_key,
+        preshared_key,
+        endpoint,
+        latest_handshake,
+        tx_bytes,
+        rx_bytes,
+        persistent_keepalive,
+        allowed_ips,
+    } = peer;
+    write_key(out, "public_key", &public_key.0)?;
+    write_key(out, "preshared_key", preshared_key.expose())?;
+    writeln!(out, "protocol_version=1")?;
+    if let Some(endpoint) = endpoint {
+        writeln!(out, "endpoint={endpoint}")?;
+    }
+    let handshake = latest_handshake.unwrap_or_default();
+    writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;
+    writeln!(out, "last_handshake_time_nsec={}", handshake.subsec_nanos())?;
+    writeln!(out, "tx_bytes={tx_bytes}")?;
+    writeln!(out, "rx_bytes={rx_bytes}")?;
+    writeln!(out, "persistent_keepalive_interval={persistent_keepalive}")?;
+    for prefix in allowed_ips {
+        writeln!(out, "allowed_ip={}", prefix::display(*prefix))?;
+    }
+    Ok(())
+}
+
+fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
+    let PeerUpdate {
+        public_key,
+        remove,
+        update_only,
+        preshared_key,
+        endpoint,
+        persistent_keepalive,
+        replace_allowed_ips,
+        allowed_ips,
+    } = peer;
+    write_key(out, "public_key", &public_key.0)?;
+    write_flag(out, "update_only", *update_only)?;
+    write_flag(out, "remove", *remove)?;
+    if let Some(preshared_key) = preshared_key {
+        write_key(out, "preshared_key", preshared_key.expose())?;
+    }
+    if let Some(endpoint) = endpoint {
+        writeln!(out, "endpoint={endpoint}")?;
+    }
+    if let Some(seconds) = persistent_keepalive {
+        writeln!(out, "persistent_keepalive_interval={seconds}")?;
+    }
+    write_flag(out, "replace_allowed_ips", *replace_allowed_ips)?;
+    for change in allowed_ips {
+        match change {
+            AllowedIpChange::Add(prefix) => {
+                writeln!(out, "allowed_ip={}", prefix::display(*prefix))?;
+            }
+            AllowedIpChange::Remove(prefix) => {
+                writeln!(out, "allowed_ip=-{}", prefix::display(*prefix))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_flag(out: &mut impl Write, name: &str, set: bool) -> fmt::Result {
+    if set {
+        writeln!(out, "{name}=true")
+    } else {
+        Ok(())
+    }
+}
+
+fn write_key(out: &mut impl Write, name: &str, key: &[u8; KEY_LEN]) -> fmt::Result {
+    writeln!(out, "{name}={}", Encoding::Hex.encode(key).as_str())
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}

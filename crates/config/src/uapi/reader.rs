@@ -1,0 +1,186 @@
+//! From the bytes of a connection to requests.
+
+use core::mem;
+
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{Cause, Operation, Request, SetRequest, UapiError, set};
+
+/// The longest line, in bytes, without its end.
+pub const MAX_LINE: usize = 4096;
+
+/// The longest request, in bytes: about a million peers.
+pub const MAX_REQUEST: usize = 256 << 20;
+
+/// The longest key that an error repeats: a little more than the longest that
+/// exists, and less than a key of 32 bytes in any encoding.
+const MAX_QUOTED_KEY: usize = 32;
+
+/// Reads requests from a stream, one after the other.
+///
+/// Holds no more than one unfinished line and what the valid lines of one
+/// request amount to. A request that never ends yields nothing: drop the
+/// reader when the connection ends.
+pub struct RequestReader {
+    /// The beginning of a line whose end has not come yet. Its capacity is
+    /// never exceeded, so that no secret stays behind in freed memory.
+    held: Zeroizing<Vec<u8>>,
+    /// How many lines of this request are complete.
+    lines: usize,
+    /// How many bytes of this request have come.
+    bytes: usize,
+    state: State,
+}
+
+enum State {
+    /// Before a request.
+    Idle,
+    Get,
+    Set(SetRequest),
+    /// The rest of the request is skipped.
+    Refused(UapiError),
+}
+
+impl RequestReader {
+    /// A reader at the beginning of a connection.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            held: Zeroizing::new(Vec::with_capacity(MAX_LINE)),
+            lines: 0,
+            bytes: 0,
+            state: State::Idle,
+        }
+    }
+
+    /// Takes bytes from the front of `input` up to the end of the request, and
+    /// yields the request; `None` when `input` is used up first. Call it until
+    /// it yields `None`.
+    ///
+    /// The end of a request is a blank line; blank lines between requests mean
+    /// nothing. A carriage return before the line feed is dropped, as in
+    /// wireguard-go. `input` may hold secrets: zeroising it is up to its owner.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with the request, once its end has come.
+    /// The next call reads the next request.
+    pub fn push(&mut self, input: &mut &[u8]) -> Option<Result<Request, UapiError>> {
+        while !input.is_empty() {
+            let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+                self.hold(mem::take(input));
+                return None;
+            };
+            let (piece, rest) = input.split_at(end);
+            *input = rest.get(1..).unwrap_or_default();
+            if let Some(result) = self.end_line(piece) {
+                return Some(result);
+            }
+        }
+        None
+    }
+
+    /// Keeps a piece of a line for later.
+    fn hold(&mut self, piece: &[u8]) {
+        self.count(piece.len());
+        let room = MAX_LINE - self.held.len();
+        if piece.len() > room {
+            self.refuse("", Cause::LineTooLong);
+        }
+        self.held
+            .extend_from_slice(piece.get(..room).unwrap_or(piece));
+    }
+
+    /// Handles the line that ends with `piece`.
+    fn end_line(&mut self, piece: &[u8]) -> Option<Result<Request, UapiError>> {
+        if self.held.is_empty() {
+            self.count(piece.len() + 1);
+            if piece.len() > MAX_LINE {
+                self.refuse("", Cause::LineTooLong);
+            }
+            return self.line(piece);
+        }
+        self.hold(piece);
+        self.count(1);
+        let mut line = mem::take(&mut self.held);
+        let result = self.line(&line);
+        line.zeroize();
+        self.held = line;
+        result
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_REQUEST {
+            self.refuse("", Cause::RequestTooLong);
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Option<Result<Request, UapiError>> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            return self.end_request();
+        }
+        match &mut self.state {
+            State::Idle => match line {
+                b"get=1" => self.state = State::Get,
+                b"set=1" => self.state = State::Set(SetRequest::default()),
+                _ => self.refuse("", Cause::UnknownOperation),
+            },
+            State::Get => self.refuse("", Cause::LineAfterGet),
+            State::Set(request) => {
+                if let Err((key, cause)) = set::apply(request, line) {
+                    self.refuse(key, cause);
+                }
+            }
+            State::Refused(_) => {}
+        }
+        self.lines += 1;
+        None
+    }
+
+    fn end_request(&mut self) -> Option<Result<Request, UapiError>> {
+        self.lines = 0;
+        self.bytes = 0;
+        match mem::replace(&mut self.state, State::Idle) {
+            State::Idle => None,
+            State::Get => Some(Ok(Request::Get)),
+            State::Set(request) => Some(Ok(Request::Set(request))),
+            State::Refused(error) => Some(Err(error)),
+        }
+    }
+
+    /// Gives the request up, unless that is done already: the first error is
+    /// the one that is told.
+    fn refuse(&mut self, key: &str, cause: Cause) {
+        let operation = match self.state {
+            State::Idle => None,
+            State::Get => Some(Operation::Get),
+            State::Set(_) => Some(Operation::Set),
+            State::Refused(_) => return,
+        };
+        self.state = State::Refused(UapiError {
+            operation,
+            line: self.lines + 1,
+            key: quotable(key).to_owned(),
+            cause,
+        });
+    }
+}
+
+impl Default for RequestReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The key if it looks like one, so that no misplaced secret is repeated.
+fn quotable(key: &str) -> &str {
+    let plausible = key
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if plausible && key.len() <= MAX_QUOTED_KEY {
+        key
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,142 @@
+//! One line of a `set`.
+
+use core::mem;
+use core::net::SocketAddr;
+use core::str::{self, FromStr};
+
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate, PrivateKeyUpdate};
+
+use super::{Cause, SetRequest};
+use crate::key::Encoding;
+use crate::prefix;
+
+/// Adds what `line` says to `request`; otherwise the line's key and what is
+/// wrong.
+///
+/// Lines mean what they mean in wireguard-go, where each is applied in turn: a
+/// repeated key overrides, `replace_allowed_ips` also forgets the changes above
+/// it, and everything from the first `public_key` on concerns peers.
+pub(super) fn apply<'a>(request: &mut SetRequest, line: &'a [u8]) -> Result<(), (&'a str, Cause)> {
+    let line = str::from_utf8(line).map_err(|_| ("", Cause::NotUtf8))?;
+    let (key, value) = line.split_once('=').ok_or(("", Cause::NotKeyValue))?;
+    let applied = match request.device.peers.last_mut() {
+        _ if key == "public_key" => add_peer(&mut request.device.peers, value),
+        Some(peer) => apply_to_peer(peer, key, value),
+        None => apply_to_device(request, key, value),
+    };
+    applied.map_err(|cause| (key, cause))
+}
+
+fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(), Cause> {
+    match key {
+        "private_key" => {
+            request.device.private_key = Some(PrivateKeyUpdate {
+                key: Encoding::Hex.private_key(value)?,
+                timestamp_floor: Tai64N::ZERO,
+            });
+        }
+        "listen_port" => request.listen_port = Some(u16_from(value)?),
+        "fwmark" => request.fwmark = Some(fwmark(value)?),
+        "replace_peers" => request.device.replace_peers = flag(value)?,
+        "update_only"
+        | "remove"
+        | "preshared_key"
+        | "endpoint"
+        | "persistent_keepalive_interval"
+        | "replace_allowed_ips"
+        | "allowed_ip"
+        | "protocol_version" => return Err(Cause::PeerKeyBeforePeer),
+        _ => return Err(Cause::UnknownDeviceKey),
+    }
+    Ok(())
+}
+
+fn apply_to_peer(peer: &mut PeerUpdate, key: &str, value: &str) -> Result<(), Cause> {
+    match key {
+        "update_only" => peer.update_only = flag(value)?,
+        "remove" => peer.remove = flag(value)?,
+        "preshared_key" => peer.preshared_key = Some(Encoding::Hex.preshared_key(value)?),
+        "endpoint" => peer.endpoint = Some(endpoint(value)?),
+        "persistent_keepalive_interval" => peer.persistent_keepalive = Some(u16_from(value)?),
+        "replace_allowed_ips" => {
+            peer.replace_allowed_ips = flag(value)?;
+            peer.allowed_ips.clear();
+        }
+        "allowed_ip" => peer.allowed_ips.push(allowed_ip(value)?),
+        "protocol_version" if value == "1" => {}
+        "protocol_version" => return Err(Cause::ProtocolVersion),
+        "private_key" | "listen_port" | "fwmark" | "replace_peers" => {
+            return Err(Cause::DeviceKeyAfterPeer);
+        }
+        _ => return Err(Cause::UnknownPeerKey),
+    }
+    Ok(())
+}
+
+/// Begins the update of a peer.
+///
+/// A plain reallocation would leave preshared keys behind in freed memory, so
+/// growing copies them and drops, which zeroises, the old ones in place.
+fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
+    let public_key = Encoding::Hex.public_key(value)?;
+    if peers.len() == peers.capacity() {
+        let mut grown = Vec::with_capacity((peers.len() * 2).max(1));
+        grown.extend(peers.iter_mut().map(|peer| PeerUpdate {
+            preshared_key: peer.preshared_key.clone(),
+            allowed_ips: mem::take(&mut peer.allowed_ips),
+            ..*peer
+        }));
+        *peers = grown;
+    }
+    peers.push(PeerUpdate::new(public_key));
+    Ok(())
+}
+
+fn flag(value: &str) -> Result<bool, Cause> {
+    (value == "true").then_some(true).ok_or(Cause::NotTrue)
+}
+
+fn u16_from(value: &str) -> Result<u16, Cause> {
+    decimal(value).ok_or(Cause::Number { max: u16::MAX })
+}
+
+/// A packet mark: `wg` sends decimal, people write hexadecimal.
+fn fwmark(value: &str) -> Result<u32, Cause> {
+    let mark = match value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"))
+    {
+        // `from_str_radix` would take a sign.
+        Some(hex) if !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => decimal(value),
+    };
+    mark.ok_or(Cause::Fwmark)
+}
+
+fn endpoint(value: &str) -> Result<SocketAddr, Cause> {
+    value.parse().map_err(|_| {
+        let scope = value
+            .split_once('%')
+            .and_then(|(_, rest)| rest.split_once(']'));
+        match scope {
+            Some((scope, _)) if decimal::<u32>(scope).is_none() => Cause::EndpointScope,
+            _ => Cause::Endpoint,
+        }
+    })
+}
+
+fn allowed_ip(value: &str) -> Result<AllowedIpChange, Cause> {
+    let change = match value.strip_prefix('-') {
+        Some(prefix) => AllowedIpChange::Remove(prefix::parse(prefix)?),
+        None => AllowedIpChange::Add(prefix::parse(value.strip_prefix('+').unwrap_or(value))?),
+    };
+    Ok(change)
+}
+
+/// A number without sign, which `FromStr` would take. Leading zeros are fine.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
