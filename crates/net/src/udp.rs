@@ -1,0 +1,117 @@
+//! Sockets for the outer datagrams.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
+
+pub use crate::imp::udp::Socket;
+
+/// Datagrams that one system call takes or brings at most
+/// (`UDP_MAX_SEGMENTS` of Linux before 6.9, `UDP_GRO_CNT_MAX`).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// Bytes a receive buffer should have: the largest merged batch.
+pub const RECEIVE_BUFFER_LEN: usize = 65_535;
+
+/// Address family of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `0.0.0.0`.
+    V4,
+    /// `[::]`, IPv6 only.
+    V6,
+}
+
+/// How to set a socket up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `SO_MARK`; 0 sets none.
+    pub mark: u32,
+    /// Send batches with `UDP_SEGMENT` where the kernel has it (Linux 4.18).
+    pub gso: bool,
+    /// Receive batches with `UDP_GRO` where the kernel does it right
+    /// (Linux 5.12).
+    pub gro: bool,
+    /// Bytes of each socket buffer; `None` leaves the system's default.
+    pub buffers: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mark: 0,
+            gso: true,
+            gro: true,
+            buffers: Some(7 << 20),
+        }
+    }
+}
+
+/// The local end of a path: what a datagram came to, and what the answer
+/// should come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Local address.
+    pub address: IpAddr,
+    /// Interface index; 0 leaves the choice to the routing table.
+    pub interface: u32,
+}
+
+/// One receive: a datagram, or several of one size from one sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes received, all datagrams together; may be 0.
+    pub len: usize,
+    /// Bytes per datagram; the last may be shorter. Equals `len` for a single
+    /// datagram.
+    pub segment: usize,
+    /// The sender.
+    pub from: SocketAddr,
+    /// The address and interface it arrived at.
+    pub local: Option<Local>,
+    /// ECN field of the outer header, 0 to 3.
+    pub ecn: u8,
+    /// The buffer was too small and the rest is lost.
+    pub truncated: bool,
+}
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receive {
+    /// Datagrams.
+    Datagrams(Received),
+    /// [`Socket::shutdown`] was called.
+    Stopped,
+}
+
+/// What a send came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// The local address did not work any more and the datagrams went without:
+    /// forget it.
+    pub local_dropped: bool,
+}
+
+/// Why a socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// This machine does not speak the family: carry on without it.
+    #[error("this system has no {0:?} sockets")]
+    FamilyUnsupported(Family),
+    /// Another socket has the port.
+    #[error("UDP port {0} is in use")]
+    PortInUse(u16),
+    /// Setting `SO_MARK` is not permitted.
+    #[error("setting the firewall mark {0:#x} needs CAP_NET_ADMIN")]
+    Mark(u32),
+    /// Anything else.
+    #[error("{what} failed: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
