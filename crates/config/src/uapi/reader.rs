@@ -184,3 +184,32 @@ fn quotable(key: &str) -> &str {
         ""
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets the count forward instead of sending 256 MiB.
+    #[test]
+    fn longest_request() {
+        let end = b"replace_peers=true\n\n";
+        for (excess, expected) in [(0, None), (1, Some(Cause::RequestTooLong))] {
+            for piece in [1, end.len()] {
+                let mut reader = RequestReader::new();
+                assert!(reader.push(&mut b"set=1\n".as_slice()).is_none());
+                assert_eq!(reader.bytes, 6);
+                reader.bytes = MAX_REQUEST - end.len() + excess;
+                let result = end
+                    .chunks(piece)
+                    .find_map(|mut piece| reader.push(&mut piece))
+                    .expect("the request has ended");
+                assert_eq!(result.err().map(|error| error.cause), expected);
+                // The next one has the whole length again.
+                assert!(matches!(
+                    reader.push(&mut b"set=1\n\n".as_slice()),
+                    Some(Ok(_))
+                ));
+            }
+        }
+    }
+}

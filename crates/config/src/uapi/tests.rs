@@ -1,1 +1,38 @@
+//! What the tests of the UAPI share.
 
+mod get;
+mod set;
+mod stream;
+
+use super::{Cause, Operation, Request, RequestReader, SetRequest, UapiError};
+
+/// The key of 32 bytes `byte`, in hex.
+fn hex(byte: u8) -> String {
+    format!("{byte:02x}").repeat(32)
+}
+
+/// The requests in `text`, read at once.
+fn read(text: &[u8]) -> Vec<Result<Request, UapiError>> {
+    let mut reader = RequestReader::new();
+    let mut input = text;
+    core::iter::from_fn(|| reader.push(&mut input)).collect()
+}
+
+/// The only request in `text`, which must be a valid `set`.
+fn set(text: &str) -> SetRequest {
+    match read(text.as_bytes()).pop() {
+        Some(Ok(Request::Set(request))) => request,
+        Some(Err(error)) => panic!("{error}"),
+        _ => panic!("not a set"),
+    }
+}
+
+/// The only request in `text`, which must be refused.
+fn refused(text: impl AsRef<[u8]>) -> UapiError {
+    let mut results = read(text.as_ref());
+    assert_eq!(results.len(), 1);
+    match results.pop() {
+        Some(Err(error)) => error,
+        _ => panic!("not refused"),
+    }
+}

@@ -1,0 +1,545 @@
+//! Every key of a `set`, at its boundaries.
+
+use core::net::{IpAddr, SocketAddr};
+
+use proptest::prelude::*;
+use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix, PrivateKeyUpdate};
+
+use super::super::{Errno, write_set};
+use super::*;
+use crate::fuzzing::same_set;
+use crate::key::KeyError;
+use crate::prefix::{self, PrefixError};
+
+const NUMBER: Cause = Cause::Number { max: 65535 };
+
+/// The request with one line for the device.
+fn device(line: &str) -> SetRequest {
+    set(&format!("set=1\n{line}\n\n"))
+}
+
+/// The only peer of the request with `lines` below its `public_key`.
+fn peer(lines: &str) -> PeerUpdate {
+    let mut request = set(&format!("set=1\npublic_key={}\n{lines}\n\n", hex(1)));
+    assert_eq!(request.device.peers.len(), 1);
+    request.device.peers.remove(0)
+}
+
+/// Why a line for the device is refused, and that the answer is -EINVAL.
+fn device_cause(line: &str) -> Cause {
+    cause(&format!("set=1\n{line}\n\n"), line, 2)
+}
+
+/// Why a line for a peer is refused, and that the answer is -EINVAL.
+fn peer_cause(line: &str) -> Cause {
+    cause(
+        &format!("set=1\npublic_key={}\n{line}\n\n", hex(1)),
+        line,
+        3,
+    )
+}
+
+fn cause(text: &str, line: &str, number: usize) -> Cause {
+    let error = refused(text);
+    assert_eq!(error.operation, Some(Operation::Set));
+    assert_eq!(error.line, number, "{line:?}");
+    assert_eq!(Some(error.key.as_str()), line.split('=').next());
+    assert_eq!(error.status().to_string(), "errno=-22\n\n", "{line:?}");
+    error.cause
+}
+
+fn add(text: &str) -> AllowedIpChange {
+    AllowedIpChange::Add(prefix::parse(text).unwrap())
+}
+
+fn remove(text: &str) -> AllowedIpChange {
+    AllowedIpChange::Remove(prefix::parse(text).unwrap())
+}
+
+#[test]
+fn nothing_asked_changes_nothing() {
+    assert!(same_set(&set("set=1\n\n"), &SetRequest::default()));
+    let unchanged = PeerUpdate::new(PublicKey([1; 32]));
+    let mut request = SetRequest::default();
+    request.device.peers.push(unchanged);
+    assert!(same_set(
+        &set(&format!("set=1\npublic_key={}\n\n", hex(1))),
+        &request
+    ));
+}
+
+/// The text is what `wg set` of wireguard-tools 1.0.20210914 sends.
+#[test]
+fn what_wg_sends() {
+    let text = format!(
+        "set=1\nprivate_key={}\nlisten_port=51820\nfwmark=51820\nreplace_peers=true\n\
+         public_key={}\npreshared_key={}\nendpoint=192.0.2.1:51820\n\
+         persistent_keepalive_interval=25\nreplace_allowed_ips=true\n\
+         allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\npublic_key={}\nremove=true\n\n",
+        hex(0x40),
+        hex(2),
+        hex(3),
+        hex(4),
+    );
+    let request = set(&text);
+    assert_eq!(request.listen_port, Some(51820));
+    assert_eq!(request.fwmark, Some(0xca6c));
+    assert!(request.device.replace_peers);
+    let private_key = request.device.private_key.as_ref().unwrap();
+    assert!(private_key.key == PrivateKey::new([0x40; 32]));
+    assert_eq!(private_key.timestamp_floor, Tai64N::ZERO);
+    let [first, second] = request.device.peers.as_slice() else {
+        panic!("not two peers");
+    };
+    assert_eq!(first.public_key, PublicKey([2; 32]));
+    assert!(first.preshared_key == Some(PresharedKey::new([3; 32])));
+    assert_eq!(
+        first.endpoint,
+        Some(SocketAddr::from(([192, 0, 2, 1], 51820)))
+    );
+    assert_eq!(first.persistent_keepalive, Some(25));
+    assert!(first.replace_allowed_ips && !first.remove && !first.update_only);
+    assert_eq!(first.allowed_ips, [add("10.0.0.0/24"), add("fd00::/64")]);
+    assert_eq!(second.public_key, PublicKey([4; 32]));
+    assert!(second.remove && second.preshared_key.is_none());
+    let mut again = String::new();
+    write_set(&mut again, &request).unwrap();
+    assert_eq!(again, text);
+}
+
+#[test]
+fn private_key() {
+    let zeros = device(&format!("private_key={}", hex(0)));
+    assert!(
+        zeros
+            .device
+            .private_key
+            .is_some_and(|update| update.key.is_none())
+    );
+    let set = device(&format!("private_key={}", hex(0xFF)));
+    let key = set
+        .device
+        .private_key
+        .and_then(|update| update.key)
+        .unwrap();
+    assert!(key == PrivateKey::new([0xff; 32]).unwrap());
+
+    let length = |found| {
+        Cause::Key(KeyError::Length {
+            expected: 64,
+            found,
+        })
+    };
+    assert_eq!(device_cause("private_key="), length(0));
+    assert_eq!(
+        device_cause(&format!("private_key={}0", hex(1))),
+        length(65)
+    );
+    let bad = format!("private_key={}g", &hex(1)[1..]);
+    assert_eq!(
+        device_cause(&bad),
+        Cause::Key(KeyError::Character { position: 64 })
+    );
+}
+
+#[test]
+fn numbers_of_16_bits() {
+    for (text, value) in [("0", 0), ("1", 1), ("65535", 65535), ("00080", 80)] {
+        assert_eq!(
+            device(&format!("listen_port={text}")).listen_port,
+            Some(value)
+        );
+        let peer = peer(&format!("persistent_keepalive_interval={text}"));
+        assert_eq!(peer.persistent_keepalive, Some(value));
+    }
+    for text in [
+        "", "65536", "-1", "+1", "1 ", " 1", "0x10", "1e3", "1_0", "off", "\u{661}",
+    ] {
+        assert_eq!(device_cause(&format!("listen_port={text}")), NUMBER);
+        assert_eq!(
+            peer_cause(&format!("persistent_keepalive_interval={text}")),
+            NUMBER
+        );
+    }
+}
+
+#[test]
+fn fwmark() {
+    for (text, value) in [
+        ("0", 0),
+        ("0x0", 0),
+        ("51820", 0xca6c),
+        ("0xca6c", 0xca6c),
+        ("0XCA6C", 0xca6c),
+        ("4294967295", u32::MAX),
+        ("0xffffffff", u32::MAX),
+    ] {
+        assert_eq!(device(&format!("fwmark={text}")).fwmark, Some(value));
+    }
+    for text in [
+        "",
+        "0x",
+        "4294967296",
+        "0x100000000",
+        "-1",
+        "+1",
+        "0x+1",
+        "0x-1",
+        "ca6c",
+        "off",
+    ] {
+        assert_eq!(
+            device_cause(&format!("fwmark={text}")),
+            Cause::Fwmark,
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn flags() {
+    assert!(device("replace_peers=true").device.replace_peers);
+    assert!(peer("update_only=true").update_only);
+    assert!(peer("remove=true").remove);
+    assert!(peer("replace_allowed_ips=true").replace_allowed_ips);
+    for value in ["", "false", "1", "True", "true "] {
+        assert_eq!(
+            device_cause(&format!("replace_peers={value}")),
+            Cause::NotTrue
+        );
+        for key in ["update_only", "remove", "replace_allowed_ips"] {
+            assert_eq!(peer_cause(&format!("{key}={value}")), Cause::NotTrue);
+        }
+    }
+}
+
+#[test]
+fn public_key() {
+    let request = set(&format!(
+        "set=1\npublic_key={}\n\n",
+        hex(0xab).to_uppercase()
+    ));
+    assert_eq!(request.device.peers[0].public_key, PublicKey([0xab; 32]));
+    let line = format!("public_key={}", &hex(1)[..62]);
+    let length = Cause::Key(KeyError::Length {
+        expected: 64,
+        found: 62,
+    });
+    assert_eq!(device_cause(&line), length);
+    assert_eq!(peer_cause(&line), length);
+}
+
+#[test]
+fn a_repeated_public_key_is_another_update() {
+    let one = hex(1);
+    let request = set(&format!(
+        "set=1\npublic_key={one}\nremove=true\npublic_key={one}\nallowed_ip=10.0.0.1/32\n\n"
+    ));
+    let [first, second] = request.device.peers.as_slice() else {
+        panic!("not two updates");
+    };
+    assert_eq!(first.public_key, second.public_key);
+    assert!(first.remove && first.allowed_ips.is_empty());
+    assert!(!second.remove && second.allowed_ips == [add("10.0.0.1/32")]);
+}
+
+#[test]
+fn preshared_key() {
+    assert!(peer("protocol_version=1").preshared_key.is_none());
+    let cleared = peer(&format!("preshared_key={}", hex(0)));
+    assert!(cleared.preshared_key == Some(PresharedKey::NONE));
+    let bad = format!("preshared_key=0x{}", &hex(1)[2..]);
+    assert_eq!(
+        peer_cause(&bad),
+        Cause::Key(KeyError::Character { position: 2 })
+    );
+}
+
+#[test]
+fn endpoint() {
+    for text in [
+        "0.0.0.0:0",
+        "255.255.255.255:65535",
+        "[::]:0",
+        "[2001:db8::1]:51820",
+        "[fe80::1%4294967295]:1",
+    ] {
+        let endpoint = peer(&format!("endpoint={text}")).endpoint.unwrap();
+        assert_eq!(endpoint.to_string(), text);
+    }
+    for text in [
+        "",
+        "192.0.2.1",
+        "192.0.2.1:",
+        "192.0.2.1:65536",
+        "192.0.2.1:-1",
+        "192.0.2.1:+1",
+        "192.0.2.256:1",
+        "192.0.2.1 :1",
+        "2001:db8::1:51820",
+        "[2001:db8::1]",
+        "[192.0.2.1]:1",
+        "example.org:51820",
+        "localhost:51820",
+        ":51820",
+        "fe80::1%eth0",
+        "[fe80::1%1]:65536",
+    ] {
+        assert_eq!(
+            peer_cause(&format!("endpoint={text}")),
+            Cause::Endpoint,
+            "{text:?}"
+        );
+    }
+    for text in [
+        "[fe80::1%eth0]:1",
+        "[fe80::1%]:1",
+        "[fe80::1%4294967296]:1",
+        "[fe80::1%-1]:1",
+    ] {
+        assert_eq!(
+            peer_cause(&format!("endpoint={text}")),
+            Cause::EndpointScope,
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn allowed_ips() {
+    let peer = peer(
+        "allowed_ip=10.1.2.3/8\nallowed_ip=192.0.2.1\nallowed_ip=+::1\nallowed_ip=-192.168.0.1/32\n\
+         allowed_ip=-10.0.0.1\nallowed_ip=0.0.0.0/0",
+    );
+    assert_eq!(
+        peer.allowed_ips,
+        [
+            add("10.0.0.0/8"),
+            add("192.0.2.1/32"),
+            add("::1/128"),
+            remove("192.168.0.1/32"),
+            remove("10.0.0.1/32"),
+            add("0.0.0.0/0"),
+        ]
+    );
+    for text in [
+        "",
+        "-",
+        "+",
+        "--10.0.0.0/8",
+        "+-10.0.0.0/8",
+        "-+10.0.0.0/8",
+        "(none)",
+        "a/8",
+    ] {
+        let cause = peer_cause(&format!("allowed_ip={text}"));
+        assert_eq!(cause, Cause::AllowedIp(PrefixError::Address), "{text:?}");
+    }
+    assert_eq!(
+        peer_cause("allowed_ip=-10.0.0.0/33"),
+        Cause::AllowedIp(PrefixError::Length { max: 32 })
+    );
+}
+
+#[test]
+fn replacing_forgets_what_stands_above() {
+    let peer = peer("allowed_ip=10.0.0.1\nreplace_allowed_ips=true\nallowed_ip=10.0.0.2");
+    assert!(peer.replace_allowed_ips);
+    assert_eq!(peer.allowed_ips, [add("10.0.0.2")]);
+}
+
+#[test]
+fn protocol_version() {
+    peer("protocol_version=1");
+    for version in ["", "0", "2", "01", "1 "] {
+        let cause = peer_cause(&format!("protocol_version={version}"));
+        assert_eq!(cause, Cause::ProtocolVersion);
+    }
+}
+
+#[test]
+fn the_last_of_several_counts() {
+    let request = set("set=1\nlisten_port=1\nfwmark=1\nlisten_port=2\nfwmark=2\n\n");
+    assert_eq!((request.listen_port, request.fwmark), (Some(2), Some(2)));
+    let peer = peer("endpoint=192.0.2.1:1\nendpoint=192.0.2.2:2");
+    assert_eq!(peer.endpoint, Some(SocketAddr::from(([192, 0, 2, 2], 2))));
+}
+
+#[test]
+fn keys_in_the_wrong_place() {
+    for key in ["private_key", "listen_port", "fwmark", "replace_peers"] {
+        assert_eq!(
+            peer_cause(&format!("{key}=true")),
+            Cause::DeviceKeyAfterPeer
+        );
+    }
+    for key in [
+        "update_only",
+        "remove",
+        "preshared_key",
+        "endpoint",
+        "persistent_keepalive_interval",
+        "replace_allowed_ips",
+        "allowed_ip",
+        "protocol_version",
+    ] {
+        assert_eq!(
+            device_cause(&format!("{key}=true")),
+            Cause::PeerKeyBeforePeer
+        );
+    }
+    for key in [
+        "",
+        "nonsense",
+        "errno",
+        "own_public_key",
+        "rx_bytes",
+        "set",
+        "get",
+    ] {
+        assert_eq!(device_cause(&format!("{key}=1")), Cause::UnknownDeviceKey);
+        assert_eq!(peer_cause(&format!("{key}=1")), Cause::UnknownPeerKey);
+    }
+}
+
+#[test]
+fn unparseable_lines() {
+    for (line, cause) in [
+        (b"listen_port".as_slice(), Cause::NotKeyValue),
+        (b" ", Cause::NotKeyValue),
+        (b"\0", Cause::NotKeyValue),
+        (b"listen_port=\xff", Cause::NotUtf8),
+        (b"\xc3", Cause::NotUtf8),
+    ] {
+        let error = refused([b"set=1\n", line, b"\n\n"].concat());
+        assert_eq!((error.line, error.cause), (2, cause));
+        assert_eq!(error.status(), Operation::Set.failed(Errno::Protocol));
+    }
+}
+
+#[test]
+fn messages_say_where_what_and_what_to_do() {
+    for (text, message) in [
+        (
+            "set=1\nlisten_port=65536\n\n".to_owned(),
+            "line 2, listen_port: not a decimal number from 0 to 65535",
+        ),
+        (
+            format!("set=1\npublic_key={}\nallowed_ip=10.0.0.0/33\n\n", hex(1)),
+            "line 3, allowed_ip: the prefix length is not a decimal number from 0 to 32",
+        ),
+        (
+            "set=1\nprivate_key=abc\n\n".to_owned(),
+            "line 2, private_key: the key is 3 bytes of text long; expected 64",
+        ),
+        (
+            "nonsense\n\n".to_owned(),
+            "line 1: not a request; expected get=1 or set=1",
+        ),
+    ] {
+        assert_eq!(refused(text).to_string(), message);
+    }
+}
+
+#[test]
+fn keys_are_repeated_only_when_they_cannot_be_secrets() {
+    let secret = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk";
+    for line in [
+        // A base64 key ends with the `=` that separates the key from the value.
+        format!("{secret}="),
+        format!("private_key {secret}="),
+        format!("private_key:{secret}"),
+        hex(0x5a),
+        format!("{}=", hex(0x5a)),
+    ] {
+        let error = refused(format!("set=1\n{line}\n\n"));
+        assert_eq!(error.key, "");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("yAnz") && !text.contains("5a5a"), "{text}");
+    }
+}
+
+fn prefix_strategy() -> impl Strategy<Value = Prefix> {
+    (any::<IpAddr>(), 0..=128_u8).prop_filter_map("too long", |(ip, n)| Prefix::new(ip, n))
+}
+
+fn change() -> impl Strategy<Value = AllowedIpChange> {
+    (any::<bool>(), prefix_strategy()).prop_map(|(add, prefix)| {
+        if add {
+            AllowedIpChange::Add(prefix)
+        } else {
+            AllowedIpChange::Remove(prefix)
+        }
+    })
+}
+
+/// `Debug`, which proptest wants, without one on secrets.
+struct Opaque<T>(T);
+
+impl<T> core::fmt::Debug for Opaque<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+prop_compose! {
+    fn peer_update()(
+        public_key: [u8; 32],
+        flags: [bool; 3],
+        preshared_key: Option<[u8; 32]>,
+        endpoint: Option<(IpAddr, u16)>,
+        persistent_keepalive: Option<u16>,
+        allowed_ips in prop::collection::vec(change(), 0..6),
+    ) -> Opaque<PeerUpdate> {
+        Opaque(PeerUpdate {
+            public_key: PublicKey(public_key),
+            remove: flags[0],
+            update_only: flags[1],
+            preshared_key: preshared_key.map(PresharedKey::new),
+            endpoint: endpoint.map(SocketAddr::from),
+            persistent_keepalive,
+            replace_allowed_ips: flags[2],
+            allowed_ips,
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_request_reads_back(
+        listen_port: Option<u16>,
+        fwmark: Option<u32>,
+        replace_peers: bool,
+        private_key: Option<[u8; 32]>,
+        peers in prop::collection::vec(peer_update(), 0..6),
+    ) {
+        let mut request = SetRequest { listen_port, fwmark, ..SetRequest::default() };
+        request.device.replace_peers = replace_peers;
+        request.device.private_key = private_key.map(|bytes| PrivateKeyUpdate {
+            key: PrivateKey::new(bytes),
+            timestamp_floor: Tai64N::ZERO,
+        });
+        request.device.peers = peers.into_iter().map(|peer| peer.0).collect();
+        let mut text = String::new();
+        write_set(&mut text, &request).unwrap();
+        prop_assert!(same_set(&set(&text), &request));
+    }
+
+    /// No malformed value comes back in the error, in whichever key it is.
+    #[test]
+    fn values_are_never_repeated(
+        key in prop::sample::select(vec!["private_key", "preshared_key", "endpoint", "allowed_ip", "fwmark"]),
+        value in "[G-Z]{8,80}",
+    ) {
+        let text = format!("set=1\n{}{key}={value}\n\n", match key {
+            "private_key" | "fwmark" => String::new(),
+            _ => format!("public_key={}\n", hex(1)),
+        });
+        let error = refused(text);
+        prop_assert_eq!(&error.key, key);
+        let shown = format!("{error} {error:?}");
+        prop_assert!(!shown.contains(&value));
+    }
+}
