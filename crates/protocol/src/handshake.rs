@@ -1,0 +1,344 @@
+//! Handshakes: what a device does with initiations, responses and cookie
+//! replies, and how it sends them.
+//!
+//! A message goes through the checks in the order of their cost: length and
+//! type (by [`crate::message::classify`]), mac1, under load mac2 and the
+//! source's rate, and only then Diffie-Hellman. Until the last check has
+//! passed, nothing is changed but counters and rate-limit buckets.
+
+use std::sync::Arc;
+
+use zerocopy::byteorder::little_endian::U32;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::cookie::Verdict;
+use crate::device::{Device, Output};
+use crate::limits::{
+    HANDSHAKE_TOS, INITIATIONS_PER_SECOND, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH,
+};
+use crate::lock;
+use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
+use crate::noise::{Claim, InitiationFields, Initiator, NoiseError, ResponseFields, TransportKeys};
+use crate::path::Cause;
+use crate::peer::{Endpoint, PeerId, Traffic};
+use crate::session::{Role, Session};
+use crate::time::{Instant, Now};
+use crate::timer::Reason;
+
+impl Device {
+    /// Takes a handshake message or cookie reply from `from`. `backlog` is how
+    /// many more wait to be handled: from 512 on the device is under load.
+    pub fn handle_message(&mut self, now: Now, from: Endpoint, message: &[u8], backlog: usize) {
+        let under_load = self.under_load(now.boot, backlog);
+        let result = match classify(message) {
+            Ok(Kind::Initiation) => self
+                .admit(now, from, message, under_load)
+                .and_then(|()| self.handle_initiation(now, from, message)),
+            Ok(Kind::Response) => self
+                .admit(now, from, message, under_load)
+                .and_then(|()| self.handle_response(now, from, message)),
+            Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
+            Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
+            Err(Malformed::Length) => Err(Cause::Length),
+        };
+        if let Err(cause) = result {
+            self.path.counters().add(cause, 1);
+        }
+    }
+
+    /// Whether handshakes come faster than they are worked on, or did within
+    /// the last second.
+    fn under_load(&mut self, now: Instant, backlog: usize) -> bool {
+        if backlog >= UNDER_LOAD_BACKLOG {
+            self.loaded = Some(now);
+        }
+        let loaded = self
+            .loaded
+            .is_some_and(|at| now.since(at) < UNDER_LOAD_LATCH);
+        if !loaded {
+            self.loaded = None;
+        }
+        loaded
+    }
+
+    /// Checks the MACs, and answers with a cookie where one is missing.
+    fn admit(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+        under_load: bool,
+    ) -> Result<(), Cause> {
+        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
+        if !self.up {
+            return Err(Cause::NotReady);
+        }
+        let verdict = identity
+            .checker
+            .check(self.crypto, now.boot, from.remote, message);
+        match verdict {
+            Verdict::Invalid => Err(Cause::Mac1),
+            _ if !under_load => Ok(()),
+            Verdict::OwnsAddress if self.limiter.allow(now.boot, from.remote.ip()) => Ok(()),
+            Verdict::OwnsAddress => Err(Cause::RateLimited),
+            Verdict::KnowsKey => {
+                let sender = sender_index(message).ok_or(Cause::Length)?;
+                let reply = identity.checker.reply(
+                    self.crypto,
+                    now.boot,
+                    self.random.as_mut(),
+                    from.remote,
+                    message,
+                    sender,
+                );
+                if let Some(reply) = reply {
+                    self.outputs.push_back(Output::Transmit {
+                        endpoint: from,
+                        tos: HANDSHAKE_TOS,
+                        datagram: reply.as_bytes().to_vec(),
+                    });
+                }
+                Err(Cause::CookieDemanded)
+            }
+        }
+    }
+
+    fn handle_initiation(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {
+        let initiation = Initiation::read_from_bytes(message).map_err(|_| Cause::Length)?;
+        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let fields = InitiationFields {
+            ephemeral: initiation.ephemeral,
+            static_key: initiation.static_key,
+            timestamp: initiation.timestamp,
+        };
+        let forged = |_: NoiseError| Cause::InitiationNotAuthentic;
+        let claim = Claim::open(self.crypto, &identity.keys, fields).map_err(forged)?;
+
+        let id = self
+            .peers
+            .find(claim.public_key())
+            .ok_or(Cause::UnknownPeer)?;
+        let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
+        let static_static = slot
+            .static_static(self.crypto, &identity.keys)
+            .ok_or(Cause::InitiationNotAuthentic)?;
+        let responder = claim.verify(self.crypto, &static_static).map_err(forged)?;
+
+        // No cap on how far ahead a label is: a peer whose clock has jumped
+        // forth and back must not be locked out by its own caution.
+        let label = responder.timestamp();
+        if slot.label_received.is_some_and(|last| label <= last) {
+            return Err(Cause::InitiationReplayed);
+        }
+        let gap = core::time::Duration::from_secs(1) / INITIATIONS_PER_SECOND;
+        if slot
+            .initiation_accepted
+            .is_some_and(|last| now.boot.since(last) < gap)
+        {
+            return Err(Cause::InitiationFlood);
+        }
+
+        let ephemeral = self.random.secret();
+        let (fields, keys) = responder
+            .respond(self.crypto, &slot.preshared_key, ephemeral)
+            .map_err(forged)?;
+        slot.label_received = Some(label);
+        slot.initiation_accepted = Some(now.boot);
+        let mut link = lock(&slot.peer.link);
+        link.endpoint = Some(from);
+        link.received(now.boot, message.len() as u64);
+        drop(link);
+        self.send_response(now, id, initiation.sender.get(), fields, &keys);
+        self.settle(now, id);
+        Ok(())
+    }
+
+    fn send_response(
+        &mut self,
+        now: Now,
+        id: PeerId,
+        receiver: u32,
+        fields: ResponseFields,
+        keys: &TransportKeys,
+    ) {
+        let index = self.new_index();
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let session = Arc::new(Session::new(
+            self.crypto,
+            keys,
+            Role::Responder,
+            index,
+            receiver,
+            now.boot,
+        ));
+        let mut response = Response {
+            kind: U32::new(Kind::Response as u32),
+            sender: U32::new(index),
+            receiver: U32::new(receiver),
+            ephemeral: fields.ephemeral,
+            empty: fields.empty,
+            macs: Macs::default(),
+        };
+        slot.stamper
+            .stamp(self.crypto, now.boot, response.as_mut_bytes());
+
+        self.path
+            .sessions
+            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
+        let mut link = lock(&slot.peer.link);
+        link.sessions.install_responded(session);
+        link.handshake_sent = Some(now.boot);
+        link.sent(now.boot, size_of::<Response>() as u64, Traffic::Other);
+        if let Some(endpoint) = link.endpoint {
+            self.outputs.push_back(Output::Transmit {
+                endpoint,
+                tos: HANDSHAKE_TOS,
+                datagram: response.as_bytes().to_vec(),
+            });
+        }
+    }
+
+    fn handle_response(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {
+        let response = Response::read_from_bytes(message).map_err(|_| Cause::Length)?;
+        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let index = response.receiver.get();
+        let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
+        let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
+        let (_, initiator) = slot.initiation.as_ref().ok_or(Cause::UnknownHandshake)?;
+        let fields = ResponseFields {
+            ephemeral: response.ephemeral,
+            empty: response.empty,
+        };
+        let keys = initiator
+            .finish(self.crypto, &identity.keys, &slot.preshared_key, &fields)
+            .map_err(|_| Cause::ResponseNotAuthentic)?;
+
+        let session = Arc::new(Session::new(
+            self.crypto,
+            &keys,
+            Role::Initiator,
+            index,
+            response.sender.get(),
+            now.boot,
+        ));
+        slot.initiation = None;
+        self.pending.remove(&index);
+        slot.latest_handshake = Some(now.wall);
+        self.path
+            .sessions
+            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
+        let mut link = lock(&slot.peer.link);
+        link.sessions.install_initiated(session);
+        link.endpoint = Some(from);
+        link.timers.stop(Reason::Retransmit);
+        link.attempts = 0;
+        link.renewed_on_receive = false;
+        link.received(now.boot, message.len() as u64);
+        drop(link);
+        // The responder may not send before it has received with the new
+        // session: if nothing waits to be sent, a keepalive tells it.
+        self.send_keepalive(now, id);
+        self.settle(now, id);
+        Ok(())
+    }
+
+    fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), Cause> {
+        let reply = CookieReply::read_from_bytes(message).map_err(|_| Cause::Length)?;
+        let index = reply.receiver.get();
+        let id = match self.pending.get(&index) {
+            Some(id) => Some(*id),
+            None => self.path.sessions.find(index).map(|entry| entry.peer.id()),
+        };
+        let slot = id.and_then(|id| self.peers.slot(id));
+        let taken = slot.is_some_and(|slot| slot.stamper.receive(self.crypto, now.boot, &reply));
+        taken.then_some(()).ok_or(Cause::CookieRefused)
+    }
+
+    /// Sends an initiation, unless the last handshake message is less than
+    /// Rekey-Timeout ago or it is not known where to.
+    pub(crate) fn send_initiation(&mut self, now: Now, id: PeerId, retry: bool) {
+        if !self.up {
+            return;
+        }
+        let jitter = self.jitter();
+        let index = self.new_index();
+        let ephemeral = self.random.secret();
+        let Some(identity) = self.identity.as_mut() else {
+            return;
+        };
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let mut link = lock(&slot.peer.link);
+        if !retry {
+            link.attempts = 0;
+        }
+        let endpoint = match link.endpoint {
+            Some(endpoint) if link.may_send_initiation(now.boot) => endpoint,
+            _ => return,
+        };
+        drop(link);
+        // A peer whose key is of low order stays, and never hears from us.
+        let Some(static_static) = slot.static_static(self.crypto, &identity.keys) else {
+            return;
+        };
+        let label = identity.label(now, slot.label_sent, &mut self.outputs);
+        let started = Initiator::start(
+            self.crypto,
+            &identity.keys,
+            slot.peer.public_key(),
+            &static_static,
+            ephemeral,
+            label,
+        );
+        let Ok((initiator, fields)) = started else {
+            return;
+        };
+        slot.label_sent = Some(label);
+        let mut initiation = Initiation {
+            kind: U32::new(Kind::Initiation as u32),
+            sender: U32::new(index),
+            ephemeral: fields.ephemeral,
+            static_key: fields.static_key,
+            timestamp: fields.timestamp,
+            macs: Macs::default(),
+        };
+        slot.stamper
+            .stamp(self.crypto, now.boot, initiation.as_mut_bytes());
+        let replaced = slot.initiation.replace((index, initiator));
+
+        let mut link = lock(&slot.peer.link);
+        link.handshake_sent = Some(now.boot);
+        link.sent(now.boot, size_of::<Initiation>() as u64, Traffic::Other);
+        link.timers
+            .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
+        drop(link);
+        if let Some((old, _)) = replaced {
+            self.pending.remove(&old);
+        }
+        self.pending.insert(index, id);
+        self.outputs.push_back(Output::Transmit {
+            endpoint,
+            tos: HANDSHAKE_TOS,
+            datagram: initiation.as_bytes().to_vec(),
+        });
+    }
+
+    /// A random index that neither a session nor a handshake has.
+    fn new_index(&mut self) -> u32 {
+        loop {
+            let index = self.random.number();
+            if !self.pending.contains_key(&index) && !self.path.sessions.contains(index) {
+                return index;
+            }
+        }
+    }
+}
+
+/// The index that the sender of an initiation or response chose: both have it
+/// in the same place.
+fn sender_index(message: &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(*message.get(4..8)?.first_chunk()?))
+}

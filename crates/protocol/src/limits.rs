@@ -1,0 +1,72 @@
+//! Every constant of the protocol, in one place.
+//!
+//! The whitepaper's section 6 where it says; the Linux kernel's value where
+//! the two differ or the paper is silent, and then it is said so.
+
+use core::time::Duration;
+
+/// After this many messages a new handshake is wanted (whitepaper §6.1).
+pub const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
+/// A session sends and accepts no counter from this one on (whitepaper §6.1:
+/// 2^64 − 2^13 − 1. The kernel allows 63 more; the smaller number is safe with
+/// both).
+pub const REJECT_AFTER_MESSAGES: u64 = u64::MAX - (1 << 13);
+/// After this age the initiator of a session starts a new handshake when it
+/// sends (whitepaper §6.1).
+pub const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
+/// After this age a session neither sends nor receives (whitepaper §6.1).
+pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
+/// From one initiation to the next, at least (whitepaper §6.1).
+pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Silence after received data that is broken by a keepalive (whitepaper §6.5).
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this age the initiator of a session starts a new handshake when it
+/// receives, so that a peer that only receives is never cut off (whitepaper
+/// §6.2: Reject-After-Time − Keepalive-Timeout − Rekey-Timeout).
+pub const REKEY_ON_RECEIVE: Duration = Duration::from_secs(165);
+/// Data sent and nothing heard for this long: the peer is dead or has lost its
+/// keys, so a handshake is started (whitepaper §6.5).
+pub const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Every key is erased when it is this old (whitepaper §6.3: 3 ×
+/// Reject-After-Time). The kernel counts from the newest session, so that an
+/// older one may stay longer; here each session counts for itself.
+pub const ERASE_AFTER_TIME: Duration = Duration::from_secs(540);
+/// Retries of an unanswered initiation before giving up. The paper says 90 s;
+/// the kernel counts to 18 and tests with `>`, so that 20 initiations go out
+/// over 100 to 106.7 s.
+pub const MAX_HANDSHAKE_ATTEMPTS: u32 = 18;
+/// Timer-fired initiations are late by a random time up to this (kernel:
+/// HZ/3), so that two peers do not initiate at once for ever.
+pub const MAX_JITTER: Duration = Duration::from_nanos(333_333_333);
+/// Initiations of one peer that are accepted per second (kernel).
+pub const INITIATIONS_PER_SECOND: u32 = 50;
+/// Packets kept for a peer without a session; the oldest go first (kernel).
+pub const MAX_STAGED_PACKETS: usize = 128;
+/// Peers of one device (kernel).
+pub const MAX_PEERS: usize = 1 << 20;
+
+/// A cookie secret lives this long (whitepaper §5.4.7).
+pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(120);
+/// A received cookie is used this long: 5 s less than it is valid, so that it
+/// does not expire on the way (kernel).
+pub const COOKIE_LIFETIME: Duration = Duration::from_secs(115);
+/// Handshake messages that wait before new ones are dropped unread (kernel).
+pub const MAX_QUEUED_HANDSHAKES: usize = 4096;
+/// Handshake messages that wait when the device calls itself under load
+/// (kernel: an eighth of the queue).
+pub const UNDER_LOAD_BACKLOG: usize = MAX_QUEUED_HANDSHAKES / 8;
+/// How long a device stays under load after the last sign of it (kernel).
+pub const UNDER_LOAD_LATCH: Duration = Duration::from_secs(1);
+/// Under load: initiations per second from one IPv4 address or IPv6 /64
+/// (kernel).
+pub const SOURCE_PACKETS_PER_SECOND: u64 = 20;
+/// Under load: initiations at once from one source (kernel).
+pub const SOURCE_BURST: u64 = 5;
+/// Sources remembered under load; a new one is refused beyond (kernel, on
+/// machines with more than 1 GiB).
+pub const MAX_SOURCES: usize = 65_536;
+
+/// Plaintext is padded to a multiple of this (whitepaper §5.4.6).
+pub const PADDING: usize = 16;
+/// The traffic class of handshake messages: DSCP AF41 (kernel), no ECN.
+pub const HANDSHAKE_TOS: u8 = 0x88;

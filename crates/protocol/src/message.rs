@@ -1,0 +1,158 @@
+//! The messages on the wire (whitepaper §5.4): the only place that knows their
+//! layout.
+//!
+//! Types are checked as one little-endian word, so that the three reserved
+//! bytes must be zero, and handshake messages must have exactly their length.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use taupe_crypto::TAG_LEN;
+
+/// The kinds of message, each with its number on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    /// First message of a handshake, 148 bytes.
+    Initiation = 1,
+    /// Second message of a handshake, 92 bytes.
+    Response = 2,
+    /// A cookie for a sender of handshakes, 64 bytes.
+    CookieReply = 3,
+    /// An encrypted packet, 32 bytes or more.
+    Data = 4,
+}
+
+/// Why a datagram is not a WireGuard message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// Shorter than any message, or not as long as its type demands.
+    Length,
+    /// Unknown type, or reserved bytes that are not zero.
+    Type,
+}
+
+/// Tells what `datagram` claims to be. Its length fits its kind when it is.
+pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
+    let word = datagram.first_chunk().ok_or(Malformed::Length)?;
+    let kind = match u32::from_le_bytes(*word) {
+        1 => Kind::Initiation,
+        2 => Kind::Response,
+        3 => Kind::CookieReply,
+        4 => Kind::Data,
+        _ => return Err(Malformed::Type),
+    };
+    let fits = match kind {
+        Kind::Initiation => datagram.len() == size_of::<Initiation>(),
+        Kind::Response => datagram.len() == size_of::<Response>(),
+        Kind::CookieReply => datagram.len() == size_of::<CookieReply>(),
+        Kind::Data => datagram.len() >= DATA_OVERHEAD,
+    };
+    if fits {
+        Ok(kind)
+    } else {
+        Err(Malformed::Length)
+    }
+}
+
+/// Handshake initiation (whitepaper §5.4.2).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Initiation {
+    /// [`Kind::Initiation`].
+    pub kind: U32,
+    /// The initiator's index for the session to be.
+    pub sender: U32,
+    /// The initiator's ephemeral public key, in clear.
+    pub ephemeral: [u8; 32],
+    /// The initiator's static public key, encrypted.
+    pub static_key: [u8; 32 + TAG_LEN],
+    /// TAI64N label, encrypted.
+    pub timestamp: [u8; 12 + TAG_LEN],
+    /// The two MACs.
+    pub macs: Macs,
+}
+
+/// Handshake response (whitepaper §5.4.3).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Response {
+    /// [`Kind::Response`].
+    pub kind: U32,
+    /// The responder's index for the session.
+    pub sender: U32,
+    /// The initiator's index, from its initiation.
+    pub receiver: U32,
+    /// The responder's ephemeral public key, in clear.
+    pub ephemeral: [u8; 32],
+    /// An empty plaintext, encrypted: it proves possession of the keys.
+    pub empty: [u8; TAG_LEN],
+    /// The two MACs.
+    pub macs: Macs,
+}
+
+/// Cookie reply (whitepaper §5.4.7).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct CookieReply {
+    /// [`Kind::CookieReply`].
+    pub kind: U32,
+    /// The index of the sender of the message that is answered.
+    pub receiver: U32,
+    /// XChaCha20-Poly1305 nonce.
+    pub nonce: [u8; 24],
+    /// The cookie, encrypted.
+    pub cookie: [u8; 16 + TAG_LEN],
+}
+
+/// The fields that end both handshake messages (whitepaper §5.4.4).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Default)]
+#[repr(C)]
+pub struct Macs {
+    /// Over everything before it, keyed by the receiver's public key.
+    pub mac1: [u8; 16],
+    /// Over everything before it, keyed by a cookie; zeros without one.
+    pub mac2: [u8; 16],
+}
+
+/// What precedes the ciphertext of transport data (whitepaper §5.4.6).
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct DataHeader {
+    /// [`Kind::Data`].
+    pub kind: U32,
+    /// The receiver's index of the session.
+    pub receiver: U32,
+    /// The nonce.
+    pub counter: U64,
+}
+
+/// Bytes before the ciphertext of transport data.
+pub const DATA_HEADER_LEN: usize = size_of::<DataHeader>();
+/// Bytes that transport data adds to its padded plaintext; also the length of
+/// a keepalive.
+pub const DATA_OVERHEAD: usize = DATA_HEADER_LEN + TAG_LEN;
+
+const _: () = {
+    assert!(size_of::<Initiation>() == 148);
+    assert!(size_of::<Response>() == 92);
+    assert!(size_of::<CookieReply>() == 64);
+    assert!(DATA_OVERHEAD == 32);
+};
+
+/// Reads the header of transport data. `None` if there is none.
+#[must_use]
+pub fn data_header(datagram: &[u8]) -> Option<(u32, u64)> {
+    let (header, _) = DataHeader::ref_from_prefix(datagram).ok()?;
+    Some((header.receiver.get(), header.counter.get()))
+}
+
+/// Writes the header of transport data into the first bytes of `message`; a
+/// message that is too short for it is left as it is.
+pub fn write_data_header(message: &mut [u8], receiver: u32, counter: u64) {
+    if let Ok((header, _)) = DataHeader::mut_from_prefix(message) {
+        header.kind = U32::new(Kind::Data as u32);
+        header.receiver = U32::new(receiver);
+        header.counter = U64::new(counter);
+    }
+}

@@ -1,0 +1,369 @@
+//! Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s (whitepaper §5.4.1–5.4.5), without
+//! knowledge of peers, indices or MACs.
+//!
+//! Both sides keep a chaining key and a transcript hash ([`Transcript`]); each
+//! message is a sequence of mixes, quoted from the paper above the line that
+//! does them. A message that fails to verify leaves no trace: the state is
+//! replaced only by success.
+
+use taupe_crypto::{NotAuthentic, Provider, Secret, SharedSecret, TAG_LEN};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::key::{PresharedKey, PrivateKey, PublicKey};
+use crate::time::Tai64N;
+
+const CONSTRUCTION: &[u8] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+const IDENTIFIER: &[u8] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
+
+/// Why a handshake message was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum NoiseError {
+    /// The message was made for other keys, or changed on the way.
+    #[error("the message does not verify")]
+    NotAuthentic,
+    /// A Diffie-Hellman result is all zeros, so a public key is of low order.
+    #[error("a public key of low order")]
+    LowOrder,
+}
+
+impl From<NotAuthentic> for NoiseError {
+    fn from(_: NotAuthentic) -> Self {
+        Self::NotAuthentic
+    }
+}
+
+/// The keys of a session, from the point of view of this side.
+pub struct TransportKeys {
+    /// Encrypts what this side sends.
+    pub send: Secret<32>,
+    /// Decrypts what the other side sends.
+    pub receive: Secret<32>,
+}
+
+/// This side's static key pair.
+pub struct StaticKeys {
+    /// The private key.
+    pub private: PrivateKey,
+    /// Its public key.
+    pub public: PublicKey,
+}
+
+impl StaticKeys {
+    /// Derives the public key of `private`.
+    #[must_use]
+    pub fn new(crypto: &Provider, private: PrivateKey) -> Self {
+        let public = PublicKey(crypto.dh.public(private.expose()));
+        Self { private, public }
+    }
+}
+
+/// The encrypted fields of an initiation.
+pub struct InitiationFields {
+    /// Ephemeral public key.
+    pub ephemeral: [u8; 32],
+    /// Encrypted static public key.
+    pub static_key: [u8; 32 + TAG_LEN],
+    /// Encrypted label.
+    pub timestamp: [u8; 12 + TAG_LEN],
+}
+
+/// The encrypted fields of a response.
+pub struct ResponseFields {
+    /// Ephemeral public key.
+    pub ephemeral: [u8; 32],
+    /// Encrypted nothing.
+    pub empty: [u8; TAG_LEN],
+}
+
+/// An initiator that waits for the response.
+pub struct Initiator {
+    transcript: Transcript,
+    ephemeral: Secret<32>,
+}
+
+impl Initiator {
+    /// Makes an initiation to `remote`.
+    ///
+    /// `static_static` is DH(local, remote), which the caller keeps; `ephemeral`
+    /// is 32 fresh random bytes.
+    pub fn start(
+        crypto: &Provider,
+        local: &StaticKeys,
+        remote: &PublicKey,
+        static_static: &SharedSecret,
+        ephemeral: Secret<32>,
+        timestamp: Tai64N,
+    ) -> Result<(Self, InitiationFields), NoiseError> {
+        // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
+        let mut transcript = Transcript::new(crypto, remote);
+
+        // msg.ephemeral := E_i^pub; C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
+        let public = crypto.dh.public(ephemeral.expose());
+        transcript.mix_ephemeral(crypto, &public);
+
+        // (C, k) := KDF2(C, DH(E_i, S_r)); msg.static := AEAD(k, 0, S_i^pub, H)
+        let shared = agree(crypto, &ephemeral, &remote.0)?;
+        let key = transcript.mix_key(crypto, &shared);
+        let mut static_key = [0; 32 + TAG_LEN];
+        static_key[..32].copy_from_slice(&local.public.0);
+        transcript.seal(crypto, &key, &mut static_key);
+
+        // (C, k) := KDF2(C, DH(S_i, S_r)); msg.timestamp := AEAD(k, 0, TIMESTAMP(), H)
+        let key = transcript.mix_key(crypto, static_static);
+        let mut label = [0; 12 + TAG_LEN];
+        label[..12].copy_from_slice(&timestamp.0);
+        transcript.seal(crypto, &key, &mut label);
+
+        let fields = InitiationFields {
+            ephemeral: public,
+            static_key,
+            timestamp: label,
+        };
+        let state = Self {
+            transcript,
+            ephemeral,
+        };
+        Ok((state, fields))
+    }
+
+    /// Verifies a response and derives the session's keys. The state is only
+    /// read, so a forged response changes nothing.
+    pub fn finish(
+        &self,
+        crypto: &Provider,
+        local: &StaticKeys,
+        preshared_key: &PresharedKey,
+        response: &ResponseFields,
+    ) -> Result<TransportKeys, NoiseError> {
+        let mut transcript = self.transcript.clone();
+
+        // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
+        transcript.mix_ephemeral(crypto, &response.ephemeral);
+        // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
+        let shared = agree(crypto, &self.ephemeral, &response.ephemeral)?;
+        transcript.mix_secret(crypto, &shared);
+        let shared = crypto
+            .dh
+            .agree(local.private.expose(), &response.ephemeral)
+            .ok_or(NoiseError::LowOrder)?;
+        transcript.mix_secret(crypto, &shared);
+
+        // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty = AEAD(k, 0, ε, H)
+        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        transcript.open(crypto, &key, &mut response.empty.clone())?;
+
+        // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, ε)
+        let (send, receive) = transcript.split(crypto);
+        Ok(TransportKeys { send, receive })
+    }
+}
+
+/// An initiation whose sender has told who it is, but has not proven it yet.
+///
+/// The caller looks up the peer with [`Claim::public_key`] (at leisure: this
+/// can be kept while a peer is fetched from elsewhere) and goes on with
+/// [`Claim::verify`].
+pub struct Claim {
+    transcript: Transcript,
+    ephemeral: [u8; 32],
+    timestamp: [u8; 12 + TAG_LEN],
+    public_key: PublicKey,
+}
+
+impl Claim {
+    /// Opens the static key of an initiation to `local`.
+    pub fn open(
+        crypto: &Provider,
+        local: &StaticKeys,
+        message: InitiationFields,
+    ) -> Result<Self, NoiseError> {
+        let mut transcript = Transcript::new(crypto, &local.public);
+        transcript.mix_ephemeral(crypto, &message.ephemeral);
+
+        let shared = crypto
+            .dh
+            .agree(local.private.expose(), &message.ephemeral)
+            .ok_or(NoiseError::LowOrder)?;
+        let key = transcript.mix_key(crypto, &shared);
+        let mut static_key = message.static_key;
+        transcript.open(crypto, &key, &mut static_key)?;
+
+        let mut public_key = [0; 32];
+        public_key.copy_from_slice(&static_key[..32]);
+        Ok(Self {
+            transcript,
+            ephemeral: message.ephemeral,
+            timestamp: message.timestamp,
+            public_key: PublicKey(public_key),
+        })
+    }
+
+    /// Who the sender says it is.
+    #[must_use]
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+
+    /// Verifies that the sender has the private key it claims.
+    pub fn verify(
+        mut self,
+        crypto: &Provider,
+        static_static: &SharedSecret,
+    ) -> Result<Responder, NoiseError> {
+        let key = self.transcript.mix_key(crypto, static_static);
+        let mut label = self.timestamp;
+        self.transcript.open(crypto, &key, &mut label)?;
+        let mut timestamp = [0; 12];
+        timestamp.copy_from_slice(&label[..12]);
+        Ok(Responder {
+            transcript: self.transcript,
+            initiator_ephemeral: self.ephemeral,
+            initiator: self.public_key,
+            timestamp: Tai64N(timestamp),
+        })
+    }
+}
+
+/// A verified initiation.
+pub struct Responder {
+    transcript: Transcript,
+    initiator_ephemeral: [u8; 32],
+    initiator: PublicKey,
+    timestamp: Tai64N,
+}
+
+impl Responder {
+    /// The initiation's label: must be greater than any before from this peer.
+    #[must_use]
+    pub fn timestamp(&self) -> Tai64N {
+        self.timestamp
+    }
+
+    /// Makes the response and derives the session's keys. `ephemeral` is 32
+    /// fresh random bytes.
+    pub fn respond(
+        mut self,
+        crypto: &Provider,
+        preshared_key: &PresharedKey,
+        ephemeral: Secret<32>,
+    ) -> Result<(ResponseFields, TransportKeys), NoiseError> {
+        // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
+        let public = crypto.dh.public(ephemeral.expose());
+        self.transcript.mix_ephemeral(crypto, &public);
+        // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
+        for remote in [&self.initiator_ephemeral, &self.initiator.0] {
+            let shared = agree(crypto, &ephemeral, remote)?;
+            self.transcript.mix_secret(crypto, &shared);
+        }
+        // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty := AEAD(k, 0, ε, H)
+        let key = self.transcript.mix_preshared_key(crypto, preshared_key);
+        let mut empty = [0; TAG_LEN];
+        self.transcript.seal(crypto, &key, &mut empty);
+
+        // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, ε)
+        let (receive, send) = self.transcript.split(crypto);
+        let fields = ResponseFields {
+            ephemeral: public,
+            empty,
+        };
+        Ok((fields, TransportKeys { send, receive }))
+    }
+}
+
+fn agree(
+    crypto: &Provider,
+    private: &Secret<32>,
+    public: &[u8; 32],
+) -> Result<SharedSecret, NoiseError> {
+    crypto
+        .dh
+        .agree(private.expose(), public)
+        .ok_or(NoiseError::LowOrder)
+}
+
+/// The chaining key and the hash of everything sent so far.
+#[derive(Clone)]
+struct Transcript {
+    chaining_key: Secret<32>,
+    hash: [u8; 32],
+}
+
+impl Transcript {
+    fn new(crypto: &Provider, responder: &PublicKey) -> Self {
+        let chaining_key = crypto.hash.hash(&[CONSTRUCTION]);
+        let hash = crypto.hash.hash(&[&chaining_key, IDENTIFIER]);
+        let hash = crypto.hash.hash(&[&hash, &responder.0]);
+        Self {
+            chaining_key: Secret::new(chaining_key),
+            hash,
+        }
+    }
+
+    fn mix_hash(&mut self, crypto: &Provider, data: &[u8]) {
+        self.hash = crypto.hash.hash(&[&self.hash, data]);
+    }
+
+    /// With a preshared key in the pattern, Noise mixes ephemeral keys into the
+    /// chaining key as well (Noise revision 34 §9.2).
+    fn mix_ephemeral(&mut self, crypto: &Provider, public: &[u8; 32]) {
+        let [chaining_key] = self.kdf(crypto, public);
+        self.chaining_key = chaining_key;
+        self.mix_hash(crypto, public);
+    }
+
+    fn mix_secret(&mut self, crypto: &Provider, shared: &SharedSecret) {
+        let [chaining_key] = self.kdf(crypto, shared.expose());
+        self.chaining_key = chaining_key;
+    }
+
+    fn mix_key(&mut self, crypto: &Provider, shared: &SharedSecret) -> Secret<32> {
+        let [chaining_key, key] = self.kdf(crypto, shared.expose());
+        self.chaining_key = chaining_key;
+        key
+    }
+
+    fn mix_preshared_key(&mut self, crypto: &Provider, preshared: &PresharedKey) -> Secret<32> {
+        let [chaining_key, tau, key] = self.kdf(crypto, preshared.expose());
+        self.chaining_key = chaining_key;
+        self.mix_hash(crypto, tau.expose());
+        key
+    }
+
+    /// `data` ends with room for the tag.
+    fn seal(&mut self, crypto: &Provider, key: &Secret<32>, data: &mut [u8]) {
+        crypto.aead.seal_with(key, 0, &self.hash, data);
+        self.mix_hash(crypto, data);
+    }
+
+    fn open(
+        &mut self,
+        crypto: &Provider,
+        key: &Secret<32>,
+        data: &mut [u8],
+    ) -> Result<(), NotAuthentic> {
+        let hash = crypto.hash.hash(&[&self.hash, data]);
+        crypto.aead.open_with(key, 0, &self.hash, data)?;
+        self.hash = hash;
+        Ok(())
+    }
+
+    /// The initiator's sending key, then the responder's.
+    fn split(&self, crypto: &Provider) -> (Secret<32>, Secret<32>) {
+        let [initiator, responder] = self.kdf(crypto, &[]);
+        (initiator, responder)
+    }
+
+    /// KDFn: HMAC in the extract-and-expand form of HKDF (whitepaper §5.4).
+    fn kdf<const N: usize>(&self, crypto: &Provider, input: &[u8]) -> [Secret<32>; N] {
+        let extracted = crypto.hash.hmac(self.chaining_key.expose(), &[input]);
+        let mut previous: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(32));
+        core::array::from_fn(|i| {
+            let round = [i as u8 + 1];
+            let output = crypto.hash.hmac(extracted.expose(), &[&previous, &round]);
+            previous.clear();
+            previous.extend_from_slice(output.expose());
+            output
+        })
+    }
+}

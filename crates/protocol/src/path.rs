@@ -1,0 +1,383 @@
+//! The way of a packet through the protocol, in both directions. It takes no
+//! lock of the control loop's.
+//!
+//! ```text
+//! out: route → reserve → (caller) seal, send
+//! in:  classify → find session → open → replay → source check → (caller) deliver
+//! ```
+
+use core::net::IpAddr;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
+use taupe_crypto::{Packet, TAG_LEN};
+
+use crate::allowed_ips::AllowedIps;
+use crate::inner;
+use crate::lock;
+use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
+use crate::peer::{Endpoint, Outbound, Peer, PeerId, Received, Staged};
+use crate::planted::{self, Defect};
+use crate::session::{CHUNK, Entry, SessionTable};
+use crate::time::Instant;
+
+/// What the threads that move packets share with the control loop.
+pub struct DataPath {
+    pub(crate) routes: ArcSwap<Routes>,
+    pub(crate) sessions: SessionTable,
+    pub(crate) attention: Attention,
+    counters: Counters,
+}
+
+/// Which peer an inner address belongs to; replaced whole when it changes.
+#[derive(Clone, Default)]
+pub struct Routes {
+    pub(crate) allowed_ips: AllowedIps<PeerId>,
+    pub(crate) peers: Vec<Option<Arc<Peer>>>,
+}
+
+impl Routes {
+    /// The peer whose allowed IPs hold `address` (the longest prefix wins).
+    #[must_use]
+    pub fn lookup(&self, address: IpAddr) -> Option<&Arc<Peer>> {
+        let PeerId(id) = self.allowed_ips.lookup(address)?;
+        self.peers.get(id as usize)?.as_ref()
+    }
+}
+
+/// Where the messages of one received batch went, as ranges of its buffer.
+/// Reused from batch to batch.
+#[derive(Default)]
+pub struct Sorted {
+    /// Inner packets to deliver, in order, cut to their true length.
+    pub inner: Vec<Range<usize>>,
+    /// Handshake messages and cookie replies for [`crate::Device::handle_message`].
+    pub handshakes: Vec<Range<usize>>,
+}
+
+impl DataPath {
+    pub(crate) fn new(wake: Wake) -> Self {
+        Self {
+            routes: ArcSwap::default(),
+            sessions: SessionTable::default(),
+            attention: Attention {
+                peers: Mutex::default(),
+                wake,
+            },
+            counters: Counters::default(),
+        }
+    }
+
+    /// The routes as they are now. Hold them for one batch, not longer.
+    #[must_use]
+    pub fn routes(&self) -> arc_swap::Guard<Arc<Routes>> {
+        self.routes.load()
+    }
+
+    /// Asks to send `messages` messages of `bytes` in all (as on the wire) to
+    /// `peer`.
+    pub fn reserve(&self, now: Instant, peer: &Arc<Peer>, messages: u64, bytes: u64) -> Outbound {
+        peer.reserve(&self.attention, now, messages, bytes)
+    }
+
+    /// Keeps packets for `peer` until a handshake has made a session; asks for
+    /// the handshake. Beyond 128 packets the oldest is dropped.
+    pub fn stage(&self, now: Instant, peer: &Arc<Peer>, packets: impl Iterator<Item = Staged>) {
+        let dropped = peer.stage(&self.attention, now, packets);
+        self.counters.add(Cause::StagedOverflow, dropped);
+    }
+
+    /// Takes one received batch: `batch` is cut every `segment` bytes (UDP GRO),
+    /// all from `from`. Transport data is opened in place; `sorted` is filled
+    /// anew.
+    pub fn receive(
+        &self,
+        now: Instant,
+        from: Endpoint,
+        batch: &mut [u8],
+        segment: usize,
+        sorted: &mut Sorted,
+    ) {
+        sorted.inner.clear();
+        sorted.handshakes.clear();
+        if batch.is_empty() {
+            self.counters.add(Cause::Length, 1);
+        }
+        let routes = self.routes.load();
+        let mut run = Run::default();
+        let segment = segment.max(1);
+        for (i, datagram) in batch.chunks_mut(segment).enumerate() {
+            let offset = i * segment;
+            match classify(datagram) {
+                Ok(Kind::Data) => {
+                    let Some((receiver, counter)) = data_header(datagram) else {
+                        continue;
+                    };
+                    if run.receiver != receiver || run.packets.is_full() {
+                        self.open(now, from, &routes, &mut run, sorted);
+                        run.receiver = receiver;
+                    }
+                    let data = &mut datagram[DATA_HEADER_LEN..];
+                    run.packets.push(Packet { counter, data });
+                    run.offsets.push(offset + DATA_HEADER_LEN);
+                }
+                Ok(_) => sorted.handshakes.push(offset..offset + datagram.len()),
+                Err(Malformed::Length) => self.counters.add(Cause::Length, 1),
+                Err(Malformed::Type) => self.counters.add(Cause::Type, 1),
+            }
+        }
+        self.open(now, from, &routes, &mut run, sorted);
+    }
+
+    /// Opens packets that follow one another in one session.
+    fn open(
+        &self,
+        now: Instant,
+        from: Endpoint,
+        routes: &Routes,
+        run: &mut Run<'_>,
+        sorted: &mut Sorted,
+    ) {
+        let count = run.packets.len();
+        if count == 0 {
+            return;
+        }
+        let mut packets = core::mem::take(&mut run.packets);
+        let offsets = core::mem::take(&mut run.offsets);
+        let Some(Entry { session, peer }) = self.sessions.find(run.receiver) else {
+            self.counters.add(Cause::UnknownSession, count as u64);
+            return;
+        };
+        if !session.may_receive(now) {
+            self.counters.add(Cause::ExpiredSession, count as u64);
+            return;
+        }
+        if planted::is(Defect::UnauthRoam) {
+            lock(&peer.link).endpoint = Some(from);
+        }
+        let mut accepted = [false; CHUNK];
+        let failures = session.open(&mut packets, &mut accepted[..count]);
+        self.counters
+            .add(Cause::NotAuthentic, failures.not_authentic);
+        self.counters.add(Cause::Exhausted, failures.exhausted);
+        self.counters.add(Cause::Replayed, failures.replayed);
+
+        let mut received = Received {
+            bytes: 0,
+            data: false,
+        };
+        let first = sorted.inner.len();
+        let mut any = false;
+        let opened = packets.iter().zip(&offsets).zip(accepted);
+        for ((packet, offset), _) in opened.filter(|(_, accepted)| *accepted) {
+            any = true;
+            let plaintext = &packet.data[..packet.data.len() - TAG_LEN];
+            let message = (plaintext.len() + DATA_OVERHEAD) as u64;
+            if plaintext.is_empty() {
+                received.bytes += message;
+                continue;
+            }
+            received.data = true;
+            let Some(view) = inner::parse(plaintext) else {
+                self.counters.add(Cause::InnerMalformed, 1);
+                continue;
+            };
+            let allowed = routes
+                .lookup(view.source)
+                .is_some_and(|owner| Arc::ptr_eq(owner, &peer));
+            if !allowed {
+                self.counters.add(Cause::SourceNotAllowed, 1);
+                continue;
+            }
+            received.bytes += message;
+            sorted.inner.push(*offset..*offset + view.length);
+        }
+        if any && !peer.receive(&self.attention, now, &session, from, received) {
+            sorted.inner.truncate(first);
+        }
+    }
+
+    /// How many packets and messages have been dropped, by cause.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+/// Packets that follow one another for one receiver index.
+#[derive(Default)]
+struct Run<'a> {
+    receiver: u32,
+    packets: ArrayVec<Packet<'a>, CHUNK>,
+    offsets: ArrayVec<usize, CHUNK>,
+}
+
+/// Called when the control loop has something to do; from any thread, any
+/// number of times.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Peers that the control loop must look at.
+pub(crate) struct Attention {
+    peers: Mutex<Vec<Arc<Peer>>>,
+    wake: Wake,
+}
+
+impl Attention {
+    pub(crate) fn post(&self, peer: Arc<Peer>) {
+        lock(&self.peers).push(peer);
+        (self.wake)();
+    }
+
+    pub(crate) fn take(&self) -> Vec<Arc<Peer>> {
+        core::mem::take(&mut lock(&self.peers))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.peers).is_empty()
+    }
+}
+
+/// Why something was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A datagram whose length fits no message.
+    Length,
+    /// A datagram of no known type, or with reserved bytes set.
+    Type,
+    /// Transport data for an index that no session has.
+    UnknownSession,
+    /// Transport data for a session older than Reject-After-Time.
+    ExpiredSession,
+    /// Transport data that does not verify.
+    NotAuthentic,
+    /// Transport data with a counter from Reject-After-Messages on.
+    Exhausted,
+    /// Transport data that has been received before or is too late to tell.
+    Replayed,
+    /// An inner packet that is no IP packet or lies about its length.
+    InnerMalformed,
+    /// An inner packet from an address that is not the sender's.
+    SourceNotAllowed,
+    /// A packet that waited for a session, when too many did.
+    StagedOverflow,
+    /// Packets that waited for a session when the handshake was given up, the
+    /// device went down or the peer was removed.
+    StagedPurged,
+    /// A handshake message while the device has no private key or is down.
+    NotReady,
+    /// A handshake message whose mac1 does not verify.
+    Mac1,
+    /// A handshake message answered with a cookie, under load.
+    CookieDemanded,
+    /// A handshake message beyond what its source may send, under load.
+    RateLimited,
+    /// An initiation that does not verify.
+    InitiationNotAuthentic,
+    /// An initiation of nobody we know.
+    UnknownPeer,
+    /// An initiation whose label is not greater than the last.
+    InitiationReplayed,
+    /// An initiation within 20 ms of the peer's last.
+    InitiationFlood,
+    /// A response that answers nothing.
+    UnknownHandshake,
+    /// A response that does not verify.
+    ResponseNotAuthentic,
+    /// A cookie reply that answers nothing or does not verify.
+    CookieRefused,
+}
+
+impl Cause {
+    /// Every cause, in the order of their numbers.
+    pub const ALL: [Self; 22] = [
+        Self::Length,
+        Self::Type,
+        Self::UnknownSession,
+        Self::ExpiredSession,
+        Self::NotAuthentic,
+        Self::Exhausted,
+        Self::Replayed,
+        Self::InnerMalformed,
+        Self::SourceNotAllowed,
+        Self::StagedOverflow,
+        Self::StagedPurged,
+        Self::NotReady,
+        Self::Mac1,
+        Self::CookieDemanded,
+        Self::RateLimited,
+        Self::InitiationNotAuthentic,
+        Self::UnknownPeer,
+        Self::InitiationReplayed,
+        Self::InitiationFlood,
+        Self::UnknownHandshake,
+        Self::ResponseNotAuthentic,
+        Self::CookieRefused,
+    ];
+}
+
+/// One number per [`Cause`].
+#[derive(Default)]
+pub struct Counters([AtomicU64; Cause::ALL.len()]);
+
+impl Counters {
+    /// How often `cause` has led to a drop.
+    #[must_use]
+    pub fn count(&self, cause: Cause) -> u64 {
+        self.0[cause as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, cause: Cause, count: u64) {
+        if count > 0 {
+            self.0[cause as usize].fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The length to which a packet of `length` bytes is padded on a link of `mtu`
+/// bytes (whitepaper §5.4.6, as the kernel's calculate_skb_padding): the next
+/// multiple of 16, but never beyond the MTU. A packet longer than the MTU is
+/// padded as what remains of it after full MTUs; 0 means no MTU.
+#[must_use]
+pub fn padded_len(length: usize, mtu: usize) -> usize {
+    let aligned = |n: usize| n.next_multiple_of(crate::limits::PADDING);
+    if mtu == 0 {
+        return aligned(length);
+    }
+    let last = if length > mtu { length % mtu } else { length };
+    length - last + aligned(last).min(mtu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_own_number() {
+        for (i, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, i);
+        }
+    }
+
+    #[test]
+    fn padding_is_to_sixteen_and_never_beyond_the_mtu() {
+        for (length, mtu, padded) in [
+            (0, 1420, 0),
+            (1, 1420, 16),
+            (16, 1420, 16),
+            (17, 1420, 32),
+            (1408, 1420, 1408),
+            (1409, 1420, 1420),
+            (1419, 1420, 1420),
+            (1420, 1420, 1420),
+            (1421, 1420, 1436),
+            (2840, 1420, 2840),
+            (100, 0, 112),
+            (5, 8, 8),
+        ] {
+            assert_eq!(padded_len(length, mtu), padded, "{length} on {mtu}");
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! A peer as the way of a packet sees it: the sessions it sends with, where it
+//! is reached, what waits for it, and its timers.
+//!
+//! All of it is under one lock that is taken once per batch and held for a few
+//! instructions; never while anything is encrypted. What only handshakes need
+//! lives in [`crate::device`].
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::key::PublicKey;
+use crate::limits::{
+    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_STAGED_PACKETS, REJECT_AFTER_MESSAGES,
+    REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
+};
+use crate::lock;
+use crate::path::Attention;
+use crate::planted::{self, Defect};
+use crate::session::{Role, Session};
+use crate::time::Instant;
+use crate::timer::{Reason, Timers};
+
+/// Where a peer is reached, and from which of our addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The peer's address and UDP port.
+    pub remote: SocketAddr,
+    /// The local address that the peer last sent to: answers leave from it.
+    pub local: Option<LocalAddress>,
+}
+
+/// A local address and the interface a datagram came in by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The interface's index.
+    pub interface: u32,
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(remote: SocketAddr) -> Self {
+        Self {
+            remote,
+            local: None,
+        }
+    }
+}
+
+/// Names a peer within its device. The number is used again after the peer has
+/// been removed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerId(pub(crate) u32);
+
+/// A peer, shared by the control loop and the way of a packet.
+pub struct Peer {
+    id: PeerId,
+    public_key: PublicKey,
+    pub(crate) link: Mutex<Link>,
+}
+
+impl Peer {
+    pub(crate) fn new(id: PeerId, public_key: PublicKey) -> Self {
+        Self {
+            id,
+            public_key,
+            link: Mutex::new(Link::default()),
+        }
+    }
+
+    /// Which peer of the device this is.
+    #[must_use]
+    pub fn id(&self) -> PeerId {
+        self.id
+    }
+
+    /// The peer's static public key.
+    #[must_use]
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+
+    /// Where the peer is reached.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        lock(&self.link).endpoint
+    }
+
+    /// Forgets from which local address the peer is answered, after the system
+    /// has refused it; the routing table chooses again.
+    pub fn clear_local_address(&self) {
+        if let Some(endpoint) = &mut lock(&self.link).endpoint {
+            endpoint.local = None;
+        }
+    }
+
+    /// Reserves counters for `messages` messages of `bytes` in all, to be
+    /// sealed at once, and does what the timers and the age of the session
+    /// demand of a send.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        attention: &Attention,
+        now: Instant,
+        messages: u64,
+        bytes: u64,
+    ) -> Outbound {
+        let mut link = lock(&self.link);
+        let Some(endpoint) = link.endpoint else {
+            return Outbound::NoEndpoint;
+        };
+        if !link.up || !link.staged.is_empty() {
+            return Outbound::Stage;
+        }
+        let Some((session, first)) = link.take_counters(now, messages) else {
+            return Outbound::Stage;
+        };
+        link.sent(now, bytes, Traffic::Data);
+        self.release(attention, link);
+        Outbound::Send(Reservation {
+            session,
+            first,
+            messages,
+            endpoint,
+        })
+    }
+
+    /// Keeps packets until there is a session, and asks for one. Returns how
+    /// many older packets had to go.
+    pub(crate) fn stage(
+        self: &Arc<Self>,
+        attention: &Attention,
+        now: Instant,
+        packets: impl Iterator<Item = Staged>,
+    ) -> u64 {
+        let mut link = lock(&self.link);
+        if !link.up {
+            return packets.count() as u64;
+        }
+        let mut dropped = 0;
+        for packet in packets {
+            link.staged.push_back(packet);
+            if link.staged.len() > MAX_STAGED_PACKETS {
+                link.staged.pop_front();
+                dropped += 1;
+            }
+        }
+        // A session may have come up since the packets were refused.
+        if link.can_send(now) {
+            link.wants.flush = true;
+        } else {
+            link.want_handshake(now);
+        }
+        self.release(attention, link);
+        dropped
+    }
+
+    /// Accounts for packets of `session` that have been opened. `false` if the
+    /// peer is gone or the device is down, and the packets must be dropped.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        attention: &Attention,
+        now: Instant,
+        session: &Arc<Session>,
+        from: Endpoint,
+        received: Received,
+    ) -> bool {
+        let mut link = lock(&self.link);
+        if !link.up {
+            return false;
+        }
+        if link.sessions.confirm(session) {
+            link.wants.confirmed = true;
+        }
+        link.endpoint = Some(from);
+        link.received(now, received.bytes);
+        if received.data {
+            link.data_received(now);
+        }
+        link.renew_on_receive(now);
+        self.release(attention, link);
+        true
+    }
+
+    /// Unlocks, and tells the control loop if there is something for it.
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        attention: &Attention,
+        mut link: std::sync::MutexGuard<'_, Link>,
+    ) {
+        let sooner = link
+            .timers
+            .next()
+            .is_some_and(|(at, _)| at < link.scheduled);
+        let sooner = sooner && !planted::is(Defect::MissedDeadline);
+        if (link.wants.any() || sooner) && !link.told {
+            link.told = true;
+            drop(link);
+            attention.post(Arc::clone(self));
+        }
+    }
+}
+
+/// Whether a batch may be sent.
+pub enum Outbound {
+    /// It may: seal and send it.
+    Send(Reservation),
+    /// There is no usable session: stage the packets.
+    Stage,
+    /// It is not known where the peer is reached: answer the inner sender with
+    /// an ICMP error.
+    NoEndpoint,
+}
+
+/// Counters that belong to one batch. Dropped unused, they are never used.
+pub struct Reservation {
+    session: Arc<Session>,
+    first: u64,
+    messages: u64,
+    endpoint: Endpoint,
+}
+
+impl Reservation {
+    /// Where the batch goes.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Seals the batch in place. It is cut every `stride` bytes; each message is
+    /// [`crate::message::DATA_HEADER_LEN`] bytes of room, the padded packet, and
+    /// room for the tag. Messages beyond those reserved are left as they are:
+    /// the returned number tells how many bytes are ready.
+    pub fn seal(self, batch: &mut [u8], stride: usize) -> usize {
+        let reserved = usize::try_from(self.messages)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(stride);
+        let ready = batch.len().min(reserved);
+        self.session.seal(self.first, &mut batch[..ready], stride);
+        ready
+    }
+}
+
+/// A packet that waits for a session.
+pub struct Staged {
+    /// The inner packet, padded, or nothing for a keepalive.
+    pub packet: Vec<u8>,
+    /// ECN bits for the outer header (RFC 6040).
+    pub ecn: u8,
+}
+
+/// What the packets of one batch add up to.
+pub(crate) struct Received {
+    /// Of messages, with their headers.
+    pub(crate) bytes: u64,
+    /// Whether any was more than a keepalive.
+    pub(crate) data: bool,
+}
+
+/// What a sent message is to the timers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// A packet: an answer is expected.
+    Data,
+    /// A keepalive or a handshake message.
+    Other,
+}
+
+/// What the way of a packet asks of the control loop.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wants {
+    pub(crate) handshake: bool,
+    pub(crate) confirmed: bool,
+    pub(crate) flush: bool,
+}
+
+impl Wants {
+    pub(crate) fn any(self) -> bool {
+        self.handshake || self.confirmed || self.flush
+    }
+}
+
+/// What the two sides share, under the peer's lock.
+pub(crate) struct Link {
+    /// The device is up and the peer has not been removed.
+    pub(crate) up: bool,
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) sessions: Sessions,
+    pub(crate) staged: VecDeque<Staged>,
+    pub(crate) timers: Timers,
+    /// How late the next dead-peer handshake is; chosen by the control loop.
+    pub(crate) jitter: Duration,
+    pub(crate) persistent_keepalive: Duration,
+    /// Data was received while a keepalive was already due.
+    pub(crate) another_keepalive: bool,
+    /// The current session has been renewed because of its age on receive.
+    pub(crate) renewed_on_receive: bool,
+    pub(crate) attempts: u32,
+    /// When the last handshake message was sent, unless that no longer counts.
+    pub(crate) handshake_sent: Option<Instant>,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_bytes: u64,
+    /// When the control loop will look at the timers.
+    pub(crate) scheduled: Instant,
+    pub(crate) wants: Wants,
+    /// The control loop has been told and has not looked yet.
+    pub(crate) told: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            up: false,
+            endpoint: None,
+            sessions: Sessions::default(),
+            staged: VecDeque::new(),
+            timers: Timers::default(),
+            jitter: Duration::ZERO,
+            persistent_keepalive: Duration::ZERO,
+            another_keepalive: false,
+            renewed_on_receive: false,
+            attempts: 0,
+            handshake_sent: None,
+            tx_bytes: 0,
+            rx_bytes: 0,
+            scheduled: Instant::FAR_FUTURE,
+            wants: Wants::default(),
+            told: false,
+        }
+    }
+}
+
+impl Link {
+    /// Whether the current session may send a packet.
+    pub(crate) fn can_send(&self, now: Instant) -> bool {
+        self.sessions.sending(now).is_some()
+    }
+
+    /// Takes `count` counters of the current session, and asks for its renewal
+    /// when it is old or has sent much.
+    pub(crate) fn take_counters(
+        &mut self,
+        now: Instant,
+        count: u64,
+    ) -> Option<(Arc<Session>, u64)> {
+        self.sessions.sending(now)?;
+        let current = self.sessions.current.as_mut()?;
+        let first = current.next_counter;
+        let next = first.checked_add(count)?;
+        if next > REJECT_AFTER_MESSAGES {
+            return None;
+        }
+        let repeat = planted::is(Defect::NonceReuse) && first % 1024 == 1023;
+        current.next_counter = if repeat { first } else { next };
+        let session = Arc::clone(&current.session);
+        let old =
+            session.role() == Role::Initiator && now.since(session.born()) >= REKEY_AFTER_TIME;
+        if old || next > REKEY_AFTER_MESSAGES {
+            self.want_handshake(now);
+        }
+        Some((session, first))
+    }
+
+    /// Asks for a handshake on behalf of user data, unless one is under way.
+    pub(crate) fn want_handshake(&mut self, now: Instant) {
+        self.attempts = 0;
+        if self.may_send_initiation(now) {
+            self.wants.handshake = true;
+        }
+    }
+
+    /// Rekey-Timeout: whether the last handshake message was long enough ago.
+    pub(crate) fn may_send_initiation(&self, now: Instant) -> bool {
+        self.handshake_sent
+            .is_none_or(|sent| now.since(sent) >= REKEY_TIMEOUT)
+    }
+
+    /// Accounts for messages that are being sent.
+    pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
+        self.tx_bytes = self.tx_bytes.saturating_add(bytes);
+        self.timers.stop(Reason::Keepalive);
+        if traffic == Traffic::Data {
+            let at = now + DEAD_PEER_TIMEOUT + self.jitter;
+            self.timers.start(Reason::DeadPeer, at);
+        }
+        self.traversed(now);
+    }
+
+    /// Accounts for authenticated messages of any kind.
+    pub(crate) fn received(&mut self, now: Instant, bytes: u64) {
+        self.rx_bytes = self.rx_bytes.saturating_add(bytes);
+        self.timers.stop(Reason::DeadPeer);
+        self.traversed(now);
+    }
+
+    fn data_received(&mut self, now: Instant) {
+        let at = now + KEEPALIVE_TIMEOUT;
+        if !self.timers.start(Reason::Keepalive, at) {
+            self.another_keepalive = true;
+        }
+    }
+
+    /// A peer that only receives must renew a session too, before it dies.
+    fn renew_on_receive(&mut self, now: Instant) {
+        let old = self.sessions.current.as_ref().is_some_and(|current| {
+            current.session.role() == Role::Initiator
+                && now.since(current.session.born()) >= REKEY_ON_RECEIVE
+        });
+        if old && !self.renewed_on_receive {
+            self.renewed_on_receive = true;
+            self.want_handshake(now);
+        }
+    }
+
+    fn traversed(&mut self, now: Instant) {
+        if !self.persistent_keepalive.is_zero() {
+            let at = now + self.persistent_keepalive;
+            self.timers.set(Reason::PersistentKeepalive, at);
+        }
+    }
+}
+
+/// The sessions of a peer (whitepaper §6.3). Only the current one sends.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// Receives what was still on the way when the current one came up.
+    pub(crate) previous: Option<Arc<Session>>,
+    pub(crate) current: Option<Current>,
+    /// Made by a response of this side; becomes current when the initiator has
+    /// sent something with it.
+    pub(crate) next: Option<Arc<Session>>,
+    /// Sessions that have lost their place: the control loop takes them out of
+    /// the table.
+    pub(crate) retired: Vec<Arc<Session>>,
+}
+
+/// The session that sends, with its counter, which exists nowhere else.
+pub(crate) struct Current {
+    pub(crate) session: Arc<Session>,
+    pub(crate) next_counter: u64,
+    /// Cleared when the device's private key has changed: it still receives.
+    pub(crate) may_send: bool,
+}
+
+impl Current {
+    fn new(session: Arc<Session>) -> Self {
+        Self {
+            session,
+            next_counter: 0,
+            may_send: true,
+        }
+    }
+}
+
+impl Sessions {
+    fn sending(&self, now: Instant) -> Option<&Current> {
+        let current = self.current.as_ref()?;
+        let usable = current.may_send
+            && current.session.may_send(now)
+            && current.next_counter < REJECT_AFTER_MESSAGES;
+        usable.then_some(current)
+    }
+
+    /// Puts a session that this side initiated in place: it may send at once.
+    pub(crate) fn install_initiated(&mut self, session: Arc<Session>) {
+        let current = self.current.take().map(|current| current.session);
+        // A session that waits for confirmation is newer than the current one.
+        let (newer, older) = match self.next.take() {
+            Some(next) => (Some(next), current),
+            None => (current, None),
+        };
+        self.retired.extend(older);
+        self.retired.extend(self.previous.take());
+        self.previous = newer;
+        self.current = Some(Current::new(session));
+    }
+
+    /// Puts a session that the other side initiated in place, unconfirmed.
+    pub(crate) fn install_responded(&mut self, session: Arc<Session>) {
+        self.retired.extend(self.previous.take());
+        self.retired.extend(self.next.replace(session));
+    }
+
+    /// Notes that a packet of `session` has been received. Whether that
+    /// confirmed it.
+    fn confirm(&mut self, session: &Arc<Session>) -> bool {
+        match self.next.take() {
+            Some(next) if Arc::ptr_eq(&next, session) => {
+                self.retired.extend(self.previous.take());
+                self.previous = self.current.take().map(|current| current.session);
+                self.current = Some(Current::new(next));
+                true
+            }
+            other => {
+                self.next = other;
+                false
+            }
+        }
+    }
+
+    /// Retires every session for which `gone` holds.
+    pub(crate) fn retire_if(&mut self, gone: impl Fn(&Session) -> bool) {
+        self.retired.extend(self.previous.take_if(|s| gone(s)));
+        self.retired.extend(self.next.take_if(|s| gone(s)));
+        let current = self.current.take_if(|c| gone(&c.session));
+        self.retired.extend(current.map(|c| c.session));
+    }
+
+    /// When the oldest session was born.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let current = self.current.as_ref().map(|c| &c.session);
+        [self.previous.as_ref(), current, self.next.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|session| session.born())
+            .min()
+    }
+}

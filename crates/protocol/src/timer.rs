@@ -1,0 +1,78 @@
+//! The timers of a peer (whitepaper §6), each a point in time or nothing.
+
+use crate::time::Instant;
+
+/// Why the protocol wants to be called at some time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reason {
+    /// An initiation has not been answered: send another (§6.4).
+    Retransmit,
+    /// Data has been received and nothing sent since: send a keepalive (§6.5).
+    Keepalive,
+    /// Data has been sent and nothing received since: start a handshake (§6.5).
+    DeadPeer,
+    /// Keys have reached the end of their life (§6.3).
+    EraseKeys,
+    /// Keep a NAT's mapping alive (§6.5).
+    PersistentKeepalive,
+}
+
+impl Reason {
+    /// Every reason, in the order of the table.
+    pub const ALL: [Self; 5] = [
+        Self::Retransmit,
+        Self::Keepalive,
+        Self::DeadPeer,
+        Self::EraseKeys,
+        Self::PersistentKeepalive,
+    ];
+}
+
+/// When each timer expires.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Timers([Option<Instant>; Reason::ALL.len()]);
+
+impl Timers {
+    /// Sets a timer, wherever it stood.
+    pub(crate) fn set(&mut self, timer: Reason, at: Instant) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    /// Sets a timer unless it runs already. Whether it did.
+    pub(crate) fn start(&mut self, timer: Reason, at: Instant) -> bool {
+        let idle = !self.is_running(timer);
+        if idle {
+            self.set(timer, at);
+        }
+        idle
+    }
+
+    pub(crate) fn stop(&mut self, timer: Reason) {
+        self.0[timer as usize] = None;
+    }
+
+    pub(crate) fn stop_all(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn is_running(&self, timer: Reason) -> bool {
+        self.0[timer as usize].is_some()
+    }
+
+    /// The timer that expires first.
+    pub(crate) fn next(&self) -> Option<(Instant, Reason)> {
+        Reason::ALL
+            .into_iter()
+            .filter_map(|timer| Some((self.0[timer as usize]?, timer)))
+            .min()
+    }
+
+    /// Stops and returns the first timer that has expired at `now`.
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Reason> {
+        let (at, timer) = self.next()?;
+        (at <= now).then(|| {
+            self.stop(timer);
+            timer
+        })
+    }
+}
