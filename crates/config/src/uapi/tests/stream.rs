@@ -107,22 +107,35 @@ fn one_wrong_line_refuses_everything() {
 #[test]
 fn longest_line() {
     // A number may have any count of leading zeros.
-    let fits = format!("listen_port={}7", "0".repeat(MAX_LINE - 13));
-    assert_eq!(fits.len(), MAX_LINE);
-    assert_eq!(set(&format!("set=1\n{fits}\n\n")).listen_port, Some(7));
-
-    let exceeds = format!("set=1\n{}0\nnonsense\n\n", fits);
-    for piece in [exceeds.len(), 1, 4096, 4097] {
-        let mut reader = RequestReader::new();
-        let mut results = Vec::new();
-        for mut piece in exceeds.as_bytes().chunks(piece) {
-            results.extend(core::iter::from_fn(|| reader.push(&mut piece)));
-        }
-        assert_eq!(results.len(), 1);
-        let error = results.pop().unwrap().err().unwrap();
+    let fits = format!("set=1\nlisten_port={}7\n\n", "0".repeat(MAX_LINE - 13));
+    let exceeds = format!(
+        "set=1\nlisten_port={}7\nnonsense\n\n",
+        "0".repeat(MAX_LINE - 12)
+    );
+    for piece in [1, 6, MAX_LINE, exceeds.len()] {
+        let read = |text: &str| {
+            let mut reader = RequestReader::new();
+            let mut results = Vec::new();
+            for mut piece in text.as_bytes().chunks(piece) {
+                results.extend(core::iter::from_fn(|| reader.push(&mut piece)));
+            }
+            assert_eq!(results.len(), 1);
+            results.pop()
+        };
+        assert!(matches!(read(&fits), Some(Ok(Request::Set(set))) if set.listen_port == Some(7)));
+        let error = read(&exceeds).and_then(Result::err).unwrap();
         assert_eq!((error.line, error.cause), (2, Cause::LineTooLong));
         assert_eq!(error.status(), Operation::Set.failed(Errno::Protocol));
     }
+}
+
+#[test]
+fn the_first_error_is_told() {
+    let error = refused(format!(
+        "set=1\nfwmark=x\n{}\nremove=true\n\n",
+        "a".repeat(MAX_LINE + 1)
+    ));
+    assert_eq!((error.line, error.cause), (2, Cause::Fwmark));
 }
 
 #[test]
