@@ -1,2 +1,201 @@
 #![forbid(unsafe_code)]
-//! .
+//! A running WireGuard device.
+//!
+//! Four kinds of thread, named after what they do:
+//!
+//! ```text
+//! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one
+//! in4, in6 receive batch (UDP) → open → check → merge → write batch (TUN)    one per socket
+//! control  handshakes, timers, configuration, link and route changes        one
+//! uapi     accepts connections; one short-lived thread for each              one
+//! ```
+//!
+//! A packet is carried from one system call to the next by the thread that read
+//! it, so that an idle tunnel costs one read and one write per hop. `out` and
+//! `in` meet `control` only in the protocol's per-peer locks; handshake messages
+//! go to `control` through a bounded queue.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`mod@outbound`] | the way out, in packet order |
+//! | [`mod@inbound`] | the way in, in packet order |
+//! | [`mod@control`] | the loop that owns the protocol's slow state |
+//! | [`mod@sockets`] | the pair of UDP sockets, bound and rebound as one |
+//! | [`mod@uapi`] | the configuration socket |
+//! | [`mod@labels`] | handshake labels on disk |
+
+mod control;
+mod inbound;
+mod labels;
+mod outbound;
+mod shared;
+mod sockets;
+mod uapi;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use taupe_net::tun;
+use thiserror::Error;
+
+use crate::control::Control;
+use crate::shared::{Command, Shared};
+
+/// What a device is made from.
+pub struct Options {
+    /// The interface's name, 1 to 15 bytes.
+    pub interface: String,
+    /// Where the TUN comes from.
+    pub tun: TunSource,
+    /// Where the configuration socket comes from.
+    pub uapi: UapiSource,
+    /// What the kernel may be asked to do for whole batches.
+    pub offloads: Offloads,
+    /// The folder where handshake labels are remembered across restarts;
+    /// `None` is `/var/lib/taupe`.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Where the TUN comes from.
+pub enum TunSource {
+    /// It is created.
+    Create,
+    /// It has been opened by the caller (`WG_TUN_FD`).
+    Fd(OwnedFd),
+}
+
+/// Where the configuration socket comes from.
+pub enum UapiSource {
+    /// It is bound at `/var/run/wireguard/INTERFACE.sock`.
+    Bind,
+    /// It is listening already (`WG_UAPI_FD`).
+    Fd(OwnedFd),
+}
+
+/// Which offloads are tried. Each is probed, and given up at run time when the
+/// kernel refuses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offloads {
+    /// TCP super-packets from and to the TUN.
+    pub tun_tso: bool,
+    /// UDP super-packets from and to the TUN (Linux 6.2).
+    pub tun_uso: bool,
+    /// Batches of datagrams sent with `UDP_SEGMENT`.
+    pub udp_gso: bool,
+    /// Batches of datagrams received with `UDP_GRO`.
+    pub udp_gro: bool,
+}
+
+impl Default for Offloads {
+    fn default() -> Self {
+        Self {
+            tun_tso: true,
+            tun_uso: true,
+            udp_gso: true,
+            udp_gro: true,
+        }
+    }
+}
+
+/// Why a device could not be started. Nothing is left behind.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The TUN.
+    #[error(transparent)]
+    Tun(#[from] tun::OpenError),
+    /// Another process answers on the configuration socket.
+    #[error(
+        "{} is in use: a program already runs the interface; delete the interface \
+         (`ip link del`) to end it", .0.display()
+    )]
+    Running(PathBuf),
+    /// The configuration socket.
+    #[error("cannot listen on {}: {source}", .path.display())]
+    Uapi {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Something the system has to give.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// How a device ended.
+#[derive(Debug)]
+pub enum Exit {
+    /// Its interface was deleted.
+    InterfaceDeleted,
+    /// Its configuration socket was removed.
+    SocketRemoved,
+    /// [`Stopper::stop`] was called.
+    Stopped,
+    /// It could not go on.
+    Failed(String),
+}
+
+/// A running device.
+pub struct Engine {
+    shared: Arc<Shared>,
+    control: JoinHandle<Exit>,
+}
+
+impl Engine {
+    /// Starts a device. When this returns, its configuration socket answers.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let (control, shared) = Control::new(options)?;
+        let control = spawn("control", move || control.run())?;
+        Ok(Self { shared, control })
+    }
+
+    /// A handle by which another thread can end the device.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Waits until the device has ended. Its socket is gone then, and so is its
+    /// interface if the device made it and nobody else holds it.
+    #[must_use]
+    pub fn run(self) -> Exit {
+        let exit = self.control.join();
+        exit.unwrap_or_else(|_| Exit::Failed("the control thread panicked".into()))
+    }
+}
+
+/// Ends a device.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Asks the device to end; [`Engine::run`] returns soon after.
+    pub fn stop(&self) {
+        self.0.send(Command::Stop);
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StartError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .map_err(|source| StartError::System {
+            what: "cannot start a thread",
+            source,
+        })
+}
