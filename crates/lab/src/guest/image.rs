@@ -1,0 +1,99 @@
+//! What a guest boots from, and where it is kept.
+
+use crate::error::{Error, Result};
+use crate::process;
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The kernel's file in the folder that [`install`] returns.
+pub(super) const KERNEL: &str = "vmlinuz";
+/// The file system's.
+pub(super) const INITRAMFS: &str = "initramfs";
+
+const BUILD: &str = include_str!("../../guest/build");
+const INIT: &str = include_str!("../../guest/init");
+
+/// The folder with a kernel and a file system to boot, made if there is none.
+///
+/// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called
+/// `guest-KERNEL-RECIPE`. One that is there is used as it is, whether or not
+/// Debian has a newer kernel by now. Making it downloads about 27 MB, and
+/// needs the package lists that `apt-get update` leaves.
+///
+/// # Errors
+///
+/// [`Error::Command`] when it cannot be made, [`Error::Io`].
+pub fn install() -> Result<PathBuf> {
+    let cache = cache()?;
+    let recipe = recipe();
+    fs::create_dir_all(&cache).map_err(Error::io(cache.display().to_string()))?;
+    if let Some(image) = find(&cache, &recipe)? {
+        return Ok(image);
+    }
+    let lock = cache.join("guest.lock");
+    let lock = File::create(&lock).map_err(Error::io(lock.display().to_string()))?;
+    lock.lock()
+        .map_err(Error::io("lock of the guest's image"))?;
+    if let Some(image) = find(&cache, &recipe)? {
+        return Ok(image);
+    }
+    let work = cache.join("guest.partial");
+    if work.exists() {
+        fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
+    }
+    let kernel = build(&work)?;
+    let image = cache.join(format!("guest-{kernel}-{recipe}"));
+    fs::rename(work.join("image"), &image).map_err(Error::io(image.display().to_string()))?;
+    fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
+    Ok(image)
+}
+
+fn cache() -> Result<PathBuf> {
+    if let Some(cache) = std::env::var_os("TAUPE_CACHE") {
+        return Ok(cache.into());
+    }
+    let home = std::env::home_dir().ok_or_else(|| Error::Missing {
+        name: "the cache".to_owned(),
+        path: "~/.cache/taupe".into(),
+        remedy: "set HOME or TAUPE_CACHE".to_owned(),
+    })?;
+    Ok(home.join(".cache/taupe"))
+}
+
+/// Names everything in an image that is decided here.
+fn recipe() -> String {
+    let mut hasher = DefaultHasher::new();
+    (BUILD, INIT).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+fn find(cache: &Path, recipe: &str) -> Result<Option<PathBuf>> {
+    let reading = || Error::io(cache.display().to_string());
+    for entry in fs::read_dir(cache).map_err(reading())? {
+        let entry = entry.map_err(reading())?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("guest-") && name.ends_with(recipe) {
+            return Ok(Some(entry.path()));
+        }
+    }
+    Ok(None)
+}
+
+/// Makes `work/image` and returns the kernel's version.
+fn build(work: &Path) -> Result<String> {
+    fs::create_dir_all(work).map_err(Error::io(work.display().to_string()))?;
+    for (name, text) in [("build", BUILD), ("init", INIT)] {
+        let path = work.join(name);
+        fs::write(&path, text).map_err(Error::io(path.display().to_string()))?;
+    }
+    let mut build = Command::new("sh");
+    build.arg("build").current_dir(work);
+    process::run("the guest's image", build, None)?;
+    let version = work.join("version");
+    let version = fs::read_to_string(&version).map_err(Error::io(version.display().to_string()))?;
+    Ok(version.trim().to_owned())
+}
