@@ -1,0 +1,261 @@
+//! What was on the wire: packets written by `tcpdump`, read back.
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::process::{Process, wait_until};
+use crate::sandbox;
+use rustix::process::Signal;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A running capture on one interface.
+#[derive(Debug)]
+pub struct Capture {
+    tcpdump: Process,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Begins to capture; the packets of whatever happens after this returns
+    /// are seen. `filter` is in the language of `pcap-filter(7)`, empty for
+    /// everything.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the capture does not begin, such as for a filter
+    /// that cannot be understood.
+    pub fn start(host: &Host, interface: &str, filter: &str) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let file = sandbox::scratch(&format!("{number}.pcap"));
+        let path = file.display().to_string();
+        #[rustfmt::skip]
+        let mut command = vec![
+            "tcpdump", "-i", interface, "-n", "-U", "--immediate-mode",
+            "-B", "8192", "-Z", "root", "-w", &path,
+        ];
+        if !filter.is_empty() {
+            command.push(filter);
+        }
+        let mut tcpdump = host.spawn(&command)?;
+        wait_until("beginning of the capture", Duration::from_secs(10), || {
+            if !tcpdump.runs()? {
+                return Err(Error::unmet(format!("tcpdump: {}", tcpdump.output())));
+            }
+            Ok(tcpdump.output().contains("listening on"))
+        })?;
+        Ok(Self { tcpdump, file })
+    }
+
+    /// Ends the capture and returns its packets in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when tcpdump does not end, [`Error::Malformed`] when
+    /// its file is not one.
+    pub fn stop(mut self) -> Result<Vec<Packet>> {
+        self.tcpdump.signal(Signal::INT)?;
+        self.tcpdump.wait(Duration::from_secs(10))?;
+        let name = self.file.display().to_string();
+        let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
+        parse(&bytes).ok_or_else(|| Error::Malformed {
+            what: name,
+            why: "not a whole pcap file of a known link type".to_owned(),
+        })
+    }
+}
+
+/// A captured packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// When it was seen, since the Unix epoch.
+    pub time: Duration,
+    /// The IP packet, without the header of the link. Empty for anything else.
+    pub ip: Vec<u8>,
+}
+
+/// The UDP part of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// To whom.
+    pub destination: SocketAddr,
+    /// What it holds. Of a packet that offloads have not split yet, all segments.
+    pub payload: &'a [u8],
+}
+
+/// The four messages of the protocol (whitepaper section 5.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// Handshake initiation, 148 bytes.
+    Initiation,
+    /// Handshake response, 92 bytes.
+    Response,
+    /// Cookie reply, 64 bytes.
+    CookieReply,
+    /// Transport data, at least 32 bytes.
+    Data,
+}
+
+impl Packet {
+    /// The packet as UDP, without extension headers or fragments.
+    pub fn datagram(&self) -> Option<Datagram<'_>> {
+        const UDP: u8 = 17;
+        let ip = &*self.ip;
+        let (protocol, source, destination, udp): (_, IpAddr, IpAddr, _) = match ip.first()? >> 4 {
+            4 => (
+                *ip.get(9)?,
+                Ipv4Addr::from(array::<4>(ip, 12)?).into(),
+                Ipv4Addr::from(array::<4>(ip, 16)?).into(),
+                ip.get(usize::from(ip.first()? & 15) * 4..)?,
+            ),
+            6 => (
+                *ip.get(6)?,
+                Ipv6Addr::from(array::<16>(ip, 8)?).into(),
+                Ipv6Addr::from(array::<16>(ip, 24)?).into(),
+                ip.get(40..)?,
+            ),
+            _ => return None,
+        };
+        if protocol != UDP {
+            return None;
+        }
+        let port = |at| array::<2>(udp, at).map(u16::from_be_bytes);
+        Some(Datagram {
+            source: SocketAddr::new(source, port(0)?),
+            destination: SocketAddr::new(destination, port(2)?),
+            payload: udp.get(8..)?,
+        })
+    }
+
+    /// Which message of the protocol the packet holds, if any.
+    pub fn message(&self) -> Option<Message> {
+        let payload = self.datagram()?.payload;
+        match (payload.get(..4)?, payload.len()) {
+            ([1, 0, 0, 0], 148) => Some(Message::Initiation),
+            ([2, 0, 0, 0], 92) => Some(Message::Response),
+            ([3, 0, 0, 0], 64) => Some(Message::CookieReply),
+            ([4, 0, 0, 0], 32..) => Some(Message::Data),
+            _ => None,
+        }
+    }
+}
+
+/// The packets that hold the given message.
+pub fn messages(packets: &[Packet], message: Message) -> impl Iterator<Item = &Packet> {
+    let holds = move |packet: &&Packet| packet.message() == Some(message);
+    packets.iter().filter(holds)
+}
+
+/// Reads a pcap file (draft-ietf-opsawg-pcap) of either byte order.
+fn parse(file: &[u8]) -> Option<Vec<Packet>> {
+    let magic: [u8; 4] = array(file, 0)?;
+    let (number, unit): (fn([u8; 4]) -> u32, u32) = match magic {
+        [0xd4, 0xc3, 0xb2, 0xa1] => (u32::from_le_bytes, 1_000),
+        [0x4d, 0x3c, 0xb2, 0xa1] => (u32::from_le_bytes, 1),
+        [0xa1, 0xb2, 0xc3, 0xd4] => (u32::from_be_bytes, 1_000),
+        [0xa1, 0xb2, 0x3c, 0x4d] => (u32::from_be_bytes, 1),
+        _ => return None,
+    };
+    let field = |at| array(file, at).map(number);
+    let link = field(20)?;
+    let mut packets = Vec::new();
+    let mut at = 24;
+    while at < file.len() {
+        let nanoseconds = field(at + 4)?.checked_mul(unit)?;
+        let time = Duration::new(field(at)?.into(), nanoseconds);
+        let length = usize::try_from(field(at + 8)?).ok()?;
+        let frame = file.get(at + 16..)?.get(..length)?;
+        let ip = inside(link, frame)?.to_vec();
+        packets.push(Packet { time, ip });
+        at += 16 + length;
+    }
+    Some(packets)
+}
+
+/// The IP packet in a frame; empty when the frame holds something else.
+/// Link types are those of the registry of the pcap format.
+fn inside(link: u32, frame: &[u8]) -> Option<&[u8]> {
+    let (kind, start) = match link {
+        1 => (array(frame, 12)?, 14),
+        101 => return Some(frame),
+        113 => (array(frame, 14)?, 16),
+        276 => (array(frame, 0)?, 20),
+        _ => return None,
+    };
+    match u16::from_be_bytes(kind) {
+        0x0800 | 0x86dd => frame.get(start..),
+        _ => Some(&[]),
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One IPv4 packet in Ethernet, as a file in the given byte order.
+    fn file(magic: [u8; 4], number: fn(u32) -> [u8; 4], payload: &[u8]) -> Vec<u8> {
+        let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        ip.extend([192, 0, 2, 1, 192, 0, 2, 2]);
+        ip.extend([0x27, 0x10, 0x4e, 0x20, 0, 0, 0, 0]);
+        ip.extend(payload);
+        let mut frame = vec![0; 12];
+        frame.extend([0x08, 0x00]);
+        frame.extend(ip);
+        let mut file = magic.to_vec();
+        file.extend([0; 16]);
+        file.extend(number(1));
+        let length = u32::try_from(frame.len()).unwrap();
+        for field in [7, 500_000, length, length] {
+            file.extend(number(field));
+        }
+        file.extend(frame);
+        file
+    }
+
+    fn initiation() -> Vec<u8> {
+        let mut payload = vec![1, 0, 0, 0];
+        payload.resize(148, 0);
+        payload
+    }
+
+    #[test]
+    fn reads_both_byte_orders() {
+        let little = file([0xd4, 0xc3, 0xb2, 0xa1], u32::to_le_bytes, &initiation());
+        let big = file([0xa1, 0xb2, 0xc3, 0xd4], u32::to_be_bytes, &initiation());
+        let packets = parse(&little).unwrap();
+        assert_eq!(parse(&big).unwrap(), packets);
+        assert_eq!(packets.len(), 1);
+        assert_eq!(packets[0].time, Duration::from_millis(7500));
+        assert_eq!(packets[0].message(), Some(Message::Initiation));
+        let datagram = packets[0].datagram().unwrap();
+        assert_eq!(datagram.source, "192.0.2.1:10000".parse().unwrap());
+        assert_eq!(datagram.destination, "192.0.2.2:20000".parse().unwrap());
+    }
+
+    #[test]
+    fn a_message_needs_its_exact_size() {
+        for (size, expected) in [(147, None), (148, Some(Message::Initiation)), (149, None)] {
+            let mut payload = initiation();
+            payload.resize(size, 0);
+            let bytes = file([0xd4, 0xc3, 0xb2, 0xa1], u32::to_le_bytes, &payload);
+            assert_eq!(parse(&bytes).unwrap()[0].message(), expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_truncated_file_is_refused() {
+        let whole = file([0xd4, 0xc3, 0xb2, 0xa1], u32::to_le_bytes, &initiation());
+        assert_eq!(parse(&whole[..24]), Some(Vec::new()));
+        for length in (0..24).chain(25..whole.len()) {
+            assert_eq!(parse(&whole[..length]), None, "{length}");
+        }
+    }
+}

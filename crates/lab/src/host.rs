@@ -1,0 +1,206 @@
+//! Machines made of network namespaces, and the links between them.
+
+use crate::error::{Error, Result};
+use crate::process::{self, Output, Process, wait_until};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
+
+/// A machine: one named network namespace inside the sandbox.
+///
+/// It shares the file system and the processes of the sandbox, and goes away
+/// with it: a clone is another name for the same machine, dropping one does
+/// nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    name: String,
+}
+
+impl Host {
+    /// Makes a machine whose only interface is `lo`, up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when there is one of that name already.
+    pub fn new(name: &str) -> Result<Self> {
+        let host = Self {
+            name: name.to_owned(),
+        };
+        host.outside(&["netns", "add", name])?;
+        host.ip(&["link", "set", "lo", "up"])?;
+        Ok(host)
+    }
+
+    /// Its name, which is the namespace's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs a command here and waits for it to succeed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] with everything it printed, if it fails.
+    pub fn run(&self, command: &[&str]) -> Result<Output> {
+        process::run(&self.name, self.command(command), None)
+    }
+
+    /// Runs a command here with the given text as its standard input.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output> {
+        process::run(&self.name, self.command(command), Some(input))
+    }
+
+    /// Starts a program here that keeps running until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`].
+    pub fn spawn(&self, command: &[&str]) -> Result<Process> {
+        Process::start(&self.name, self.command(command))
+    }
+
+    /// The command as it has to be run to run here; for what
+    /// [`run`](Self::run) and [`spawn`](Self::spawn) do not offer.
+    pub fn command(&self, command: &[&str]) -> Command {
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", &self.name]).args(command);
+        inside
+    }
+
+    /// `ip` on this machine's interfaces, addresses and routes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn ip(&self, arguments: &[&str]) -> Result<Output> {
+        self.outside(&[&["-n", &self.name], arguments].concat())
+    }
+
+    /// Sets a variable of the network stack, named as below `/proc/sys`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when there is no such variable.
+    pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
+        let path = format!("/proc/sys/{name}");
+        self.run_with_input(&["tee", &path], value).map(drop)
+    }
+
+    /// Runs `work` on a thread inside this machine: the sockets that it opens
+    /// belong here, and stay here when they are handed out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the machine no longer exists, or the work's own.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                let path = format!("/run/netns/{}", self.name);
+                let namespace = File::open(&path).map_err(Error::io(&*path))?;
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .map_err(Error::io(path))?;
+                work()
+            });
+            inside
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves an interface of this machine to another one. It arrives down and
+    /// without addresses, as the kernel has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn move_interface(&self, interface: &str, to: &Self) -> Result<()> {
+        self.ip(&["link", "set", interface, "netns", &to.name])
+            .map(drop)
+    }
+
+    /// Takes the machine away. The kernel keeps the namespace itself alive
+    /// while a process runs in it or a socket belongs to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn delete(self) -> Result<()> {
+        self.outside(&["netns", "delete", &self.name]).map(drop)
+    }
+
+    /// One end of a link that is yet to be made.
+    pub fn port<'a>(&'a self, interface: &'a str, addresses: &'a [&'a str]) -> Port<'a> {
+        Port {
+            host: self,
+            interface,
+            addresses,
+        }
+    }
+
+    fn outside(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new("ip");
+        command.args(arguments);
+        process::run(&self.name, command, None)
+    }
+}
+
+/// One end of a link: made by [`Host::port`], used by [`link`].
+#[derive(Debug, Clone, Copy)]
+pub struct Port<'a> {
+    host: &'a Host,
+    interface: &'a str,
+    addresses: &'a [&'a str],
+}
+
+/// Wires two machines together with a virtual Ethernet cable, both ends up.
+///
+/// Addresses are written with their prefix length, and usable at once:
+/// duplicate address detection is off. `mtu` is in bytes of IP packet.
+///
+/// # Errors
+///
+/// [`Error::Command`] when a name is taken or an address is malformed.
+pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
+    let mtu = mtu.to_string();
+    #[rustfmt::skip]
+    a.host.ip(&[
+        "link", "add", a.interface, "mtu", &mtu, "type", "veth",
+        "peer", "name", b.interface, "mtu", &mtu, "netns", &b.host.name,
+    ])?;
+    for port in [a, b] {
+        for address in port.addresses {
+            add_address(port.host, port.interface, address)?;
+        }
+        port.host.ip(&["link", "set", port.interface, "up"])?;
+    }
+    // The kernel may take up to a second to notice that a link has a carrier
+    // (net/core/link_watch.c), and uses no IPv6 address before.
+    for port in [a, b] {
+        wait_until("carrier", Duration::from_secs(5), || {
+            let shown = port
+                .host
+                .ip(&["-o", "link", "show", "dev", port.interface])?;
+            Ok(shown.stdout.contains(" state UP "))
+        })?;
+    }
+    Ok(())
+}
+
+/// Gives an interface an address, `192.0.2.1/24` or `fd00::1/64`, usable at once.
+///
+/// # Errors
+///
+/// [`Error::Command`].
+pub fn add_address(host: &Host, interface: &str, address: &str) -> Result<()> {
+    let mut arguments = vec!["address", "add", address, "dev", interface];
+    if address.contains(':') {
+        arguments.push("nodad");
+    }
+    host.ip(&arguments).map(drop)
+}

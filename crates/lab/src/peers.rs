@@ -1,0 +1,499 @@
+//! The implementations of WireGuard that take part: how each is installed,
+//! started and driven.
+//!
+//! [`Implementation`] describes the userspace programs, one entry of
+//! [`Implementation::description`] each. What they start is a [`Tunnel`]: one
+//! interface at some [`Place`], configured with `wg`. An implementation that
+//! lives elsewhere, such as in the kernel of a virtual machine behind a TAP
+//! interface, implements [`Place`] and makes its [`Tunnel`] with
+//! [`Tunnel::at`]; the rest of a test does not see the difference.
+
+mod install;
+
+use crate::error::{Error, Result};
+use crate::host::{Host, add_address};
+use crate::process::{Output, Process, wait_until};
+use crate::sandbox::scratch_file;
+use crate::traffic;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the configuration sockets of all userspace implementations are.
+pub const SOCKETS: &str = "/var/run/wireguard";
+
+/// A userspace implementation of WireGuard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Implementation {
+    /// The program under test: `target/release/taupe` of this workspace, or
+    /// what `TAUPE_BIN` names. `TAUPE_KIND=wireguard-go` (or another one's
+    /// name) says that `TAUPE_BIN` is started like that one; without
+    /// `TAUPE_BIN` that one itself takes Taupe's place, which tests the tests.
+    Taupe,
+    /// The Go implementation.
+    WireguardGo,
+    /// Cloudflare's.
+    Boringtun,
+    /// Mullvad's.
+    Gotatun,
+}
+
+/// What there is to know about one implementation.
+#[derive(Debug)]
+struct Description {
+    name: &'static str,
+    version: &'static str,
+    source: Source,
+    /// What comes before and after the name of the interface, so that the
+    /// program stays in the foreground.
+    arguments: (&'static [&'static str], &'static [&'static str]),
+    /// What makes it talkative.
+    environment: (&'static str, &'static str),
+    quirks: Quirks,
+}
+
+/// Where a program comes from.
+#[derive(Debug)]
+enum Source {
+    /// Built by this workspace.
+    Workspace,
+    /// A module for the Go toolchain.
+    GoModule(&'static str),
+    /// A crate and the program in it.
+    Crate(&'static str, &'static str),
+}
+
+/// What an implementation is known not to do. No quirk means that it does
+/// everything that the tests ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// `wg show` tells the age of a handshake where its time belongs, so that
+    /// it cannot be compared with the clock.
+    pub handshake_times_are_wrong: bool,
+    /// A peer that was configured cannot be changed, only removed.
+    pub peers_are_fixed: bool,
+}
+
+impl Implementation {
+    /// Those that Taupe is tested against.
+    pub const PEERS: [Self; 3] = [Self::WireguardGo, Self::Boringtun, Self::Gotatun];
+
+    const fn description(self) -> Description {
+        match self {
+            Self::Taupe => Description {
+                name: "taupe",
+                version: env!("CARGO_PKG_VERSION"),
+                source: Source::Workspace,
+                arguments: (&["device"], &["-f"]),
+                environment: ("LOG_LEVEL", "verbose"),
+                quirks: Quirks {
+                    handshake_times_are_wrong: false,
+                    peers_are_fixed: false,
+                },
+            },
+            Self::WireguardGo => Description {
+                name: "wireguard-go",
+                version: "v0.0.0-20260522210424-ecfc5a8d5446",
+                source: Source::GoModule("golang.zx2c4.com/wireguard"),
+                arguments: (&["-f"], &[]),
+                environment: ("LOG_LEVEL", "verbose"),
+                quirks: Quirks {
+                    handshake_times_are_wrong: false,
+                    peers_are_fixed: false,
+                },
+            },
+            Self::Boringtun => Description {
+                name: "boringtun",
+                version: "0.7.1",
+                source: Source::Crate("boringtun-cli", "boringtun-cli"),
+                arguments: (&["-f", "--disable-drop-privileges"], &[]),
+                environment: ("WG_LOG_LEVEL", "debug"),
+                quirks: Quirks {
+                    handshake_times_are_wrong: true,
+                    peers_are_fixed: true,
+                },
+            },
+            Self::Gotatun => Description {
+                name: "gotatun",
+                version: "0.10.2",
+                source: Source::Crate("gotatun-cli", "gotatun"),
+                arguments: (&["-f", "--disable-drop-privileges"], &[]),
+                environment: ("WG_LOG_LEVEL", "debug"),
+                quirks: Quirks {
+                    handshake_times_are_wrong: false,
+                    peers_are_fixed: false,
+                },
+            },
+        }
+    }
+
+    /// Its name, as in the tables.
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// The version that is tested.
+    pub const fn version(self) -> &'static str {
+        self.description().version
+    }
+
+    /// What it does not do.
+    pub fn quirks(self) -> Quirks {
+        self.behaves_like().description().quirks
+    }
+
+    /// Builds the program where that has not been done yet, and returns its
+    /// path. Needs the registries, so it is for [`Suite::prepare`], not for
+    /// the inside of a sandbox.
+    ///
+    /// [`Suite::prepare`]: crate::sandbox::Suite::prepare
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] for Taupe itself, which is built beforehand;
+    /// [`Error::Command`] when a build fails.
+    pub fn install(self) -> Result<PathBuf> {
+        match self.stand_in() {
+            Some(other) => install::install(&other.description()),
+            None => install::install(&self.description()),
+        }
+    }
+
+    /// The program's path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] when it has not been built.
+    pub fn program(self) -> Result<PathBuf> {
+        match self.stand_in() {
+            Some(other) => install::program(&other.description()),
+            None => install::program(&self.description()),
+        }
+    }
+
+    /// A program that makes a tunnel in the background when it is given the
+    /// name of an interface as its only argument, as `wg-quick` and others
+    /// call their userspace implementation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`], [`Error::Io`].
+    pub fn daemon(self) -> Result<PathBuf> {
+        let program = self.program()?;
+        if self.behaves_like() != Self::Taupe {
+            return Ok(program);
+        }
+        let script = format!("#!/bin/sh\nexec '{}' device \"$@\"\n", program.display());
+        let path = scratch_file("taupe-device", &script)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&path, mode).map_err(Error::io(&*path))?;
+        Ok(path.into())
+    }
+
+    /// Starts the program in a machine and waits until its interface can be
+    /// configured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unmet`] with its output when it ends instead,
+    /// [`Error::Timeout`] after 10 seconds.
+    pub fn start(self, host: &Host, interface: &str) -> Result<Tunnel> {
+        let program = self.program()?.display().to_string();
+        let like = self.behaves_like().description();
+        let words = [
+            &[&*program],
+            like.arguments.0,
+            &[interface],
+            like.arguments.1,
+        ];
+        let mut command = host.command(&words.concat());
+        command.env(like.environment.0, like.environment.1);
+        let mut process = Process::start(host.name(), command)?;
+        wait_until("configuration socket", Duration::from_secs(10), || {
+            if !process.runs()? {
+                let said = process.output();
+                return Err(Error::unmet(format!("{} ended: {said}", self.name())));
+            }
+            Ok(UnixStream::connect(socket(interface)).is_ok())
+        })?;
+        let mut tunnel = Tunnel::at(self.name(), host.clone(), interface, self.quirks());
+        tunnel.process = Some(process);
+        Ok(tunnel)
+    }
+
+    /// Whose command line the program has.
+    fn behaves_like(self) -> Self {
+        let named = || {
+            let kind = std::env::var("TAUPE_KIND").ok()?;
+            Self::PEERS.into_iter().find(|peer| peer.name() == kind)
+        };
+        match self {
+            Self::Taupe => named().unwrap_or(Self::Taupe),
+            other => other,
+        }
+    }
+
+    /// The implementation that takes Taupe's place, unless there is a program.
+    fn stand_in(self) -> Option<Self> {
+        let like = self.behaves_like();
+        (like != self && std::env::var_os("TAUPE_BIN").is_none()).then_some(like)
+    }
+}
+
+/// The configuration socket of an interface.
+pub fn socket(interface: &str) -> PathBuf {
+    Path::new(SOCKETS).join(format!("{interface}.sock"))
+}
+
+/// Where the interface of a tunnel lives, and commands for it can be run.
+pub trait Place: Send + Sync {
+    /// Runs a command there and waits for it to succeed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when it fails.
+    fn run(&self, command: &[&str]) -> Result<Output>;
+
+    /// Runs a command there with the given standard input.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when it fails.
+    fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output>;
+
+    /// Gives an interface there an address with its prefix length, usable at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when it fails.
+    fn add_address(&self, interface: &str, address: &str) -> Result<()>;
+
+    /// Returns every byte that comes to a TCP port there, on every connection
+    /// until the end of the test.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when it cannot listen.
+    fn serve_echo(&self, address: SocketAddr) -> Result<()>;
+}
+
+impl Place for Host {
+    fn run(&self, command: &[&str]) -> Result<Output> {
+        self.run(command)
+    }
+
+    fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output> {
+        self.run_with_input(command, input)
+    }
+
+    fn add_address(&self, interface: &str, address: &str) -> Result<()> {
+        add_address(self, interface, address)
+    }
+
+    fn serve_echo(&self, address: SocketAddr) -> Result<()> {
+        traffic::serve_echo(self, address)
+    }
+}
+
+/// A WireGuard interface of some implementation, ready to be configured.
+pub struct Tunnel {
+    implementation: String,
+    place: Box<dyn Place>,
+    interface: String,
+    quirks: Quirks,
+    process: Option<Process>,
+}
+
+impl Tunnel {
+    /// An interface that exists at some place already.
+    pub fn at(
+        implementation: impl Into<String>,
+        place: impl Place + 'static,
+        interface: &str,
+        quirks: Quirks,
+    ) -> Self {
+        Self {
+            implementation: implementation.into(),
+            place: Box::new(place),
+            interface: interface.to_owned(),
+            quirks,
+            process: None,
+        }
+    }
+
+    /// Whose it is.
+    pub fn implementation(&self) -> &str {
+        &self.implementation
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &dyn Place {
+        &*self.place
+    }
+
+    /// The interface's name.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What its implementation does not do.
+    pub const fn quirks(&self) -> Quirks {
+        self.quirks
+    }
+
+    /// The program that makes it, if it is a program.
+    pub const fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+
+    /// Applies a whole configuration, gives the interface its inner addresses
+    /// and takes it up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when one of the steps is refused.
+    pub fn configure(&self, settings: &Settings<'_>) -> Result<()> {
+        self.wg_with_input("setconf", &settings.to_string())?;
+        for address in settings.addresses {
+            self.place.add_address(&self.interface, address)?;
+        }
+        #[rustfmt::skip]
+        self.place.run(&[
+            "ip", "link", "set", &self.interface, "mtu", "1420", "up",
+        ])?;
+        Ok(())
+    }
+
+    /// Removes a peer and adds it again, which ends its sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn forget_and_add(&self, peer: &PeerSettings<'_>) -> Result<()> {
+        self.set(&["peer", peer.public_key, "remove"])?;
+        self.wg_with_input("addconf", &peer.to_string()).map(drop)
+    }
+
+    /// `wg set` on this interface.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn set(&self, arguments: &[&str]) -> Result<Output> {
+        let command = [&["wg", "set", &self.interface], arguments].concat();
+        self.place.run(&command)
+    }
+
+    /// `wg show` on this interface; without a field, the form for people.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn show(&self, field: Option<&str>) -> Result<Output> {
+        let mut command = vec!["wg", "show", &self.interface];
+        command.extend(field);
+        self.place.run(&command)
+    }
+
+    /// The value that a field of `wg show` has for a peer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unmet`] when there is no such peer.
+    pub fn field(&self, field: &str, peer: &str) -> Result<String> {
+        let output = self.show(Some(field))?;
+        let mut lines = output.stdout.lines();
+        let value = lines.find_map(|line| line.strip_prefix(peer)?.strip_prefix('\t'));
+        value
+            .map(str::to_owned)
+            .ok_or_else(|| Error::unmet(format!("no peer {peer} in {field}: {}", output.text())))
+    }
+
+    /// `wg setconf`, `addconf` or `syncconf` with this text as the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn wg_with_input(&self, verb: &str, text: &str) -> Result<Output> {
+        let command = ["wg", verb, &self.interface, "/dev/stdin"];
+        self.place.run_with_input(&command, text)
+    }
+}
+
+/// A key pair, in Base64 as `wg` writes it.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    /// The secret half. Made for one test and worth nothing after it.
+    pub private: String,
+    /// The other.
+    pub public: String,
+}
+
+impl Keys {
+    /// A new key pair, by `wg genkey` and `wg pubkey`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn new(host: &Host) -> Result<Self> {
+        let private = host.run(&["wg", "genkey"])?.stdout;
+        let public = host.run_with_input(&["wg", "pubkey"], &private)?;
+        Ok(Self {
+            private: private.trim().to_owned(),
+            public: public.text().to_owned(),
+        })
+    }
+}
+
+/// The configuration of a [`Tunnel`], written as a file for `wg setconf`.
+#[derive(Debug, Clone)]
+pub struct Settings<'a> {
+    /// Its private key.
+    pub private_key: &'a str,
+    /// The outer port; `None` for one of the implementation's choice.
+    pub listen_port: Option<u16>,
+    /// The inner addresses, with prefix length.
+    pub addresses: &'a [&'a str],
+    /// The peers.
+    pub peers: &'a [PeerSettings<'a>],
+}
+
+/// One peer in [`Settings`].
+#[derive(Debug, Clone, Copy)]
+pub struct PeerSettings<'a> {
+    /// Its public key.
+    pub public_key: &'a str,
+    /// The secret shared beforehand, if any.
+    pub preshared_key: Option<&'a str>,
+    /// Where it is, if it is not the one that begins.
+    pub endpoint: Option<SocketAddr>,
+    /// Its inner addresses, with commas.
+    pub allowed_ips: &'a str,
+}
+
+impl std::fmt::Display for Settings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "[Interface]\nPrivateKey = {}", self.private_key)?;
+        if let Some(port) = self.listen_port {
+            writeln!(f, "ListenPort = {port}")?;
+        }
+        self.peers.iter().try_for_each(|peer| write!(f, "{peer}"))
+    }
+}
+
+impl std::fmt::Display for PeerSettings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = format!("[Peer]\nPublicKey = {}\n", self.public_key);
+        if let Some(key) = self.preshared_key {
+            writeln!(text, "PresharedKey = {key}")?;
+        }
+        if let Some(endpoint) = self.endpoint {
+            writeln!(text, "Endpoint = {endpoint}")?;
+        }
+        writeln!(text, "AllowedIPs = {}", self.allowed_ips)?;
+        f.write_str(&text)
+    }
+}

@@ -1,0 +1,152 @@
+//! Building the programs of others, once, outside the source tree.
+
+use super::{Description, Source};
+use crate::error::{Error, Result};
+use crate::process::run;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HERE: &str = "this machine";
+
+/// The path at which the program is, or will be once it is installed.
+fn path(of: &Description) -> PathBuf {
+    match of.source {
+        Source::Workspace => std::env::var_os("TAUPE_BIN").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/taupe"),
+            PathBuf::from,
+        ),
+        Source::GoModule(_) => place(of).join("bin").join(of.name),
+        Source::Crate(_, program) => place(of).join("bin").join(program),
+    }
+}
+
+fn place(of: &Description) -> PathBuf {
+    cache().join(format!("{}-{}", of.name, of.version))
+}
+
+/// `TAUPE_CACHE`, or the user's cache directory.
+fn cache() -> PathBuf {
+    let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
+    named
+        .unwrap_or_else(|| home().join(".cache/taupe"))
+        .join("peers")
+}
+
+/// The program's path, if it is there.
+pub(super) fn program(of: &Description) -> Result<PathBuf> {
+    let path = path(of);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let remedy = match of.source {
+        Source::Workspace => "build it with `cargo build --release -p taupe`, or set TAUPE_BIN",
+        _ => "it is installed when the tests begin, which failed or was not done",
+    };
+    Err(Error::Missing {
+        name: of.name.to_owned(),
+        path,
+        remedy: remedy.to_owned(),
+    })
+}
+
+/// Builds it unless it is there. Two that do it at the same time do it once.
+pub(super) fn install(of: &Description) -> Result<PathBuf> {
+    if matches!(of.source, Source::Workspace) || path(of).is_file() {
+        return program(of);
+    }
+    let (cache, place) = (cache(), place(of));
+    let what = |path: &Path| path.display().to_string();
+    fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
+    let lock = cache.join(format!("{}.lock", of.name));
+    let lock = File::create(&lock).map_err(Error::io(what(&lock)))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(Error::io("lock on the cache"))?;
+    if !path(of).is_file() {
+        let draft = cache.join(format!("{}.draft", of.name));
+        for old in [&draft, &place] {
+            if old.exists() {
+                fs::remove_dir_all(old).map_err(Error::io(what(old)))?;
+            }
+        }
+        let bin = draft.join("bin");
+        fs::create_dir_all(&bin).map_err(Error::io(what(&bin)))?;
+        match of.source {
+            Source::GoModule(module) => build_go(of, module, &draft)?,
+            Source::Crate(name, _) => build_crate(of, name, &draft)?,
+            Source::Workspace => {}
+        }
+        fs::rename(&draft, &place).map_err(Error::io(what(&place)))?;
+    }
+    program(of)
+}
+
+/// Leaves the program in `bin`, and the module's tests in `tests`.
+fn build_go(of: &Description, module: &str, draft: &Path) -> Result<()> {
+    let mut download = go(draft);
+    let version = format!("{module}@{}", of.version);
+    download.args(["mod", "download", "-json", &version]);
+    let told = run(HERE, download, None)?;
+    let directory = told
+        .stdout
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("\"Dir\": \"")?.split('"').next())
+        .ok_or_else(|| Error::Malformed {
+            what: "answer of `go mod download`".to_owned(),
+            why: told.stdout.clone(),
+        })?;
+    let mut build = go(draft);
+    build
+        .current_dir(directory)
+        .args(["build", "-trimpath", "-o"])
+        .arg(draft.join("bin").join(of.name))
+        .arg(".");
+    run(HERE, build, None)?;
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(Path::new(directory).join("tests"));
+    run(HERE, with(copy, draft), None)?;
+    // What the toolchain has downloaded is read-only, and of no more use.
+    let mut clean = go(draft);
+    clean.args(["clean", "-modcache"]);
+    run(HERE, clean, None)?;
+    for used in ["go", "go-build"] {
+        let used = draft.join(used);
+        if used.exists() {
+            fs::remove_dir_all(&used).map_err(Error::io(used.display().to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The Go toolchain that is installed, with its files below `draft`.
+fn go(draft: &Path) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(draft)
+        .env("GOPATH", draft.join("go"))
+        .env("GOCACHE", draft.join("go-build"))
+        .env("GOTOOLCHAIN", "local");
+    go
+}
+
+/// Leaves the program in `bin`.
+fn build_crate(of: &Description, name: &str, draft: &Path) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["install", "--locked", "--version", of.version, name])
+        .arg("--root")
+        .arg(draft)
+        .env("CARGO_TARGET_DIR", draft.join("target"));
+    // Those of the workspace that runs the tests, not of the one to build.
+    for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
+        cargo.env_remove(variable);
+    }
+    run(HERE, cargo, None)?;
+    let target = draft.join("target");
+    fs::remove_dir_all(&target).map_err(Error::io(target.display().to_string()))
+}
+
+fn with(mut command: Command, argument: &Path) -> Command {
+    command.arg(argument);
+    command
+}

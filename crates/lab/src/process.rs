@@ -1,0 +1,226 @@
+//! Programs run by a test: checked when they end, watched while they run.
+
+use crate::error::{Error, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where [`Process`] writes what the programs print, inside a sandbox.
+pub const LOGS: &str = "/run/lab/logs";
+
+/// What a program printed before it ended successfully.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// Standard output without surrounding white space.
+    pub fn text(&self) -> &str {
+        self.stdout.trim()
+    }
+}
+
+/// Runs a command to its end, with `input` as its standard input.
+///
+/// `place` names where it runs, for messages only.
+///
+/// # Errors
+///
+/// [`Error::Start`], or [`Error::Command`] when the exit status is not zero.
+pub fn run(place: &str, command: Command, input: Option<&str>) -> Result<Output> {
+    let line = command_line(&command);
+    let output = collect(place, command, input)?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        return Err(Error::Command {
+            command: line,
+            place: place.to_owned(),
+            status: output.status.to_string(),
+            output: format!("{stderr}{stdout}"),
+        });
+    }
+    Ok(Output { stdout, stderr })
+}
+
+fn collect(place: &str, mut command: Command, input: Option<&str>) -> Result<std::process::Output> {
+    let line = command_line(&command);
+    eprintln!("{} {place}: {line}", uptime());
+    let start = |source| Error::Start {
+        command: line.clone(),
+        place: place.to_owned(),
+        source,
+    };
+    let mut child = command
+        .stdin(input.map_or_else(Stdio::null, |_| Stdio::piped()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(start)?;
+    std::thread::scope(|scope| {
+        if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
+            // A program that ends without reading its input says why itself.
+            scope.spawn(move || drop(pipe.write_all(input.as_bytes())));
+        }
+        child
+            .wait_with_output()
+            .map_err(Error::io(format!("waiting for `{line}`")))
+    })
+}
+
+/// A program that keeps running in the background.
+///
+/// It is killed when this is dropped, and dies with the sandbox in any case.
+/// What it prints goes to a file under [`LOGS`], shown when the test fails.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    command: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a command that belongs to `place`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`], [`Error::Io`].
+    pub fn start(place: &str, mut command: Command) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let line = command_line(&command);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        fs::create_dir_all(LOGS).map_err(Error::io(LOGS))?;
+        let program: String = line
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .take(60)
+            .collect();
+        let log = Path::new(LOGS).join(format!("{number:02}-{place}-{program}"));
+        let file = File::create(&log).map_err(Error::io(log.display().to_string()))?;
+        let copy = file
+            .try_clone()
+            .map_err(Error::io(log.display().to_string()))?;
+        eprintln!("{} {place}: {line} &", uptime());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(copy)
+            .spawn()
+            .map_err(|source| Error::Start {
+                command: line.clone(),
+                place: place.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            child,
+            command: line,
+            log,
+        })
+    }
+
+    /// The process id, as seen inside the sandbox.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed up to now.
+    pub fn output(&self) -> String {
+        fs::read(&self.log).map_or_else(
+            |error| format!("({}: {error})", self.log.display()),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the system cannot say.
+    pub fn runs(&mut self) -> Result<bool> {
+        let ended = self.child.try_wait();
+        Ok(ended.map_err(Error::io(&*self.command))?.is_none())
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when it no longer exists.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(Error::io(format!("signal to `{}`", self.command)))
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when it does not.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        let mut status = None;
+        wait_until(&format!("end of `{}`", self.command), limit, || {
+            status = self.child.try_wait().map_err(Error::io("waitpid"))?;
+            Ok(status.is_some())
+        })?;
+        status.ok_or_else(|| Error::unmet("a process that ended has no status"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Either fails only where the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks `condition` every 10 ms until it holds.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] naming `what`, or whatever the condition returned.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        if condition()? {
+            return Ok(());
+        }
+        if start.elapsed() > limit {
+            return Err(Error::Timeout {
+                what: what.to_owned(),
+                limit,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Seconds since the machine started, to order the lines of a failed test.
+pub(crate) fn uptime() -> String {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// The command as one would type it, without the way into the namespace.
+fn command_line(command: &Command) -> String {
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect();
+    match words.iter().map(AsRef::as_ref).collect::<Vec<_>>()[..] {
+        ["ip", "netns", "exec", _, ref inner @ ..] => inner.join(" "),
+        ref all => all.join(" "),
+    }
+}

@@ -1,0 +1,382 @@
+//! Every system test in a world of its own.
+//!
+//! A test file lists [`SystemTest`]s and hands them to a [`Suite`]. The process
+//! that was started lists, filters and counts them in the ordinary form of
+//! `cargo test`; each test runs in a second process of the same executable,
+//! the first one of new PID, mount and network namespaces. When that process
+//! ends, for whatever reason, the kernel kills everything started below it and
+//! takes down every namespace, interface and mount (`pid_namespaces(7)`). It
+//! ends at the latest when its standard input does, which the outer process
+//! holds open: a runner killed with SIGKILL leaves nothing behind either.
+//!
+//! Inside, `/run` is an empty file system of the sandbox (`ip netns` and the
+//! configuration sockets live there), and `TMPDIR` a directory in it. The rest
+//! of the file system is the machine's.
+
+use crate::error::{Error, Result};
+use crate::process::{LOGS, uptime};
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The directory for a test's own files: `TMPDIR` inside a sandbox.
+pub const SCRATCH: &str = "/run/lab/scratch";
+
+/// How many sandboxes run at a time unless `--test-threads` says otherwise.
+/// Most tests wait for something most of the time.
+const PARALLEL: usize = 6;
+
+/// How long a test may take unless it says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// After a sandbox was asked to end, before it is killed.
+const GRACE: Duration = Duration::from_secs(3);
+
+const INSIDE: &str = "--sandboxed";
+const SUPERVISE: &str = "--supervise";
+const STEP: &str = "step: ";
+const FIGURE: &str = "figure: ";
+
+type Body = Box<dyn Fn() -> Result<()> + Send + Sync>;
+type Conclusion = Box<dyn FnOnce(&[Verdict])>;
+
+/// One test: a name and what is done inside the sandbox.
+pub struct SystemTest {
+    name: String,
+    limit: Duration,
+    listed: bool,
+    body: Body,
+}
+
+impl SystemTest {
+    /// A test that may take up to a minute.
+    pub fn new(
+        name: impl Into<String>,
+        body: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            limit: LIMIT,
+            listed: true,
+            body: Box::new(body),
+        }
+    }
+
+    /// Gives it another time limit. The sandbox is killed when it has passed.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Makes it something that another test runs by [`run_sandboxed`]: it is
+    /// neither listed nor run by itself.
+    pub fn fixture(mut self) -> Self {
+        self.listed = false;
+        self
+    }
+}
+
+/// What became of a test.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// The test's name.
+    pub name: String,
+    /// Whether it ended, in time, with success.
+    pub passed: bool,
+    /// From the start of the sandbox to its end.
+    pub duration: Duration,
+    /// Everything it printed; when it failed, the output of its programs too.
+    pub output: String,
+}
+
+impl Verdict {
+    /// The [`step`] that the test was in when it ended.
+    pub fn last_step(&self) -> Option<&str> {
+        self.output
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix(STEP))
+    }
+
+    fn figures(&self) -> impl Iterator<Item = &str> {
+        let lines = self.output.lines();
+        lines.filter_map(|line| line.strip_prefix(FIGURE))
+    }
+}
+
+/// Says which part of the test begins, for the reader of a failure.
+pub fn step(name: &str) {
+    eprintln!("{STEP}{name}");
+}
+
+/// States something measured. It is printed whether the test fails or not.
+pub fn figure(what: &str, value: impl std::fmt::Debug) {
+    eprintln!("{FIGURE}{what}: {value:?}");
+}
+
+/// A path in [`SCRATCH`].
+pub fn scratch(name: &str) -> PathBuf {
+    Path::new(SCRATCH).join(name)
+}
+
+/// Writes a file into [`SCRATCH`], readable by root only, and returns its path.
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn scratch_file(name: &str, content: &str) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = scratch(name);
+    let what = path.display().to_string();
+    fs::write(&path, content).map_err(Error::io(&*what))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(Error::io(&*what))?;
+    Ok(what)
+}
+
+/// The tests of one file.
+#[derive(Default)]
+pub struct Suite {
+    tests: Vec<SystemTest>,
+    prepare: Option<Body>,
+    conclude: Option<Conclusion>,
+}
+
+impl Suite {
+    /// A suite of these tests, started in this order.
+    pub fn new(tests: Vec<SystemTest>) -> Self {
+        Self {
+            tests,
+            ..Self::default()
+        }
+    }
+
+    /// Something to do once before the first test, outside any sandbox, such
+    /// as installing a program. When it fails that is printed and the tests
+    /// run all the same: those that need its result say so.
+    pub fn prepare(mut self, work: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        self.prepare = Some(Box::new(work));
+        self
+    }
+
+    /// Something to do with the verdicts, in the order of the tests, once all
+    /// have been counted, such as printing a table.
+    pub fn conclude(mut self, work: impl FnOnce(&[Verdict]) + 'static) -> Self {
+        self.conclude = Some(Box::new(work));
+        self
+    }
+
+    /// The `main` of a test file. Takes the arguments of `cargo test`.
+    pub fn main(self) -> ! {
+        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+        let word = |index: usize| arguments.get(index).and_then(|word| word.to_str());
+        match (word(0), word(1), word(2)) {
+            (Some(INSIDE), Some(name), None) => self.inside(name),
+            (Some(SUPERVISE), Some(name), None) => {
+                let verdict = run_sandboxed(name, LIMIT);
+                print!("{}", verdict.output);
+                std::process::exit(i32::from(!verdict.passed))
+            }
+            _ => self.outside(),
+        }
+    }
+
+    /// Runs one test as the first process of its sandbox.
+    fn inside(self, name: &str) -> ! {
+        let Some(test) = self.tests.into_iter().find(|test| test.name == name) else {
+            eprintln!("there is no test called {name}");
+            std::process::exit(2);
+        };
+        std::thread::spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            eprintln!("{} ended from outside", uptime());
+            print_logs();
+            std::process::exit(3);
+        });
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            furnish()?;
+            (test.body)()
+        }));
+        // A panic has printed its message already.
+        if let Ok(Err(error)) = &result {
+            eprintln!("{} {error}", uptime());
+        }
+        if matches!(result, Ok(Ok(()))) {
+            std::process::exit(0);
+        }
+        print_logs();
+        std::process::exit(1)
+    }
+
+    /// Runs the tests that were asked for, each in its sandbox.
+    fn outside(self) -> ! {
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads.get_or_insert(PARALLEL);
+        if !arguments.list
+            && let Some(prepare) = self.prepare
+            && let Err(error) = prepare()
+        {
+            eprintln!("preparation failed: {error}");
+        }
+        let verdicts = Arc::new(Mutex::new(Vec::new()));
+        let listed = self.tests.into_iter().filter(|test| test.listed);
+        let trials = listed
+            .enumerate()
+            .map(|(order, test)| {
+                let verdicts = Arc::clone(&verdicts);
+                Trial::test(test.name.clone(), move || {
+                    let verdict = run_sandboxed(&test.name, test.limit);
+                    let mut verdicts = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+                    verdicts.push((order, verdict.clone()));
+                    drop(verdicts);
+                    if verdict.passed {
+                        Ok(())
+                    } else {
+                        Err(Failed::from(verdict.output))
+                    }
+                })
+            })
+            .collect();
+        let conclusion = libtest_mimic::run(&arguments, trials);
+        let mut verdicts =
+            std::mem::take(&mut *verdicts.lock().unwrap_or_else(PoisonError::into_inner));
+        verdicts.sort_by_key(|(order, _)| *order);
+        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
+        for verdict in &verdicts {
+            for figure in verdict.figures() {
+                println!("{}: {figure}", verdict.name);
+            }
+        }
+        if let Some(conclude) = self.conclude
+            && !arguments.list
+        {
+            conclude(&verdicts);
+        }
+        conclusion.exit()
+    }
+}
+
+/// Runs one test of this executable in a new sandbox, and kills the sandbox
+/// when `limit` has passed.
+pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
+    let start = Instant::now();
+    let (status, mut output) = match supervise(name, limit) {
+        Ok(ended) => ended,
+        Err(error) => (None, error.to_string()),
+    };
+    let passed = status.is_some_and(|status| status.success());
+    if !passed {
+        let how = match status {
+            None => format!("not done within {limit:?}"),
+            Some(status) if status.signal().is_some() => format!("killed: {status}"),
+            Some(status) => status.to_string(),
+        };
+        output.push_str(&format!("{name}: {how}\n"));
+    }
+    Verdict {
+        name: name.to_owned(),
+        passed,
+        duration: start.elapsed(),
+        output,
+    }
+}
+
+/// No status means that the limit was reached.
+fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
+    let executable = std::env::current_exe().map_err(Error::io("own executable"))?;
+    let printed = rustix::fs::memfd_create("output", MemfdFlags::CLOEXEC)
+        .map_err(Error::io("memory for output"))?;
+    let mut printed = File::from(printed);
+    let copy = || printed.try_clone().map_err(Error::io("dup"));
+    #[rustfmt::skip]
+    let mut child = Command::new("unshare")
+        .args([
+            "--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net",
+            "--propagation", "private", "--",
+        ])
+        .arg(executable)
+        .args([INSIDE, name])
+        .env("TMPDIR", SCRATCH)
+        .stdin(Stdio::piped())
+        .stdout(copy()?)
+        .stderr(copy()?)
+        .spawn()
+        .map_err(|source| Error::Start {
+            command: "unshare".to_owned(),
+            place: "this machine".to_owned(),
+            source,
+        })?;
+    let lifeline = child.stdin.take();
+    let ended = wait(&mut child, limit)?;
+    drop(lifeline);
+    if ended.is_none() && wait(&mut child, GRACE)?.is_none() {
+        child.kill().map_err(Error::io("kill"))?;
+        child.wait().map_err(Error::io("wait"))?;
+    }
+    let mut output = Vec::new();
+    printed
+        .rewind()
+        .and_then(|()| printed.read_to_end(&mut output))
+        .map_err(Error::io("output of the sandbox"))?;
+    Ok((ended, String::from_utf8_lossy(&output).into_owned()))
+}
+
+/// Waits for a child process, up to a limit, without asking again and again.
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
+        .map_err(Error::io("pidfd of the sandbox"))?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(|_| Error::unmet("absurd time limit"))?;
+        let mut events = [PollFd::new(&handle, PollFlags::IN)];
+        match poll(&mut events, Some(&left)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return child.wait().map(Some).map_err(Error::io("wait")),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::io("poll")(error)),
+        }
+    }
+}
+
+/// Sets up the file systems of the sandbox.
+fn furnish() -> Result<()> {
+    let none = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("lab", "/run", "tmpfs", none, None).map_err(Error::io("tmpfs on /run"))?;
+    // The one that was there shows the interfaces of the machine.
+    mount("sysfs", "/sys", "sysfs", none, None).map_err(Error::io("sysfs on /sys"))?;
+    for directory in [SCRATCH, LOGS] {
+        fs::create_dir_all(directory).map_err(Error::io(directory))?;
+    }
+    Ok(())
+}
+
+/// Prints the last lines of what each program in the background has said.
+fn print_logs() {
+    const LINES: usize = 40;
+    let Ok(entries) = fs::read_dir(LOGS) else {
+        return;
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let text = fs::read(&path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        eprintln!("--- {name}");
+        for line in lines.iter().skip(lines.len().saturating_sub(LINES)) {
+            eprintln!("{line}");
+        }
+    }
+}
