@@ -1,5 +1,10 @@
 //! Explicit congestion notification across the tunnel (RFC 6040).
 
+use crate::{
+    checksum,
+    ip::{Packet, Version},
+};
+
 /// What to do with a decrypted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -11,18 +16,138 @@ pub enum Verdict {
     Drop,
 }
 
+const NOT_ECT: u8 = 0b00;
+const ECT_1: u8 = 0b01;
+const ECT_0: u8 = 0b10;
+const CE: u8 = 0b11;
+
 /// The outer ECN field (0 to 3) for an inner TOS or traffic class byte:
-/// RFC 6040 section 4.1, normal mode. The DSCP is not copied.
+/// RFC 6040 section 4.1, normal mode. The DSCP is not copied, so that the
+/// outside does not learn it.
 pub fn encapsulate(inner_tos: u8) -> u8 {
-    let _ = inner_tos;
-    unimplemented!()
+    inner_tos & CE
 }
 
 /// Applies the outer ECN field to a decrypted packet: RFC 6040 section 4.2.
 ///
-/// `packet` must have passed [`crate::ip::inner`]; anything else is delivered
-/// unchanged.
+/// `packet` should have passed [`crate::ip::inner`]; anything else is
+/// delivered unchanged.
 pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
-    let _ = (outer_ecn, packet);
-    unimplemented!()
+    // Nothing to propagate: the common case, without a look at the packet.
+    if matches!(outer_ecn & CE, NOT_ECT | ECT_0) {
+        return Verdict::Deliver;
+    }
+    let Ok(view) = Packet::parse(packet) else {
+        return Verdict::Deliver;
+    };
+    let version = view.version();
+    let tos = view.tos();
+    // RFC 6040, figure 4; the columns Not-ECT and ECT(0) change nothing.
+    let ecn = match (tos & CE, outer_ecn & CE) {
+        (NOT_ECT, CE) => return Verdict::Drop,
+        (NOT_ECT, _) => NOT_ECT,
+        (CE, _) | (_, CE) => CE,
+        (_, _) => ECT_1,
+    };
+    let marked = tos & !CE | ecn;
+    if marked != tos {
+        match version {
+            Version::V4 => {
+                let word = |tos| u16::from_be_bytes([packet[0], tos]);
+                let old = u16::from_be_bytes([packet[10], packet[11]]);
+                let new = checksum::update(old, word(tos), word(marked));
+                packet[1] = marked;
+                packet[10..12].copy_from_slice(&new.to_be_bytes());
+            }
+            Version::V6 => packet[1] = packet[1] & 0x0f | marked << 4,
+        }
+    }
+    Verdict::Deliver
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder};
+
+    use super::*;
+
+    const DSCP: u8 = 46 << 2;
+
+    fn v4(tos: u8) -> Vec<u8> {
+        let mut header =
+            Ipv4Header::new(8, 64, IpNumber::UDP, [10, 0, 0, 1], [10, 0, 0, 2]).unwrap();
+        header.dscp = (tos >> 2).try_into().unwrap();
+        header.ecn = (tos & 3).try_into().unwrap();
+        header.header_checksum = header.calc_header_checksum();
+        build(IpHeaders::Ipv4(header, Default::default()))
+    }
+
+    fn v6(tos: u8) -> Vec<u8> {
+        let header = Ipv6Header {
+            traffic_class: tos,
+            flow_label: Ipv6FlowLabel::try_new(0xabcde).unwrap(),
+            hop_limit: 64,
+            ..Default::default()
+        };
+        build(IpHeaders::Ipv6(header, Default::default()))
+    }
+
+    fn build(ip: IpHeaders) -> Vec<u8> {
+        let mut packet = Vec::new();
+        PacketBuilder::ip(ip)
+            .udp(1, 2)
+            .write(&mut packet, b"")
+            .unwrap();
+        packet
+    }
+
+    #[test]
+    fn outer_field_is_the_inner_one_without_dscp() {
+        for ecn in 0..4 {
+            assert_eq!(encapsulate(DSCP | ecn), ecn);
+        }
+    }
+
+    /// RFC 6040, figure 4: rows by inner, columns by outer field.
+    #[test]
+    fn every_cell_of_figure_4() {
+        let table = [
+            (
+                NOT_ECT,
+                [(NOT_ECT, NOT_ECT), (ECT_0, NOT_ECT), (ECT_1, NOT_ECT)].as_slice(),
+            ),
+            (
+                ECT_0,
+                &[(NOT_ECT, ECT_0), (ECT_0, ECT_0), (ECT_1, ECT_1), (CE, CE)],
+            ),
+            (
+                ECT_1,
+                &[(NOT_ECT, ECT_1), (ECT_0, ECT_1), (ECT_1, ECT_1), (CE, CE)],
+            ),
+            (CE, &[(NOT_ECT, CE), (ECT_0, CE), (ECT_1, CE), (CE, CE)]),
+        ];
+        for build in [v4, v6] {
+            for (inner, cells) in table {
+                for &(outer, result) in cells {
+                    let mut packet = build(DSCP | inner);
+                    assert_eq!(decapsulate(outer, &mut packet), Verdict::Deliver);
+                    // Every other bit, the IPv4 checksum included, is as if
+                    // the packet had been built that way.
+                    assert_eq!(packet, build(DSCP | result), "{inner:02b} {outer:02b}");
+                }
+            }
+            let mut packet = build(DSCP | NOT_ECT);
+            assert_eq!(decapsulate(CE, &mut packet), Verdict::Drop);
+        }
+    }
+
+    #[test]
+    fn what_is_no_packet_is_left_alone() {
+        for length in 0..20 {
+            let mut packet = v4(0)[..length].to_vec();
+            let before = packet.clone();
+            assert_eq!(decapsulate(CE, &mut packet), Verdict::Deliver);
+            assert_eq!(packet, before);
+        }
+    }
 }

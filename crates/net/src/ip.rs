@@ -1,6 +1,20 @@
 //! Checked views of inner packets (RFC 791, RFC 8200).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Protocol number of ICMPv4.
+pub const ICMP: u8 = 1;
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub const UDP: u8 = 17;
+/// Protocol number of ICMPv6.
+pub const ICMPV6: u8 = 58;
+
+/// Bytes of an IPv4 header without options.
+pub const V4_HEADER: usize = 20;
+/// Bytes of an IPv6 header without extension headers.
+pub const V6_HEADER: usize = 40;
 
 /// What cryptokey routing needs to know of an inner packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +61,198 @@ pub enum Malformed {
 ///
 /// Returns [`Malformed`] when the header contradicts itself or `packet`.
 pub fn inner(packet: &[u8]) -> Result<Inner, Malformed> {
-    let _ = packet;
-    unimplemented!()
+    let packet = Packet::parse(packet)?;
+    Ok(Inner {
+        source: packet.source(),
+        destination: packet.destination(),
+        length: packet.bytes().len(),
+    })
 }
+
+/// A version of the Internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A packet whose header has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    version: Version,
+    /// At least a header, and exactly as long as the header says.
+    bytes: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Checks the packet at the start of `bytes` and cuts what follows it.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Malformed`] when the header contradicts itself or `bytes`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let available = bytes.len();
+        let truncated = |needed| Malformed::Truncated { needed, available };
+        let (version, length) = match bytes.first().map(|byte| byte >> 4) {
+            Some(4) => {
+                let header = bytes.first_chunk::<V4_HEADER>();
+                let header = header.ok_or(truncated(V4_HEADER))?;
+                let header_len = usize::from(header[0] & 0xf) * 4;
+                let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+                if header_len < V4_HEADER {
+                    return Err(Malformed::HeaderLength(header_len));
+                }
+                if total < header_len {
+                    return Err(Malformed::TotalLength {
+                        total,
+                        header: header_len,
+                    });
+                }
+                (Version::V4, total)
+            }
+            Some(6) => {
+                let header = bytes.first_chunk::<V6_HEADER>();
+                let header = header.ok_or(truncated(V6_HEADER))?;
+                let payload = u16::from_be_bytes([header[4], header[5]]);
+                (Version::V6, V6_HEADER + usize::from(payload))
+            }
+            Some(other) => return Err(Malformed::Version(other)),
+            None => return Err(truncated(V4_HEADER)),
+        };
+        let bytes = bytes.get(..length).ok_or(truncated(length))?;
+        Ok(Self { version, bytes })
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The whole packet, without padding.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Bytes of the header: with options for IPv4, without extension headers
+    /// for IPv6.
+    pub fn header_len(&self) -> usize {
+        match self.version {
+            Version::V4 => usize::from(self.bytes[0] & 0xf) * 4,
+            Version::V6 => V6_HEADER,
+        }
+    }
+
+    /// Source address.
+    pub fn source(&self) -> IpAddr {
+        match self.version {
+            Version::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 12))),
+            Version::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 8))),
+        }
+    }
+
+    /// Destination address.
+    pub fn destination(&self) -> IpAddr {
+        match self.version {
+            Version::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 16))),
+            Version::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 24))),
+        }
+    }
+
+    /// The protocol, or the first next header of IPv6.
+    pub fn protocol(&self) -> u8 {
+        match self.version {
+            Version::V4 => self.bytes[9],
+            Version::V6 => self.bytes[6],
+        }
+    }
+
+    /// TOS or traffic class: DSCP and ECN.
+    pub fn tos(&self) -> u8 {
+        match self.version {
+            Version::V4 => self.bytes[1],
+            Version::V6 => (self.bytes[0] << 4) | (self.bytes[1] >> 4),
+        }
+    }
+
+    /// Where the transport header is, behind options and extension headers;
+    /// `None` when an extension header is cut off.
+    pub fn transport(&self) -> Option<Transport> {
+        match self.version {
+            Version::V4 => {
+                let word = u16::from_be_bytes([self.bytes[6], self.bytes[7]]);
+                Some(Transport {
+                    protocol: self.protocol(),
+                    offset: self.header_len(),
+                    fragment_offset: (word & 0x1fff) * 8,
+                    more_fragments: word & 0x2000 != 0,
+                })
+            }
+            Version::V6 => v6_transport(self.bytes),
+        }
+    }
+}
+
+/// The upper layer of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Its protocol number.
+    pub protocol: u8,
+    /// Where it starts, in bytes from the start of the packet. In a fragment
+    /// other than the first there is no transport header there.
+    pub offset: usize,
+    /// Bytes of the unfragmented payload that come before.
+    pub fragment_offset: u16,
+    /// Further fragments follow.
+    pub more_fragments: bool,
+}
+
+/// Follows the chain of extension headers (RFC 8200 section 4) of an IPv6
+/// packet that may be incomplete after its headers.
+pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION: u8 = 60;
+    const MOBILITY: u8 = 135;
+
+    let mut transport = Transport {
+        protocol: *bytes.get(6)?,
+        offset: V6_HEADER,
+        fragment_offset: 0,
+        more_fragments: false,
+    };
+    // Every turn advances by at least 8 bytes.
+    loop {
+        let header = || bytes.get(transport.offset..transport.offset + 8);
+        let length = match transport.protocol {
+            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY => 8 + usize::from(header()?[1]) * 8,
+            AUTHENTICATION => 8 + usize::from(header()?[1]) * 4,
+            FRAGMENT => {
+                let header = header()?;
+                let word = u16::from_be_bytes([header[2], header[3]]);
+                transport.fragment_offset = word & 0xfff8;
+                transport.more_fragments = word & 1 != 0;
+                8
+            }
+            _ => return Some(transport),
+        };
+        transport.protocol = header()?[0];
+        transport.offset += length;
+        if transport.fragment_offset != 0 {
+            return Some(transport);
+        }
+    }
+}
+
+/// `N` bytes at `at`, which the caller knows to be there.
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests;

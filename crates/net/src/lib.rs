@@ -21,6 +21,8 @@ pub mod ip;
 pub mod link;
 pub mod merge;
 pub mod split;
+#[cfg(test)]
+mod testing;
 #[cfg(target_os = "linux")]
 pub mod tun;
 #[cfg(target_os = "linux")]
