@@ -39,7 +39,7 @@ impl KemParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum InvalidKemInput {
     /// An encapsulation key or ciphertext of the wrong length.
-    #[error("{what} has {actual} bytes, but these parameters have {expected}")]
+    #[error("{what} is {actual} bytes long, but must be {expected} for this parameter set")]
     Length {
         /// Which input.
         what: &'static str,
@@ -50,7 +50,7 @@ pub enum InvalidKemInput {
     },
     /// An encapsulation key with a coefficient that is not reduced (FIPS 203
     /// §7.2, modulus check).
-    #[error("the encapsulation key has a coefficient that is not below 3329")]
+    #[error("the encapsulation key is malformed: it has a coefficient that is not below 3329")]
     Modulus,
 }
 
@@ -110,8 +110,8 @@ pub trait EncapsulationKey: Send + Sync {
 
 /// ML-KEM by the RustCrypto project's `ml-kem`.
 ///
-/// Its private keys zeroise themselves on drop; polynomials on the stack of a
-/// running operation are not cleared.
+/// Its private keys zeroise themselves on drop. Not cleared: copies of the seed
+/// and polynomials on the stack of a running operation.
 pub(crate) struct MlKem;
 
 impl Kem for MlKem {

@@ -16,7 +16,8 @@
 //! # Features
 //!
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305 and X25519 from AWS-LC.
-//! - `portable` (default): [`PORTABLE`], pure Rust, for every target and Miri.
+//! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
+//!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
 //!   compile without debug assertions.
 //!

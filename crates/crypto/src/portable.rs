@@ -78,8 +78,10 @@ impl Dh for Portable {
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret> {
         let shared = StaticSecret::from(*private).diffie_hellman(&PublicKey::from(*public));
         // Compares with the identity in constant time.
-        shared
-            .was_contributory()
-            .then(|| SharedSecret::new(shared.to_bytes()))
+        shared.was_contributory().then(|| {
+            let mut secret = SharedSecret::zeroed();
+            secret.expose_mut().copy_from_slice(shared.as_bytes());
+            secret
+        })
     }
 }

@@ -27,7 +27,7 @@ pub static AWS_LC: Provider = Provider {
     kem: &crate::kem::MlKem,
 };
 
-/// Everything in Rust: compiles on every target and runs under Miri.
+/// Everything in Rust, without C or assembly.
 #[cfg(feature = "portable")]
 pub static PORTABLE: Provider = Provider {
     name: "portable",

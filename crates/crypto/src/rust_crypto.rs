@@ -1,8 +1,9 @@
 //! AEADs of the RustCrypto project, which work on a detached tag, behind the
 //! calling convention of [`Aead`](crate::Aead): the tag is the end of `data`.
 //!
-//! The cipher object zeroises its key on drop, and the keystream state its
-//! own (ChaCha20's SIMD backends keep registers that are out of reach).
+//! The cipher object zeroises its key on drop, and so does ChaCha20's state.
+//! Not cleared: the Poly1305 state of a packet, with its one-time key, and
+//! registers.
 
 use crate::aead::{NotAuthentic, split_tag};
 use chacha20poly1305::{
