@@ -56,8 +56,8 @@ pub enum InvalidKemInput {
 
 /// ML-KEM (FIPS 203) without randomness of its own.
 ///
-/// Both kinds of key are objects because expanding one from its bytes costs
-/// about as much as using it; static keys are expanded once.
+/// Both kinds of key are objects, so that a key that is kept is checked and
+/// expanded once, and an unchecked key cannot be used.
 pub trait Kem: Send + Sync {
     /// Expands the private key of `seed`, which is FIPS 203's `d` followed by
     /// `z`, 32 uniformly random bytes each. Keep the seed, not an expanded
