@@ -6,36 +6,46 @@
 //!
 //! The guest's `eth0` is at the other end of a TAP interface of the [`Host`]
 //! that it is attached to. Inside are `wg`, `ip`, dash and busybox's applets
-//! (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of them.
+//! (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of them. The
+//! kernel's WireGuard itself is a [`Tunnel`] as any other, made by
+//! [`Guest::tunnel`].
 
+mod agent;
 mod image;
 
 pub use image::install;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::peers::{Place, Quirks, Tunnel};
 use crate::process::{Output, Process, uptime, wait_until};
 use crate::sandbox::scratch;
-use base64ct::{Base64, Encoding};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use agent::Agent;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long booting may take where six tests share two processors; alone on
 /// one it takes two seconds.
 const BOOT: Duration = Duration::from_secs(60);
 
-/// How long the guest may take beyond what a script is allowed, before it is
-/// given up.
-const GRACE: Duration = Duration::from_secs(20);
+/// How long a script may take unless it says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running virtual machine. It is gone when this is dropped.
-#[derive(Debug)]
+/// A running virtual machine.
+///
+/// It is gone when the last handle to it, this or a [`Tunnel`] in it, is
+/// dropped. Its console is in the log of QEMU, which a failed test prints.
+#[derive(Debug, Clone)]
 pub struct Guest {
     name: String,
-    agent: Mutex<BufReader<UnixStream>>,
-    // Dropped last: the log that it leaves holds the guest's console.
+    machine: Arc<Machine>,
+}
+
+#[derive(Debug)]
+struct Machine {
+    agent: Mutex<Agent>,
     _qemu: Process,
 }
 
@@ -48,14 +58,16 @@ impl Guest {
     ///
     /// # Errors
     ///
-    /// Those of [`install`]; [`Error::Command`] when the interface's name is
-    /// taken; [`Error::Timeout`] when the guest is not up within a minute.
+    /// Those of [`install`], which should have been called before, outside the
+    /// sandbox; [`Error::Command`] when the interface's name is taken;
+    /// [`Error::Timeout`] when the guest is not up within a minute.
     pub fn boot(host: &Host, tap: &str, addresses: &[&str]) -> Result<Self> {
         let image = install()?;
         let name = format!("guest-{}-{tap}", host.name());
         host.ip(&["tuntap", "add", "name", tap, "mode", "tap"])?;
         host.ip(&["link", "set", tap, "up"])?;
 
+        let start = Instant::now();
         let socket = scratch(&name).display().to_string();
         let kernel = image.join(image::KERNEL).display().to_string();
         let initramfs = image.join(image::INITRAMFS).display().to_string();
@@ -73,42 +85,49 @@ impl Guest {
             "-device", "virtserialport,chardev=agent",
             "-device", "virtio-net-pci,netdev=network,romfile=", "-netdev", &network,
         ])?;
-
-        let start = Instant::now();
         let mut stream = None;
         wait_until("QEMU's start", BOOT, || {
             stream = UnixStream::connect(&socket).ok();
             Ok(stream.is_some() || !qemu.runs()?)
         })?;
-        let stream = stream.ok_or_else(|| Error::unmet("QEMU ended at once, see its log"))?;
-        let guest = Self {
-            name,
-            agent: Mutex::new(BufReader::new(stream)),
+        let stream = stream.ok_or_else(|| Error::unmet(format!("QEMU: {}", qemu.output())))?;
+        let agent = Agent::greet(&name, stream, BOOT)?;
+        eprintln!("{} {name}: up after {:?}", uptime(), start.elapsed());
+
+        let machine = Machine {
+            agent: Mutex::new(agent),
             _qemu: qemu,
         };
-        guest.expect_ready()?;
-        eprintln!(
-            "{} {}: up after {:?}",
-            uptime(),
-            guest.name,
-            start.elapsed()
-        );
+        let guest = Self {
+            name,
+            machine: Arc::new(machine),
+        };
         for address in addresses {
-            let nodad = if address.contains(':') { "nodad" } else { "" };
-            guest.run(&format!("ip address add {address} dev eth0 {nodad}"))?;
+            guest.add_address("eth0", address)?;
         }
         Ok(guest)
     }
 
-    /// Runs a shell script in the guest and waits, 30 seconds at most, for it
-    /// to succeed.
+    /// A new WireGuard interface of the guest's kernel, yet to be configured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when the name is taken.
+    pub fn tunnel(&self, interface: &str) -> Result<Tunnel> {
+        self.run(&format!("ip link add {interface} type wireguard"))?;
+        let quirks = Quirks::default();
+        Ok(Tunnel::at("kernel", self.clone(), interface, quirks))
+    }
+
+    /// Runs a shell script in the guest and waits, for 30 seconds at most, for
+    /// it to succeed.
     ///
     /// # Errors
     ///
     /// [`Error::Command`] with everything it printed, if its last command
     /// fails; [`Error::Timeout`].
     pub fn run(&self, script: &str) -> Result<Output> {
-        self.run_within(Duration::from_secs(30), script)
+        self.run_within(PATIENCE, script)
     }
 
     /// As [`run`](Self::run), with another limit, in whole seconds.
@@ -117,86 +136,62 @@ impl Guest {
     ///
     /// As [`run`](Self::run).
     pub fn run_within(&self, limit: Duration, script: &str) -> Result<Output> {
-        eprintln!("{} {}: {script}", uptime(), self.name);
+        self.execute(limit, script, script)
+    }
+
+    /// In messages the script is called `title`.
+    fn execute(&self, limit: Duration, script: &str, title: &str) -> Result<Output> {
+        eprintln!("{} {}: {title}", uptime(), self.name);
+        let agent = self.machine.agent.lock();
+        let mut agent = agent.unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
-        let (status, output) = self
-            .ask(limit, script)
-            .map_err(|error| self.lost(error, limit + GRACE))?;
+        let (status, output) = agent.ask(limit, script)?;
         match status {
             0 => Ok(output),
             // Ended by the guest's `timeout`, by SIGTERM or then SIGKILL.
             143 | 137 if start.elapsed() >= limit => Err(Error::Timeout {
-                what: format!("end of `{script}` in {}", self.name),
+                what: format!("end of `{title}` in {}", self.name),
                 limit,
             }),
             _ => Err(Error::Command {
-                command: script.to_owned(),
+                command: title.to_owned(),
                 place: self.name.clone(),
                 status: format!("exit status {status}"),
                 output: output.stderr + &output.stdout,
             }),
         }
     }
+}
 
-    /// One request and its answer, as `guest/init` describes them.
-    fn ask(&self, limit: Duration, script: &str) -> io::Result<(u8, Output)> {
-        let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let script = Base64::encode_string(script.as_bytes());
-        agent.get_ref().set_read_timeout(Some(limit + GRACE))?;
-        agent
-            .get_mut()
-            .write_all(format!("{} {script}\n", limit.as_secs()).as_bytes())?;
-
-        let head = line(&mut agent)?;
-        let numbers: Vec<u32> = head.split(' ').map_while(|n| n.parse().ok()).collect();
-        let [status, stdout, stderr] = numbers[..] else {
-            return Err(io::Error::other(format!("answer {head:?} makes no sense")));
-        };
-        let mut text = |length: u32| -> io::Result<String> {
-            let mut bytes = Vec::new();
-            agent.by_ref().take(length.into()).read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let output = Output {
-            stdout: text(stdout)?,
-            stderr: text(stderr)?,
-        };
-        Ok((u8::try_from(status).unwrap_or(u8::MAX), output))
+impl Place for Guest {
+    fn run(&self, command: &[&str]) -> Result<Output> {
+        self.run(&quote(command))
     }
 
-    fn expect_ready(&self) -> Result<()> {
-        let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = agent.get_ref().set_read_timeout(Some(BOOT));
-        let ready = ready.and_then(|()| line(&mut agent));
-        match ready.map_err(|error| self.lost(error, BOOT))?.as_str() {
-            "ready" => Ok(()),
-            other => Err(Error::Malformed {
-                what: format!("{}'s first word", self.name),
-                why: format!("it is {other:?}"),
-            }),
-        }
+    fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output> {
+        let (source, command) = (quote(&["printf", "%s", input]), quote(command));
+        self.execute(PATIENCE, &format!("{source} | {command}"), &command)
     }
 
-    fn lost(&self, source: io::Error, limit: Duration) -> Error {
-        match source.kind() {
-            io::ErrorKind::WouldBlock => Error::Timeout {
-                what: format!("any answer of {}", self.name),
-                limit,
-            },
-            _ => Error::Io {
-                what: format!("{} (its console is in its log)", self.name),
-                source,
-            },
-        }
+    fn add_address(&self, interface: &str, address: &str) -> Result<()> {
+        let nodad = if address.contains(':') { "nodad" } else { "" };
+        self.run(&format!("ip address add {address} dev {interface} {nodad}"))
+            .map(drop)
+    }
+
+    fn serve_echo(&self, address: SocketAddr) -> Result<()> {
+        let (ip, port) = (address.ip(), address.port());
+        self.run(&format!(
+            "nc -ll -p {port} {ip} -e /bin/busybox cat > /dev/null 2>&1 &\n\
+             until netstat -lnt | grep -q ':{port} '; do sleep 0.05; done"
+        ))
+        .map(drop)
     }
 }
 
-/// A line without its end; that the guest ended is an error.
-fn line(agent: &mut BufReader<UnixStream>) -> io::Result<String> {
-    let mut line = String::new();
-    agent.read_line(&mut line)?;
-    match line.strip_suffix('\n') {
-        Some(line) => Ok(line.to_owned()),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+/// The command as a shell reads it back.
+fn quote(command: &[&str]) -> String {
+    let quoted = command.iter();
+    let quoted = quoted.map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    quoted.collect::<Vec<_>>().join(" ")
 }

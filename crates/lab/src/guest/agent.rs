@@ -1,0 +1,101 @@
+//! The line to the shell in a guest: a script goes in, what it did comes back.
+//! `guest/init` holds the other end and describes the form.
+
+use crate::error::{Error, Result};
+use crate::process::Output;
+use base64ct::{Base64, Encoding};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long an answer may be late, beyond what its script is allowed, before
+/// the guest is given up.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// A connection to a guest.
+#[derive(Debug)]
+pub(super) struct Agent {
+    place: String,
+    stream: BufReader<UnixStream>,
+}
+
+impl Agent {
+    /// Waits until the guest at the other end of `stream` is up. `place` is
+    /// its name in messages.
+    pub(super) fn greet(place: &str, stream: UnixStream, limit: Duration) -> Result<Self> {
+        let mut agent = Self {
+            place: place.to_owned(),
+            stream: BufReader::new(stream),
+        };
+        let timeout = agent.stream.get_ref().set_read_timeout(Some(limit));
+        let word = timeout.and_then(|()| agent.line());
+        match word.map_err(|error| agent.lost(error, limit))?.as_str() {
+            "ready" => Ok(agent),
+            other => Err(agent.malformed(format!("it begins with {other:?}"))),
+        }
+    }
+
+    /// Has a script run for at most `limit`, in whole seconds. Returns its exit
+    /// status and what it printed.
+    pub(super) fn ask(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
+        let head = self
+            .send(limit, script)
+            .and_then(|()| self.line())
+            .map_err(|error| self.lost(error, limit + GRACE))?;
+        let numbers: Vec<u32> = head.split(' ').map_while(|n| n.parse().ok()).collect();
+        let [status, stdout, stderr] = numbers[..] else {
+            return Err(self.malformed(format!("it is {head:?}")));
+        };
+        let status = u8::try_from(status).map_err(|_| self.malformed(head))?;
+        let output = self.text(stdout).and_then(|stdout| {
+            let stderr = self.text(stderr)?;
+            Ok(Output { stdout, stderr })
+        });
+        let output = output.map_err(|error| self.lost(error, limit + GRACE))?;
+        Ok((status, output))
+    }
+
+    fn send(&mut self, limit: Duration, script: &str) -> io::Result<()> {
+        let script = Base64::encode_string(script.as_bytes());
+        let line = format!("{} {script}\n", limit.as_secs());
+        let stream = self.stream.get_mut();
+        stream.set_read_timeout(Some(limit + GRACE))?;
+        stream.set_write_timeout(Some(GRACE))?;
+        stream.write_all(line.as_bytes())
+    }
+
+    /// A line without its end.
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        match line.strip_suffix('\n') {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn text(&mut self, length: u32) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        let mut part = self.stream.by_ref().take(length.into());
+        part.read_to_end(&mut bytes)?;
+        if part.limit() > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn lost(&self, source: io::Error, limit: Duration) -> Error {
+        let what = format!("any answer of {}", self.place);
+        match source.kind() {
+            io::ErrorKind::WouldBlock => Error::Timeout { what, limit },
+            _ => Error::Io { what, source },
+        }
+    }
+
+    fn malformed(&self, why: String) -> Error {
+        Error::Malformed {
+            what: format!("the answer of {}", self.place),
+            why,
+        }
+    }
+}
