@@ -316,6 +316,30 @@ impl Device {
         Ok(())
     }
 
+    /// Whether [`Device::update`] would take `update`.
+    ///
+    /// # Errors
+    /// Those of [`Device::update`].
+    pub fn check(&self, update: &DeviceUpdate) -> Result<(), UpdateError> {
+        let present = if update.replace_peers {
+            0
+        } else {
+            self.peers.by_key.len()
+        };
+        let added: BTreeSet<&PublicKey> = update
+            .peers
+            .iter()
+            .filter(|peer| !peer.remove && !peer.update_only)
+            .map(|peer| &peer.public_key)
+            .filter(|key| update.replace_peers || self.peers.find(key).is_none())
+            .collect();
+        let total = present + added.len();
+        if total > MAX_PEERS {
+            return Err(UpdateError::TooManyPeers(total));
+        }
+        Ok(())
+    }
+
     /// What the device tells of itself.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
@@ -391,6 +415,24 @@ impl Device {
         }
     }
 
+    /// Forgets from which local address peers are answered: the system's
+    /// addresses or routes have changed, and it chooses again.
+    pub fn clear_local_addresses(&mut self) {
+        for slot in self.peers.slots.iter().flatten() {
+            slot.peer.clear_local_address();
+        }
+    }
+
+    /// Forgets the local address of the peers at `endpoint`, after the system
+    /// has refused to send from it.
+    pub fn forget_local_address(&mut self, endpoint: &Endpoint) {
+        for slot in self.peers.slots.iter().flatten() {
+            if slot.peer.endpoint().as_ref() == Some(endpoint) {
+                slot.peer.clear_local_address();
+            }
+        }
+    }
+
     /// Sessions that can receive; for tests and counting.
     #[doc(hidden)]
     #[must_use]
@@ -406,6 +448,18 @@ impl Device {
         let link = lock(&self.peers.slot(id)?.peer.link);
         let current = link.sessions.current.as_ref()?;
         Some(Arc::clone(&current.session))
+    }
+
+    /// Sets the counter that the current session with a peer uses next; for
+    /// tests of the limits, which cannot be reached by sending.
+    #[doc(hidden)]
+    pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
+        let Some(slot) = self.peers.find(key).and_then(|id| self.peers.slot(id)) else {
+            return;
+        };
+        if let Some(current) = &mut lock(&slot.peer.link).sessions.current {
+            current.next_counter = next;
+        }
     }
 
     /// A peer by its key.
@@ -618,26 +672,6 @@ impl Device {
         self.schedule(id);
     }
 
-    fn check(&self, update: &DeviceUpdate) -> Result<(), UpdateError> {
-        let present = if update.replace_peers {
-            0
-        } else {
-            self.peers.by_key.len()
-        };
-        let added: BTreeSet<&PublicKey> = update
-            .peers
-            .iter()
-            .filter(|peer| !peer.remove && !peer.update_only)
-            .map(|peer| &peer.public_key)
-            .filter(|key| update.replace_peers || self.peers.find(key).is_none())
-            .collect();
-        let total = present + added.len();
-        if total > MAX_PEERS {
-            return Err(UpdateError::TooManyPeers(total));
-        }
-        Ok(())
-    }
-
     fn set_private_key(&mut self, now: Now, update: PrivateKeyUpdate) {
         let current = self.identity.as_ref().map(|i| &i.keys.private);
         if current == update.key.as_ref() {
@@ -786,7 +820,12 @@ impl RoutesEdit {
     }
 }
 
+/// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
 fn set_endpoint(link: &mut Link, remote: SocketAddr) {
+    let remote = match (remote, remote.ip().to_canonical()) {
+        (SocketAddr::V6(_), ip @ core::net::IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
+        _ => remote,
+    };
     if link
         .endpoint
         .is_none_or(|endpoint| endpoint.remote != remote)

@@ -91,10 +91,10 @@ mod tests {
         let (mut window, mut oracle) = (ReplayWindow::default(), Oracle::default());
         let mut refused = 0;
         for _ in 0..200_000 {
-            let counter = match random(20) {
+            let counter = match random(400) {
                 0 => oracle.next + random(3 * WINDOW_BITS),
-                1 => oracle.next.saturating_sub(WINDOW_LEN - 1 + random(5)),
-                2..6 => oracle.next,
+                1..20 => oracle.next.saturating_sub(WINDOW_LEN - 1 + random(5)),
+                20..200 => oracle.next,
                 _ => (oracle.next + 40).saturating_sub(random(WINDOW_BITS + 80)),
             };
             let expected = oracle.accept(counter);
