@@ -1,0 +1,71 @@
+//! The two clocks of the protocol.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::Duration;
+
+/// The boot clock in nanoseconds, and the wall clock as the time since the Unix
+/// epoch, read one after the other.
+///
+/// The boot clock is `CLOCK_BOOTTIME` (Linux 2.6.39): it never jumps and goes
+/// on while the machine sleeps, so that keys expire during suspend too; for 584
+/// years it fits. The wall clock may jump either way; one that is set before
+/// 1970 reads as zero.
+#[must_use]
+pub fn now() -> (u64, Duration) {
+    let boot = since_epoch(clock_gettime(ClockId::Boottime));
+    let wall = since_epoch(clock_gettime(ClockId::Realtime));
+    let nanos = u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX);
+    (nanos, wall)
+}
+
+fn since_epoch(time: Timespec) -> Duration {
+    Duration::try_from(time).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{now, since_epoch};
+    use rustix::time::Timespec;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn the_boot_clock_advances_by_what_was_slept() {
+        let pause = Duration::from_millis(20);
+        let (before, _) = now();
+        std::thread::sleep(pause);
+        let (after, _) = now();
+        assert!(u128::from(after - before) >= pause.as_nanos());
+    }
+
+    #[test]
+    fn the_boot_clock_is_not_below_the_kernel_s_uptime() {
+        // `/proc/uptime` reads CLOCK_BOOTTIME too, cut to hundredths.
+        let text = std::fs::read_to_string("/proc/uptime").expect("uptime");
+        let seconds: f64 = text
+            .split(' ')
+            .next()
+            .expect("field")
+            .parse()
+            .expect("number");
+        let (boot, _) = now();
+        assert!(Duration::from_nanos(boot) >= Duration::from_secs_f64(seconds));
+        assert!(Duration::from_nanos(boot) < Duration::from_secs_f64(seconds + 60.0));
+    }
+
+    #[test]
+    fn the_wall_clock_is_the_system_s() {
+        let unix = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+        let before = unix();
+        let (_, wall) = now();
+        assert!(before <= wall && wall <= unix());
+    }
+
+    #[test]
+    fn a_clock_before_1970_reads_as_zero() {
+        let time = Timespec {
+            tv_sec: -1,
+            tv_nsec: 999_999_999,
+        };
+        assert_eq!(since_epoch(time), Duration::ZERO);
+    }
+}
