@@ -26,9 +26,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long booting may take where six tests share two processors; alone on
-/// one it takes two seconds.
-const BOOT: Duration = Duration::from_secs(60);
+/// How long booting may take where many tests share few processors; a guest
+/// with one for itself takes two seconds.
+pub const BOOT: Duration = Duration::from_secs(60);
 
 /// How long a script may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,28 +1,64 @@
 //! Linux's own WireGuard as the other side, in a virtual machine.
 
+use std::net::IpAddr;
 use std::time::Duration;
 use taupe_lab::guest::{self, Guest};
 use taupe_lab::host::{Host, add_address};
-use taupe_lab::peers::Place;
+use taupe_lab::interop::{Cell, Outer, Pair, table};
+use taupe_lab::peers::{Implementation, Place};
 use taupe_lab::sandbox::{Suite, SystemTest};
 use taupe_lab::{Error, Result, ensure, traffic};
 
+/// Outer addresses, the host's and the guest's.
+const NEAR: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
+const FAR: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
+
 fn main() {
-    Suite::new(vec![
-        SystemTest::new("a_guest_does_what_it_is_told", guest_obeys)
-            .limit(Duration::from_secs(120)),
-    ])
-    .prepare(|| guest::install().map(drop))
-    .main()
+    let mut tests: Vec<SystemTest> = Cell::all()
+        .into_iter()
+        .map(|cell| {
+            let limit = cell.limit() + guest::BOOT;
+            SystemTest::new(cell.name("kernel"), move || interoperates(cell)).limit(limit)
+        })
+        .collect();
+    tests.push(SystemTest::new("a_guest_does_what_it_is_told", guest_obeys).limit(2 * guest::BOOT));
+    Suite::new(tests)
+        .prepare(|| {
+            Implementation::Taupe.install()?;
+            guest::install().map(drop)
+        })
+        .conclude(|verdicts| println!("{}", table(&[("kernel", "Debian's")], verdicts)))
+        .main()
+}
+
+/// A host and a guest that reach each other over both protocols.
+fn connected() -> Result<(Host, Guest)> {
+    let host = Host::new("near")?;
+    let [v4, v6] = FAR;
+    let guest = Guest::boot(&host, "tap0", &[&format!("{v4}/24"), &format!("{v6}/64")])?;
+    let [v4, v6] = NEAR;
+    add_address(&host, "tap0", &format!("{v4}/24"))?;
+    add_address(&host, "tap0", &format!("{v6}/64"))?;
+    Ok((host, guest))
+}
+
+fn interoperates(cell: Cell) -> Result<()> {
+    let (host, guest) = connected()?;
+    let version = usize::from(cell.outer == Outer::V6);
+    let pair = Pair {
+        host: &host,
+        uplink: "tap0",
+        outer: [address(NEAR[version])?, address(FAR[version])?],
+        taupe: &Implementation::Taupe.start(&host, "wgnear")?,
+        peer: &guest.tunnel("wgfar")?,
+    };
+    pair.run(&cell)
 }
 
 fn guest_obeys() -> Result<()> {
-    let host = Host::new("a")?;
-    let guest = Guest::boot(&host, "tap0", &["192.0.2.2/24", "fd00::2/64"])?;
-    add_address(&host, "tap0", "192.0.2.1/24")?;
-    add_address(&host, "tap0", "fd00::1/64")?;
-    for address in ["192.0.2.2", "fd00::2"] {
-        let address = address.parse().map_err(|_| Error::unmet("address"))?;
+    let (host, guest) = connected()?;
+    for inner in FAR {
+        let address = address(inner)?;
         traffic::ping(&host, address, 5)?;
         let server = (address, 7).into();
         guest.serve_echo(server)?;
@@ -62,4 +98,9 @@ fn guest_obeys() -> Result<()> {
     let result = guest.run("poweroff -f");
     ensure!(matches!(result, Err(Error::Io { .. })), "{result:?}");
     Ok(())
+}
+
+fn address(text: &str) -> Result<IpAddr> {
+    text.parse()
+        .map_err(|_| Error::unmet(format!("address {text}")))
 }
