@@ -9,6 +9,7 @@
 //! - [`host`] makes machines of namespaces and wires them together,
 //!   [`process`] runs programs there;
 //! - [`peers`] knows how each implementation is installed, started and driven;
+//! - [`interop`] puts two of them through what they must do together;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
 //!
@@ -20,6 +21,7 @@ pub mod capture;
 pub mod error;
 pub mod guest;
 pub mod host;
+pub mod interop;
 pub mod peers;
 pub mod process;
 pub mod sandbox;

@@ -72,8 +72,10 @@ pub struct Quirks {
     /// `wg show` tells the age of a handshake where its time belongs, so that
     /// it cannot be compared with the clock.
     pub handshake_times_are_wrong: bool,
-    /// A peer that was configured cannot be changed, only removed.
-    pub peers_are_fixed: bool,
+    /// It may end when the port that it listens at is changed under traffic.
+    pub listen_port_is_final: bool,
+    /// It goes on sending from an outer address that the machine has lost.
+    pub outer_address_is_final: bool,
 }
 
 impl Implementation {
@@ -90,7 +92,8 @@ impl Implementation {
                 environment: ("LOG_LEVEL", "verbose"),
                 quirks: Quirks {
                     handshake_times_are_wrong: false,
-                    peers_are_fixed: false,
+                    listen_port_is_final: false,
+                    outer_address_is_final: false,
                 },
             },
             Self::WireguardGo => Description {
@@ -101,7 +104,8 @@ impl Implementation {
                 environment: ("LOG_LEVEL", "verbose"),
                 quirks: Quirks {
                     handshake_times_are_wrong: false,
-                    peers_are_fixed: false,
+                    listen_port_is_final: false,
+                    outer_address_is_final: false,
                 },
             },
             Self::Boringtun => Description {
@@ -112,7 +116,9 @@ impl Implementation {
                 environment: ("WG_LOG_LEVEL", "debug"),
                 quirks: Quirks {
                     handshake_times_are_wrong: true,
-                    peers_are_fixed: true,
+                    listen_port_is_final: false,
+                    // 0.7.1: it connects a socket to each peer and keeps it.
+                    outer_address_is_final: true,
                 },
             },
             Self::Gotatun => Description {
@@ -123,7 +129,10 @@ impl Implementation {
                 environment: ("WG_LOG_LEVEL", "debug"),
                 quirks: Quirks {
                     handshake_times_are_wrong: false,
-                    peers_are_fixed: false,
+                    // 0.10.2: its TUN reader meets a closed channel while the
+                    // sockets are made anew, takes that as an error, and ends.
+                    listen_port_is_final: true,
+                    outer_address_is_final: false,
                 },
             },
         }

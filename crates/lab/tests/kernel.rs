@@ -47,7 +47,7 @@ fn interoperates(cell: Cell) -> Result<()> {
     let version = usize::from(cell.outer == Outer::V6);
     let pair = Pair {
         host: &host,
-        uplink: "tap0",
+        uplinks: ["tap0", "eth0"],
         outer: [address(NEAR[version])?, address(FAR[version])?],
         taupe: &Implementation::Taupe.start(&host, "wgnear")?,
         peer: &guest.tunnel("wgfar")?,
