@@ -85,7 +85,8 @@ pub struct Device {
 pub(crate) struct Identity {
     pub(crate) keys: StaticKeys,
     pub(crate) checker: Checker,
-    /// Labels up to this one may have been sent before this device was made.
+    /// Labels up to this one may have been sent, before this device was made or
+    /// to peers that have been removed.
     floor: Tai64N,
     /// Labels up to this one have been announced by `ReserveLabels`.
     reserved: Tai64N,
@@ -789,7 +790,12 @@ impl Device {
         if let Some(place) = routes.peers.get_mut(id.0 as usize) {
             *place = None;
         }
-        self.peers.remove(id);
+        let removed = self.peers.remove(id);
+        // Added again, the peer still refuses labels that it has seen.
+        let sent = removed.and_then(|slot| slot.label_sent);
+        if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {
+            identity.floor = identity.floor.max(sent);
+        }
     }
 }
 

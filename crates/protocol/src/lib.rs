@@ -31,6 +31,7 @@ mod cookie;
 mod device;
 mod handshake;
 pub mod inner;
+mod inspect;
 pub mod key;
 pub mod limits;
 pub mod message;
@@ -50,6 +51,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 use taupe_crypto::Secret;
 
 pub use device::{Device, Output, UpdateError};
+#[doc(hidden)]
+pub use inspect::PeerSnapshot;
 pub use path::{Cause, Counters, DataPath, Routes, Sorted, Wake, padded_len};
 pub use peer::{Endpoint, LocalAddress, Outbound, Peer, PeerId, Reservation, Staged};
 pub use session::{Role, Session};

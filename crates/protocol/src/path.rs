@@ -288,11 +288,13 @@ pub enum Cause {
     ResponseNotAuthentic,
     /// A cookie reply that answers nothing or does not verify.
     CookieRefused,
+    /// A handshake message while 4,096 others wait to be handled.
+    BacklogFull,
 }
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Length,
         Self::Type,
         Self::UnknownSession,
@@ -315,6 +317,7 @@ impl Cause {
         Self::UnknownHandshake,
         Self::ResponseNotAuthentic,
         Self::CookieRefused,
+        Self::BacklogFull,
     ];
 }
 
@@ -329,7 +332,8 @@ impl Counters {
         self.0[cause as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, cause: Cause, count: u64) {
+    /// Adds to the number of a cause.
+    pub fn add(&self, cause: Cause, count: u64) {
         if count > 0 {
             self.0[cause as usize].fetch_add(count, Ordering::Relaxed);
         }

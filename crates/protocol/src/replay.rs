@@ -50,6 +50,12 @@ impl ReplayWindow {
         new
     }
 
+    /// One above the greatest counter seen.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Bytes that the window holds.
     #[must_use]
     pub fn allocated(&self) -> usize {

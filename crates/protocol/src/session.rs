@@ -134,6 +134,12 @@ impl Session {
         failures
     }
 
+    /// One above the greatest counter received.
+    #[must_use]
+    pub fn replay_next(&self) -> u64 {
+        lock(&self.replay).next()
+    }
+
     /// Bytes that its replay window holds.
     #[must_use]
     pub fn replay_bytes(&self) -> usize {

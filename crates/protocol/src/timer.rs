@@ -29,7 +29,7 @@ impl Reason {
 }
 
 /// When each timer expires.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Timers([Option<Instant>; Reason::ALL.len()]);
 
 impl Timers {

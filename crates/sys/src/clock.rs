@@ -12,10 +12,15 @@ use std::time::Duration;
 /// 1970 reads as zero.
 #[must_use]
 pub fn now() -> (u64, Duration) {
-    let boot = since_epoch(clock_gettime(ClockId::Boottime));
     let wall = since_epoch(clock_gettime(ClockId::Realtime));
-    let nanos = u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX);
-    (nanos, wall)
+    (boot(), wall)
+}
+
+/// The boot clock alone, in nanoseconds: for the way of a packet.
+#[must_use]
+pub fn boot() -> u64 {
+    let boot = since_epoch(clock_gettime(ClockId::Boottime));
+    u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn since_epoch(time: Timespec) -> Duration {

@@ -1,0 +1,479 @@
+//! The control loop: the one owner of the protocol's slow state.
+//!
+//! It sleeps until a thread wakes it, a deadline comes, or the link, the routes
+//! or the configuration socket change; then it does everything that is to be
+//! done and sends what the protocol wants sent. It never stands in the way of a
+//! packet.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify;
+use rustix::io::Errno as SystemError;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use taupe_config::uapi::{self, Errno, Operation, Request, SetRequest, Status};
+use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
+use taupe_net::tun::{self, Tun};
+use taupe_net::udp;
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::key::PrivateKey;
+use taupe_protocol::time::Instant;
+use taupe_protocol::{Device, Output, Random};
+use tracing::{debug, info, warn};
+use zeroize::Zeroizing;
+
+use crate::labels::Labels;
+use crate::shared::{Command, Shared, Waker, now};
+use crate::sockets::Sockets;
+use crate::uapi::{Listener, SocketFile};
+use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound, outbound, spawn};
+
+/// Handshake messages handled before the loop looks at anything else.
+const HANDSHAKES_PER_ROUND: usize = 64;
+
+pub(crate) struct Control {
+    device: Device,
+    shared: Arc<Shared>,
+    commands: mpsc::Receiver<Command>,
+    labels: Labels,
+    link: LinkWatch,
+    routes: RouteWatch,
+    timer: Timer,
+    socket: Option<WatchedSocket>,
+    offloads: Offloads,
+    /// The port that was asked for or last bound; 0 while any will do.
+    port: u16,
+    mark: u32,
+}
+
+impl Control {
+    /// Makes everything that a device needs and starts its other threads.
+    pub(crate) fn new(options: Options) -> Result<(Self, Arc<Shared>), StartError> {
+        let Options {
+            interface,
+            tun,
+            uapi,
+            offloads,
+            state_dir,
+        } = options;
+        let listener = match uapi {
+            UapiSource::Bind => Listener::bind(&interface)?,
+            UapiSource::Fd(fd) => Listener::from_fd(fd),
+        };
+        let tun = open_tun(&interface, tun, offloads)?;
+        let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
+        let wake = {
+            let waker = Arc::clone(&waker);
+            Arc::new(move || waker.wake())
+        };
+        let device = Device::new(default_provider(), Box::new(SystemRandom), wake);
+        let link = LinkWatch::open(&tun).map_err(io("cannot watch the interface"))?;
+        let routes = RouteWatch::open().map_err(io("cannot watch routes"))?;
+        let (shared, commands) = Shared::new(tun, Arc::clone(device.data_path()), waker);
+        let shared = Arc::new(shared);
+        let Listener { socket, file } = listener;
+        let mut control = Self {
+            device,
+            commands,
+            labels: Labels::new(state_dir.as_deref()),
+            link,
+            routes,
+            timer: Timer::new().map_err(system("cannot make a timer"))?,
+            socket: file.map(WatchedSocket::new).transpose()?,
+            offloads,
+            port: 0,
+            mark: 0,
+            shared: Arc::clone(&shared),
+        };
+        // The interface may be up already, and its MTU must be known before the
+        // first packet.
+        control.check_link();
+        let out = Arc::clone(&shared);
+        spawn("out", move || outbound::run(&out))?;
+        let serve = Arc::clone(&shared);
+        spawn("uapi", move || crate::uapi::run(&serve, &socket))?;
+        Ok((control, shared))
+    }
+
+    /// Runs until the device ends, and erases its keys.
+    pub(crate) fn run(mut self) -> Exit {
+        let exit = loop {
+            if let Err(error) = self.wait() {
+                break Exit::Failed(format!("waiting for events: {error}"));
+            }
+            if let Some(exit) = self.round() {
+                break exit;
+            }
+        };
+        info!(?exit, "device ended");
+        self.device.set_down();
+        self.shared.sockets.load().shutdown();
+        self.shared.tun.shutdown();
+        exit
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self) -> Result<(), SystemError> {
+        if !self.shared.handshakes.is_empty() {
+            return Ok(());
+        }
+        let deadline = self.device.next_deadline().map(|(at, _)| at);
+        self.timer.set(deadline)?;
+        let waker = self.shared.waker.fd();
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(waker, PollFlags::IN),
+            PollFd::new(&self.timer.fd, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.link.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.routes.fd(), PollFlags::IN),
+        ];
+        if let Some(socket) = &self.socket {
+            fds.push(PollFd::new(&socket.watch, PollFlags::IN));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(SystemError::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        self.handle_ready(&ready);
+        Ok(())
+    }
+
+    fn handle_ready(&mut self, ready: &[bool]) {
+        let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
+        if is_ready(0) {
+            self.shared.waker.reset();
+        }
+        if is_ready(1) {
+            self.timer.expired();
+        }
+        if is_ready(2) {
+            self.check_link();
+        }
+        if is_ready(3) {
+            match self.routes.drain() {
+                Ok(true) => self.device.clear_local_addresses(),
+                Ok(false) => {}
+                Err(error) => debug!(%error, "watching routes"),
+            }
+        }
+        if is_ready(4)
+            && let Some(socket) = &self.socket
+            && socket.is_gone()
+        {
+            self.shared.send(Command::SocketRemoved);
+        }
+    }
+
+    /// Does everything that is to be done now.
+    fn round(&mut self) -> Option<Exit> {
+        for _ in 0..HANDSHAKES_PER_ROUND {
+            let Some((from, message, backlog)) = self.shared.handshakes.pop() else {
+                break;
+            };
+            self.device.handle_message(now(), from, &message, backlog);
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Uapi(request, answer) => {
+                    let text = self.handle_request(request);
+                    // What the request made the protocol want goes first, so
+                    // that it has happened when the client goes on.
+                    self.transmit();
+                    let _ = answer.try_send(text);
+                }
+                Command::TunDeleted => return Some(Exit::InterfaceDeleted),
+                Command::SocketRemoved => return Some(Exit::SocketRemoved),
+                Command::Stop => return Some(Exit::Stopped),
+                Command::Failed(what) => return Some(Exit::Failed(what)),
+            }
+        }
+        if self.device.wants_attention() {
+            self.device.handle_attention(now());
+        }
+        let now = now();
+        if let Some((at, reason)) = self.device.next_deadline()
+            && at <= now.boot
+        {
+            debug!(?reason, "deadline");
+            self.device.handle_deadline(now);
+        }
+        self.transmit();
+        None
+    }
+
+    /// Does what the protocol wants done, in order.
+    fn transmit(&mut self) {
+        while let Some(output) = self.device.poll_output() {
+            match output {
+                Output::Transmit {
+                    endpoint,
+                    tos,
+                    datagram,
+                } => {
+                    let sent =
+                        outbound::transmit(&self.shared, &endpoint, tos, &datagram, datagram.len());
+                    if matches!(sent, Ok(true)) {
+                        self.device.forget_local_address(&endpoint);
+                    }
+                }
+                Output::ReserveLabels { public_key, up_to } => {
+                    self.labels.store(&public_key, up_to);
+                }
+            }
+        }
+    }
+
+    /// Follows the interface: up or down, MTU, gone.
+    fn check_link(&mut self) {
+        let LinkState { up, mtu, deleted } = match self.link.drain(&self.shared.tun) {
+            Ok(state) => state,
+            Err(error) => {
+                warn!(%error, "watching the interface");
+                return;
+            }
+        };
+        if deleted {
+            return self.shared.send(Command::TunDeleted);
+        }
+        let before = self.shared.mtu.swap(mtu as usize, Ordering::Relaxed);
+        if before != mtu as usize {
+            debug!(mtu, "MTU");
+        }
+        match (self.device.is_up(), up) {
+            (false, true) => {
+                info!("interface up");
+                if let Err(error) = self.bind(self.port) {
+                    warn!(%error, port = self.port, "cannot listen; set another port");
+                }
+                self.device.set_up(now());
+            }
+            (true, false) => {
+                info!("interface down");
+                self.device.set_down();
+                self.replace_sockets(Sockets::default());
+            }
+            _ => {}
+        }
+    }
+
+    fn bind(&mut self, port: u16) -> Result<(), udp::BindError> {
+        // Two sockets cannot have one port: the old ones go first if it is theirs.
+        let old = self.shared.sockets.load_full();
+        if port != 0 && old.port() == port {
+            return Ok(());
+        }
+        let sockets = Sockets::bind(port, self.socket_options())?;
+        self.port = sockets.port();
+        self.replace_sockets(sockets);
+        Ok(())
+    }
+
+    fn replace_sockets(&self, sockets: Sockets) {
+        let names = ["in4", "in6"];
+        let started: Vec<_> = [&sockets.v4, &sockets.v6]
+            .into_iter()
+            .zip(names)
+            .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
+            .collect();
+        self.shared.sockets.swap(Arc::new(sockets)).shutdown();
+        for (socket, name) in started {
+            let shared = Arc::clone(&self.shared);
+            if let Err(error) = spawn(name, move || inbound::run(&shared, &socket)) {
+                self.shared.send(Command::Failed(error.to_string()));
+            }
+        }
+    }
+
+    fn socket_options(&self) -> udp::Options {
+        udp::Options {
+            mark: self.mark,
+            gso: self.offloads.udp_gso,
+            gro: self.offloads.udp_gro,
+            ..udp::Options::default()
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
+        match request {
+            Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
+            Request::Set(set) => {
+                let status = match self.apply(set) {
+                    Ok(()) => Status::SUCCESS,
+                    Err(errno) => Operation::Set.failed(errno),
+                };
+                Zeroizing::new(status.to_string())
+            }
+        }
+    }
+
+    /// Applies a request whole, or nothing of it.
+    fn apply(&mut self, request: SetRequest) -> Result<(), Errno> {
+        let SetRequest {
+            listen_port,
+            fwmark,
+            mut device,
+        } = request;
+        if let Err(error) = self.device.check(&device) {
+            warn!(%error, "configuration refused");
+            return Err(Errno::Invalid);
+        }
+        let previous_mark = self.mark;
+        if let Some(mark) = fwmark
+            && mark != self.mark
+        {
+            self.set_mark(mark)?;
+        }
+        if let Some(port) = listen_port
+            && let Err(error) = self.set_port(port)
+        {
+            warn!(%error, port, "configuration refused");
+            let _ = self.set_mark(previous_mark);
+            return Err(Errno::AddressInUse);
+        }
+        if let Some(update) = &mut device.private_key {
+            let public = update.key.as_ref().map(public_key);
+            update.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
+        }
+        self.device
+            .update(now(), device)
+            .map_err(|_| Errno::Invalid)
+    }
+
+    fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {
+        if self.device.is_up() {
+            return self.bind(port);
+        }
+        self.port = port;
+        Ok(())
+    }
+
+    fn set_mark(&mut self, mark: u32) -> Result<(), Errno> {
+        for socket in self.shared.sockets.load().all() {
+            if let Err(error) = socket.set_mark(mark) {
+                warn!(%error, mark, "configuration refused: the mark cannot be set");
+                return Err(Errno::AddressInUse);
+            }
+        }
+        self.mark = mark;
+        Ok(())
+    }
+}
+
+/// A timer on the boot clock, which goes on while the machine sleeps.
+struct Timer {
+    fd: OwnedFd,
+    set: Option<Instant>,
+}
+
+impl Timer {
+    fn new() -> Result<Self, SystemError> {
+        Ok(Self {
+            fd: timerfd_create(
+                TimerfdClockId::Boottime,
+                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+            )?,
+            set: None,
+        })
+    }
+
+    fn set(&mut self, deadline: Option<Instant>) -> Result<(), SystemError> {
+        if self.set == deadline {
+            return Ok(());
+        }
+        // Zero would disarm it; the deadline is in the past either way.
+        let nanos = deadline.map_or(0, |Instant(nanos)| nanos.max(1));
+        let value = Itimerspec {
+            it_interval: timespec(0),
+            it_value: timespec(nanos),
+        };
+        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &value)?;
+        self.set = deadline;
+        Ok(())
+    }
+
+    fn expired(&mut self) {
+        let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
+        self.set = None;
+    }
+}
+
+fn timespec(nanos: u64) -> Timespec {
+    Timespec {
+        tv_sec: (nanos / 1_000_000_000) as i64,
+        tv_nsec: (nanos % 1_000_000_000) as i64,
+    }
+}
+
+/// The configuration socket's file, watched for its removal.
+struct WatchedSocket {
+    file: SocketFile,
+    watch: OwnedFd,
+}
+
+impl WatchedSocket {
+    fn new(file: SocketFile) -> Result<Self, StartError> {
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+            .map_err(system("cannot make an inotify"))?;
+        // Removing the file of an open socket changes its link count (ATTRIB).
+        let events = inotify::WatchFlags::ATTRIB
+            | inotify::WatchFlags::DELETE_SELF
+            | inotify::WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, file.path(), events)
+            .map_err(system("cannot watch the configuration socket"))?;
+        Ok(Self { file, watch })
+    }
+
+    /// Takes the events that have come, and looks.
+    fn is_gone(&self) -> bool {
+        let mut events = [0_u8; 4096];
+        while matches!(rustix::io::read(&self.watch, &mut events), Ok(length) if length > 0) {}
+        !self.file.exists()
+    }
+}
+
+/// The operating system's randomness.
+struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        taupe_sys::random::fill(bytes);
+    }
+}
+
+fn public_key(private: &PrivateKey) -> taupe_protocol::key::PublicKey {
+    taupe_protocol::key::PublicKey(default_provider().dh.public(private.expose()))
+}
+
+fn open_tun(name: &str, source: TunSource, offloads: Offloads) -> Result<Tun, StartError> {
+    let wanted = tun::Offloads {
+        tso: offloads.tun_tso,
+        uso: offloads.tun_uso,
+        gro_tcp: offloads.tun_tso,
+        gro_udp: offloads.tun_uso,
+    };
+    let tun = match source {
+        TunSource::Create => Tun::create(name, wanted)?,
+        TunSource::Fd(fd) => Tun::from_fd(fd, wanted)?,
+    };
+    if tun.offloads() != wanted {
+        info!(granted = ?tun.offloads(), "the kernel does not have every TUN offload");
+    }
+    Ok(tun)
+}
+
+fn system(what: &'static str) -> impl Fn(SystemError) -> StartError {
+    move |source| StartError::System {
+        what,
+        source: source.into(),
+    }
+}
+
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}

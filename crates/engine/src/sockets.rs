@@ -1,0 +1,103 @@
+//! The UDP sockets of a device: one per address family on one port, bound and
+//! replaced together.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use taupe_net::udp::{BindError, Family, Local, Options, Sent, Socket};
+use taupe_protocol::{Endpoint, LocalAddress};
+
+/// The sockets of a device; none while it is down.
+#[derive(Clone, Default)]
+pub(crate) struct Sockets {
+    pub(crate) v4: Option<Arc<Socket>>,
+    pub(crate) v6: Option<Arc<Socket>>,
+}
+
+/// Free ports that are tried before giving up: another program may have the
+/// same port in the other family.
+const PORT_TRIES: usize = 100;
+
+impl Sockets {
+    /// Binds `port` in both families, or a free one when it is 0. A system that
+    /// has only one of them gets one socket.
+    pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
+        let mut tries = if port == 0 { PORT_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            let v4 = available(Socket::bind(Family::V4, port, options))?;
+            let shared = v4.as_ref().map_or(port, Socket::local_port);
+            match available(Socket::bind(Family::V6, shared, options)) {
+                Err(BindError::PortInUse(_)) if tries > 0 => {}
+                Err(error) => return Err(error),
+                Ok(None) if v4.is_none() => {
+                    return Err(BindError::FamilyUnsupported(Family::V4));
+                }
+                Ok(v6) => {
+                    return Ok(Self {
+                        v4: v4.map(Arc::new),
+                        v6: v6.map(Arc::new),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The port, 0 while there are no sockets.
+    pub(crate) fn port(&self) -> u16 {
+        self.all().next().map_or(0, |socket| socket.local_port())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Socket>> {
+        self.v4.iter().chain(&self.v6)
+    }
+
+    /// Sends a batch: `buffer` is cut every `segment` bytes.
+    pub(crate) fn send(
+        &self,
+        endpoint: &Endpoint,
+        tos: u8,
+        buffer: &[u8],
+        segment: usize,
+    ) -> io::Result<Sent> {
+        let socket = match endpoint.remote {
+            SocketAddr::V4(_) => &self.v4,
+            SocketAddr::V6(_) => &self.v6,
+        };
+        let socket = socket.as_ref().ok_or(Errno::AFNOSUPPORT)?;
+        let local = endpoint.local.map(|local| Local {
+            address: local.address,
+            interface: local.interface,
+        });
+        socket.send(endpoint.remote, local.as_ref(), tos, buffer, segment)
+    }
+
+    /// Ends the threads that receive from these sockets.
+    pub(crate) fn shutdown(&self) {
+        for socket in self.all() {
+            socket.shutdown();
+        }
+    }
+}
+
+/// An address family that the system lacks is no error.
+fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindError> {
+    match bound {
+        Ok(socket) => Ok(Some(socket)),
+        Err(BindError::FamilyUnsupported(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a received batch came from, in the protocol's words.
+pub(crate) fn endpoint(from: SocketAddr, local: Option<Local>) -> Endpoint {
+    Endpoint {
+        remote: from,
+        local: local.map(|local| LocalAddress {
+            address: local.address,
+            interface: local.interface,
+        }),
+    }
+}

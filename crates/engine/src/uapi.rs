@@ -1,0 +1,162 @@
+//! The configuration socket: accepts connections and passes whole, checked
+//! requests to the control loop.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use taupe_config::uapi::RequestReader;
+use tracing::debug;
+use zeroize::Zeroizing;
+
+use crate::StartError;
+use crate::shared::{Command, Shared};
+
+/// Where sockets are; `wg` looks nowhere else.
+const DIR: &str = "/var/run/wireguard";
+
+/// Connections served at once; more wait in the listen queue.
+const MAX_CONNECTIONS: usize = 32;
+
+/// A client that says nothing for this long is let go.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes read at once from a client.
+const CHUNK: usize = 64 * 1024;
+
+/// The listening socket, and the file by which it is reached if it has one.
+pub(crate) struct Listener {
+    pub(crate) socket: UnixListener,
+    pub(crate) file: Option<SocketFile>,
+}
+
+/// The socket's place in the file system. Removed when dropped, unless somebody
+/// else has put another file there.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Listener {
+    /// Listens for the interface. A socket that nobody answers on is left over
+    /// from a program that was killed, and is replaced.
+    pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
+        let path = Path::new(DIR).join(format!("{interface}.sock"));
+        let failed = |source| StartError::Uapi {
+            path: path.clone(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(DIR)
+            .map_err(failed)?;
+        if UnixStream::connect(&path).is_ok() {
+            return Err(StartError::Running(path));
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let socket = UnixListener::bind(&path).map_err(failed)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+        let inode = fs::metadata(&path).map_err(failed)?.ino();
+        Ok(Self {
+            socket,
+            file: Some(SocketFile { path, inode }),
+        })
+    }
+
+    /// Listens on a socket that the caller has made.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self {
+            socket: fd.into(),
+            file: None,
+        }
+    }
+}
+
+impl SocketFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is still in its place.
+    pub(crate) fn exists(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.exists() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Serves clients for as long as the process lives.
+pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
+    let serving = Arc::new(AtomicUsize::new(0));
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(%error, "accepting a configuration client failed");
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if serving.load(Ordering::Acquire) >= MAX_CONNECTIONS {
+            debug!("too many configuration clients: one refused");
+            continue;
+        }
+        serving.fetch_add(1, Ordering::AcqRel);
+        let (shared, counter) = (Arc::clone(shared), Arc::clone(&serving));
+        let client = move || {
+            if let Err(error) = serve(&shared, stream) {
+                debug!(%error, "configuration client ended");
+            }
+            counter.fetch_sub(1, Ordering::AcqRel);
+        };
+        if crate::spawn("uapi client", client).is_err() {
+            serving.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
+    stream.set_write_timeout(Some(IDLE_TIMEOUT))?;
+    let mut reader = RequestReader::new();
+    let mut buffer = Zeroizing::new(vec![0; CHUNK]);
+    loop {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let mut input = &buffer[..length];
+        while let Some(result) = reader.push(&mut input) {
+            match result {
+                Ok(request) => {
+                    let (sender, answer) = mpsc::sync_channel(1);
+                    shared.send(Command::Uapi(request, sender));
+                    let Ok(answer) = answer.recv() else {
+                        return Ok(());
+                    };
+                    stream.write_all(answer.as_bytes())?;
+                }
+                Err(error) => {
+                    debug!(%error, "configuration refused");
+                    write!(stream, "{}", error.status())?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A look at everything of a peer that a message may change, for tests and
+//! simulation: two snapshots are equal if nothing has happened.
+
+use core::time::Duration;
+
+use crate::device::Device;
+use crate::key::PublicKey;
+use crate::lock;
+use crate::peer::Endpoint;
+use crate::time::{Instant, Tai64N};
+use crate::timer::Timers;
+
+/// The state of a peer at one moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerSnapshot {
+    /// Where it is reached.
+    pub endpoint: Option<Endpoint>,
+    /// Previous, current and next session: local index, and one above the
+    /// greatest counter received.
+    pub sessions: [Option<(u32, u64)>; 3],
+    /// The counter that the current session uses next.
+    pub next_counter: Option<u64>,
+    /// Packets that wait for a session.
+    pub staged: usize,
+    /// Retransmissions of the initiation under way.
+    pub attempts: u32,
+    /// Local index of the initiation that waits for a response.
+    pub pending: Option<u32>,
+    timers: Timers,
+    another_keepalive: bool,
+    renewed_on_receive: bool,
+    handshake_sent: Option<Instant>,
+    tx_bytes: u64,
+    rx_bytes: u64,
+    label_sent: Option<Tai64N>,
+    label_received: Option<Tai64N>,
+    initiation_accepted: Option<Instant>,
+    latest_handshake: Option<Duration>,
+}
+
+impl Device {
+    /// The state of a peer; `None` if there is no such peer.
+    #[doc(hidden)]
+    pub fn snapshot(&mut self, key: &PublicKey) -> Option<PeerSnapshot> {
+        let id = self.peers.find(key)?;
+        let slot = self.peers.slot(id)?;
+        let link = lock(&slot.peer.link);
+        let current = link.sessions.current.as_ref();
+        let sessions = [
+            link.sessions.previous.as_ref(),
+            current.map(|current| &current.session),
+            link.sessions.next.as_ref(),
+        ];
+        Some(PeerSnapshot {
+            endpoint: link.endpoint,
+            sessions: sessions.map(|s| s.map(|s| (s.local_index(), s.replay_next()))),
+            next_counter: current.map(|current| current.next_counter),
+            staged: link.staged.len(),
+            attempts: link.attempts,
+            pending: slot.initiation.as_ref().map(|(index, _)| *index),
+            timers: link.timers,
+            another_keepalive: link.another_keepalive,
+            renewed_on_receive: link.renewed_on_receive,
+            handshake_sent: link.handshake_sent,
+            tx_bytes: link.tx_bytes,
+            rx_bytes: link.rx_bytes,
+            label_sent: slot.label_sent,
+            label_received: slot.label_received,
+            initiation_accepted: slot.initiation_accepted,
+            latest_handshake: slot.latest_handshake,
+        })
+    }
+
+    /// Initiations that wait for a response.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn pending_handshakes(&self) -> usize {
+        self.pending.len()
+    }
+}

@@ -1,0 +1,647 @@
+//! Devices in virtual time, joined by a wire that the test holds.
+//!
+//! [`Net`] runs any number of devices with real cryptography. Time stands still
+//! until [`Net::advance_to`], which calls every deadline at exactly its
+//! nanosecond. Datagrams arrive at once, unless [`Net::wire`] drops, holds or
+//! changes them; each one is in [`Net::log`] with the time it was sent.
+
+#![allow(dead_code, reason = "no test binary uses all of it")]
+
+pub mod packets;
+pub mod random;
+pub mod raw;
+pub mod snapshot;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use taupe_protocol::crypto::{Provider, TAG_LEN};
+use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify};
+use taupe_protocol::time::{Instant, Now, Tai64N};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::{
+    Cause, DataPath, Device, Endpoint, LocalAddress, Outbound, Output, Peer, Reason, Session,
+    Sorted, Staged, padded_len,
+};
+
+use self::packets::ipv4;
+use self::random::{Numbers, SharedNumbers, TestRandom};
+
+/// When every test begins: a boot clock of a day, so that nothing works only
+/// because a subtraction stops at zero.
+pub const START: Instant = Instant(86_400_000_000_000);
+/// What the wall clock shows at [`START`].
+pub const WALL: Duration = Duration::from_secs(1_700_000_000);
+/// The MTU to which inner packets are padded.
+pub const MTU: usize = 1420;
+
+pub const NANO: Duration = Duration::from_nanos(1);
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub fn millis(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// Runs each test with every backend of the cryptography.
+#[macro_export]
+macro_rules! each_backend {
+    ($($(#[$attribute:meta])* fn $name:ident($crypto:ident) $body:block)*) => {$(
+        $(#[$attribute])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn run($crypto: &'static taupe_protocol::crypto::Provider) $body
+
+            #[test]
+            fn default_backend() {
+                run(taupe_protocol::crypto::default_provider());
+            }
+
+            #[test]
+            fn portable_backend() {
+                run(&taupe_protocol::crypto::PORTABLE);
+            }
+        }
+    )*};
+}
+
+/// A datagram on the wire.
+#[derive(Clone)]
+pub struct Datagram {
+    pub at: Instant,
+    /// The node that sent it; `None` when the test made it.
+    pub from: Option<usize>,
+    pub source: SocketAddr,
+    pub to: SocketAddr,
+    /// The local address the device asked to send from.
+    pub local: Option<LocalAddress>,
+    pub tos: u8,
+    pub bytes: Vec<u8>,
+}
+
+impl Datagram {
+    pub fn kind(&self) -> Kind {
+        classify(&self.bytes).expect("devices send only messages")
+    }
+
+    pub fn is_keepalive(&self) -> bool {
+        self.kind() == Kind::Data && self.bytes.len() == DATA_OVERHEAD
+    }
+}
+
+/// What the wire does with a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Pass,
+    Drop,
+    /// Keep it for [`Net::release`].
+    Hold,
+}
+
+/// What became of a packet given to [`Net::send`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    Sent,
+    Staged,
+    NoEndpoint,
+    NoPeer,
+}
+
+type Wire = Box<dyn FnMut(&mut Datagram) -> Fate>;
+
+/// A device with its place on the wire.
+pub struct Node {
+    pub device: Device,
+    pub path: Arc<DataPath>,
+    pub private: PrivateKey,
+    pub public: PublicKey,
+    /// Where it sends from and is reached.
+    pub address: SocketAddr,
+    /// Its address in the tunnel.
+    pub inner: IpAddr,
+    /// Inner packets that it was given, in order.
+    pub delivered: Vec<Vec<u8>>,
+    /// Reservations of labels, with how many datagrams it had sent before.
+    pub reserved: Vec<(Tai64N, usize)>,
+    /// How many handshake messages wait, as the engine would tell.
+    pub backlog: usize,
+    /// What its wall clock shows at `START`.
+    pub wall: Duration,
+    /// Decides jitter and indices.
+    pub numbers: SharedNumbers,
+    sent: usize,
+}
+
+impl Node {
+    pub fn count(&self, cause: Cause) -> u64 {
+        self.path.counters().count(cause)
+    }
+
+    pub fn peer(&mut self, key: &PublicKey) -> Arc<Peer> {
+        self.device.peer(key).expect("the peer is configured")
+    }
+
+    pub fn current(&mut self, key: &PublicKey) -> Option<Arc<Session>> {
+        self.device.current_session(key)
+    }
+}
+
+pub struct Net {
+    pub crypto: &'static Provider,
+    pub now: Instant,
+    pub nodes: Vec<Node>,
+    pub log: Vec<Datagram>,
+    pub wire: Wire,
+    held: VecDeque<Datagram>,
+    flying: VecDeque<Datagram>,
+    /// Every deadline that has been called, with its node.
+    pub fired: Vec<(Instant, usize, Reason)>,
+}
+
+impl Net {
+    /// `n` devices that are up and have keys, without peers.
+    pub fn new(crypto: &'static Provider, n: usize) -> Self {
+        let nodes = (0..n).map(|i| node(crypto, i)).collect();
+        Self {
+            crypto,
+            now: START,
+            nodes,
+            log: Vec::new(),
+            wire: Box::new(|_| Fate::Pass),
+            held: VecDeque::new(),
+            flying: VecDeque::new(),
+            fired: Vec::new(),
+        }
+    }
+
+    /// Two devices, node 0 and node 1, that are peers of each other, know each
+    /// other's endpoints and have not spoken yet.
+    pub fn pair(crypto: &'static Provider) -> Self {
+        let mut net = Self::new(crypto, 2);
+        net.join(0, 1);
+        net
+    }
+
+    /// A pair after a handshake that node 0 began; all at `START`.
+    pub fn connected(crypto: &'static Provider) -> Self {
+        let mut net = Self::pair(crypto);
+        assert_eq!(net.ping(0, 1), Sent::Staged);
+        assert_eq!(net.nodes[1].delivered.len(), 1, "the first packet arrives");
+        net
+    }
+
+    /// Makes two nodes peers of each other.
+    pub fn join(&mut self, a: usize, b: usize) {
+        for (x, y) in [(a, b), (b, a)] {
+            let peer = self.peer_update(y);
+            self.update(x, peer);
+        }
+    }
+
+    /// What makes node `of` a peer: its endpoint and its inner address.
+    pub fn peer_update(&self, of: usize) -> PeerUpdate {
+        let node = &self.nodes[of];
+        let mut update = PeerUpdate::new(node.public);
+        update.endpoint = Some(node.address);
+        let own = Prefix::new(node.inner, 32).expect("a valid prefix");
+        update.allowed_ips = vec![AllowedIpChange::Add(own)];
+        update
+    }
+
+    pub fn update(&mut self, at: usize, peer: PeerUpdate) {
+        let peers = vec![peer];
+        self.apply(
+            at,
+            DeviceUpdate {
+                peers,
+                ..DeviceUpdate::default()
+            },
+        );
+    }
+
+    pub fn apply(&mut self, at: usize, update: DeviceUpdate) {
+        let now = self.now_at(at);
+        self.nodes[at]
+            .device
+            .update(now, update)
+            .expect("few peers");
+        self.run();
+    }
+
+    pub fn set_private_key(&mut self, at: usize, key: Option<PrivateKey>, floor: Tai64N) {
+        if let Some(key) = &key {
+            self.nodes[at].public = PublicKey(self.crypto.dh.public(key.expose()));
+            self.nodes[at].private = key.clone();
+        }
+        let private_key = Some(PrivateKeyUpdate {
+            key,
+            timestamp_floor: floor,
+        });
+        self.apply(
+            at,
+            DeviceUpdate {
+                private_key,
+                ..DeviceUpdate::default()
+            },
+        );
+    }
+
+    pub fn set_preshared_key(&mut self, at: usize, of: usize, key: [u8; 32]) {
+        let mut update = PeerUpdate::new(self.nodes[of].public);
+        update.preshared_key = Some(PresharedKey::new(key));
+        self.update(at, update);
+    }
+
+    pub fn set_persistent_keepalive(&mut self, at: usize, of: usize, seconds: u16) {
+        let mut update = PeerUpdate::new(self.nodes[of].public);
+        update.persistent_keepalive = Some(seconds);
+        self.update(at, update);
+    }
+
+    pub fn set_up(&mut self, at: usize) {
+        let now = self.now_at(at);
+        self.nodes[at].device.set_up(now);
+        self.run();
+    }
+
+    pub fn set_down(&mut self, at: usize) {
+        self.nodes[at].device.set_down();
+        self.run();
+    }
+
+    /// Both clocks of a node.
+    pub fn now_at(&self, at: usize) -> Now {
+        Now {
+            boot: self.now,
+            wall: self.nodes[at].wall + self.now.since(START),
+        }
+    }
+
+    /// Sends an inner packet of 28 bytes from one node to another.
+    pub fn ping(&mut self, from: usize, to: usize) -> Sent {
+        let packet = ipv4(self.nodes[from].inner, self.nodes[to].inner, b"ping....");
+        self.send(from, &packet)
+    }
+
+    /// Gives an inner packet to a node, as an engine does.
+    pub fn send(&mut self, from: usize, packet: &[u8]) -> Sent {
+        self.send_batch(from, packet, 1)
+    }
+
+    /// Gives a batch of `count` equal packets to a node, as an engine does.
+    pub fn send_batch(&mut self, from: usize, packet: &[u8], count: usize) -> Sent {
+        let sent = self.send_unrun(from, packet, count);
+        self.run();
+        sent
+    }
+
+    fn send_unrun(&mut self, from: usize, packet: &[u8], count: usize) -> Sent {
+        let now = self.now;
+        let node = &mut self.nodes[from];
+        let view = taupe_protocol::inner::parse(packet).expect("a valid inner packet");
+        let routes = node.path.routes();
+        let Some(peer) = routes.lookup(view.destination) else {
+            return Sent::NoPeer;
+        };
+        let mut padded = packet.to_vec();
+        padded.resize(padded_len(packet.len(), MTU), 0);
+        let stride = padded.len() + DATA_OVERHEAD;
+        let bytes = (stride * count) as u64;
+        match node.path.reserve(now, peer, count as u64, bytes) {
+            Outbound::Send(reservation) => {
+                let endpoint = reservation.endpoint();
+                let mut batch = vec![0; stride * count];
+                for message in batch.chunks_mut(stride) {
+                    message[DATA_HEADER_LEN..stride - TAG_LEN].copy_from_slice(&padded);
+                }
+                assert_eq!(reservation.seal(&mut batch, stride), batch.len());
+                for message in batch.chunks(stride) {
+                    let source = node.address;
+                    node.sent += 1;
+                    self.flying.push_back(Datagram {
+                        at: now,
+                        from: Some(from),
+                        source,
+                        to: endpoint.remote,
+                        local: endpoint.local,
+                        tos: 0,
+                        bytes: message.to_vec(),
+                    });
+                }
+                Sent::Sent
+            }
+            Outbound::Stage => {
+                let staged = (0..count).map(|_| Staged {
+                    packet: padded.clone(),
+                    ecn: 0,
+                });
+                node.path.stage(now, peer, staged);
+                Sent::Staged
+            }
+            Outbound::NoEndpoint => Sent::NoEndpoint,
+        }
+    }
+
+    /// Hands a datagram of the test's own making to a node.
+    pub fn inject(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) {
+        self.inject_batch(to, source, bytes, bytes.len());
+    }
+
+    /// Hands a batch, cut every `segment` bytes, to a node.
+    pub fn inject_batch(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
+        self.receive(to, source, batch, segment);
+        self.run();
+    }
+
+    /// Delivers a datagram that was held, or one out of the log again.
+    pub fn deliver(&mut self, datagram: &Datagram) {
+        let to = self.at(datagram.to).expect("a node has the address");
+        self.inject(to, datagram.source, &datagram.bytes);
+    }
+
+    fn receive(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
+        let now = self.now_at(to);
+        let node = &mut self.nodes[to];
+        let from = Endpoint {
+            remote: source,
+            local: Some(LocalAddress {
+                address: node.address.ip(),
+                interface: 1,
+            }),
+        };
+        let mut batch = batch.to_vec();
+        let mut sorted = Sorted::default();
+        node.path
+            .receive(now.boot, from, &mut batch, segment, &mut sorted);
+        for range in sorted.inner {
+            node.delivered.push(batch[range].to_vec());
+        }
+        for range in sorted.handshakes {
+            node.device
+                .handle_message(now, from, &batch[range], node.backlog);
+        }
+    }
+
+    /// Runs everything that can happen without the clock moving.
+    pub fn run(&mut self) {
+        loop {
+            for i in 0..self.nodes.len() {
+                self.collect(i);
+            }
+            let Some(mut datagram) = self.flying.pop_front() else {
+                return;
+            };
+            let before = datagram.clone();
+            let fate = (self.wire)(&mut datagram);
+            self.log.push(before);
+            match fate {
+                Fate::Pass => {
+                    if let Some(to) = self.at(datagram.to) {
+                        let length = datagram.bytes.len();
+                        self.receive(to, datagram.source, &datagram.bytes, length);
+                    }
+                }
+                Fate::Hold => self.held.push_back(datagram),
+                Fate::Drop => {}
+            }
+        }
+    }
+
+    fn collect(&mut self, i: usize) {
+        let now = self.now_at(i);
+        let node = &mut self.nodes[i];
+        if node.device.wants_attention() {
+            node.device.handle_attention(now);
+        }
+        while let Some(output) = node.device.poll_output() {
+            match output {
+                Output::Transmit {
+                    endpoint,
+                    tos,
+                    datagram,
+                } => {
+                    node.sent += 1;
+                    self.flying.push_back(Datagram {
+                        at: self.now,
+                        from: Some(i),
+                        source: node.address,
+                        to: endpoint.remote,
+                        local: endpoint.local,
+                        tos,
+                        bytes: datagram,
+                    });
+                }
+                Output::ReserveLabels { public_key, up_to } => {
+                    assert_eq!(public_key, node.public);
+                    node.reserved.push((up_to, node.sent));
+                }
+            }
+        }
+    }
+
+    fn at(&self, address: SocketAddr) -> Option<usize> {
+        self.nodes.iter().position(|node| node.address == address)
+    }
+
+    /// Moves the clock to `to`, calling every deadline at its time, that of
+    /// `to` included.
+    pub fn advance_to(&mut self, to: Instant) {
+        assert!(to >= self.now, "time does not go back");
+        self.run();
+        let mut calls = 0;
+        while let Some((at, i, reason)) = self.next_deadline()
+            && at <= to
+        {
+            self.now = self.now.max(at);
+            let now = self.now_at(i);
+            self.fired.push((self.now, i, reason));
+            self.nodes[i].device.handle_deadline(now);
+            self.run();
+            calls += 1;
+            assert!(calls < 100_000, "deadlines without end at {at:?}");
+        }
+        self.now = to;
+    }
+
+    /// Moves the clock to `offset` after `START`.
+    pub fn advance_to_offset(&mut self, offset: Duration) {
+        self.advance_to(START + offset);
+    }
+
+    pub fn advance(&mut self, by: Duration) {
+        self.advance_to(self.now + by);
+    }
+
+    pub fn next_deadline(&self) -> Option<(Instant, usize, Reason)> {
+        let deadline = |(i, node): (usize, &Node)| {
+            let (at, reason) = node.device.next_deadline()?;
+            Some((at, i, reason))
+        };
+        self.nodes.iter().enumerate().filter_map(deadline).min()
+    }
+
+    /// Drops everything from now on.
+    pub fn cut(&mut self) {
+        self.wire = Box::new(|_| Fate::Drop);
+    }
+
+    /// Drops what one node sends.
+    pub fn cut_from(&mut self, node: usize) {
+        self.wire = Box::new(move |d| {
+            if d.from == Some(node) {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            }
+        });
+    }
+
+    /// Drops every message of one kind.
+    pub fn cut_kind(&mut self, kind: Kind) {
+        self.wire = Box::new(move |d| {
+            if d.kind() == kind {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            }
+        });
+    }
+
+    /// Holds everything from now on.
+    pub fn hold(&mut self) {
+        self.wire = Box::new(|_| Fate::Hold);
+    }
+
+    /// Lets everything pass from now on. What is held stays held.
+    pub fn mend(&mut self) {
+        self.wire = Box::new(|_| Fate::Pass);
+    }
+
+    /// Takes what is held, in order.
+    pub fn take_held(&mut self) -> Vec<Datagram> {
+        self.held.drain(..).collect()
+    }
+
+    /// Delivers what is held, in order.
+    pub fn release(&mut self) {
+        for datagram in self.take_held() {
+            self.deliver(&datagram);
+        }
+    }
+
+    /// A place in the log, for [`Net::since`].
+    pub fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    /// What a node has sent since `mark`.
+    pub fn since(&self, mark: usize, node: usize) -> Vec<Datagram> {
+        self.log[mark..]
+            .iter()
+            .filter(|d| d.from == Some(node))
+            .cloned()
+            .collect()
+    }
+
+    /// What kinds of message a node has sent since `mark`.
+    pub fn kinds(&self, mark: usize, node: usize) -> Vec<Kind> {
+        self.since(mark, node).iter().map(Datagram::kind).collect()
+    }
+
+    /// When a node has sent messages of a kind since `mark`, after `START`.
+    pub fn times(&self, mark: usize, node: usize, kind: Kind) -> Vec<Duration> {
+        self.since(mark, node)
+            .iter()
+            .filter(|d| d.kind() == kind)
+            .map(|d| d.at.since(START))
+            .collect()
+    }
+
+    /// The last message of a kind that a node sent.
+    pub fn last(&self, node: usize, kind: Kind) -> Datagram {
+        self.log
+            .iter()
+            .rev()
+            .find(|d| d.from == Some(node) && d.kind() == kind)
+            .cloned()
+            .expect("the node has sent such a message")
+    }
+
+    /// The age of the session with which `node` sends to `of`.
+    pub fn session_age(&mut self, node: usize, of: usize) -> Option<Duration> {
+        let key = self.nodes[of].public;
+        let session = self.nodes[node].current(&key)?;
+        Some(self.now.since(session.born()))
+    }
+}
+
+fn node(crypto: &'static Provider, i: usize) -> Node {
+    let seed = 0x7a75_7065 + i as u64;
+    let numbers = SharedNumbers::default();
+    let random = TestRandom::new(seed, numbers.clone());
+    let private = private_key(seed);
+    let public = PublicKey(crypto.dh.public(private.expose()));
+    let mut device = Device::new(crypto, Box::new(random), Arc::new(|| {}));
+    let now = Now {
+        boot: START,
+        wall: WALL,
+    };
+    let private_key = Some(PrivateKeyUpdate {
+        key: Some(private.clone()),
+        timestamp_floor: Tai64N::ZERO,
+    });
+    device
+        .update(
+            now,
+            DeviceUpdate {
+                private_key,
+                ..DeviceUpdate::default()
+            },
+        )
+        .expect("a key can be set");
+    device.set_up(now);
+    let path = Arc::clone(device.data_path());
+    Node {
+        device,
+        path,
+        private,
+        public,
+        address: address(i),
+        inner: IpAddr::V4(Ipv4Addr::new(10, 0, 0, i as u8 + 1)),
+        delivered: Vec::new(),
+        reserved: Vec::new(),
+        backlog: 0,
+        wall: WALL,
+        numbers,
+        sent: 0,
+    }
+}
+
+/// A private key that differs for each seed.
+pub fn private_key(seed: u64) -> PrivateKey {
+    let mut random = TestRandom::new(seed ^ 0x5eed, SharedNumbers::default());
+    let mut bytes = [0; 32];
+    taupe_protocol::Random::fill(&mut random, &mut bytes);
+    PrivateKey::new(bytes).expect("not zero")
+}
+
+/// The outer address of node `i`.
+pub fn address(i: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, i as u8 + 1], 51820 + i as u16))
+}
+
+/// An address that no node has.
+pub fn stranger() -> SocketAddr {
+    SocketAddr::from(([203, 0, 113, 99], 9999))
+}
+
+pub fn set_numbers(net: &Net, node: usize, numbers: Numbers) {
+    net.nodes[node].numbers.set(numbers);
+}

@@ -1,0 +1,246 @@
+//! A peer that the test plays by hand, to send what a well-behaved peer does
+//! not: any counter, any label, any index, stale or forged messages.
+//!
+//! It knows the messages and the handshake, but none of the device's rules.
+
+use std::net::SocketAddr;
+
+use taupe_protocol::crypto::{Packet, Provider, Secret, TAG_LEN};
+use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header, write_data_header};
+use taupe_protocol::noise::{
+    Claim, InitiationFields, Initiator, ResponseFields, StaticKeys, TransportKeys,
+};
+use taupe_protocol::time::Tai64N;
+
+pub struct Raw {
+    pub crypto: &'static Provider,
+    pub keys: StaticKeys,
+    pub remote: PublicKey,
+    pub preshared_key: PresharedKey,
+    pub address: SocketAddr,
+}
+
+/// A handshake that has been started and not finished.
+pub struct Begun {
+    pub initiator: Initiator,
+    pub message: Vec<u8>,
+}
+
+/// A session as the hand-played peer has it.
+pub struct RawSession {
+    crypto: &'static Provider,
+    keys: TransportKeys,
+    pub remote_index: u32,
+}
+
+impl Raw {
+    pub fn new(
+        crypto: &'static Provider,
+        private: PrivateKey,
+        remote: PublicKey,
+        address: SocketAddr,
+    ) -> Self {
+        Self {
+            crypto,
+            keys: StaticKeys::new(crypto, private),
+            remote,
+            preshared_key: PresharedKey::NONE,
+            address,
+        }
+    }
+
+    /// Begins a handshake. Each `label` must be greater than the one before.
+    pub fn begin(&self, index: u32, label: Tai64N) -> Begun {
+        let shared = self
+            .crypto
+            .dh
+            .agree(self.keys.private.expose(), &self.remote.0)
+            .expect("not of low order");
+        let mut ephemeral = Secret::new(self.crypto.hash.hash(&[&index.to_le_bytes(), &label.0]));
+        ephemeral.expose_mut()[31] |= 1;
+        let (initiator, fields) = Initiator::start(
+            self.crypto,
+            &self.keys,
+            &self.remote,
+            &shared,
+            ephemeral,
+            label,
+        )
+        .expect("not of low order");
+        let mut message = vec![1, 0, 0, 0];
+        message.extend_from_slice(&index.to_le_bytes());
+        message.extend_from_slice(&fields.ephemeral);
+        message.extend_from_slice(&fields.static_key);
+        message.extend_from_slice(&fields.timestamp);
+        message.extend_from_slice(&[0; 32]);
+        self.stamp(&mut message);
+        Begun { initiator, message }
+    }
+
+    /// Finishes a handshake with the device's response.
+    pub fn finish(&self, begun: &Begun, response: &[u8]) -> Option<RawSession> {
+        let fields = ResponseFields {
+            ephemeral: chunk(response, 12),
+            empty: chunk(response, 44),
+        };
+        let keys = begun
+            .initiator
+            .finish(self.crypto, &self.keys, &self.preshared_key, &fields)
+            .ok()?;
+        Some(RawSession {
+            crypto: self.crypto,
+            keys,
+            remote_index: word(response, 4),
+        })
+    }
+
+    /// Reads an initiation of the device: its label.
+    pub fn label(&self, initiation: &[u8]) -> Option<Tai64N> {
+        Some(self.responder(initiation)?.timestamp())
+    }
+
+    /// Answers an initiation of the device with a response, and the session
+    /// that it makes.
+    pub fn answer(&self, initiation: &[u8], index: u32) -> Option<(Vec<u8>, RawSession)> {
+        let responder = self.responder(initiation)?;
+        let ephemeral = Secret::new(self.crypto.hash.hash(&[b"answer", &index.to_le_bytes()]));
+        let (fields, keys) = responder
+            .respond(self.crypto, &self.preshared_key, ephemeral)
+            .ok()?;
+        let receiver = word(initiation, 4);
+        let message = self.response(index, receiver, &fields.ephemeral, &fields.empty);
+        let session = RawSession {
+            crypto: self.crypto,
+            keys,
+            remote_index: receiver,
+        };
+        Some((message, session))
+    }
+
+    /// A response of any content, with a valid mac1.
+    pub fn response(
+        &self,
+        sender: u32,
+        receiver: u32,
+        ephemeral: &[u8; 32],
+        empty: &[u8; 16],
+    ) -> Vec<u8> {
+        let mut message = vec![2, 0, 0, 0];
+        message.extend_from_slice(&sender.to_le_bytes());
+        message.extend_from_slice(&receiver.to_le_bytes());
+        message.extend_from_slice(ephemeral);
+        message.extend_from_slice(empty);
+        message.extend_from_slice(&[0; 32]);
+        self.stamp(&mut message);
+        message
+    }
+
+    fn responder(&self, initiation: &[u8]) -> Option<taupe_protocol::noise::Responder> {
+        let fields = InitiationFields {
+            ephemeral: chunk(initiation, 8),
+            static_key: chunk(initiation, 40),
+            timestamp: chunk(initiation, 88),
+        };
+        let claim = Claim::open(self.crypto, &self.keys, fields).ok()?;
+        let shared = self
+            .crypto
+            .dh
+            .agree(self.keys.private.expose(), &claim.public_key().0)?;
+        claim.verify(self.crypto, &shared).ok()
+    }
+
+    /// Writes mac1 for the device; mac2 becomes zeros.
+    pub fn stamp(&self, message: &mut [u8]) {
+        stamp_for(self.crypto, &self.remote, message);
+    }
+
+    /// Writes mac2 with a cookie.
+    pub fn stamp_cookie(&self, message: &mut [u8], cookie: &[u8; 16]) {
+        let at = message.len() - 16;
+        let mac2 = self.crypto.hash.mac(cookie, &[&message[..at]]);
+        message[at..].copy_from_slice(&mac2);
+    }
+
+    /// Opens a cookie reply of the device to `message`.
+    pub fn open_cookie(&self, message: &[u8], reply: &[u8]) -> Option<[u8; 16]> {
+        let mac1: [u8; 16] = chunk(message, message.len() - 32);
+        let nonce: [u8; 24] = chunk(reply, 8);
+        let mut sealed: [u8; 32] = chunk(reply, 32);
+        let key = cookie_key(self.crypto, &self.remote);
+        self.crypto
+            .aead
+            .xopen_with(&key, &nonce, &mac1, &mut sealed)
+            .ok()?;
+        Some(chunk(&sealed, 0))
+    }
+
+    /// A cookie reply to a message of the device, as if this side were under
+    /// load.
+    pub fn cookie_reply(&self, message: &[u8], cookie: &[u8; 16]) -> Vec<u8> {
+        let mac1: [u8; 16] = chunk(message, message.len() - 32);
+        let nonce = [7; 24];
+        let mut sealed = [0; 32];
+        sealed[..16].copy_from_slice(cookie);
+        let key = cookie_key(self.crypto, &self.keys.public);
+        self.crypto
+            .aead
+            .xseal_with(&key, &nonce, &mac1, &mut sealed);
+        let mut reply = vec![3, 0, 0, 0];
+        reply.extend_from_slice(&message[4..8]);
+        reply.extend_from_slice(&nonce);
+        reply.extend_from_slice(&sealed);
+        reply
+    }
+}
+
+impl RawSession {
+    pub fn seal(&self, counter: u64, plaintext: &[u8]) -> Vec<u8> {
+        let mut message = vec![0; plaintext.len() + DATA_OVERHEAD];
+        write_data_header(&mut message, self.remote_index, counter);
+        let end = message.len() - TAG_LEN;
+        message[DATA_HEADER_LEN..end].copy_from_slice(plaintext);
+        let data = &mut message[DATA_HEADER_LEN..];
+        let key = self.crypto.aead.key(&self.keys.send);
+        key.seal(&mut [Packet { counter, data }]);
+        message
+    }
+
+    /// The counter and plaintext of a message of the device.
+    pub fn open(&self, message: &[u8]) -> Option<(u64, Vec<u8>)> {
+        let (_, counter) = data_header(message)?;
+        let mut data = message.get(DATA_HEADER_LEN..)?.to_vec();
+        let key = self.crypto.aead.key(&self.keys.receive);
+        let mut authentic = [false];
+        let packet = Packet {
+            counter,
+            data: &mut data,
+        };
+        key.open(&mut [packet], &mut authentic);
+        data.truncate(data.len() - TAG_LEN);
+        authentic[0].then_some((counter, data))
+    }
+}
+
+/// Writes mac1 for `receiver` as whitepaper §5.4.4 has it; mac2 becomes zeros.
+pub fn stamp_for(crypto: &Provider, receiver: &PublicKey, message: &mut [u8]) {
+    let body = message.len() - 32;
+    let key = crypto.hash.hash(&[b"mac1----", &receiver.0]);
+    let mac1 = crypto.hash.mac(&key, &[&message[..body]]);
+    message[body..body + 16].copy_from_slice(&mac1);
+    message[body + 16..].fill(0);
+}
+
+fn cookie_key(crypto: &Provider, receiver: &PublicKey) -> Secret<32> {
+    Secret::new(crypto.hash.hash(&[b"cookie--", &receiver.0]))
+}
+
+/// `N` bytes from `at`.
+pub fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("the length fits")
+}
+
+/// The little-endian word at `at`.
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(chunk(bytes, at))
+}

@@ -1,0 +1,107 @@
+//! Everything that an unauthenticated packet must not change.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use taupe_protocol::key::PublicKey;
+use taupe_protocol::time::Instant;
+use taupe_protocol::update::Prefix;
+use taupe_protocol::{Cause, Endpoint, Reason, Role};
+
+use super::{Net, Node};
+
+/// The state of a node as far as it can be seen.
+#[derive(PartialEq, Debug)]
+pub struct Snapshot {
+    peers: Vec<PeerState>,
+    sessions: Vec<(u32, u32, Role, Instant)>,
+    deadline: Option<(Instant, Reason)>,
+    delivered: usize,
+}
+
+#[derive(PartialEq, Debug)]
+struct PeerState {
+    key: PublicKey,
+    endpoint: Option<SocketAddr>,
+    /// With the local address, which the status does not tell.
+    full_endpoint: Option<Endpoint>,
+    latest_handshake: Option<Duration>,
+    tx_bytes: u64,
+    rx_bytes: u64,
+    keepalive: u16,
+    allowed_ips: Vec<Prefix>,
+    current: Option<u32>,
+}
+
+impl Snapshot {
+    pub fn of(node: &mut Node) -> Self {
+        let status = node.device.status();
+        let peers = status
+            .peers
+            .into_iter()
+            .map(|peer| PeerState {
+                key: peer.public_key,
+                endpoint: peer.endpoint,
+                full_endpoint: node.peer(&peer.public_key).endpoint(),
+                latest_handshake: peer.latest_handshake,
+                tx_bytes: peer.tx_bytes,
+                rx_bytes: peer.rx_bytes,
+                keepalive: peer.persistent_keepalive,
+                allowed_ips: peer.allowed_ips,
+                current: node.current(&peer.public_key).map(|s| s.local_index()),
+            })
+            .collect();
+        let sessions = node
+            .device
+            .sessions()
+            .iter()
+            .map(|s| (s.local_index(), s.remote_index(), s.role(), s.born()))
+            .collect();
+        Self {
+            peers,
+            sessions,
+            deadline: node.device.next_deadline(),
+            delivered: node.delivered.len(),
+        }
+    }
+}
+
+/// The number of every cause, in order.
+pub fn counts(node: &Node) -> Vec<u64> {
+    Cause::ALL.iter().map(|cause| node.count(*cause)).collect()
+}
+
+/// Which causes have been counted, once for each time.
+pub fn raised(node: &Node, before: &[u64]) -> Vec<Cause> {
+    Cause::ALL
+        .into_iter()
+        .zip(before)
+        .flat_map(|(cause, before)| {
+            std::iter::repeat_n(cause, (node.count(cause) - before) as usize)
+        })
+        .collect()
+}
+
+/// Gives `bytes` to a node from a stranger's address: it must be dropped for
+/// `cause`, counted once, change nothing, and be answered by nothing.
+#[track_caller]
+pub fn assert_refused(net: &mut Net, to: usize, bytes: &[u8], cause: Cause) {
+    assert_refused_from(net, to, super::stranger(), bytes, cause);
+}
+
+#[track_caller]
+pub fn assert_refused_from(
+    net: &mut Net,
+    to: usize,
+    source: SocketAddr,
+    bytes: &[u8],
+    cause: Cause,
+) {
+    let before = Snapshot::of(&mut net.nodes[to]);
+    let counted = counts(&net.nodes[to]);
+    let mark = net.mark();
+    net.inject(to, source, bytes);
+    assert_eq!(raised(&net.nodes[to], &counted), [cause]);
+    assert_eq!(Snapshot::of(&mut net.nodes[to]), before);
+    assert_eq!(net.mark(), mark, "no answer");
+}
