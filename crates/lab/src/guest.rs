@@ -13,7 +13,7 @@
 mod agent;
 mod image;
 
-pub use image::install;
+pub use image::{install, version};
 
 use crate::error::{Error, Result};
 use crate::host::Host;

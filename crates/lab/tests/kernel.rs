@@ -27,7 +27,10 @@ fn main() {
             Implementation::Taupe.install()?;
             guest::install().map(drop)
         })
-        .conclude(|verdicts| println!("{}", table(&[("kernel", "Debian's")], verdicts)))
+        .conclude(|verdicts| {
+            let version = guest::version().unwrap_or_default();
+            println!("{}", table(&[("kernel", &version)], verdicts));
+        })
         .main()
 }
 

@@ -19,7 +19,7 @@ const INIT: &str = include_str!("../../guest/init");
 /// The folder with a kernel and a file system to boot, made if there is none.
 ///
 /// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called
-/// `guest-KERNEL-RECIPE`. One that is there is used as it is, whether or not
+/// `guest-VERSION-RECIPE`. One that is there is used as it is, whether or not
 /// Debian has a newer kernel by now. Making it downloads about 27 MB, and
 /// needs the package lists that `apt-get update` leaves.
 ///
@@ -44,11 +44,20 @@ pub fn install() -> Result<PathBuf> {
     if work.exists() {
         fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
     }
-    let kernel = build(&work)?;
-    let image = cache.join(format!("guest-{kernel}-{recipe}"));
+    let version = build(&work)?;
+    let image = cache.join(format!("guest-{version}-{recipe}"));
     fs::rename(work.join("image"), &image).map_err(Error::io(image.display().to_string()))?;
     fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
     Ok(image)
+}
+
+/// The version of the kernel in the image, such as `6.1.192`.
+///
+/// # Errors
+///
+/// As [`install`].
+pub fn version() -> Result<String> {
+    version_in(&install()?)
 }
 
 fn cache() -> Result<PathBuf> {
@@ -93,7 +102,11 @@ fn build(work: &Path) -> Result<String> {
     let mut build = Command::new("sh");
     build.arg("build").current_dir(work);
     process::run("the guest's image", build, None)?;
-    let version = work.join("version");
-    let version = fs::read_to_string(&version).map_err(Error::io(version.display().to_string()))?;
+    version_in(&work.join("image"))
+}
+
+fn version_in(image: &Path) -> Result<String> {
+    let path = image.join("version");
+    let version = fs::read_to_string(&path).map_err(Error::io(path.display().to_string()))?;
     Ok(version.trim().to_owned())
 }
