@@ -2,6 +2,7 @@
 
 use rustix::io::{Errno, Result};
 use rustix::rand::{GetRandomFlags, getrandom};
+use std::io::Write as _;
 
 /// Fills `buffer` with randomness fit for keys.
 ///
@@ -15,7 +16,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// is nothing to fall back to.
 pub fn fill(buffer: &mut [u8]) {
     if let Err(error) = fill_from(buffer, |rest| getrandom(rest, GetRandomFlags::empty())) {
-        eprintln!(
+        // Not `eprintln`, which panics when standard error is a closed pipe.
+        let _ = writeln!(
+            std::io::stderr(),
             "taupe: the kernel gives no randomness: getrandom: {error}; no key can be made \
              without it, so the process ends (does a system-call filter forbid getrandom?)"
         );

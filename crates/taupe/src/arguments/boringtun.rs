@@ -1,0 +1,119 @@
+//! The options of BoringTun's command, from 0.3 to 0.7. What has no meaning
+//! here is accepted: scripts that give it go on working.
+
+use super::{Descriptor, Environment, Error, Order, TUN, UAPI};
+use super::{descriptor, foreground, offloads, variable};
+use crate::interface::InterfaceName;
+use crate::logging::{Destination, Logging};
+use clap::{Parser, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Userspace WireGuard by Taupe, called like BoringTun.
+#[derive(Parser)]
+#[command(name = "taupe", version, after_help = super::EXIT_STATUS)]
+pub(super) struct Boringtun {
+    /// The interface to create: 1 to 15 bytes
+    #[arg(value_name = "INTERFACE_NAME")]
+    interface: InterfaceName,
+    /// Run and log in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Down to which level to log [default: error] [env: WG_LOG_LEVEL]
+    #[arg(short, long, value_name = "LEVEL")]
+    verbosity: Option<Verbosity>,
+    /// The number of a listening configuration socket [env: WG_UAPI_FD]
+    #[arg(long, value_name = "FD", allow_negative_numbers = true)]
+    uapi_fd: Option<Descriptor>,
+    /// The number of an open TUN [env: WG_TUN_FD]
+    #[arg(long, value_name = "FD", allow_negative_numbers = true)]
+    tun_fd: Option<Descriptor>,
+    /// Where a background process logs to [default: nowhere] [env: WG_LOG_FILE]
+    #[arg(short, long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Where to write the number of the background process [env: WG_PID_FILE]
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    #[command(flatten)]
+    _meaningless: Meaningless,
+}
+
+#[derive(clap::Args)]
+#[command(next_help_heading = "Accepted without an effect")]
+struct Meaningless {
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    #[arg(long, value_name = "FILE")]
+    err: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+    #[arg(long)]
+    disable_drop_privileges: bool,
+    #[arg(long)]
+    disable_connected_udp: bool,
+    #[arg(long)]
+    disable_multi_queue: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Verbosity {
+    Error,
+    Info,
+    Debug,
+    Trace,
+}
+
+const LOG_LEVEL: &str = "WG_LOG_LEVEL";
+
+impl Boringtun {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<Order, Error> {
+        let file = |given: Option<PathBuf>, name| {
+            let named = || environment(name).filter(|value: &OsString| !value.is_empty());
+            given.or_else(|| named().map(PathBuf::from))
+        };
+        let number = |given: Option<Descriptor>, name| match given {
+            Some(given) => Ok(given.number()),
+            None => descriptor(name, environment),
+        };
+        let verbosity = match self.verbosity {
+            Some(given) => given,
+            None => verbosity(environment)?,
+        };
+        let background = file(self.log, "WG_LOG_FILE");
+        Ok(Order {
+            interface: self.interface,
+            foreground: self.foreground || foreground(environment),
+            offloads: offloads(Vec::new(), environment)?,
+            tun: number(self.tun_fd, TUN)?,
+            uapi: number(self.uapi_fd, UAPI)?,
+            logging: Logging {
+                level: verbosity.level(),
+                background: background.map_or(Destination::Nowhere, Destination::File),
+            },
+            pid_file: file(self.pid_file, "WG_PID_FILE"),
+        })
+    }
+}
+
+fn verbosity(environment: Environment<'_>) -> Result<Verbosity, Error> {
+    let Some(word) = variable(LOG_LEVEL, environment)? else {
+        return Ok(Verbosity::Error);
+    };
+    Verbosity::from_str(&word, false).map_err(|_| Error::Variable {
+        variable: LOG_LEVEL,
+        value: word,
+        reason: "it is none of error, info, debug and trace".into(),
+    })
+}
+
+impl Verbosity {
+    fn level(self) -> LevelFilter {
+        match self {
+            Self::Error => LevelFilter::ERROR,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A device in the background, started by a process that waits until it is
+//! ready and can tell its caller the truth.
+//!
+//! The program runs itself again with the same arguments. The background
+//! process's standard input is the write end of a pipe: it writes [`READY`], or
+//! [`FAILED`] and why; if it dies before either, the pipe ends. It keeps none of
+//! its caller's descriptors but those that it was told to use, so that nobody
+//! waits for the end of a pipe that it holds.
+
+use crate::arguments::Order;
+use crate::device::Failure;
+use crate::logging::Destination;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, PipeReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use taupe_sys::descriptor::keep_from_children;
+
+/// Says to a process that its standard input is a pipe to report on.
+const VARIABLE: &str = "TAUPE_REPORT";
+
+const READY: u8 = b'+';
+const FAILED: u8 = b'-';
+
+/// The longest reason in bytes. The rest of a longer one is not read.
+const LONGEST: u64 = 4096;
+
+/// Why there is no device in the background.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Its own words.
+    #[error("{0}")]
+    Reported(String),
+    #[error(
+        "the background process ended before the interface was ready ({0}); \
+         run it with --foreground to see more"
+    )]
+    Died(ExitStatus),
+    #[error("cannot go to the background: {what}: {source}; --foreground does without")]
+    Spawn {
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("cannot write {}: {source}", .path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+fn spawn(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Spawn { what, source }
+}
+
+/// Starts a device in the background and waits until it is ready.
+pub(crate) fn start(order: &Order, arguments: &[OsString]) -> Result<(), Failure> {
+    // Opened before there is anything that a failure would have to undo, but
+    // not emptied: another process may have its number there, and run.
+    let pid_file = order.pid_file.as_deref().map(|path| append(path, 0o644));
+    let pid_file = pid_file.transpose()?;
+    let (report, child) = start_process(order, arguments)?;
+    let pid = child.id();
+    await_report(report, child)?;
+    if let (Some(mut file), Some(path)) = (pid_file, &order.pid_file) {
+        let written = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
+        written.map_err(file_error(path))?;
+    }
+    Ok(())
+}
+
+fn start_process(order: &Order, arguments: &[OsString]) -> Result<(PipeReader, Child), Error> {
+    let passed_on: Vec<_> = order.tun.into_iter().chain(order.uapi).collect();
+    keep_from_children(&passed_on).map_err(spawn("/proc/self/fd"))?;
+    let program = std::env::current_exe().map_err(spawn("/proc/self/exe"))?;
+    let (reader, writer) = io::pipe().map_err(spawn("pipe"))?;
+    let logs = match &order.logging.background {
+        Destination::Nowhere => Stdio::null(),
+        Destination::StandardError => Stdio::inherit(),
+        Destination::File(path) => append(path, 0o600)?.into(),
+    };
+    let mut command = Command::new(&program);
+    if let Some((name, rest)) = arguments.split_first() {
+        command.arg0(name).args(rest);
+    }
+    // A working directory other than the root would keep its file system busy.
+    command.env(VARIABLE, "stdin").current_dir("/");
+    command.stdin(writer).stdout(Stdio::null()).stderr(logs);
+    let child = command
+        .spawn()
+        .map_err(spawn("cannot run this program again"))?;
+    // Dropping the command closes the write end here.
+    Ok((reader, child))
+}
+
+fn await_report(mut report: PipeReader, mut child: Child) -> Result<(), Error> {
+    let mut first = [0];
+    let mut reason = Vec::new();
+    // A pipe that cannot be read is like one that ended: how the process ended
+    // says the rest.
+    if report.read_exact(&mut first).is_ok() {
+        if first == [READY] {
+            return Ok(());
+        }
+        let _ = report.by_ref().take(LONGEST).read_to_end(&mut reason);
+    }
+    // Who has more to say must not wait for a reader while it is waited for.
+    drop(report);
+    let status = child.wait().map_err(spawn("wait"))?;
+    if reason.is_empty() {
+        return Err(Error::Died(status));
+    }
+    Err(Error::Reported(
+        String::from_utf8_lossy(&reason).into_owned(),
+    ))
+}
+
+fn append(path: &Path, mode: u32) -> Result<File, Error> {
+    let mut options = File::options();
+    options.append(true).create(true).mode(mode);
+    options.open(path).map_err(file_error(path))
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The process that waits for this one's report.
+pub(crate) struct Starter {
+    report: File,
+}
+
+/// The starter ended before it had the report.
+#[derive(Debug)]
+pub(crate) struct StarterGone;
+
+impl Starter {
+    /// The process that started this one in the background, if one did. This
+    /// one leaves its session then, and its standard input becomes empty.
+    pub(crate) fn of_this_process() -> Result<Option<Self>, Error> {
+        if std::env::var_os(VARIABLE).is_none() || !is_report(io::stdin()) {
+            return Ok(None);
+        }
+        let report = io::stdin().as_fd().try_clone_to_owned();
+        let report = report.map_err(spawn("standard input"))?;
+        let null = File::open("/dev/null").map_err(spawn("/dev/null"))?;
+        rustix::stdio::dup2_stdin(null).map_err(|error| spawn("/dev/null")(error.into()))?;
+        rustix::process::setsid().map_err(|error| spawn("setsid")(error.into()))?;
+        Ok(Some(Self {
+            report: report.into(),
+        }))
+    }
+
+    /// Says that the device is ready.
+    pub(crate) fn ready(mut self) -> Result<(), StarterGone> {
+        self.report.write_all(&[READY]).map_err(|_| StarterGone)
+    }
+
+    /// Says why there is no device.
+    pub(crate) fn failed(mut self, reason: &dyn Display) {
+        // Nobody is left to tell when this fails.
+        let _ = self.report.write_all(&[FAILED]);
+        let _ = write!(self.report, "{reason}");
+    }
+}
+
+/// Whether a descriptor is the write end of a pipe. The variable alone does not
+/// tell: what a device runs inherits it. Nobody else has such a standard input.
+fn is_report(descriptor: impl std::os::fd::AsFd) -> bool {
+    let is_pipe = fstat(&descriptor)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+    let is_written =
+        fcntl_getfl(&descriptor).is_ok_and(|flags| flags & OFlags::ACCMODE == OFlags::WRONLY);
+    is_pipe && is_written
+}

@@ -1,0 +1,140 @@
+//! Running a device in this process.
+
+use crate::arguments::Order;
+use crate::background::{Starter, StarterGone};
+use rustix::fs::Mode;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource};
+use taupe_sys::descriptor::inherited;
+use taupe_sys::signals::Termination;
+
+/// What the command needs of a device. [`Engine`] is one; tests have another.
+pub trait Device: Sized {
+    /// Starts it. Its configuration socket answers when this returns.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    fn start(options: Options) -> Result<Self, StartError>;
+
+    /// What ends it when called, on whatever thread.
+    fn stopper(&self) -> impl FnOnce() + Send + 'static;
+
+    /// Waits until it has ended.
+    fn run(self) -> Exit;
+}
+
+impl Device for Engine {
+    fn start(options: Options) -> Result<Self, StartError> {
+        Self::start(options)
+    }
+
+    fn stopper(&self) -> impl FnOnce() + Send + 'static {
+        let stopper = self.stopper();
+        move || stopper.stop()
+    }
+
+    fn run(self) -> Exit {
+        self.run()
+    }
+}
+
+/// Why an order was not carried out to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("{variable}: descriptor {number} cannot be used: {source}")]
+    Descriptor {
+        variable: &'static str,
+        number: RawFd,
+        source: io::Error,
+    },
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error("{interface} ended: {reason}")]
+    Ended { interface: String, reason: String },
+    #[error(transparent)]
+    Background(#[from] crate::background::Error),
+    #[error("the process that started this one has been told why")]
+    Reported,
+}
+
+/// Runs a device in the foreground.
+pub(crate) fn run<D: Device>(order: &Order) -> Result<(), Failure> {
+    order.logging.begin();
+    finish(start::<D>(order)?, order)
+}
+
+/// Runs a device in the background, for the process that waits to hear of it.
+/// When that one is gone, then nobody knows of the device, and it ends.
+pub(crate) fn run_for<D: Device>(order: &Order, starter: Starter) -> Result<(), Failure> {
+    order.logging.begin_in_background();
+    let device = match start::<D>(order) {
+        Ok(device) => device,
+        Err(failure) => {
+            starter.failed(&failure);
+            return Err(Failure::Reported);
+        }
+    };
+    if let Err(StarterGone) = starter.ready() {
+        tracing::warn!("who started the device did not wait for it; stopping");
+        device.stopper()();
+    }
+    finish(device, order)
+}
+
+fn start<D: Device>(order: &Order) -> Result<D, Failure> {
+    // Everything a device makes is for its owner only.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    // A signal that comes while it starts is for the device that has started,
+    // so that its socket is removed.
+    let termination = Termination::catch().map_err(Failure::Signals)?;
+    let device = D::start(options(order)?)?;
+    let stop = device.stopper();
+    termination
+        .then(move |signal| {
+            tracing::info!("{signal}: stopping");
+            stop();
+        })
+        .map_err(Failure::Signals)?;
+    tracing::info!("{} is ready", order.interface);
+    Ok(device)
+}
+
+fn finish(device: impl Device, order: &Order) -> Result<(), Failure> {
+    let interface = &order.interface;
+    match device.run() {
+        Exit::InterfaceDeleted => tracing::info!("{interface} was deleted"),
+        Exit::SocketRemoved => tracing::info!("the socket of {interface} was removed"),
+        Exit::Stopped => tracing::info!("{interface} has stopped"),
+        Exit::Failed(reason) => {
+            return Err(Failure::Ended {
+                interface: interface.to_string(),
+                reason,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn options(order: &Order) -> Result<Options, Failure> {
+    let passed = |variable, number: Option<RawFd>| -> Result<Option<OwnedFd>, Failure> {
+        let take = |number| {
+            inherited(number).map_err(|source| Failure::Descriptor {
+                variable,
+                number,
+                source,
+            })
+        };
+        number.map(take).transpose()
+    };
+    Ok(Options {
+        interface: order.interface.to_string(),
+        tun: passed("WG_TUN_FD", order.tun)?.map_or(TunSource::Create, TunSource::Fd),
+        uapi: passed("WG_UAPI_FD", order.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
+        offloads: order.offloads,
+        state_dir: None,
+    })
+}

@@ -1,0 +1,101 @@
+//! What is logged, and where to.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
+
+/// What an order says about logs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Logging {
+    /// Down to which level.
+    pub(crate) level: LevelFilter,
+    /// Where to when the device is in the background. In the foreground it is
+    /// standard error.
+    pub(crate) background: Destination,
+}
+
+/// Where the logs of a background process go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Destination {
+    /// Nowhere. The caller's standard error is not held open.
+    Nowhere,
+    /// The caller's standard error.
+    StandardError,
+    /// The end of a file.
+    File(PathBuf),
+}
+
+impl Logging {
+    /// What `LOG_LEVEL` means. As in wireguard-go, a background process keeps
+    /// the caller's standard error only when a level other than `silent` is
+    /// asked for, and a word that is not a level asks for errors.
+    pub(crate) fn from_log_level(word: Option<&str>) -> Self {
+        let word = word.map(str::to_ascii_lowercase);
+        let (level, background) = match word.as_deref() {
+            None | Some("") => (LevelFilter::WARN, Destination::Nowhere),
+            Some("silent" | "off" | "none") => (LevelFilter::OFF, Destination::Nowhere),
+            Some("warn" | "warning") => (LevelFilter::WARN, Destination::StandardError),
+            Some("info") => (LevelFilter::INFO, Destination::StandardError),
+            Some("verbose" | "debug") => (LevelFilter::DEBUG, Destination::StandardError),
+            Some("trace") => (LevelFilter::TRACE, Destination::StandardError),
+            Some(_) => (LevelFilter::ERROR, Destination::StandardError),
+        };
+        Self { level, background }
+    }
+
+    /// Begins to log to standard error, as a process in the foreground does.
+    pub(crate) fn begin(&self) {
+        begin(self.level);
+    }
+
+    /// Begins to log as a background process does, whose standard error is the
+    /// destination already.
+    pub(crate) fn begin_in_background(&self) {
+        match self.background {
+            Destination::Nowhere => {}
+            Destination::StandardError | Destination::File(_) => begin(self.level),
+        }
+    }
+}
+
+fn begin(level: LevelFilter) {
+    if level == LevelFilter::OFF {
+        return;
+    }
+    tracing_subscriber::fmt()
+        .compact()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        // A line that cannot be written is dropped. The complaint about it
+        // would go to standard error too, and panic.
+        .log_internal_errors(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Destination, LevelFilter, Logging};
+
+    #[test]
+    fn log_level_is_read_as_wireguard_go_reads_it() {
+        use Destination::{Nowhere, StandardError};
+        for (word, level, background) in [
+            (None, LevelFilter::WARN, Nowhere),
+            (Some(""), LevelFilter::WARN, Nowhere),
+            (Some("silent"), LevelFilter::OFF, Nowhere),
+            (Some("error"), LevelFilter::ERROR, StandardError),
+            (Some("info"), LevelFilter::INFO, StandardError),
+            (Some("verbose"), LevelFilter::DEBUG, StandardError),
+            (Some("DEBUG"), LevelFilter::DEBUG, StandardError),
+            (Some("7"), LevelFilter::ERROR, StandardError),
+        ] {
+            assert_eq!(
+                Logging::from_log_level(word),
+                Logging { level, background },
+                "{word:?}"
+            );
+        }
+    }
+}
