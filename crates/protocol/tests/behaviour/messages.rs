@@ -141,7 +141,7 @@ each_backend! {
     }
 
     fn nothing_is_received_from_reject_after_messages_on(crypto) {
-        let (mut net, session, raw) = crate::with_raw(crypto);
+        let (mut net, session, raw) = crate::common::with_raw(crypto);
         let packet = ipv4("10.0.0.9".parse().unwrap(), net.nodes[0].inner, b"x");
         for (counter, cause) in [
             (REJECT_AFTER_MESSAGES, Some(Cause::Exhausted)),

@@ -6,6 +6,7 @@
 //! changes them; each one is in [`Net::log`] with the time it was sent.
 
 #![allow(dead_code, reason = "no test binary uses all of it")]
+#![allow(unreachable_pub, reason = "shared by several test binaries")]
 
 pub mod packets;
 pub mod random;
@@ -29,6 +30,7 @@ use taupe_protocol::{
 
 use self::packets::ipv4;
 use self::random::{Numbers, SharedNumbers, TestRandom};
+use self::raw::{Raw, RawSession};
 
 /// When every test begins: a boot clock of a day, so that nothing works only
 /// because a subtraction stops at zero.
@@ -564,6 +566,15 @@ impl Net {
             .collect()
     }
 
+    /// When a node has sent keepalives since `mark`, after `START`.
+    pub fn keepalives(&self, mark: usize, node: usize) -> Vec<Duration> {
+        self.since(mark, node)
+            .iter()
+            .filter(|d| d.is_keepalive())
+            .map(|d| d.at.since(START))
+            .collect()
+    }
+
     /// The last message of a kind that a node sent.
     pub fn last(&self, node: usize, kind: Kind) -> Datagram {
         self.log
@@ -644,4 +655,48 @@ pub fn stranger() -> SocketAddr {
 
 pub fn set_numbers(net: &Net, node: usize, numbers: Numbers) {
     net.nodes[node].numbers.set(numbers);
+}
+
+/// Where the hand-played peer is.
+pub const RAW_ADDRESS: ([u8; 4], u16) = ([198, 51, 100, 9], 4500);
+/// Its address in the tunnel.
+pub const RAW_INNER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+/// A device, and a peer of it that the test plays by hand; they have not spoken.
+pub fn with_stranger(crypto: &'static Provider) -> (Net, Raw) {
+    let mut net = Net::new(crypto, 1);
+    let remote = net.nodes[0].public;
+    let address = SocketAddr::from(RAW_ADDRESS);
+    let raw = Raw::new(crypto, private_key(99), remote, address);
+    let mut update = PeerUpdate::new(raw.keys.public);
+    update.endpoint = Some(address);
+    let inner = Prefix::new(RAW_INNER, 32).expect("a valid prefix");
+    update.allowed_ips = vec![AllowedIpChange::Add(inner)];
+    net.update(0, update);
+    (net, raw)
+}
+
+/// A label `n` grains after some point in time.
+pub fn label(n: u32) -> Tai64N {
+    Tai64N::from_wall(WALL + millis(17) * n)
+}
+
+/// The same after a handshake that the hand-played peer began and has
+/// confirmed with a keepalive, counter 0.
+pub fn with_raw(crypto: &'static Provider) -> (Net, RawSession, Raw) {
+    let (mut net, raw) = with_stranger(crypto);
+    let session = shake(&mut net, &raw, 7, label(0));
+    net.inject(0, raw.address, &session.seal(0, &[]));
+    (net, session, raw)
+}
+
+/// The hand-played peer begins a handshake and the device answers; the session
+/// is not confirmed.
+pub fn shake(net: &mut Net, raw: &Raw, index: u32, label: Tai64N) -> RawSession {
+    let begun = raw.begin(index, label);
+    net.inject(0, raw.address, &begun.message);
+    let response = net.last(0, Kind::Response);
+    assert_eq!(response.to, raw.address);
+    raw.finish(&begun, &response.bytes)
+        .expect("a valid response")
 }
