@@ -251,6 +251,15 @@ impl Implementation {
     }
 }
 
+/// The system test that comes with wireguard-go, `tests/netns.sh`.
+///
+/// # Errors
+///
+/// [`Error::Missing`] when wireguard-go is not installed.
+pub fn netns_script() -> Result<PathBuf> {
+    install::companion(&Implementation::WireguardGo.description(), "tests/netns.sh")
+}
+
 /// The configuration socket of an interface.
 pub fn socket(interface: &str) -> PathBuf {
     Path::new(SOCKETS).join(format!("{interface}.sock"))

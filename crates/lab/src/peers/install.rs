@@ -52,6 +52,12 @@ pub(super) fn program(of: &Description) -> Result<PathBuf> {
     })
 }
 
+/// A file that was installed along with the program.
+pub(super) fn companion(of: &Description, name: &str) -> Result<PathBuf> {
+    program(of)?;
+    Ok(place(of).join(name))
+}
+
 /// Builds it unless it is there. Two that do it at the same time do it once.
 pub(super) fn install(of: &Description) -> Result<PathBuf> {
     if matches!(of.source, Source::Workspace) || path(of).is_file() {
