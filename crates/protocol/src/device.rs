@@ -476,6 +476,13 @@ impl Device {
         let peer = Arc::clone(&slot.peer);
         let mut link = lock(&peer.link);
         match reason {
+            // A response of this side came between: its Rekey-Timeout first.
+            Reason::Retransmit if !link.may_send_initiation(now.boot) => {
+                if let Some(at) = link.next_initiation() {
+                    let at = at + link.jitter;
+                    link.timers.set(Reason::Retransmit, at);
+                }
+            }
             Reason::Retransmit if link.attempts > MAX_HANDSHAKE_ATTEMPTS => {
                 link.timers.stop(Reason::Keepalive);
                 let purged = link.staged.len() as u64;

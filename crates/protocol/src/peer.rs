@@ -289,7 +289,7 @@ pub(crate) struct Link {
     pub(crate) sessions: Sessions,
     pub(crate) staged: VecDeque<Staged>,
     pub(crate) timers: Timers,
-    /// How late the next dead-peer handshake is; chosen by the control loop.
+    /// How late the next timer-fired handshake is; chosen by the control loop.
     pub(crate) jitter: Duration,
     pub(crate) persistent_keepalive: Duration,
     /// Data was received while a keepalive was already due.
@@ -362,24 +362,33 @@ impl Link {
         Some((session, first))
     }
 
-    /// Asks for a handshake on behalf of user data, unless one is under way.
+    /// Asks for a handshake on behalf of user data: at once, or when
+    /// Rekey-Timeout allows it.
     pub(crate) fn want_handshake(&mut self, now: Instant) {
         self.attempts = 0;
-        if self.may_send_initiation(now) {
-            self.wants.handshake = true;
+        match self.next_initiation() {
+            Some(at) if at > now => {
+                self.timers.start(Reason::Retransmit, at + self.jitter);
+            }
+            _ => self.wants.handshake = true,
         }
+    }
+
+    /// Rekey-Timeout after the last handshake message.
+    pub(crate) fn next_initiation(&self) -> Option<Instant> {
+        self.handshake_sent.map(|sent| sent + REKEY_TIMEOUT)
     }
 
     /// Rekey-Timeout: whether the last handshake message was long enough ago.
     pub(crate) fn may_send_initiation(&self, now: Instant) -> bool {
-        self.handshake_sent
-            .is_none_or(|sent| now.since(sent) >= REKEY_TIMEOUT)
+        self.next_initiation().is_none_or(|at| at <= now)
     }
 
     /// Accounts for messages that are being sent.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
         self.tx_bytes = self.tx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::Keepalive);
+        self.another_keepalive = false;
         if traffic == Traffic::Data {
             let at = now + DEAD_PEER_TIMEOUT + self.jitter;
             self.timers.start(Reason::DeadPeer, at);
