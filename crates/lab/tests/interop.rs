@@ -1,32 +1,108 @@
-//! Taupe against the other userspace implementations, in both roles, over both
-//! protocols, with and without a preshared key.
+//! Taupe against the other implementations, in both roles, over both protocols,
+//! with and without a preshared key.
 
 use std::net::IpAddr;
+use std::time::Duration;
 use taupe_lab::Result;
-use taupe_lab::host::{Host, link};
+use taupe_lab::guest::{self, Guest};
+use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::interop::{Cell, Outer, Pair, table};
-use taupe_lab::peers::Implementation;
+use taupe_lab::peers::{Implementation, Tunnel};
 use taupe_lab::sandbox::{Suite, SystemTest};
 
+/// The outer addresses, Taupe's first.
+const OUTER: [[&str; 2]; 2] = [
+    ["192.0.2.1/24", "2001:db8::1/64"],
+    ["192.0.2.2/24", "2001:db8::2/64"],
+];
+
+/// Whom Taupe meets.
+#[derive(Clone, Copy)]
+enum Peer {
+    /// A program in another machine.
+    Program(Implementation),
+    /// Linux itself, in a virtual machine.
+    Kernel,
+}
+
+impl Peer {
+    fn all() -> impl Iterator<Item = Self> {
+        let programs = Implementation::PEERS.into_iter().map(Self::Program);
+        programs.chain([Self::Kernel])
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Program(program) => program.name(),
+            Self::Kernel => "kernel",
+        }
+    }
+
+    fn version(self) -> String {
+        match self {
+            Self::Program(program) => program.version().to_owned(),
+            Self::Kernel => guest::version().unwrap_or_default(),
+        }
+    }
+
+    fn install(self) -> Result<()> {
+        match self {
+            Self::Program(program) => program.install().map(drop),
+            Self::Kernel => guest::install().map(drop),
+        }
+    }
+
+    /// How long it may take before its interface can be made.
+    fn boot(self) -> Duration {
+        match self {
+            Self::Program(_) => Duration::ZERO,
+            Self::Kernel => guest::BOOT,
+        }
+    }
+
+    /// Connects it to `eth0` of a machine, and makes its interface.
+    fn start(self, near: &Host) -> Result<Tunnel> {
+        match self {
+            Self::Program(program) => {
+                let far = Host::new("far")?;
+                let [ours, theirs] = &OUTER;
+                link(near.port("eth0", ours), far.port("eth0", theirs), 1500)?;
+                program.start(&far, "wgfar")
+            }
+            Self::Kernel => {
+                let guest = Guest::boot(near, "eth0", &OUTER[1])?;
+                for address in OUTER[0] {
+                    add_address(near, "eth0", address)?;
+                }
+                guest.tunnel("wgfar")
+            }
+        }
+    }
+}
+
 fn main() {
-    let mut cells: Vec<(Implementation, Cell)> = Implementation::PEERS
-        .into_iter()
+    let mut cells: Vec<(Peer, Cell)> = Peer::all()
         .flat_map(|peer| Cell::all().into_iter().map(move |cell| (peer, cell)))
         .collect();
     // Those that take the longest begin first.
     cells.sort_by_key(|(_, cell)| std::cmp::Reverse(cell.limit()));
     let tests = cells.into_iter().map(|(peer, cell)| {
-        SystemTest::new(cell.name(peer.name()), move || run(peer, cell)).limit(cell.limit())
+        SystemTest::new(cell.name(peer.name()), move || run(peer, cell))
+            .limit(cell.limit() + peer.boot())
     });
     Suite::new(tests.collect())
         .prepare(|| {
-            for program in [Implementation::Taupe].iter().chain(&Implementation::PEERS) {
-                program.install()?;
-            }
-            Ok(())
+            Implementation::Taupe.install()?;
+            Peer::all().try_for_each(Peer::install)
         })
         .conclude(|verdicts| {
-            let peers = Implementation::PEERS.map(|peer| (peer.name(), peer.version()));
+            let versions: Vec<_> = Peer::all()
+                .map(|peer| (peer.name(), peer.version()))
+                .collect();
+            let peers: Vec<_> = versions
+                .iter()
+                .map(|(name, version)| (*name, &**version))
+                .collect();
             println!("{}", table(&peers, verdicts));
             println!(
                 "The initiator roams to another port, with a preshared key to another address;"
@@ -36,13 +112,9 @@ fn main() {
         .main()
 }
 
-fn run(peer: Implementation, cell: Cell) -> Result<()> {
-    let (near, far) = (Host::new("near")?, Host::new("far")?);
-    link(
-        near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-        far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-        1500,
-    )?;
+fn run(peer: Peer, cell: Cell) -> Result<()> {
+    let near = Host::new("near")?;
+    let peer = peer.start(&near)?;
     let outer: [IpAddr; 2] = match cell.outer {
         Outer::V4 => [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
         Outer::V6 => [
@@ -55,7 +127,7 @@ fn run(peer: Implementation, cell: Cell) -> Result<()> {
         uplinks: ["eth0", "eth0"],
         outer,
         taupe: &Implementation::Taupe.start(&near, "wgnear")?,
-        peer: &peer.start(&far, "wgfar")?,
+        peer: &peer,
     };
     pair.run(&cell)
 }
