@@ -1,0 +1,120 @@
+//! Debian's `wg` and `wg-quick` drive Taupe, as they drive any other.
+
+mod life;
+mod quick;
+mod session;
+mod uapi;
+mod wg;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use taupe_lab::host::{Host, link};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::sandbox::{Suite, SystemTest};
+use taupe_lab::{Error, Result, ensure};
+
+fn main() {
+    Suite::new(vec![
+        SystemTest::new("idle_tunnel_sleeps", life::idle_tunnel_sleeps),
+        SystemTest::new("many_allowed_ips", wg::many_allowed_ips),
+        SystemTest::new("thousand_peers", wg::thousand_peers),
+        SystemTest::new("show_in_every_form", wg::show_in_every_form),
+        SystemTest::new("set_and_its_kin", wg::set_and_its_kin),
+        SystemTest::new("setconf_with_a_bad_line", wg::setconf_with_a_bad_line),
+        SystemTest::new("uapi_with_a_bad_line", uapi::bad_line_changes_nothing),
+        SystemTest::new("wg_quick_default_route", quick::default_route),
+        SystemTest::new("write_up_of_2018", session::write_up_of_2018),
+        SystemTest::new("killed_and_started_again", life::killed_and_started_again),
+        SystemTest::new("ends_with_its_interface", life::ends_with_its_interface),
+        SystemTest::new("ends_with_its_socket", life::ends_with_its_socket),
+        SystemTest::new("works_without_ipv6", life::works_without_ipv6),
+    ])
+    .prepare(|| Implementation::Taupe.install().map(drop))
+    .main()
+}
+
+/// Two machines on one cable.
+fn neighbours() -> Result<(Host, Host)> {
+    let (near, far) = (Host::new("near")?, Host::new("far")?);
+    link(
+        near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
+        far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
+        1500,
+    )?;
+    Ok((near, far))
+}
+
+/// Two Taupes that know each other, over IPv4, with IPv4 inside.
+struct Couple {
+    near: Tunnel,
+    far: Tunnel,
+    keys: [Keys; 2],
+}
+
+const NEAR: &str = "10.77.0.1/24";
+const FAR: &str = "10.77.0.2/24";
+const FAR_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 2));
+
+impl Couple {
+    fn new(near: &Host, far: &Host) -> Result<Self> {
+        let couple = Self {
+            near: Implementation::Taupe.start(near, "wgnear")?,
+            far: Implementation::Taupe.start(far, "wgfar")?,
+            keys: [Keys::new(near)?, Keys::new(far)?],
+        };
+        couple.configure_near()?;
+        couple.far.configure(&Settings {
+            private_key: &couple.keys[1].private,
+            listen_port: Some(51821),
+            addresses: &[FAR],
+            peers: &[PeerSettings {
+                public_key: &couple.keys[0].public,
+                preshared_key: None,
+                endpoint: None,
+                allowed_ips: "10.77.0.1/32",
+            }],
+        })?;
+        Ok(couple)
+    }
+
+    fn configure_near(&self) -> Result<()> {
+        self.near.configure(&Settings {
+            private_key: &self.keys[0].private,
+            listen_port: Some(51820),
+            addresses: &[NEAR],
+            peers: &[PeerSettings {
+                public_key: &self.keys[1].public,
+                preshared_key: None,
+                endpoint: Some(SocketAddr::from(([192, 0, 2, 2], 51821))),
+                allowed_ips: "10.77.0.2/32",
+            }],
+        })
+    }
+}
+
+/// A deadline that is asserted with a margin, for a machine that is shared.
+fn ensure_within(what: &str, took: Duration, limit: Duration) -> Result<()> {
+    taupe_lab::sandbox::figure(what, took);
+    ensure!(took <= limit, "{what} took {took:?}, more than {limit:?}");
+    Ok(())
+}
+
+/// A key of 32 bytes made of a number, in Base64, as a public key.
+fn numbered_key(number: u16) -> String {
+    let [high, low] = number.to_be_bytes();
+    // The first bytes of the key vary, the rest are zero; a length of 32 bytes
+    // is 44 characters with one of padding.
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = u32::from(high) << 16 | u32::from(low) << 8 | 1;
+    let mut text: String = [18, 12, 6, 0]
+        .into_iter()
+        .map(|shift| char::from(digits[(bits >> shift & 63) as usize]))
+        .collect();
+    text.push_str(&"A".repeat(39));
+    text.push('=');
+    text
+}
+
+fn missing(what: &str) -> Error {
+    Error::unmet(format!("{what} is missing"))
+}
