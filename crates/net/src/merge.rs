@@ -299,6 +299,14 @@ impl<'a> TunWrite<'a> {
     }
 }
 
+#[cfg(test)]
+impl TunWrite<'_> {
+    /// Changes what the kernel is told of the headers' length.
+    pub(crate) fn set_header_len(&mut self, len: u16) {
+        self.header.hdr_len = len;
+    }
+}
+
 /// The slices of a [`TunWrite`], in order.
 #[derive(Clone, Debug)]
 pub struct Slices<'a> {

@@ -5,8 +5,8 @@ use std::{io, ops::Range};
 pub use crate::imp::tun::Tun;
 use crate::virtio::VirtioHeader;
 
-/// Bytes a read buffer must have: the largest IP packet and its virtio header.
-pub const READ_BUFFER_LEN: usize = 65_535 + VirtioHeader::LEN;
+/// Bytes a read buffer should have: the largest IPv6 packet without jumbo option.
+pub const READ_BUFFER_LEN: usize = 65_575;
 
 /// What to ask of the kernel. Everything is on by default; what the kernel
 /// lacks is left out without an error.

@@ -1,33 +1,61 @@
-//! rtnetlink.
+//! rtnetlink notices.
+//!
+//! A TUN may be moved to another network namespace, whose notices an ordinary
+//! socket does not get. A socket opened over there would, but it would also
+//! keep that namespace, and the interface in it, from going away when its
+//! owner deletes it. So we stay at home and listen to all namespaces that have
+//! an id here (`NETLINK_LISTEN_ALL_NSID`, Linux 4.2), which holds nothing, and
+//! see to it that the TUN's has one.
 
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
+use super::{
+    netlink::{self, Group, Netlink},
+    option::{self, IntOption},
+};
 use crate::{link::LinkState, tun::Tun};
 
 /// Wakes when a TUN's interface goes up or down, changes its MTU, moves to
 /// another network namespace or is deleted.
 #[derive(Debug)]
 pub struct LinkWatch {
-    socket: OwnedFd,
+    notices: OwnedFd,
+    netlink: Netlink,
+    follows_moves: bool,
 }
 
 impl LinkWatch {
-    /// Watches `tun` from now on.
+    /// Watches `tun` from now on, from the calling thread's network namespace.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn open(tun: &Tun) -> io::Result<Self> {
-        let _ = tun;
-        unimplemented!()
+        let notices = netlink::notices(&[Group::Link, Group::NamespaceId])?;
+        let follows_moves = option::set(notices.as_fd(), IntOption::ListenAllNamespaces, 1).is_ok();
+        let netlink = Netlink::open()?;
+        // Gives the TUN's namespace an id, should it be another one already.
+        netlink.link_of(tun)?;
+        Ok(Self {
+            notices,
+            netlink,
+            follows_moves,
+        })
     }
 
-    /// Readable when [`LinkWatch::drain`] has something to say.
+    /// Whether changes are noticed when the interface is in another network
+    /// namespace. That takes `CAP_NET_BROADCAST`; without it the last notice
+    /// is the one of the move.
+    pub fn follows_moves(&self) -> bool {
+        self.follows_moves
+    }
+
+    /// Readable when [`LinkWatch::drain`] may have something new to say.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.notices.as_fd()
     }
 
     /// Takes all notices and returns the state as it is now. Never waits.
@@ -36,31 +64,53 @@ impl LinkWatch {
     ///
     /// The kernel's; deletion is no error.
     pub fn drain(&mut self, tun: &Tun) -> io::Result<LinkState> {
-        let _ = tun;
-        unimplemented!()
+        netlink::drain(&self.notices)?;
+        Ok(match self.netlink.link_of(tun)? {
+            Some(link) => LinkState {
+                up: link.up,
+                mtu: link.mtu,
+                deleted: false,
+            },
+            None => LinkState {
+                up: false,
+                mtu: 0,
+                deleted: true,
+            },
+        })
     }
 }
 
-/// Wakes when an address, a route or a link of the process's network namespace
-/// changes: cached source addresses may be stale then.
+/// Wakes when an address, a route or a link of the network namespace changes
+/// that it was opened in: cached source addresses may be stale then.
 #[derive(Debug)]
 pub struct RouteWatch {
-    socket: OwnedFd,
+    notices: OwnedFd,
 }
 
 impl RouteWatch {
-    /// Watches from now on.
+    /// Watches the calling thread's network namespace from now on.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn open() -> io::Result<Self> {
-        unimplemented!()
+        // Links too: when one goes down, its IPv4 routes vanish without a
+        // notice of their own.
+        let groups = [
+            Group::Link,
+            Group::Ipv4Address,
+            Group::Ipv4Route,
+            Group::Ipv6Address,
+            Group::Ipv6Route,
+        ];
+        Ok(Self {
+            notices: netlink::notices(&groups)?,
+        })
     }
 
     /// Readable when something changed.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.notices.as_fd()
     }
 
     /// Takes all notices; whether there were any. Never waits.
@@ -69,6 +119,6 @@ impl RouteWatch {
     ///
     /// The kernel's.
     pub fn drain(&mut self) -> io::Result<bool> {
-        unimplemented!()
+        netlink::drain(&self.notices)
     }
 }

@@ -1,16 +1,44 @@
 //! `/dev/net/tun` with virtio headers.
 
-use std::{io, os::fd::OwnedFd};
+use std::{
+    ffi::c_int,
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
+use arrayvec::ArrayVec;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    fs::{Mode, OFlags},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+};
+use zerocopy::IntoBytes;
+
+use super::{
+    ioctl::{self, Ifreq, InterfaceRequest},
+    netlink::{Link, Netlink},
+};
 use crate::{
-    merge::{Coalesce, TunWrite},
+    merge::{Coalesce, MAX_COUNT, TunWrite},
+    split::Segmentation,
     tun::{Offloads, OpenError, Read, WriteError},
+    virtio::{self, VirtioHeader},
 };
 
 /// A TUN interface, open for reading by one thread and writing by any.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
+    /// Packets are preceded by a virtio header.
+    has_header: bool,
+    offloads: Offloads,
+    coalesce_tcp: AtomicBool,
+    coalesce_udp: AtomicBool,
+    stopped: AtomicBool,
+    /// Readable once `stopped`.
+    wake: OwnedFd,
 }
 
 impl Tun {
@@ -21,8 +49,27 @@ impl Tun {
     ///
     /// See [`OpenError`].
     pub fn create(name: &str, offloads: Offloads) -> Result<Self, OpenError> {
-        let _ = (name, offloads);
-        unimplemented!()
+        let refused = |character: char| "/:%".contains(character) || character.is_whitespace();
+        let mut request = match Ifreq::new(name) {
+            Some(request) if !name.is_empty() && !name.contains(refused) => request,
+            _ => return Err(OpenError::Name(name.to_owned())),
+        };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(|error| OpenError::Device(error.into()))?;
+        request.set_flags(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+        ioctl::interface(fd.as_fd(), InterfaceRequest::TunSet, &mut request).map_err(|error| {
+            match Errno::from_io_error(&error) {
+                Some(Errno::PERM) => OpenError::Permission(name.to_owned()),
+                // `EINVAL`: the name belongs to another kind of interface.
+                Some(Errno::BUSY | Errno::INVAL) => OpenError::Busy(name.to_owned()),
+                _ => OpenError::Io {
+                    what: "TUNSETIFF",
+                    source: error,
+                },
+            }
+        })?;
+        Self::set_up_offloads(fd, true, offloads)
     }
 
     /// Takes a TUN that another program opened, as `WG_TUN_FD` passes it. The
@@ -33,8 +80,65 @@ impl Tun {
     ///
     /// [`OpenError::NotTun`], [`OpenError::Mode`] or [`OpenError::Io`].
     pub fn from_fd(fd: OwnedFd, offloads: Offloads) -> Result<Self, OpenError> {
-        let _ = (fd, offloads);
-        unimplemented!()
+        let mut request = Ifreq::default();
+        ioctl::interface(fd.as_fd(), InterfaceRequest::TunGet, &mut request)
+            .map_err(OpenError::NotTun)?;
+        let mode = request.flags();
+        if mode & libc::IFF_TUN == 0 {
+            return Err(OpenError::Mode);
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|error| OpenError::Io {
+            what: "making the TUN descriptor non-blocking",
+            source: error.into(),
+        })?;
+        let tun = Self::set_up_offloads(fd, mode & libc::IFF_VNET_HDR != 0, offloads)?;
+        // The mode does not tell: its bit for `IFF_NO_PI` is also that for
+        // `IFF_NOFILTER`, which every TUN has.
+        match tun.link() {
+            Ok(link) if link.packet_info => Err(OpenError::Mode),
+            _ => Ok(tun),
+        }
+    }
+
+    fn set_up_offloads(fd: OwnedFd, has_header: bool, wanted: Offloads) -> Result<Self, OpenError> {
+        let mut offloads = Offloads::NONE;
+        if has_header {
+            ioctl::set_header_len(fd.as_fd(), VirtioHeader::LEN as c_int).map_err(|source| {
+                OpenError::Io {
+                    what: "TUNSETVNETHDRSZ",
+                    source,
+                }
+            })?;
+            let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+            let udp = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+            let set = |features| ioctl::set_offload(fd.as_fd(), features).is_ok();
+            // Whether the kernel takes UDP super-packets can only be learnt by
+            // asking it to hand them over.
+            let knows_udp = (wanted.uso || wanted.gro_udp) && set(udp);
+            offloads.uso = knows_udp && wanted.uso;
+            offloads.gro_udp = knows_udp && wanted.gro_udp;
+            offloads.gro_tcp = wanted.gro_tcp;
+            let udp = if offloads.uso { udp } else { 0 };
+            offloads.tso = wanted.tso && set(udp | tcp);
+            if !offloads.tso {
+                set(udp);
+            }
+        }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+            OpenError::Io {
+                what: "eventfd",
+                source: error.into(),
+            }
+        })?;
+        Ok(Self {
+            fd,
+            has_header,
+            offloads,
+            coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
+            coalesce_udp: AtomicBool::new(offloads.gro_udp),
+            stopped: AtomicBool::new(false),
+            wake,
+        })
     }
 
     /// The interface's current name.
@@ -43,7 +147,9 @@ impl Tun {
     ///
     /// `EBADFD` when the interface was deleted.
     pub fn name(&self) -> io::Result<String> {
-        unimplemented!()
+        let mut request = Ifreq::default();
+        ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request)?;
+        Ok(request.name())
     }
 
     /// The interface's index in the network namespace it is in now.
@@ -52,7 +158,7 @@ impl Tun {
     ///
     /// `EBADFD` when the interface was deleted.
     pub fn index(&self) -> io::Result<u32> {
-        unimplemented!()
+        Ok(self.link()?.index)
     }
 
     /// The interface's MTU in bytes, wherever it is now.
@@ -61,7 +167,12 @@ impl Tun {
     ///
     /// `EBADFD` when the interface was deleted.
     pub fn mtu(&self) -> io::Result<u32> {
-        unimplemented!()
+        Ok(self.link()?.mtu)
+    }
+
+    fn link(&self) -> io::Result<Link> {
+        let link = Netlink::open()?.link_of(self)?;
+        link.ok_or_else(|| Errno::BADFD.into())
     }
 
     /// Sets the MTU of an interface in the caller's network namespace.
@@ -70,8 +181,13 @@ impl Tun {
     ///
     /// The kernel's: `EINVAL` for a size it does not take, `EPERM`.
     pub fn set_mtu(&self, mtu: u32) -> io::Result<()> {
-        let _ = mtu;
-        unimplemented!()
+        let mut request = self.request()?;
+        request.set_mtu(c_int::try_from(mtu).map_err(|_| Errno::INVAL)?);
+        ioctl::interface(
+            any_socket()?.as_fd(),
+            InterfaceRequest::SetMtu,
+            &mut request,
+        )
     }
 
     /// Brings an interface in the caller's network namespace up or down.
@@ -80,19 +196,30 @@ impl Tun {
     ///
     /// The kernel's, `EPERM` above all.
     pub fn set_up(&self, up: bool) -> io::Result<()> {
-        let _ = up;
-        unimplemented!()
+        let socket = any_socket()?;
+        let mut request = self.request()?;
+        ioctl::interface(socket.as_fd(), InterfaceRequest::Flags, &mut request)?;
+        let others = request.flags() & !libc::IFF_UP;
+        request.set_flags(if up { others | libc::IFF_UP } else { others });
+        ioctl::interface(socket.as_fd(), InterfaceRequest::SetFlags, &mut request)
+    }
+
+    fn request(&self) -> io::Result<Ifreq> {
+        Ifreq::new(&self.name()?).ok_or_else(|| Errno::INVAL.into())
     }
 
     /// What the kernel granted of the offloads asked for.
     pub fn offloads(&self) -> Offloads {
-        unimplemented!()
+        self.offloads
     }
 
     /// What [`crate::merge::Merger::merge`] may merge for this TUN; shrinks
     /// for good when the kernel refuses a super-packet.
     pub fn coalesce(&self) -> Coalesce {
-        unimplemented!()
+        Coalesce {
+            tcp: self.coalesce_tcp.load(Ordering::Relaxed),
+            udp: self.coalesce_udp.load(Ordering::Relaxed),
+        }
     }
 
     /// Waits for the next packet or super-packet. `buffer` should have
@@ -102,8 +229,42 @@ impl Tun {
     ///
     /// Unexpected errors of the kernel; deletion and shutdown are no errors.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        let _ = buffer;
-        unimplemented!()
+        while !self.stopped.load(Ordering::Relaxed) {
+            let mut header = VirtioHeader::default();
+            let result = if self.has_header {
+                let slices = &mut [
+                    IoSliceMut::new(header.as_mut_bytes()),
+                    IoSliceMut::new(buffer),
+                ];
+                rustix::io::readv(&self.fd, slices)
+                    .map(|length| length.saturating_sub(VirtioHeader::LEN))
+            } else {
+                rustix::io::read(&self.fd, &mut *buffer)
+            };
+            match result {
+                Ok(length) => {
+                    let range = 0..length;
+                    return Ok(Read::Packet { header, range });
+                }
+                Err(Errno::AGAIN) => self.wait()?,
+                Err(Errno::INTR) => {}
+                Err(Errno::BADFD) => return Ok(Read::Deleted),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Read::Stopped)
+    }
+
+    /// Waits until there may be something to read or reading is to stop.
+    fn wait(&self) -> io::Result<()> {
+        let mut events = [
+            PollFd::new(&self.fd, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
+        match poll(&mut events, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Writes one packet or super-packet with one system call.
@@ -115,25 +276,107 @@ impl Tun {
     ///
     /// See [`WriteError`]; only [`WriteError::Deleted`] ends the TUN.
     pub fn write(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
-        let _ = write;
-        unimplemented!()
+        let header = write.header();
+        match self.write_slices(&header, write.slices()) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL | Errno::IO) if header.gso_type != virtio::GSO_NONE => {
+                self.write_singly(write)
+            }
+            Err(error) => Err(write_error(error)),
+        }
+    }
+
+    /// Writes the segments of a super-packet that was refused.
+    fn write_singly(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
+        let header = write.header();
+        let mut payloads = write.slices();
+        let head = payloads.next().unwrap_or_default();
+        let segmentation = Segmentation::new(header, head, write.len())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let (_, first) = head.split_at(segmentation.header_len);
+        let mut room = [0; MAX_HEADERS];
+        let headers = room
+            .get_mut(..segmentation.header_len)
+            .ok_or(io::ErrorKind::InvalidInput)
+            .map_err(io::Error::from)?;
+        for (i, payload) in std::iter::once(first).chain(payloads).enumerate() {
+            segmentation.write_header(i, head, payload, headers);
+            // An interface that is down refuses this too, and says nothing
+            // about super-packets.
+            self.write_slices(&VirtioHeader::default(), [&*headers, payload].into_iter())
+                .map_err(write_error)?;
+        }
+        let refused = match header.gso_type {
+            virtio::GSO_UDP_L4 => &self.coalesce_udp,
+            _ => &self.coalesce_tcp,
+        };
+        refused.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_slices<'a>(
+        &self,
+        header: &'a VirtioHeader,
+        slices: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Errno> {
+        let mut list = ArrayVec::<_, { MAX_COUNT + 1 }>::new();
+        if self.has_header {
+            list.push(IoSlice::new(header.as_bytes()));
+        }
+        list.extend(slices.map(IoSlice::new));
+        loop {
+            match rustix::io::writev(&self.fd, &list) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Ends a waiting [`Tun::read`] and every later one with
     /// [`Read::Stopped`]. The interface stays until the `Tun` is dropped.
     pub fn shutdown(&self) {
-        unimplemented!()
+        self.stopped.store(true, Ordering::Relaxed);
+        // Fails only when it has been written 2^64 - 2 times.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// The network namespace the interface is in now (`TUNGETDEVNETNS`,
-    /// Linux 5.10).
+    /// Linux 5.2).
     ///
     /// # Errors
     ///
     /// `EBADFD` when the interface was deleted, `EPERM` without
     /// `CAP_NET_ADMIN`.
     pub fn namespace(&self) -> io::Result<OwnedFd> {
-        let _ = &self.fd;
-        unimplemented!()
+        ioctl::tun_namespace(self.fd.as_fd())
     }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The longest headers of a merged packet: IPv6, and TCP with all its options.
+const MAX_HEADERS: usize = 40 + 60;
+
+fn write_error(error: Errno) -> WriteError {
+    match error {
+        Errno::IO => WriteError::Down,
+        Errno::BADFD => WriteError::Deleted,
+        error => WriteError::Io(error.into()),
+    }
+}
+
+/// A socket to send interface requests to.
+fn any_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        flags,
+        None,
+    )?)
 }

@@ -1,15 +1,50 @@
 //! UDP sockets with segmentation and receive offload.
 
-use std::{io, net::SocketAddr, os::fd::OwnedFd};
+use std::{
+    ffi::c_int,
+    hint, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread,
+};
 
-use crate::udp::{BindError, Family, Local, Options, Receive, Sent};
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, ipproto, shutdown,
+        socket_with, sockopt,
+    },
+};
+
+use super::{
+    control::Control,
+    message::{self, Name},
+    option::{self, IntOption},
+};
+use crate::udp::{BindError, Family, Local, MAX_SEGMENTS, Options, Receive, Received, Sent};
 
 /// An unconnected UDP socket on every local address of one family. Any number
 /// of threads may send and receive.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    port: u16,
+    gro: bool,
+    gso: AtomicBool,
+    gso_refusals: AtomicU64,
+    /// Refusals since a batch last went out.
+    refused_in_a_row: AtomicU32,
+    stopped: AtomicBool,
 }
+
+/// Batches in a row that the kernel may refuse before no more are tried. One
+/// refusal may mean only that the path to one peer takes smaller packets.
+const MAX_REFUSED_IN_A_ROW: u32 = 8;
+
+/// How often a send is tried again when the kernel has no buffers. To sleep
+/// would cost milliseconds.
+const MAX_RETRIES: u32 = 100;
 
 impl Socket {
     /// Binds `port`, or a free one when it is 0.
@@ -18,13 +53,55 @@ impl Socket {
     ///
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let _ = (family, port, options);
-        unimplemented!()
+        let domain = match family {
+            Family::V4 => AddressFamily::INET,
+            Family::V6 => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let fd = match socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)) {
+            Err(Errno::AFNOSUPPORT) => return Err(BindError::FamilyUnsupported(family)),
+            fd => fd.map_err(failed("socket"))?,
+        };
+        set_up(&fd, family).map_err(failed("setting up a UDP socket"))?;
+        if let Some(size) = options.buffers {
+            grow_buffers(&fd, size);
+        }
+        if options.mark != 0 {
+            set_mark(fd.as_fd(), options.mark).map_err(|error| {
+                match Errno::from_io_error(&error) {
+                    Some(Errno::PERM) => BindError::Mark(options.mark),
+                    _ => failed("SO_MARK")(error),
+                }
+            })?;
+        }
+        let gso = options.gso && option::value(fd.as_fd(), IntOption::Segment).is_ok();
+        let gro = options.gro
+            && merges_received_right(rustix::system::uname().release().to_bytes())
+            && option::set(fd.as_fd(), IntOption::Gro, 1).is_ok();
+        let any = match family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        bind(&fd, &SocketAddr::from((any, port))).map_err(|error| match error {
+            Errno::ADDRINUSE => BindError::PortInUse(port),
+            error => failed("bind")(error),
+        })?;
+        let address = getsockname(&fd).map_err(failed("getsockname"))?;
+        let address = SocketAddr::try_from(address).map_err(failed("getsockname"))?;
+        Ok(Self {
+            fd,
+            port: address.port(),
+            gro,
+            gso: AtomicBool::new(gso),
+            gso_refusals: AtomicU64::new(0),
+            refused_in_a_row: AtomicU32::new(0),
+            stopped: AtomicBool::new(false),
+        })
     }
 
     /// The port bound.
     pub fn local_port(&self) -> u16 {
-        unimplemented!()
+        self.port
     }
 
     /// Changes `SO_MARK` for what is sent from now on; 0 clears it.
@@ -33,23 +110,22 @@ impl Socket {
     ///
     /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
-        let _ = mark;
-        unimplemented!()
+        set_mark(self.fd.as_fd(), mark)
     }
 
     /// Whether sends still go out as batches.
     pub fn gso(&self) -> bool {
-        unimplemented!()
+        self.gso.load(Ordering::Relaxed)
     }
 
     /// Whether receives may bring batches.
     pub fn gro(&self) -> bool {
-        unimplemented!()
+        self.gro
     }
 
     /// Batches the kernel refused and that went out singly.
     pub fn gso_refusals(&self) -> u64 {
-        unimplemented!()
+        self.gso_refusals.load(Ordering::Relaxed)
     }
 
     /// Waits for datagrams: one system call. `buffer` should have
@@ -60,8 +136,33 @@ impl Socket {
     /// Unexpected errors of the kernel. What ICMP reported about earlier sends
     /// is no error.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
-        let _ = buffer;
-        unimplemented!()
+        let mut control = Control::new();
+        while !self.stopped.load(Ordering::Relaxed) {
+            match message::receive(self.fd.as_fd(), buffer, &mut control) {
+                // Shutting down ends the call as if nothing had been received
+                // from nobody.
+                Ok(message::Message { from: None, .. }) => break,
+                Ok(message::Message {
+                    from: Some(from),
+                    len,
+                    truncated,
+                }) => {
+                    let mut received = Received {
+                        len,
+                        segment: len,
+                        from,
+                        local: None,
+                        ecn: 0,
+                        truncated,
+                    };
+                    read_control(&control, &mut received);
+                    return Ok(Receive::Datagrams(received));
+                }
+                Err(error) if reports_an_earlier_send(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Receive::Stopped)
     }
 
     /// Sends `buffer` to `to` as datagrams of `segment` bytes, the last maybe
@@ -74,7 +175,8 @@ impl Socket {
     /// # Errors
     ///
     /// The kernel's, after everything that could be sent was. A datagram the
-    /// firewall refuses (`EPERM`) does not keep the others from being sent.
+    /// firewall refuses (`EPERM`) or that is too large (`EMSGSIZE`) does not
+    /// keep the others from being sent.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -83,13 +185,411 @@ impl Socket {
         buffer: &[u8],
         segment: usize,
     ) -> io::Result<Sent> {
-        let _ = (&self.fd, to, local, tclass, buffer, segment);
-        unimplemented!()
+        let segment = if segment == 0 { buffer.len() } else { segment };
+        let mut way = Way::new(to, local, tclass);
+        let mut rest = buffer;
+        let mut outcome = Ok(());
+        loop {
+            let batch_len = batch_len(to, segment).min(rest.len());
+            let (batch, after) = rest.split_at(batch_len);
+            if batch.len() <= segment
+                || !self.gso()
+                || !self.send_batch(&mut way, batch, segment)?
+            {
+                let result = self.send_singly(&mut way, batch, segment);
+                outcome = outcome.and(result);
+                if outcome
+                    .as_ref()
+                    .is_err_and(|error| !concerns_one_datagram(error))
+                {
+                    break;
+                }
+            }
+            rest = after;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        outcome.map(|()| Sent {
+            local_dropped: way.local_dropped,
+        })
+    }
+
+    /// Sends several datagrams with one system call, or returns `false` when
+    /// the kernel does not take them so.
+    fn send_batch(&self, way: &mut Way<'_>, batch: &[u8], segment: usize) -> io::Result<bool> {
+        let size = segment as u16;
+        let result = way.attempt(Some(size), |to, control| {
+            message::send(self.fd.as_fd(), to, control, batch)
+        });
+        match result {
+            Ok(()) => {
+                self.refused_in_a_row.store(0, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(error) => {
+                let refused = self
+                    .refused_in_a_row
+                    .load(Ordering::Relaxed)
+                    .saturating_add(1);
+                let for_good = match Errno::from_io_error(&error) {
+                    // No checksum offload on the way out.
+                    Some(Errno::IO) => true,
+                    // Not this size, or not this way.
+                    Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_REFUSED_IN_A_ROW,
+                    // The firewall's verdict on some datagram may not be the
+                    // one on the others.
+                    Some(Errno::PERM) => return Ok(false),
+                    _ => return Err(error),
+                };
+                self.refused_in_a_row.store(refused, Ordering::Relaxed);
+                self.gso_refusals.fetch_add(1, Ordering::Relaxed);
+                if for_good {
+                    self.gso.store(false, Ordering::Relaxed);
+                }
+                // Perhaps it was not the local address.
+                way.restore_local();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sends datagrams one by one, with as few system calls as that takes.
+    fn send_singly(&self, way: &mut Way<'_>, batch: &[u8], segment: usize) -> io::Result<()> {
+        let mut outcome = Ok(());
+        let mut rest = batch;
+        loop {
+            let result = way.attempt(None, |to, control| {
+                if rest.len() <= segment {
+                    message::send(self.fd.as_fd(), to, control, rest).map(|()| 1)
+                } else {
+                    message::send_many(self.fd.as_fd(), to, control, rest.chunks(segment))
+                }
+            });
+            let done = match result {
+                Ok(count) => count,
+                Err(error) => {
+                    let goes_on = concerns_one_datagram(&error);
+                    outcome = outcome.and(Err(error));
+                    if !goes_on {
+                        return outcome;
+                    }
+                    1
+                }
+            };
+            rest = rest.get(done * segment..).unwrap_or_default();
+            if rest.is_empty() {
+                return outcome;
+            }
+        }
     }
 
     /// Ends every waiting and later [`Socket::receive`] with
     /// [`Receive::Stopped`].
     pub fn shutdown(&self) {
-        unimplemented!()
+        self.stopped.store(true, Ordering::Relaxed);
+        // Reports `ENOTCONN`, because the socket has no peer, and yet wakes
+        // every reader.
+        let _ = shutdown(&self.fd, Shutdown::Read);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Where datagrams go and what goes beside them.
+struct Way<'a> {
+    to: Name,
+    local: Option<&'a Local>,
+    given_local: Option<&'a Local>,
+    local_dropped: bool,
+    tclass: u8,
+    is_v6: bool,
+}
+
+impl<'a> Way<'a> {
+    fn new(to: SocketAddr, local: Option<&'a Local>, tclass: u8) -> Self {
+        // An address of the other family cannot be a source.
+        let local = local.filter(|local| local.address.is_ipv4() == to.is_ipv4());
+        Self {
+            to: to.into(),
+            local,
+            given_local: local,
+            local_dropped: false,
+            tclass,
+            is_v6: to.is_ipv6(),
+        }
+    }
+
+    /// Calls `send` until it succeeds or fails for good; gives the local
+    /// address up when that may help.
+    fn attempt<T>(
+        &mut self,
+        segment: Option<u16>,
+        send: impl Fn(&Name, &Control) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut control = self.control(segment);
+        let mut retries = 0;
+        loop {
+            let error = match send(&self.to, &control) {
+                Err(error) => error,
+                done => return done,
+            };
+            match Errno::from_io_error(&error) {
+                Some(Errno::NOBUFS | Errno::AGAIN) if retries < MAX_RETRIES => {
+                    retries += 1;
+                    hint::spin_loop();
+                    thread::yield_now();
+                }
+                Some(Errno::INTR) => {}
+                Some(
+                    Errno::INVAL
+                    | Errno::NODEV
+                    | Errno::NETUNREACH
+                    | Errno::HOSTUNREACH
+                    | Errno::ADDRNOTAVAIL
+                    | Errno::NETDOWN,
+                ) if self.local.is_some() => {
+                    self.local = None;
+                    self.local_dropped = true;
+                    control = self.control(segment);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Takes back that the local address was given up.
+    fn restore_local(&mut self) {
+        self.local = self.given_local;
+        self.local_dropped = false;
+    }
+
+    fn control(&self, segment: Option<u16>) -> Control {
+        let mut control = Control::new();
+        let tclass = c_int::from(self.tclass).to_ne_bytes();
+        if self.is_v6 {
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tclass);
+        } else {
+            control.push(libc::IPPROTO_IP, libc::IP_TOS, &tclass);
+        }
+        if let Some(local) = self.local {
+            push_packet_info(&mut control, local);
+        }
+        if let Some(segment) = segment {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+        control
+    }
+}
+
+/// `struct in_pktinfo` and `struct in6_pktinfo`.
+fn push_packet_info(control: &mut Control, local: &Local) {
+    match local.address {
+        IpAddr::V4(address) => {
+            let mut info = [0; 12];
+            info[..4].copy_from_slice(&local.interface.to_ne_bytes());
+            info[4..8].copy_from_slice(&address.octets());
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        IpAddr::V6(address) => {
+            let mut info = [0; 20];
+            info[..16].copy_from_slice(&address.octets());
+            info[16..].copy_from_slice(&local.interface.to_ne_bytes());
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+    }
+}
+
+fn read_control(control: &Control, received: &mut Received) {
+    let int = |data: &[u8]| data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    for (level, kind, data) in control.iter() {
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // The local address, which differs from the one in the header
+                // for broadcasts.
+                if let (Some(interface), Some(&[_, _, _, _, a, b, c, d])) =
+                    (int(data), data.first_chunk())
+                {
+                    let address = IpAddr::from([a, b, c, d]);
+                    received.local = Some(Local { address, interface });
+                }
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some((address, rest)) = data.split_first_chunk::<16>() {
+                    received.local = int(rest).map(|interface| Local {
+                        address: IpAddr::from(*address),
+                        interface,
+                    });
+                }
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                received.ecn = data.first().map_or(0, |tos| tos & 3);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                received.ecn = int(data).map_or(0, |tclass| (tclass & 3) as u8);
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                if let Some(size @ 1..) = int(data) {
+                    received.segment = (size as usize).min(received.len);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn set_up(fd: &OwnedFd, family: Family) -> io::Result<()> {
+    // Outer packets may be fragmented, as the kernel's WireGuard lets them be:
+    // to refuse would lose packets on paths with a small MTU.
+    match family {
+        Family::V4 => {
+            option::set(fd.as_fd(), IntOption::PacketInfoV4, 1)?;
+            sockopt::set_ip_recvtos(fd, true)?;
+            sockopt::set_ip_mtu_discover(fd, sockopt::Ipv4PathMtuDiscovery::DONT)?;
+        }
+        Family::V6 => {
+            sockopt::set_ipv6_v6only(fd, true)?;
+            option::set(fd.as_fd(), IntOption::PacketInfoV6, 1)?;
+            sockopt::set_ipv6_recvtclass(fd, true)?;
+            sockopt::set_ipv6_mtu_discover(fd, sockopt::Ipv6PathMtuDiscovery::DONT)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks for large buffers; only `CAP_NET_ADMIN` gets more than the system's
+/// limit, and less than asked for is no error.
+fn grow_buffers(fd: &OwnedFd, size: usize) {
+    if sockopt::set_socket_recv_buffer_size_force(fd, size).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, size);
+    }
+    if sockopt::set_socket_send_buffer_size_force(fd, size).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(fd, size);
+    }
+}
+
+fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    option::set(fd, IntOption::Mark, mark as c_int)
+}
+
+/// Whether a kernel of this release merges received datagrams only when it
+/// should: since Linux 5.12.
+fn merges_received_right(release: &[u8]) -> bool {
+    let release = String::from_utf8_lossy(release);
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|digits| digits.parse::<u32>().ok());
+    matches!((number(), number()), (Some(major), Some(minor)) if (major, minor) >= (5, 12))
+}
+
+/// Bytes that one `UDP_SEGMENT` send of datagrams of `segment` bytes may have.
+fn batch_len(to: SocketAddr, segment: usize) -> usize {
+    // 65,535 bytes less the UDP header, and less the IPv4 header.
+    let most = if to.is_ipv4() { 65_507 } else { 65_527 };
+    let count = most / segment.max(1);
+    segment * count.clamp(1, MAX_SEGMENTS)
+}
+
+/// Whether the error is what ICMP said about an earlier datagram, or no error
+/// at all.
+fn reports_an_earlier_send(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNREFUSED
+                | Errno::CONNRESET
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::NETDOWN
+                | Errno::NONET
+                | Errno::NOPROTOOPT
+                | Errno::PROTO
+                | Errno::MSGSIZE
+                | Errno::INTR
+        )
+    )
+}
+
+/// Whether the next datagram may fare better.
+fn concerns_one_datagram(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::PERM | Errno::MSGSIZE)
+    )
+}
+
+fn failed<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BindError {
+    move |error| BindError::Io {
+        what,
+        source: error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        for release in [
+            "5.12.0",
+            "5.12-rc1",
+            "5.100.1-arch",
+            "6.1.0-18-amd64",
+            "10.0",
+        ] {
+            assert!(merges_received_right(release.as_bytes()), "{release}");
+        }
+        for release in ["5.11.22", "4.19.0", "5", "", "x.y", "5.x"] {
+            assert!(!merges_received_right(release.as_bytes()), "{release}");
+        }
+    }
+
+    #[test]
+    fn batches_fit_the_protocol() {
+        let v4 = "1.2.3.4:5".parse().unwrap();
+        let v6 = "[1::]:5".parse().unwrap();
+        assert_eq!(batch_len(v4, 100), 64 * 100);
+        assert_eq!(batch_len(v4, 1452), 45 * 1452);
+        assert_eq!(batch_len(v4, 65_507), 65_507);
+        assert_eq!(batch_len(v6, 65_508), 65_508);
+        assert_eq!(batch_len(v4, 65_508), 65_508);
+        assert_eq!(batch_len(v4, 32_753), 2 * 32_753);
+        assert_eq!(batch_len(v4, 32_754), 32_754);
+        assert_eq!(batch_len(v6, 32_763), 2 * 32_763);
+        assert_eq!(batch_len(v4, 0), 0);
+    }
+
+    #[test]
+    fn control_messages_of_lying_length_are_skipped() {
+        let blank = Received {
+            len: 10,
+            segment: 10,
+            from: "1.2.3.4:5".parse().unwrap(),
+            local: None,
+            ecn: 0,
+            truncated: false,
+        };
+        for (level, kind) in [
+            (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            (libc::SOL_UDP, libc::UDP_GRO),
+        ] {
+            let mut control = Control::new();
+            control.push(level, kind, &[0xff; 3]);
+            let mut received = blank;
+            read_control(&control, &mut received);
+            assert_eq!(received, blank);
+        }
+        let mut control = Control::new();
+        control.push(libc::SOL_UDP, libc::UDP_GRO, &1000u32.to_ne_bytes());
+        let mut received = blank;
+        read_control(&control, &mut received);
+        assert_eq!(received.segment, 10);
     }
 }

@@ -1,0 +1,69 @@
+//! Socket options that `rustix` does not have.
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+/// Options whose value is an int.
+#[derive(Clone, Copy)]
+pub(super) enum IntOption {
+    /// `SO_MARK`.
+    Mark,
+    /// `IP_PKTINFO`.
+    PacketInfoV4,
+    /// `IPV6_RECVPKTINFO`.
+    PacketInfoV6,
+    /// `UDP_GRO`.
+    Gro,
+    /// `UDP_SEGMENT`.
+    Segment,
+    /// `NETLINK_LISTEN_ALL_NSID`.
+    ListenAllNamespaces,
+}
+
+impl IntOption {
+    fn level_and_name(self) -> (c_int, c_int) {
+        match self {
+            Self::Mark => (libc::SOL_SOCKET, libc::SO_MARK),
+            Self::PacketInfoV4 => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            Self::PacketInfoV6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+            Self::Gro => (libc::SOL_UDP, libc::UDP_GRO),
+            Self::Segment => (libc::SOL_UDP, libc::UDP_SEGMENT),
+            Self::ListenAllNamespaces => (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID),
+        }
+    }
+}
+
+/// Sets an option.
+pub(super) fn set(socket: BorrowedFd<'_>, option: IntOption, value: c_int) -> io::Result<()> {
+    let (level, name) = option.level_and_name();
+    let size = size_of::<c_int>() as libc::socklen_t;
+    let value = (&raw const value).cast();
+    // SAFETY: the kernel reads `size` bytes at `value`, which is a live int.
+    // The descriptor is open while borrowed.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) };
+    check(result)
+}
+
+/// Reads an option.
+pub(super) fn value(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_int> {
+    let (level, name) = option.level_and_name();
+    let mut value: c_int = 0;
+    let mut size = size_of::<c_int>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: the kernel writes at most `size` bytes at `place`, which is a
+    // live int that nothing else refers to. The descriptor is open while
+    // borrowed.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut size) };
+    check(result)?;
+    Ok(value)
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

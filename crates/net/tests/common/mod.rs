@@ -1,0 +1,137 @@
+//! Network namespaces of our own, which vanish with the last thing in them.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    process::Command,
+    sync::mpsc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    thread::{LinkNameSpaceType, UnshareFlags, gettid, move_into_link_name_space, unshare_unsafe},
+};
+
+/// How long anything may take that should happen at once.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// A network namespace, and a thread in it by which other programs can name
+/// it.
+pub(crate) struct Namespace {
+    fd: OwnedFd,
+    thread_id: i32,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Namespace {
+    /// A new one, with loopback up. Needs `CAP_SYS_ADMIN`.
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let inhabit = move || {
+            // SAFETY: this thread alone moves to a new network namespace; it
+            // has no descriptors that depend on the old one.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+                .expect("these tests need root: they make network namespaces");
+            let fd = OwnedFd::from(File::open("/proc/thread-self/ns/net").unwrap());
+            sender.send((fd, gettid().as_raw_nonzero().get())).unwrap();
+            thread::park();
+        };
+        let thread = thread::spawn(inhabit);
+        let (fd, thread_id) = receiver.recv().unwrap();
+        let namespace = Self {
+            fd,
+            thread_id,
+            thread: Some(thread),
+        };
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Runs `body` on a thread in this namespace.
+    pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let inside = || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(self.fd.as_fd(), kind).unwrap();
+                body()
+            };
+            match scope.spawn(inside).join() {
+                Ok(value) => value,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// Runs `ip` with these arguments.
+    pub(crate) fn ip(&self, arguments: &str) {
+        self.command("ip", arguments);
+    }
+
+    /// Runs a program with these arguments.
+    pub(crate) fn command(&self, program: &str, arguments: &str) {
+        let status = self.run(|| {
+            let arguments = arguments.split(' ');
+            Command::new(program).args(arguments).status().unwrap()
+        });
+        assert!(status.success(), "{program} {arguments}");
+    }
+
+    /// Writes a file below `/proc/sys/net`.
+    pub(crate) fn sysctl(&self, name: &str, value: &str) {
+        self.run(|| std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap());
+    }
+
+    /// What `ip` takes for the name of this namespace.
+    pub(crate) fn name(&self) -> String {
+        self.thread_id.to_string()
+    }
+
+    /// Whether `other` is the same namespace.
+    pub(crate) fn is(&self, other: &OwnedFd) -> bool {
+        let [a, b] = [&self.fd, other].map(|fd| rustix::fs::fstat(fd).unwrap());
+        (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether `fd` becomes readable soon.
+pub(crate) fn readable(fd: BorrowedFd<'_>, within: Duration) -> bool {
+    let mut events = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = within.try_into().unwrap();
+    poll(&mut events, Some(&timeout)).unwrap() == 1
+}
+
+/// Calls `condition` until it holds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < SOON, "{what} did not happen");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Bytes that look like no others: a xorshift of `seed`.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
