@@ -7,6 +7,7 @@
 
 pub mod clock;
 pub mod descriptor;
+pub mod interface;
 pub mod namespace;
 pub mod parent;
 pub mod random;

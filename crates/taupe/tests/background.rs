@@ -1,2 +1,595 @@
-//! .
-fn main() {}
+//! Going to the background, with a device that does what its name says instead
+//! of a real one, so that every way to fail can be had and no privilege is
+//! needed. This executable is the program too: called with something else than
+//! the test runner's arguments, it is `taupe` with that device.
+
+#![cfg(target_os = "linux")]
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use taupe_engine::{Exit, Options, StartError, TunSource};
+
+type Outcome = Result<(), Failed>;
+type Test = (&'static str, fn() -> Outcome);
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where the device writes down what became of it.
+const DIRECTORY: &str = "FAKE_DEVICE_DIRECTORY";
+
+const TESTS: &[Test] = &[
+    ("the_caller_hears_of_a_device_that_is_ready", ready),
+    ("the_background_is_cut_off_from_the_caller", cut_off),
+    ("a_command_substitution_returns", substitution),
+    ("a_reason_reaches_the_caller", reason),
+    ("a_reason_is_told_once_also_with_logs", reason_once),
+    ("a_long_reason_is_cut_and_nobody_waits", long_reason),
+    ("a_death_before_the_report_is_told", death),
+    ("a_device_that_nobody_waits_for_ends", abandoned),
+    ("a_signal_before_it_is_ready_is_kept", early_signal),
+    ("a_signal_ends_it", signal),
+    ("logs_go_to_standard_error_when_asked_for", logs),
+    ("logs_that_nobody_reads_any_more_end_nothing", closed_logs),
+    ("the_foreground_stays", foreground),
+    ("a_failure_while_running_is_told", broken),
+    (
+        "passed_descriptors_reach_the_device_and_no_others_do",
+        descriptors,
+    ),
+    ("a_descriptor_that_is_not_open_is_told", no_descriptor),
+    ("boringtun_s_files_are_written", files),
+    ("a_variable_alone_makes_no_background_process", variable),
+];
+
+fn main() -> ExitCode {
+    if std::env::var_os(DIRECTORY).is_some() {
+        return taupe::main::<Fake>();
+    }
+    let trials = TESTS.iter().map(|&(name, test)| Trial::test(name, test));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+// --- the device ---
+
+struct Fake {
+    name: String,
+    stop: Sender<()>,
+    stopped: Receiver<()>,
+    _tun: TunSource,
+}
+
+fn directory() -> PathBuf {
+    std::env::var_os(DIRECTORY).expect("set").into()
+}
+
+fn note(name: &str, text: &str) {
+    let draft = directory().join(format!(".{name}"));
+    fs::write(&draft, text).expect("written");
+    fs::rename(draft, directory().join(name)).expect("renamed");
+}
+
+/// What the process is like, as far as its caller could have left a trace.
+fn situation() -> String {
+    let link = |path: &str| {
+        let target = fs::read_link(path);
+        target.map_or_else(
+            |error| error.to_string(),
+            |target| target.display().to_string(),
+        )
+    };
+    let stat = fs::read_to_string("/proc/self/stat").expect("stat");
+    let session = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split(' ').nth(4));
+    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let umask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Umask:\t"));
+    let mut text = format!(
+        "pid {}\nsession {}\numask {}\ncwd {}\n",
+        std::process::id(),
+        session.expect("field"),
+        umask.expect("line"),
+        link("/proc/self/cwd"),
+    );
+    for entry in fs::read_dir("/proc/self/fd")
+        .expect("descriptors")
+        .flatten()
+    {
+        let path = entry.path();
+        let target = link(&path.display().to_string());
+        text += &format!("fd {} {target}\n", entry.file_name().display());
+    }
+    text
+}
+
+impl taupe::Device for Fake {
+    fn start(options: Options) -> Result<Self, StartError> {
+        note("situation", &situation());
+        let fails = |text: String| {
+            Err(StartError::System {
+                what: "the fake device",
+                source: io::Error::other(text),
+            })
+        };
+        match options.interface.as_str() {
+            "fails" => return fails("fails as told".into()),
+            "fails-long" => return fails("x".repeat(1 << 20)),
+            "dies" => {
+                let _ = kill_process(rustix::process::getpid(), Signal::KILL);
+            }
+            "slow" => wait_for(&directory().join("go")),
+            _ => {}
+        }
+        let (stop, stopped) = channel();
+        Ok(Self {
+            name: options.interface,
+            stop,
+            stopped,
+            _tun: options.tun,
+        })
+    }
+
+    fn stopper(&self) -> impl FnOnce() + Send + 'static {
+        let stop = self.stop.clone();
+        move || {
+            let _ = stop.send(());
+        }
+    }
+
+    fn run(self) -> Exit {
+        note("running", "");
+        if self.name == "breaks" {
+            return Exit::Failed("it broke as told".into());
+        }
+        let outcome = self.stopped.recv_timeout(LIMIT);
+        note(
+            "ended",
+            if outcome.is_ok() {
+                "stopped"
+            } else {
+                "forgotten"
+            },
+        );
+        Exit::Stopped
+    }
+}
+
+fn wait_for(path: &Path) {
+    wait_until(&path.display().to_string(), || path.exists());
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LIMIT, "timed out waiting for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+// --- the bench ---
+
+/// A directory for one device, which is ended with it.
+struct Bench(PathBuf);
+
+impl Bench {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("taupe-background-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("directory");
+        Self(path)
+    }
+
+    fn program() -> PathBuf {
+        std::env::current_exe().expect("this executable")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(Self::program());
+        command.args(arguments);
+        self.prepare(&mut command);
+        command
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        for name in [
+            "LOG_LEVEL",
+            "WG_TUN_FD",
+            "WG_UAPI_FD",
+            "WG_PROCESS_FOREGROUND",
+        ] {
+            command.env_remove(name);
+        }
+        command.env(DIRECTORY, &self.0);
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        finished(self.command(arguments))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        wait_for(&self.file(name));
+        fs::read_to_string(self.file(name)).expect("readable")
+    }
+
+    fn situation(&self, key: &str) -> Option<String> {
+        let text = self.text("situation");
+        let value = text.lines().find_map(|line| line.strip_prefix(key));
+        value.map(|value| value.trim().to_owned())
+    }
+
+    fn pid(&self) -> Pid {
+        let pid = self.situation("pid ").and_then(|text| text.parse().ok());
+        Pid::from_raw(pid.expect("a number")).expect("a process")
+    }
+
+    fn runs(&self) -> bool {
+        let executable = fs::read_link(format!("/proc/{}/exe", self.pid().as_raw_nonzero()));
+        executable.is_ok_and(|path| path == Self::program())
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if self.file("situation").exists() && self.runs() {
+            let _ = kill_process(self.pid(), Signal::KILL);
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The end of a command and all that it and those that share its streams say,
+/// within the limit.
+fn finished(mut command: Command) -> Output {
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("started");
+    let pid = Pid::from_child(&child);
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(LIMIT) {
+        Ok(output) => output.expect("output"),
+        Err(_) => {
+            let _ = kill_process(pid, Signal::KILL);
+            panic!("still not ended, or a stream still open, after {LIMIT:?}");
+        }
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn check(holds: bool, what: impl std::fmt::Display) -> Outcome {
+    if holds {
+        Ok(())
+    } else {
+        Err(what.to_string().into())
+    }
+}
+
+/// Ended with its owner.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+// --- the tests ---
+
+fn ready() -> Outcome {
+    let bench = Bench::new();
+    let output = bench.run(&["device", "works"]);
+    check(output.status.code() == Some(0), stderr(&output))?;
+    check(
+        output.stdout.is_empty() && output.stderr.is_empty(),
+        "it says nothing",
+    )?;
+    wait_for(&bench.file("running"));
+    check(bench.runs(), "it goes on")
+}
+
+fn cut_off() -> Outcome {
+    let bench = Bench::new();
+    bench.run(&["device", "works"]);
+    for fd in 0..3 {
+        let target = bench.situation(&format!("fd {fd} "));
+        check(
+            target.as_deref() == Some("/dev/null"),
+            format!("{fd}: {target:?}"),
+        )?;
+    }
+    let pid = bench.situation("pid ");
+    check(bench.situation("session ") == pid, "a session of its own")?;
+    check(
+        bench.situation("cwd ").as_deref() == Some("/"),
+        "in the root",
+    )?;
+    check(
+        bench.situation("umask ").as_deref() == Some("0077"),
+        "for the owner only",
+    )
+}
+
+/// A shell that runs the program, called `$T`.
+fn shell(bench: &Bench, script: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env("T", Bench::program());
+    bench.prepare(&mut command);
+    finished(command)
+}
+
+fn substitution() -> Outcome {
+    // Descriptor 9 is one that nobody cares for: the shell's own standard output.
+    for redirection in ["", "2>&1", "9>&1", "9>&1 2>&1"] {
+        let bench = Bench::new();
+        let script = format!(r#"x=$("$T" device works {redirection}); echo "$? [$x]""#);
+        let output = shell(&bench, &script);
+        check(
+            output.stdout == b"0 []\n",
+            format!("{redirection}: {output:?}"),
+        )?;
+        check(bench.runs(), "it goes on")?;
+    }
+    Ok(())
+}
+
+fn reason() -> Outcome {
+    let bench = Bench::new();
+    let output = bench.run(&["device", "fails"]);
+    check(output.status.code() == Some(1), output.status)?;
+    let text = stderr(&output);
+    check(text == "taupe: the fake device: fails as told\n", text)?;
+    check(output.stdout.is_empty(), "nothing on standard output")?;
+    wait_until("its end", || !bench.runs());
+    Ok(())
+}
+
+fn reason_once() -> Outcome {
+    for arguments in [&["device", "fails"][..], &["device", "-f", "fails"]] {
+        let bench = Bench::new();
+        let mut command = bench.command(arguments);
+        command.env("LOG_LEVEL", "trace");
+        let output = finished(command);
+        let text = stderr(&output);
+        check(output.status.code() == Some(1), output.status)?;
+        check(text.matches("fails as told").count() == 1, text)?;
+    }
+    Ok(())
+}
+
+fn long_reason() -> Outcome {
+    let bench = Bench::new();
+    let output = bench.run(&["device", "fails-long"]);
+    check(output.status.code() == Some(1), output.status)?;
+    let text = stderr(&output);
+    check(
+        text.starts_with("taupe: the fake device: xxx"),
+        "the beginning",
+    )?;
+    check(text.len() < 5000, text.len())
+}
+
+fn death() -> Outcome {
+    let bench = Bench::new();
+    let output = bench.run(&["device", "dies"]);
+    check(output.status.code() == Some(1), output.status)?;
+    let text = stderr(&output);
+    check(
+        text.contains("before the interface was ready (signal: 9"),
+        &text,
+    )?;
+    check(text.contains("--foreground"), text)
+}
+
+fn abandoned() -> Outcome {
+    let bench = Bench::new();
+    let mut starter = Killed(bench.command(&["device", "slow"]).spawn()?);
+    bench.text("situation");
+    starter.0.kill()?;
+    starter.0.wait()?;
+    fs::write(bench.file("go"), "")?;
+    check(
+        bench.text("ended") == "stopped",
+        "it is stopped, not forgotten",
+    )
+}
+
+fn early_signal() -> Outcome {
+    let bench = Bench::new();
+    let mut starter = Killed(bench.command(&["device", "slow"]).spawn()?);
+    bench.text("situation");
+    kill_process(bench.pid(), Signal::TERM)?;
+    fs::write(bench.file("go"), "")?;
+    check(starter.0.wait()?.success(), "it was ready before it ended")?;
+    check(bench.text("ended") == "stopped", "it is stopped")
+}
+
+fn signal() -> Outcome {
+    for signal in [Signal::TERM, Signal::INT] {
+        let bench = Bench::new();
+        bench.run(&["device", "works"]);
+        kill_process(bench.pid(), signal)?;
+        check(bench.text("ended") == "stopped", "it is stopped")?;
+        wait_until("its end", || !bench.runs());
+    }
+    Ok(())
+}
+
+fn logs() -> Outcome {
+    let bench = Bench::new();
+    let errors = File::create(bench.file("errors"))?;
+    let mut command = bench.command(&["device", "works"]);
+    command.env("LOG_LEVEL", "verbose").stderr(errors);
+    let output = command.stdout(Stdio::piped()).output()?;
+    check(output.status.success(), output.status)?;
+    // Whoever reads standard output alone is not kept waiting, as above.
+    check(output.stdout.is_empty(), "nothing on standard output")?;
+    wait_for(&bench.file("running"));
+    let text = fs::read_to_string(bench.file("errors"))?;
+    check(text.contains("INFO works is ready"), &text)?;
+    check(!text.contains('\u{1b}'), "no colours in a file")?;
+
+    let quiet = Bench::new();
+    let mut command = quiet.command(&["device", "works"]);
+    command.env("LOG_LEVEL", "silent");
+    check(finished(command).stderr.is_empty(), "silent is silent")
+}
+
+fn closed_logs() -> Outcome {
+    let bench = Bench::new();
+    let (reader, writer) = io::pipe()?;
+    let mut command = bench.command(&["device", "works"]);
+    command.env("LOG_LEVEL", "verbose").stderr(writer);
+    check(command.status()?.success(), "it is ready")?;
+    wait_for(&bench.file("running"));
+    drop((command, reader));
+    // That it stops is logged, or would be.
+    kill_process(bench.pid(), Signal::TERM)?;
+    check(bench.text("ended") == "stopped", "it is stopped")
+}
+
+fn foreground() -> Outcome {
+    let ways: [(&[&str], Option<&str>); 3] = [
+        (&["device", "-f", "works"], None),
+        (&["device", "works", "--foreground"], None),
+        (&["device", "works"], Some("1")),
+    ];
+    for (arguments, variable) in ways {
+        let bench = Bench::new();
+        let mut command = bench.command(arguments);
+        if let Some(value) = variable {
+            command.env("WG_PROCESS_FOREGROUND", value);
+        }
+        let mut child = Killed(command.spawn()?);
+        wait_for(&bench.file("running"));
+        check(bench.pid() == Pid::from_child(&child.0), "the same process")?;
+        check(
+            bench.situation("session ") != bench.situation("pid "),
+            "the same session",
+        )?;
+        check(child.0.try_wait()?.is_none(), "it stays")?;
+        kill_process(bench.pid(), Signal::TERM)?;
+        check(child.0.wait()?.code() == Some(0), "a signal is a good end")?;
+        check(bench.text("ended") == "stopped", "it is stopped")?;
+    }
+    Ok(())
+}
+
+fn broken() -> Outcome {
+    let bench = Bench::new();
+    let output = bench.run(&["device", "-f", "breaks"]);
+    check(output.status.code() == Some(1), output.status)?;
+    let text = stderr(&output);
+    check(text == "taupe: breaks ended: it broke as told\n", text)
+}
+
+fn descriptors() -> Outcome {
+    let bench = Bench::new();
+    fs::write(bench.file("tun"), "")?;
+    fs::write(bench.file("other"), "")?;
+    let script = r#"WG_TUN_FD=7 "$T" device works 7<"$D/tun" 8<"$D/other""#;
+    let script = script.replace("$D", &bench.0.display().to_string());
+    let output = shell(&bench, &script);
+    check(output.status.success(), stderr(&output))?;
+    let tun = bench.situation("fd 7 ");
+    check(
+        tun == Some(bench.file("tun").display().to_string()),
+        format!("{tun:?}"),
+    )?;
+    let all = bench.text("situation");
+    check(!all.contains("/other"), &all)?;
+    // The one that was passed, and the device's own.
+    check(all.matches("/tun\n").count() == 2, all)
+}
+
+fn no_descriptor() -> Outcome {
+    for arguments in [&["device", "works"][..], &["device", "-f", "works"]] {
+        for variable in ["WG_TUN_FD", "WG_UAPI_FD"] {
+            let bench = Bench::new();
+            let mut command = bench.command(arguments);
+            command.env(variable, "1000000");
+            let output = finished(command);
+            let text = stderr(&output);
+            check(output.status.code() == Some(1), output.status)?;
+            check(
+                text.contains(&format!("{variable}: descriptor 1000000")),
+                &text,
+            )?;
+            check(text.contains("Bad file descriptor"), text)?;
+        }
+    }
+    Ok(())
+}
+
+fn files() -> Outcome {
+    let bench = Bench::new();
+    let name = |name: &str| bench.file(name).display().to_string();
+    fs::write(
+        bench.file("pid-file"),
+        "a number that is longer than the new one\n",
+    )?;
+    let mut command = bench.command(&["--log", &name("log"), "--pid-file", &name("pid-file")]);
+    command.args(["-v", "info", "works"]).arg0("boringtun-cli");
+    let output = finished(command);
+    check(
+        output.status.success() && output.stderr.is_empty(),
+        stderr(&output),
+    )?;
+    let pid = bench.pid().as_raw_nonzero();
+    check(bench.text("pid-file") == format!("{pid}\n"), "its number")?;
+    check(bench.text("log").contains("works is ready"), "its logs")?;
+
+    let other = Bench::new();
+    let mut command = other.command(&["--pid-file", &name("pid-file"), "fails"]);
+    command.arg0("boringtun-cli");
+    check(finished(command).status.code() == Some(1), "it fails")?;
+    check(
+        bench.text("pid-file") == format!("{pid}\n"),
+        "the first one's number stays",
+    )?;
+
+    let nowhere = Bench::new();
+    let mut command = nowhere.command(&["--log", "/nowhere/log", "works"]);
+    command.arg0("boringtun-cli");
+    let output = finished(command);
+    check(output.status.code() == Some(1), output.status)?;
+    check(
+        stderr(&output).contains("cannot write /nowhere/log"),
+        stderr(&output),
+    )?;
+    check(!nowhere.file("situation").exists(), "nothing was started")
+}
+
+/// A device's children inherit its environment, and may have a pipe for their
+/// standard input.
+fn variable() -> Outcome {
+    let bench = Bench::new();
+    let mut command = bench.command(&["device", "works"]);
+    let (reader, writer) = io::pipe()?;
+    command.env("TAUPE_REPORT", "stdin").stdin(reader);
+    let output = command.output()?;
+    drop((command, writer));
+    check(output.status.success(), stderr(&output))?;
+    let stdin = bench.situation("fd 0 ");
+    check(stdin.as_deref() == Some("/dev/null"), format!("{stdin:?}"))?;
+    check(bench.runs(), "it went to the background by itself")
+}

@@ -1,0 +1,366 @@
+//! The program with its real device. Each test runs a second time, alone, as
+//! the first process of new network, mount and process namespaces with an empty
+//! `/run` and `/var/lib`: whatever it starts and makes ends with it. Making the
+//! namespaces takes root, or a kernel that lets others make user namespaces.
+
+#![cfg(target_os = "linux")]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TAUPE: &str = env!("CARGO_BIN_EXE_taupe");
+const DIRECTORY: &str = "/var/run/wireguard";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Set for the process inside.
+const INSIDE: &str = "TAUPE_TEST_INSIDE";
+
+const PREPARE: &str = r#"
+    mount -t tmpfs -o mode=755 tmpfs /run && mount -t tmpfs tmpfs /var/lib && exec "$0" "$@"
+"#;
+
+/// Runs the body inside the sandbox: in this process if it is there already,
+/// in another one, for the test of this name, if not.
+fn sandboxed(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let mut command = Command::new("unshare");
+    if !geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args([
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command.args(["sh", "-c", PREPARE]);
+    command.arg(std::env::current_exe().expect("this executable"));
+    command
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "1");
+    for name in [
+        "LOG_LEVEL",
+        "WG_TUN_FD",
+        "WG_UAPI_FD",
+        "WG_PROCESS_FOREGROUND",
+        "TAUPE_OFFLOAD",
+    ] {
+        command.env_remove(name);
+    }
+    let mut sandbox = Killed(command.spawn().expect("unshare(1)"));
+    let start = Instant::now();
+    loop {
+        if let Some(status) = sandbox.0.try_wait().expect("waited") {
+            assert!(status.success(), "in the sandbox: {status}");
+            return;
+        }
+        assert!(start.elapsed() < LIMIT * 2, "the sandbox takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ended with its owner.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command.output().expect("started")
+}
+
+fn start(arguments: &[&str]) {
+    let output = run(TAUPE, arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}", output.status);
+    assert!(
+        output.stdout.is_empty() && output.stderr.is_empty(),
+        "{text}"
+    );
+}
+
+fn socket(interface: &str) -> String {
+    format!("{DIRECTORY}/{interface}.sock")
+}
+
+/// The reply to `get=1`, or nothing when nobody listens.
+fn get(path: impl AsRef<Path>) -> Option<String> {
+    let mut stream = UnixStream::connect(path).ok()?;
+    stream.set_read_timeout(Some(LIMIT)).expect("set");
+    stream.write_all(b"get=1\n\n").expect("sent");
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\n\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).expect("a reply"), 1, "{reply:?}");
+        reply.extend(byte);
+    }
+    Some(String::from_utf8(reply).expect("text"))
+}
+
+fn answers(interface: &str) -> bool {
+    get(socket(interface)).is_some_and(|reply| reply.ends_with("errno=0\n\n"))
+}
+
+/// A process of the program.
+struct Process(OwnedFd);
+
+impl Process {
+    /// The only one. It is nobody else's: `/proc` has no other processes.
+    fn only() -> Self {
+        let entries = fs::read_dir("/proc").expect("proc").flatten();
+        let ours = entries.filter(|entry| {
+            fs::read_link(entry.path().join("exe")).is_ok_and(|path| path == Path::new(TAUPE))
+        });
+        let pid = |text: &str| Pid::from_raw(text.parse().ok()?);
+        let all: Vec<_> = ours
+            .filter_map(|entry| pid(entry.file_name().to_str()?))
+            .collect();
+        let [only] = all[..] else {
+            panic!("not one process but {}", all.len());
+        };
+        Self::new(only)
+    }
+
+    fn new(pid: Pid) -> Self {
+        Self(pidfd_open(pid, PidfdFlags::empty()).expect("a process"))
+    }
+
+    fn send(&self, signal: Signal) {
+        pidfd_send_signal(&self.0, signal).expect("sent");
+    }
+
+    /// Waits until the last of its threads has ended, and closed what they had
+    /// open.
+    fn wait(&self) {
+        let limit = Timespec::try_from(LIMIT).expect("short");
+        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit));
+        assert_eq!(ready, Ok(1), "it does not end");
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LIMIT, "timed out waiting for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn has_interface(name: &str) -> bool {
+    let devices = fs::read_to_string("/proc/self/net/dev").expect("devices");
+    devices
+        .lines()
+        .any(|line| line.trim_start().starts_with(&format!("{name}:")))
+}
+
+/// That a process ends, and leaves nothing of its interface behind.
+fn expect_gone(process: &Process, interface: &str) {
+    process.wait();
+    let socket = socket(interface);
+    assert!(!Path::new(&socket).exists(), "the socket is gone");
+    assert!(!has_interface(interface), "the interface is gone");
+}
+
+#[test]
+fn it_answers_when_the_command_returns() {
+    sandboxed("it_answers_when_the_command_returns", || {
+        start(&["device", "wg0"]);
+        assert!(answers("wg0"));
+        assert!(has_interface("wg0"));
+        let mode = |path: &str| fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
+        assert_eq!((mode(DIRECTORY), mode(&socket("wg0"))), (0o700, 0o600));
+    });
+}
+
+#[test]
+fn a_second_start_of_a_name_is_refused_and_the_first_goes_on() {
+    sandboxed(
+        "a_second_start_of_a_name_is_refused_and_the_first_goes_on",
+        || {
+            start(&["device", "wg0"]);
+            for arguments in [&["device", "wg0"][..], &["device", "-f", "wg0"]] {
+                let output = run(TAUPE, arguments);
+                let text = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(1), "{text}");
+                assert!(
+                    text.starts_with("taupe: ") && text.contains("wg0"),
+                    "{text}"
+                );
+                assert!(text.contains("in use"), "{text}");
+                assert_eq!(text.lines().count(), 1, "{text}");
+            }
+            assert!(answers("wg0"));
+            start(&["device", "wg1"]);
+            assert!(answers("wg1") && answers("wg0"));
+        },
+    );
+}
+
+#[test]
+fn a_signal_ends_it_and_removes_what_it_made() {
+    sandboxed("a_signal_ends_it_and_removes_what_it_made", || {
+        for signal in [Signal::TERM, Signal::INT] {
+            start(&["device", "wg0"]);
+            let process = Process::only();
+            process.send(signal);
+            expect_gone(&process, "wg0");
+        }
+    });
+}
+
+#[test]
+fn in_the_foreground_a_signal_is_a_good_end() {
+    sandboxed("in_the_foreground_a_signal_is_a_good_end", || {
+        for signal in [Signal::TERM, Signal::INT] {
+            let child = Command::new(TAUPE).args(["device", "wg0", "-f"]).spawn();
+            let mut child = Killed(child.expect("started"));
+            // As soon as the socket answers, which is before all is done.
+            wait_until("the socket", || answers("wg0"));
+            let process = Process::new(Pid::from_child(&child.0));
+            process.send(signal);
+            assert_eq!(child.0.wait().expect("waited").code(), Some(0));
+            expect_gone(&process, "wg0");
+        }
+    });
+}
+
+#[test]
+fn a_command_substitution_returns() {
+    sandboxed("a_command_substitution_returns", || {
+        let script = format!(r#"x=$('{TAUPE}' device wg0 2>&1 9>&1); echo "$? [$x]""#);
+        let output = run("sh", &["-c", &script]);
+        assert_eq!(output.stdout, b"0 []\n", "{output:?}");
+        assert!(answers("wg0"));
+    });
+}
+
+#[test]
+fn deleting_the_interface_ends_it() {
+    sandboxed("deleting_the_interface_ends_it", || {
+        start(&["device", "wg0"]);
+        let process = Process::only();
+        assert!(run("ip", &["link", "del", "wg0"]).status.success());
+        expect_gone(&process, "wg0");
+    });
+}
+
+#[test]
+fn removing_the_socket_ends_it() {
+    sandboxed("removing_the_socket_ends_it", || {
+        start(&["device", "wg0"]);
+        let process = Process::only();
+        fs::remove_file(socket("wg0")).expect("removed");
+        expect_gone(&process, "wg0");
+    });
+}
+
+#[test]
+fn what_a_killed_one_left_behind_is_in_nobody_s_way() {
+    sandboxed("what_a_killed_one_left_behind_is_in_nobody_s_way", || {
+        start(&["device", "wg0"]);
+        let first = Process::only();
+        first.send(Signal::KILL);
+        first.wait();
+        assert!(Path::new(&socket("wg0")).exists(), "nobody removed it");
+        start(&["device", "wg0"]);
+        assert!(answers("wg0"));
+    });
+}
+
+#[test]
+fn a_name_can_be_had_again_at_once() {
+    sandboxed("a_name_can_be_had_again_at_once", || {
+        for _ in 0..10 {
+            start(&["device", "wg0"]);
+            assert!(answers("wg0"));
+            let process = Process::only();
+            process.send(Signal::TERM);
+            expect_gone(&process, "wg0");
+        }
+    });
+}
+
+#[test]
+fn other_names_of_the_program_do_what_they_promise() {
+    sandboxed("other_names_of_the_program_do_what_they_promise", || {
+        let calls: [(&str, &[&str]); 3] = [
+            ("taupe-device", &["wg0"]),
+            ("wireguard-go", &["wg0"]),
+            (
+                "boringtun-cli",
+                &["--disable-drop-privileges", "-t", "4", "wg0"],
+            ),
+        ];
+        for (name, arguments) in calls {
+            let path = format!("/run/{name}");
+            symlink(TAUPE, &path).expect("link");
+            let output = run(&path, arguments);
+            assert!(output.status.success(), "{name}: {output:?}");
+            assert!(answers("wg0"), "{name}");
+            let process = Process::only();
+            process.send(Signal::TERM);
+            expect_gone(&process, "wg0");
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_was_passed_is_listened_on() {
+    sandboxed("a_socket_that_was_passed_is_listened_on", || {
+        let path = Path::new("/run/passed.sock");
+        let listener = UnixListener::bind(path).expect("bound");
+        // As descriptor 5, by way of a shell, which passes on what it redirects.
+        let script = format!("exec 5<&0 </dev/null; WG_UAPI_FD=5 '{TAUPE}' device wg0");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        command.stdin(listener.as_fd().try_clone_to_owned().expect("copy"));
+        drop(listener);
+        assert!(command.status().expect("started").success());
+        drop(command);
+        assert!(get(path).is_some_and(|reply| reply.ends_with("errno=0\n\n")));
+    });
+}
+
+#[test]
+fn who_may_not_make_interfaces_is_told() {
+    sandboxed("who_may_not_make_interfaces_is_told", || {
+        if fs::read_to_string("/proc/self/uid_map")
+            .expect("map")
+            .split_whitespace()
+            .nth(2)
+            == Some("1")
+        {
+            return; // A user namespace of one user has nobody without the right.
+        }
+        // A copy, because the program may be where nobody else may look.
+        fs::copy(TAUPE, "/run/taupe").expect("copied");
+        let mut command = Command::new("/run/taupe");
+        command.args(["device", "wg0"]).uid(65534);
+        let output = command.output().expect("started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.starts_with("taupe: "), "{text}");
+        assert!(!text.contains("panicked"), "{text}");
+        assert!(!has_interface("wg0"));
+        println!("{text}");
+    });
+}
