@@ -13,10 +13,11 @@ mod install;
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address};
 use crate::process::{Output, Process, wait_until};
-use crate::sandbox::scratch_file;
+use crate::sandbox::scratch;
 use crate::traffic;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -184,7 +185,8 @@ impl Implementation {
 
     /// A program that makes a tunnel in the background when it is given the
     /// name of an interface as its only argument, as `wg-quick` and others
-    /// call their userspace implementation.
+    /// call their userspace implementation. Taupe's is a link to it with the
+    /// name by which it takes that form.
     ///
     /// # Errors
     ///
@@ -194,11 +196,11 @@ impl Implementation {
         if self.behaves_like() != Self::Taupe {
             return Ok(program);
         }
-        let script = format!("#!/bin/sh\nexec '{}' device \"$@\"\n", program.display());
-        let path = scratch_file("taupe-device", &script)?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        std::fs::set_permissions(&path, mode).map_err(Error::io(&*path))?;
-        Ok(path.into())
+        let path = scratch("taupe-device");
+        if !path.exists() {
+            symlink(&program, &path).map_err(Error::io(path.display().to_string()))?;
+        }
+        Ok(path)
     }
 
     /// Starts the program in a machine and waits until its interface can be

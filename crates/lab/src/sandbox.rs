@@ -148,7 +148,7 @@ pub fn scratch_file(name: &str, content: &str) -> Result<String> {
 #[derive(Default)]
 pub struct Suite {
     tests: Vec<SystemTest>,
-    prepare: Option<Body>,
+    prepare: Vec<Body>,
     conclude: Option<Conclusion>,
 }
 
@@ -162,10 +162,11 @@ impl Suite {
     }
 
     /// Something to do once before the first test, outside any sandbox, such
-    /// as installing a program. When it fails that is printed and the tests
-    /// run all the same: those that need its result say so.
+    /// as installing a program; may be given several times. When it fails that
+    /// is printed and the tests run all the same: those that need its result
+    /// say so.
     pub fn prepare(mut self, work: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
-        self.prepare = Some(Box::new(work));
+        self.prepare.push(Box::new(work));
         self
     }
 
@@ -222,11 +223,12 @@ impl Suite {
     fn outside(self) -> ! {
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(PARALLEL);
-        if !arguments.list
-            && let Some(prepare) = self.prepare
-            && let Err(error) = prepare()
-        {
-            eprintln!("preparation failed: {error}");
+        if !arguments.list {
+            for work in self.prepare {
+                if let Err(error) = work() {
+                    eprintln!("preparation failed: {error}");
+                }
+            }
         }
         let verdicts = Arc::new(Mutex::new(Vec::new()));
         let listed = self.tests.into_iter().filter(|test| test.listed);

@@ -90,11 +90,9 @@ fn main() {
         SystemTest::new(cell.name(peer.name()), move || run(peer, cell))
             .limit(cell.limit() + peer.boot())
     });
-    Suite::new(tests.collect())
-        .prepare(|| {
-            Implementation::Taupe.install()?;
-            Peer::all().try_for_each(Peer::install)
-        })
+    let suite = Suite::new(tests.collect()).prepare(|| Implementation::Taupe.install().map(drop));
+    Peer::all()
+        .fold(suite, |suite, peer| suite.prepare(move || peer.install()))
         .conclude(|verdicts| {
             let versions: Vec<_> = Peer::all()
                 .map(|peer| (peer.name(), peer.version()))
