@@ -19,7 +19,7 @@ use taupe_protocol::update::DeviceUpdate;
 
 pub use error::{Cause, Errno, Status, UapiError};
 pub use print::{answer_get, write_get, write_set};
-pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader};
+pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader, ScopeLookup};
 
 /// What a request wants, without its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -134,7 +134,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
 fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
     stream.set_write_timeout(Some(IDLE_TIMEOUT))?;
-    let mut reader = RequestReader::new();
+    let mut reader = RequestReader::new().with_scopes(taupe_sys::interface::index);
     let mut buffer = Zeroizing::new(vec![0; CHUNK]);
     loop {
         let length = stream.read(&mut buffer)?;

@@ -46,6 +46,7 @@ impl UapiError {
             | Cause::Endpoint
             | Cause::EndpointScope
             | Cause::AllowedIp(_)
+            | Cause::AllowedIpWithoutLength
             | Cause::ProtocolVersion => Errno::Invalid,
         }
     }
@@ -120,12 +121,16 @@ pub enum Cause {
          (host names are not looked up)"
     )]
     Endpoint,
-    /// An IPv6 scope that is a name.
+    /// An IPv6 scope that is not the index or the name of an interface.
     #[error(
-        "the scope after % is not an interface index from 0 to 4294967295 (interface names are \
-         not looked up)"
+        "the scope after % is not an interface index from 0 to 4294967295, and no interface is called so"
     )]
     EndpointScope,
+    /// An `allowed_ip` without `/`.
+    #[error(
+        "the prefix length is missing; expected a prefix such as 192.0.2.1/32 or 2001:db8::/32"
+    )]
+    AllowedIpWithoutLength,
     /// A malformed prefix.
     #[error(transparent)]
     AllowedIp(#[from] PrefixError),

@@ -30,7 +30,12 @@ pub struct RequestReader {
     /// How many bytes of this request have come.
     bytes: usize,
     state: State,
+    scopes: ScopeLookup,
 }
+
+/// Finds the index of an interface by its name; `None` if there is no such
+/// interface.
+pub type ScopeLookup = fn(&str) -> Option<u32>;
 
 enum State {
     /// Before a request.
@@ -50,7 +55,17 @@ impl RequestReader {
             lines: 0,
             bytes: 0,
             state: State::Idle,
+            scopes: |_| None,
         }
+    }
+
+    /// Understands the names of interfaces in IPv6 scopes
+    /// (`[fe80::1%eth0]:51820`), which without this are refused: `wg` sends no
+    /// other form.
+    #[must_use]
+    pub fn with_scopes(mut self, scopes: ScopeLookup) -> Self {
+        self.scopes = scopes;
+        self
     }
 
     /// Takes bytes from the front of `input` up to the end of the request, and
@@ -128,7 +143,7 @@ impl RequestReader {
             },
             State::Get => self.refuse("", Cause::LineAfterGet),
             State::Set(request) => {
-                if let Err((key, cause)) = set::apply(request, line) {
+                if let Err((key, cause)) = set::apply(request, line, self.scopes) {
                     self.refuse(key, cause);
                 }
             }

@@ -7,7 +7,7 @@ use core::str::{self, FromStr};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate, PrivateKeyUpdate};
 
-use super::{Cause, SetRequest};
+use super::{Cause, ScopeLookup, SetRequest};
 use crate::key::Encoding;
 use crate::prefix;
 
@@ -17,12 +17,16 @@ use crate::prefix;
 /// Lines mean what they mean in wireguard-go, where each is applied in turn: a
 /// repeated key overrides, `replace_allowed_ips` also forgets the changes above
 /// it, and everything from the first `public_key` on concerns peers.
-pub(super) fn apply<'a>(request: &mut SetRequest, line: &'a [u8]) -> Result<(), (&'a str, Cause)> {
+pub(super) fn apply<'a>(
+    request: &mut SetRequest,
+    line: &'a [u8],
+    scopes: ScopeLookup,
+) -> Result<(), (&'a str, Cause)> {
     let line = str::from_utf8(line).map_err(|_| ("", Cause::NotUtf8))?;
     let (key, value) = line.split_once('=').ok_or(("", Cause::NotKeyValue))?;
     let applied = match request.device.peers.last_mut() {
         _ if key == "public_key" => add_peer(&mut request.device.peers, value),
-        Some(peer) => apply_to_peer(peer, key, value),
+        Some(peer) => apply_to_peer(peer, key, value, scopes),
         None => apply_to_device(request, key, value),
     };
     applied.map_err(|cause| (key, cause))
@@ -52,12 +56,17 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
     Ok(())
 }
 
-fn apply_to_peer(peer: &mut PeerUpdate, key: &str, value: &str) -> Result<(), Cause> {
+fn apply_to_peer(
+    peer: &mut PeerUpdate,
+    key: &str,
+    value: &str,
+    scopes: ScopeLookup,
+) -> Result<(), Cause> {
     match key {
         "update_only" => peer.update_only = flag(value)?,
         "remove" => peer.remove = flag(value)?,
         "preshared_key" => peer.preshared_key = Some(Encoding::Hex.preshared_key(value)?),
-        "endpoint" => peer.endpoint = Some(endpoint(value)?),
+        "endpoint" => peer.endpoint = Some(endpoint(value, scopes)?),
         "persistent_keepalive_interval" => peer.persistent_keepalive = Some(u16_from(value)?),
         "replace_allowed_ips" => {
             peer.replace_allowed_ips = flag(value)?;
@@ -115,19 +124,26 @@ fn fwmark(value: &str) -> Result<u32, Cause> {
     mark.ok_or(Cause::Fwmark)
 }
 
-fn endpoint(value: &str) -> Result<SocketAddr, Cause> {
-    value.parse().map_err(|_| {
-        let scope = value
-            .split_once('%')
-            .and_then(|(_, rest)| rest.split_once(']'));
-        match scope {
-            Some((scope, _)) if decimal::<u32>(scope).is_none() => Cause::EndpointScope,
-            _ => Cause::Endpoint,
-        }
-    })
+/// `wg` writes the scope of a link-local address as the interface's name.
+fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
+    let name = value
+        .split_once('%')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map(|(scope, _)| scope)
+        .filter(|scope| decimal::<u32>(scope).is_none());
+    let Some(name) = name else {
+        return value.parse().map_err(|_| Cause::Endpoint);
+    };
+    let index = scopes(name).ok_or(Cause::EndpointScope)?;
+    let numeric = value.replacen(&format!("%{name}]"), &format!("%{index}]"), 1);
+    numeric.parse().map_err(|_| Cause::Endpoint)
 }
 
+/// The length is not optional: `10.0.0.0` may well be meant as a network.
 fn allowed_ip(value: &str) -> Result<AllowedIpChange, Cause> {
+    if !value.contains('/') {
+        return Err(Cause::AllowedIpWithoutLength);
+    }
     let change = match value.strip_prefix('-') {
         Some(prefix) => AllowedIpChange::Remove(prefix::parse(prefix)?),
         None => AllowedIpChange::Add(prefix::parse(value.strip_prefix('+').unwrap_or(value))?),

@@ -308,10 +308,27 @@ fn endpoint() {
 }
 
 #[test]
+fn an_endpoint_s_scope_may_be_a_known_interface() {
+    let text = format!(
+        "set=1\npublic_key={}\nendpoint=[fe80::1%tun-0]:7\n\n",
+        hex(1)
+    );
+    let mut reader = RequestReader::new().with_scopes(|name| (name == "tun-0").then_some(12));
+    let mut input = text.as_bytes();
+    let Some(Ok(Request::Set(request))) = reader.push(&mut input) else {
+        panic!("refused");
+    };
+    assert_eq!(
+        request.device.peers[0].endpoint,
+        Some("[fe80::1%12]:7".parse().unwrap())
+    );
+}
+
+#[test]
 fn allowed_ips() {
     let peer = peer(
-        "allowed_ip=10.1.2.3/8\nallowed_ip=192.0.2.1\nallowed_ip=+::1\nallowed_ip=-192.168.0.1/32\n\
-         allowed_ip=-10.0.0.1\nallowed_ip=0.0.0.0/0",
+        "allowed_ip=10.1.2.3/8\nallowed_ip=192.0.2.1/32\nallowed_ip=+::1/128\nallowed_ip=-192.168.0.1/32\n\
+         allowed_ip=-10.0.0.1/32\nallowed_ip=0.0.0.0/0",
     );
     assert_eq!(
         peer.allowed_ips,
@@ -324,16 +341,11 @@ fn allowed_ips() {
             add("0.0.0.0/0"),
         ]
     );
-    for text in [
-        "",
-        "-",
-        "+",
-        "--10.0.0.0/8",
-        "+-10.0.0.0/8",
-        "-+10.0.0.0/8",
-        "(none)",
-        "a/8",
-    ] {
+    for text in ["", "-", "+", "(none)", "10.0.0.0", "+10.0.0.0", "::1"] {
+        let cause = peer_cause(&format!("allowed_ip={text}"));
+        assert_eq!(cause, Cause::AllowedIpWithoutLength, "{text:?}");
+    }
+    for text in ["/", "--10.0.0.0/8", "+-10.0.0.0/8", "-+10.0.0.0/8", "a/8"] {
         let cause = peer_cause(&format!("allowed_ip={text}"));
         assert_eq!(cause, Cause::AllowedIp(PrefixError::Address), "{text:?}");
     }
@@ -345,7 +357,7 @@ fn allowed_ips() {
 
 #[test]
 fn replacing_forgets_what_stands_above() {
-    let peer = peer("allowed_ip=10.0.0.1\nreplace_allowed_ips=true\nallowed_ip=10.0.0.2");
+    let peer = peer("allowed_ip=10.0.0.1/32\nreplace_allowed_ips=true\nallowed_ip=10.0.0.2/32");
     assert!(peer.replace_allowed_ips);
     assert_eq!(peer.allowed_ips, [add("10.0.0.2")]);
 }
