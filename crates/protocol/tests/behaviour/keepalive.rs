@@ -236,4 +236,20 @@ each_backend! {
         assert!(!net.times(mark, 0, Kind::Initiation).is_empty());
         assert!(net.session_age(0, 1).expect("renewed") < secs(11));
     }
+
+    fn an_answer_covers_the_other_one_too(crypto) {
+        let mut net = Net::connected(crypto);
+        net.advance_to_offset(secs(30));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(32));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(33));
+        // This answers both.
+        net.ping(1, 0);
+        let mark = net.mark();
+        net.advance_to_offset(secs(60));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(110));
+        assert_eq!(net.keepalives(mark, 1), [secs(70)], "one packet, one answer");
+    }
 }

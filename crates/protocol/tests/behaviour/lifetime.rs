@@ -1,11 +1,13 @@
 //! How long sessions live: Rekey-After-Time, Reject-After-Time, and erasure
 //! (whitepaper §6.1–6.3, §6.5).
 
+use std::time::Duration;
+
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Cause, Reason};
 
 use crate::common::random::Numbers;
-use crate::common::{Fate, NANO, Net, START, Sent, millis, secs, set_numbers};
+use crate::common::{Fate, NANO, Net, Outcome, START, millis, secs, set_numbers};
 use crate::each_backend;
 
 each_backend! {
@@ -18,7 +20,7 @@ each_backend! {
             let mut net = Net::connected(crypto);
             net.advance_to_offset(age);
             let mark = net.mark();
-            assert_eq!(net.ping(0, 1), Sent::Sent, "the old session still sends");
+            assert_eq!(net.ping(0, 1), Outcome::Sent, "the old session still sends");
             let expected: &[Kind] = if rekeys {
                 &[Kind::Data, Kind::Initiation, Kind::Data]
             } else {
@@ -36,7 +38,7 @@ each_backend! {
             net.advance_to_offset(age);
             let mark = net.mark();
             net.cut();
-            assert_eq!(net.ping(1, 0), Sent::Sent);
+            assert_eq!(net.ping(1, 0), Outcome::Sent);
             assert_eq!(net.kinds(mark, 1), [Kind::Data], "at {age:?}");
         }
     }
@@ -105,9 +107,9 @@ each_backend! {
     fn no_session_sends_from_180_seconds(crypto) {
         for sender in [0, 1] {
             for (age, sent) in [
-                (secs(180) - NANO, Sent::Sent),
-                (secs(180), Sent::Staged),
-                (secs(180) + NANO, Sent::Staged),
+                (secs(180) - NANO, Outcome::Sent),
+                (secs(180), Outcome::Staged),
+                (secs(180) + NANO, Outcome::Staged),
             ] {
                 let mut net = Net::connected(crypto);
                 net.advance_to_offset(age);
@@ -115,7 +117,7 @@ each_backend! {
                 let mark = net.mark();
                 assert_eq!(net.ping(sender, 1 - sender), sent, "node {sender} at {age:?}");
                 let data = net.times(mark, sender, Kind::Data);
-                assert_eq!(data.len(), usize::from(sent == Sent::Sent));
+                assert_eq!(data.len(), usize::from(sent == Outcome::Sent));
             }
         }
     }
@@ -130,7 +132,7 @@ each_backend! {
                 let mut net = Net::connected(crypto);
                 net.advance_to_offset(secs(100));
                 net.hold();
-                assert_eq!(net.ping(1 - receiver, receiver), Sent::Sent);
+                assert_eq!(net.ping(1 - receiver, receiver), Outcome::Sent);
                 let late = net.take_held();
                 net.cut();
                 net.advance_to_offset(age);
@@ -199,7 +201,7 @@ each_backend! {
         net.release();
         assert_eq!(net.nodes[1].delivered.len(), 1, "only the first, long ago");
         assert_eq!(net.nodes[1].count(Cause::UnknownSession), 1);
-        assert_eq!(net.ping(1, 0), Sent::Staged);
+        assert_eq!(net.ping(1, 0), Outcome::Staged);
         let mark = net.mark();
         net.advance_to_offset(secs(200));
         assert_eq!(net.kinds(mark, 1), [], "a device that is down is silent");
@@ -232,7 +234,7 @@ each_backend! {
 
     fn an_unanswered_packet_leads_to_a_handshake_after_15_seconds(crypto) {
         for (numbers, jitter_at_least, jitter_below) in [
-            (Numbers::Low(0), NANO * 0, NANO * 100),
+            (Numbers::Low(0), Duration::ZERO, NANO * 100),
             (Numbers::High(0), millis(333), millis(334)),
         ] {
             let mut net = Net::connected(crypto);

@@ -7,7 +7,14 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod configuration;
 mod keepalive;
+mod labels;
 mod lifetime;
+mod load;
 mod messages;
+mod replay;
 mod retry;
+mod roaming;
+mod sessions;
+mod staging;

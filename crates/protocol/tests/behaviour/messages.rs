@@ -6,7 +6,7 @@ use taupe_protocol::limits::{REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES};
 use taupe_protocol::message::{Kind, data_header};
 
 use crate::common::packets::{ipv4, sized};
-use crate::common::{Net, START, Sent, secs};
+use crate::common::{Net, Outcome, START, secs};
 use crate::each_backend;
 
 /// Waits until Rekey-Timeout no longer matters, and sets the counter with which
@@ -42,7 +42,7 @@ each_backend! {
                 let mut net = Net::connected(crypto);
                 set_counter(&mut net, node, counter);
                 let mark = net.mark();
-                assert_eq!(net.ping(node, 1 - node), Sent::Sent);
+                assert_eq!(net.ping(node, 1 - node), Outcome::Sent);
                 assert_eq!(counters(&net, mark, node)[0], counter);
                 let initiations = net.times(mark, node, Kind::Initiation).len();
                 assert_eq!(initiations, usize::from(rekeys), "node {node}, {counter}");
@@ -56,7 +56,7 @@ each_backend! {
             set_counter(&mut net, 0, REKEY_AFTER_MESSAGES - 10);
             let mark = net.mark();
             let packet = ipv4(net.nodes[0].inner, net.nodes[1].inner, b"x");
-            assert_eq!(net.send_batch(0, &packet, count), Sent::Sent);
+            assert_eq!(net.send_batch(0, &packet, count), Outcome::Sent);
             let initiations = net.times(mark, 0, Kind::Initiation).len();
             assert_eq!(initiations, usize::from(rekeys), "{count} messages");
         }
@@ -65,18 +65,18 @@ each_backend! {
     fn nothing_is_sent_from_reject_after_messages_on(crypto) {
         for node in [0, 1] {
             for (counter, sent) in [
-                (REJECT_AFTER_MESSAGES - 2, Sent::Sent),
-                (REJECT_AFTER_MESSAGES - 1, Sent::Sent),
-                (REJECT_AFTER_MESSAGES, Sent::Staged),
-                (REJECT_AFTER_MESSAGES + 1, Sent::Staged),
-                (u64::MAX, Sent::Staged),
+                (REJECT_AFTER_MESSAGES - 2, Outcome::Sent),
+                (REJECT_AFTER_MESSAGES - 1, Outcome::Sent),
+                (REJECT_AFTER_MESSAGES, Outcome::Staged),
+                (REJECT_AFTER_MESSAGES + 1, Outcome::Staged),
+                (u64::MAX, Outcome::Staged),
             ] {
                 let mut net = Net::connected(crypto);
                 set_counter(&mut net, node, counter);
                 net.cut_kind(Kind::Initiation);
                 let mark = net.mark();
                 assert_eq!(net.ping(node, 1 - node), sent, "node {node}, {counter}");
-                let expected: &[u64] = if sent == Sent::Sent { &[counter] } else { &[] };
+                let expected: &[u64] = if sent == Outcome::Sent { &[counter] } else { &[] };
                 assert_eq!(counters(&net, mark, node), expected);
                 assert_eq!(net.times(mark, node, Kind::Initiation).len(), 1);
             }
@@ -110,7 +110,7 @@ each_backend! {
             let mark = net.mark();
             let packet = ipv4(net.nodes[0].inner, net.nodes[1].inner, b"x");
             let sent = net.send_batch(0, &packet, count);
-            assert_eq!(sent, if whole { Sent::Sent } else { Sent::Staged });
+            assert_eq!(sent, if whole { Outcome::Sent } else { Outcome::Staged });
             let last = [REJECT_AFTER_MESSAGES - 2, REJECT_AFTER_MESSAGES - 1];
             assert_eq!(counters(&net, mark, 0), last);
         }

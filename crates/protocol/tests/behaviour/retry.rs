@@ -9,7 +9,7 @@ use taupe_protocol::{Cause, Reason};
 
 use crate::common::random::Numbers;
 use crate::common::snapshot::assert_refused;
-use crate::common::{NANO, Net, START, millis, secs, set_numbers};
+use crate::common::{NANO, Net, Outcome, START, label, millis, secs, set_numbers};
 use crate::common::{RAW_INNER, with_stranger};
 use crate::each_backend;
 
@@ -237,4 +237,36 @@ each_backend! {
         assert!(labels.is_sorted_by(|a, b| a < b));
     }
 
+
+    fn staged_data_is_not_left_when_a_response_takes_the_retry_away(crypto) {
+        // Our initiation is lost; the peer's arrives three seconds later, and
+        // our response is lost too. Rekey-Timeout then forbids the retry.
+        let (mut net, raw) = with_stranger(crypto);
+        let packet = crate::common::packets::ipv4(net.nodes[0].inner, RAW_INNER, b"x");
+        net.send(0, &packet);
+        net.advance(secs(3));
+        let begun = raw.begin(5, label(1));
+        net.inject(0, raw.address, &begun.message);
+        assert_eq!(net.last(0, Kind::Response).to, raw.address);
+        let mark = net.mark();
+        net.advance(secs(120));
+        let times = net.times(mark, 0, Kind::Initiation);
+        assert!(!times.is_empty(), "the staged packet is forgotten");
+        assert!(times[0] >= secs(8), "Rekey-Timeout after the response");
+        assert_eq!(net.nodes[0].count(Cause::StagedPurged), 1, "and given up in the end");
+    }
+
+    fn data_for_an_unconfirmed_session_leads_to_a_handshake_of_its_own(crypto) {
+        // The peer's confirmation is lost and it has nothing to send: whoever
+        // responded must not wait for ever with its own data.
+        let mut net = Net::pair(crypto);
+        net.cut_kind(Kind::Data);
+        net.set_persistent_keepalive(0, 1, 3600);
+        assert_eq!(net.kinds(0, 0), [Kind::Initiation, Kind::Data]);
+        net.advance(secs(1));
+        net.mend();
+        assert_eq!(net.ping(1, 0), Outcome::Staged);
+        net.advance(secs(30));
+        assert_eq!(net.nodes[0].delivered.len(), 1, "the packet arrives without another");
+    }
 }

@@ -109,7 +109,7 @@ pub enum Fate {
 
 /// What became of a packet given to [`Net::send`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum Outcome {
     Sent,
     Staged,
     NoEndpoint,
@@ -194,7 +194,7 @@ impl Net {
     /// A pair after a handshake that node 0 began; all at `START`.
     pub fn connected(crypto: &'static Provider) -> Self {
         let mut net = Self::pair(crypto);
-        assert_eq!(net.ping(0, 1), Sent::Staged);
+        assert_eq!(net.ping(0, 1), Outcome::Staged);
         assert_eq!(net.nodes[1].delivered.len(), 1, "the first packet arrives");
         net
     }
@@ -287,30 +287,30 @@ impl Net {
     }
 
     /// Sends an inner packet of 28 bytes from one node to another.
-    pub fn ping(&mut self, from: usize, to: usize) -> Sent {
+    pub fn ping(&mut self, from: usize, to: usize) -> Outcome {
         let packet = ipv4(self.nodes[from].inner, self.nodes[to].inner, b"ping....");
         self.send(from, &packet)
     }
 
     /// Gives an inner packet to a node, as an engine does.
-    pub fn send(&mut self, from: usize, packet: &[u8]) -> Sent {
+    pub fn send(&mut self, from: usize, packet: &[u8]) -> Outcome {
         self.send_batch(from, packet, 1)
     }
 
     /// Gives a batch of `count` equal packets to a node, as an engine does.
-    pub fn send_batch(&mut self, from: usize, packet: &[u8], count: usize) -> Sent {
+    pub fn send_batch(&mut self, from: usize, packet: &[u8], count: usize) -> Outcome {
         let sent = self.send_unrun(from, packet, count);
         self.run();
         sent
     }
 
-    fn send_unrun(&mut self, from: usize, packet: &[u8], count: usize) -> Sent {
+    fn send_unrun(&mut self, from: usize, packet: &[u8], count: usize) -> Outcome {
         let now = self.now;
         let node = &mut self.nodes[from];
         let view = taupe_protocol::inner::parse(packet).expect("a valid inner packet");
         let routes = node.path.routes();
         let Some(peer) = routes.lookup(view.destination) else {
-            return Sent::NoPeer;
+            return Outcome::NoPeer;
         };
         let mut padded = packet.to_vec();
         padded.resize(padded_len(packet.len(), MTU), 0);
@@ -337,7 +337,7 @@ impl Net {
                         bytes: message.to_vec(),
                     });
                 }
-                Sent::Sent
+                Outcome::Sent
             }
             Outbound::Stage => {
                 let staged = (0..count).map(|_| Staged {
@@ -345,9 +345,9 @@ impl Net {
                     ecn: 0,
                 });
                 node.path.stage(now, peer, staged);
-                Sent::Staged
+                Outcome::Staged
             }
-            Outbound::NoEndpoint => Sent::NoEndpoint,
+            Outbound::NoEndpoint => Outcome::NoEndpoint,
         }
     }
 
