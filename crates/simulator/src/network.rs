@@ -1,0 +1,158 @@
+//! What lies between hosts.
+
+use core::net::SocketAddr;
+
+use taupe_protocol::message::{Kind, classify};
+
+use crate::plan::{Nanos, Quality, SECOND};
+use crate::random::Random;
+use crate::stats::Stats;
+
+/// Datagrams of one size on their way, as one system call would receive them.
+pub(crate) struct Datagrams {
+    /// The source address that the receiver sees.
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// Who has sent them.
+    pub(crate) sender: usize,
+    pub(crate) bytes: Vec<u8>,
+    /// Where one ends and the next begins.
+    pub(crate) stride: usize,
+    /// Changed on the way, so that they are not authentic.
+    pub(crate) tampered: bool,
+}
+
+impl Datagrams {
+    /// One by one.
+    pub(crate) fn split(self) -> Vec<Self> {
+        if self.bytes.len() <= self.stride {
+            return vec![self];
+        }
+        let one = |bytes: &[u8]| Self {
+            bytes: bytes.to_vec(),
+            ..self
+        };
+        self.bytes.chunks(self.stride).map(one).collect()
+    }
+}
+
+/// What becomes of a datagram.
+pub(crate) struct Fate {
+    pub(crate) after: Nanos,
+    pub(crate) datagrams: Datagrams,
+}
+
+/// One direction between two hosts.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Link {
+    impaired: Option<(Quality, Nanos)>,
+    cut_until: Nanos,
+    /// Since when it has been good.
+    good_since: Nanos,
+}
+
+impl Link {
+    /// Makes it worse until `until`.
+    pub(crate) fn impair(&mut self, quality: Quality, until: Nanos) {
+        self.impaired = Some((quality, until));
+        if !quality.delivers() {
+            self.good_since = self.good_since.max(until);
+        }
+    }
+
+    /// Lets nothing pass until `until`.
+    pub(crate) fn cut(&mut self, until: Nanos) {
+        self.cut_until = self.cut_until.max(until);
+        self.good_since = self.good_since.max(until);
+    }
+
+    /// As it is now.
+    pub(crate) fn quality(&self, now: Nanos) -> Quality {
+        let quality = match self.impaired {
+            Some((quality, until)) if now < until => quality,
+            _ => Quality::GOOD,
+        };
+        if now < self.cut_until {
+            return Quality {
+                loss: 1000,
+                ..quality
+            };
+        }
+        quality
+    }
+
+    /// Whether what is sent now arrives.
+    pub(crate) fn is_good(&self, now: Nanos) -> bool {
+        now >= self.good_since
+    }
+}
+
+impl Quality {
+    /// What becomes of one datagram.
+    pub(crate) fn fates(
+        &self,
+        random: &mut Random,
+        mut datagram: Datagrams,
+        stats: &mut Stats,
+    ) -> Vec<Fate> {
+        if random.permille(self.loss) {
+            stats.lost += 1;
+            return Vec::new();
+        }
+        let copies = if random.permille(self.duplicate) {
+            2
+        } else {
+            1
+        };
+        let mut fates = Vec::with_capacity(copies);
+        if copies == 2 {
+            stats.duplicated += 1;
+            let copy = Datagrams {
+                bytes: datagram.bytes.clone(),
+                ..datagram
+            };
+            fates.push(Fate {
+                after: self.time(random),
+                datagrams: copy,
+            });
+        }
+        let mut after = self.time(random);
+        if random.permille(self.hold) {
+            stats.held += 1;
+            after += random.spread(SECOND, 299 * SECOND);
+        }
+        if random.permille(self.corrupt) {
+            stats.corrupted += 1;
+            flip(random, &mut datagram.bytes);
+            datagram.tampered = true;
+        } else if random.permille(self.truncate) {
+            stats.corrupted += 1;
+            let len = random.index(datagram.bytes.len());
+            datagram.bytes.truncate(len);
+            datagram.tampered = true;
+        }
+        datagram.stride = datagram.bytes.len().max(1);
+        fates.push(Fate {
+            after,
+            datagrams: datagram,
+        });
+        fates
+    }
+
+    fn time(&self, random: &mut Random) -> Nanos {
+        self.delay + random.below(self.jitter)
+    }
+}
+
+/// Flips one bit where it matters: mac2 is looked at only under load.
+pub(crate) fn flip(random: &mut Random, datagram: &mut [u8]) {
+    let unchecked = match classify(datagram) {
+        Ok(Kind::Initiation | Kind::Response) => 16,
+        _ => 0,
+    };
+    let bits = (datagram.len().saturating_sub(unchecked)) * 8;
+    let bit = random.index(bits);
+    if let Some(byte) = datagram.get_mut(bit / 8) {
+        *byte ^= 1 << (bit % 8);
+    }
+}

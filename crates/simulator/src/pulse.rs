@@ -1,0 +1,297 @@
+//! The timers of a peer, modelled from outside: from what a device has sent and
+//! received follows what it must send by when (whitepaper §6).
+//!
+//! The model knows nothing of the implementation. Where it cannot know whether
+//! something is due, it demands nothing.
+
+use taupe_protocol::limits::{
+    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER, REKEY_TIMEOUT,
+};
+
+use crate::plan::{Nanos, SECOND, Time};
+use crate::violation::{Invariant, Violation};
+
+const REKEY: Nanos = REKEY_TIMEOUT.as_nanos() as Nanos;
+const JITTER: Nanos = MAX_JITTER.as_nanos() as Nanos + 1;
+const KEEPALIVE: Nanos = KEEPALIVE_TIMEOUT.as_nanos() as Nanos;
+const DEAD_PEER: Nanos = DEAD_PEER_TIMEOUT.as_nanos() as Nanos;
+/// The first initiation and its retries.
+const INITIATIONS: u32 = MAX_HANDSHAKE_ATTEMPTS + 2;
+/// From the last use of a peer to the last initiation: a dead-peer handshake
+/// and all of its retries.
+const PATIENCE: Nanos = DEAD_PEER + JITTER + INITIATIONS as Nanos * (REKEY + JITTER);
+
+/// What one device owes one peer. Times are of the device's boot clock.
+#[derive(Clone, Default, Debug)]
+pub struct Pulse {
+    /// When the last initiation was sent.
+    initiation: Option<Nanos>,
+    /// When the last initiation or response was sent.
+    handshake: Option<Nanos>,
+    /// Initiations since something asked for a handshake.
+    tries: u32,
+    /// When something that may lead to a handshake last happened.
+    used: Nanos,
+    keepalive_due: Option<Nanos>,
+    dead_peer_due: Option<Nanos>,
+    retransmit_due: Option<Nanos>,
+    persistent_due: Option<Nanos>,
+    persistent: Nanos,
+}
+
+impl Pulse {
+    /// An initiation is sent.
+    ///
+    /// # Errors
+    /// If it is sent too soon after another, or after giving up.
+    pub fn initiation(&mut self, now: Nanos) -> Result<(), Violation> {
+        self.check(now)?;
+        if let Some(last) = self.initiation
+            && now - last < REKEY
+        {
+            return late(format!(
+                "two initiations within Rekey-Timeout, at {} and {}",
+                Time(last),
+                Time(now)
+            ));
+        }
+        if self.persistent == 0 && now.saturating_sub(self.used) > PATIENCE {
+            return late(format!(
+                "an initiation at {}, although nobody has used the peer since {}",
+                Time(now),
+                Time(self.used)
+            ));
+        }
+        self.initiation = Some(now);
+        self.tries += 1;
+        self.retransmit_due = (self.tries < INITIATIONS).then_some(now + REKEY + JITTER);
+        self.dead_peer_due = self.dead_peer_due.filter(|due| now + REKEY + JITTER < *due);
+        self.handshake = Some(now);
+        self.sent(now);
+        Ok(())
+    }
+
+    /// A response is sent.
+    ///
+    /// # Errors
+    /// If something else was due before.
+    pub fn response(&mut self, now: Nanos) -> Result<(), Violation> {
+        self.check(now)?;
+        self.handshake = Some(now);
+        self.used = now;
+        // Within Rekey-Timeout of the response a retry is not sent, and none
+        // follows it.
+        self.retransmit_due = None;
+        self.sent(now);
+        Ok(())
+    }
+
+    /// Transport data is sent: packets, or a keepalive.
+    ///
+    /// # Errors
+    /// If something else was due before.
+    pub fn data(&mut self, now: Nanos, packets: bool) -> Result<(), Violation> {
+        self.check(now)?;
+        if packets {
+            self.used = now;
+            self.dead_peer_due.get_or_insert(now + DEAD_PEER + JITTER);
+        }
+        self.sent(now);
+        Ok(())
+    }
+
+    /// Something authentic is received; whether it was packets, where that is
+    /// known.
+    ///
+    /// # Errors
+    /// If something was due before.
+    pub fn received(&mut self, now: Nanos, packets: bool) -> Result<(), Violation> {
+        self.check(now)?;
+        self.used = now;
+        self.dead_peer_due = None;
+        self.retransmit_due = None;
+        if packets {
+            self.keepalive_due.get_or_insert(now + KEEPALIVE);
+        }
+        self.traversed(now);
+        Ok(())
+    }
+
+    /// Something wants a handshake: staged packets, or the age of a session.
+    pub fn asked(&mut self, now: Nanos) {
+        self.used = now;
+        self.tries = u32::from(self.retransmit_due.is_some());
+    }
+
+    /// The peer or the device is configured anew: nothing is due any more.
+    /// `endpoint` is whether the device knows where the peer is.
+    pub fn reset(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
+        // A timer that runs is not set anew by another interval.
+        let longest = self.persistent.max(persistent);
+        *self = Self {
+            used: now,
+            persistent: longest,
+            ..Self::default()
+        };
+        if endpoint && persistent > 0 {
+            self.traversed(now);
+        }
+        self.persistent = persistent;
+    }
+
+    /// The device has not run since `from`: what was due then is due now.
+    pub fn slept(&mut self, from: Nanos, now: Nanos) {
+        for due in [
+            &mut self.keepalive_due,
+            &mut self.dead_peer_due,
+            &mut self.retransmit_due,
+            &mut self.persistent_due,
+        ] {
+            *due = due.map(|at| if at >= from { at.max(now) } else { at });
+        }
+        self.used = self.used.max(now);
+    }
+
+    /// Checks that nothing is overdue.
+    ///
+    /// # Errors
+    /// If something is.
+    pub fn check(&mut self, now: Nanos) -> Result<(), Violation> {
+        // Within Rekey-Timeout of a handshake message no other is sent.
+        let recent = |at: Nanos| {
+            self.handshake
+                .is_some_and(|sent| sent + REKEY + JITTER >= at)
+        };
+        if let Some(due) = self.keepalive_due.take_if(|due| *due < now)
+            && !recent(due)
+            && self.tries < INITIATIONS
+        {
+            return late(format!("no keepalive by {} after received data", Time(due)));
+        }
+        if let Some(due) = self.dead_peer_due.take_if(|due| *due < now)
+            && !recent(due)
+        {
+            return late(format!(
+                "no handshake by {} after unanswered data",
+                Time(due)
+            ));
+        }
+        if let Some(due) = self.retransmit_due.take_if(|due| *due < now) {
+            return late(format!(
+                "no initiation again by {}, after {} of them",
+                Time(due),
+                self.tries
+            ));
+        }
+        if let Some(due) = self.persistent_due.take_if(|due| *due < now) {
+            return late(format!("no persistent keepalive by {}", Time(due)));
+        }
+        Ok(())
+    }
+
+    /// When the last handshake message was sent.
+    #[must_use]
+    pub fn handshake_sent(&self) -> Option<Nanos> {
+        self.handshake
+    }
+
+    fn sent(&mut self, now: Nanos) {
+        self.keepalive_due = None;
+        self.traversed(now);
+    }
+
+    fn traversed(&mut self, now: Nanos) {
+        if self.persistent > 0 {
+            // Without a session it wants a handshake, which may have to wait
+            // for Rekey-Timeout and its jitter.
+            self.persistent_due = Some(now + self.persistent.max(SECOND) + REKEY + JITTER);
+        }
+    }
+}
+
+fn late(what: String) -> Result<(), Violation> {
+    Err(Violation::new(Invariant::Deadline, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Nanos = 1000 * SECOND;
+
+    fn pulse() -> Pulse {
+        let mut pulse = Pulse::default();
+        pulse.reset(START, 0, true);
+        pulse
+    }
+
+    #[test]
+    fn keepalive_is_due_ten_seconds_after_data() {
+        let mut kept = pulse();
+        kept.received(START, true).unwrap();
+        kept.check(START + KEEPALIVE).unwrap();
+        kept.data(START + KEEPALIVE, false).unwrap();
+        kept.check(START + 100 * SECOND).unwrap();
+
+        let mut missed = pulse();
+        missed.received(START, true).unwrap();
+        assert!(missed.check(START + KEEPALIVE + 1).is_err());
+    }
+
+    #[test]
+    fn handshake_is_due_after_unanswered_data() {
+        let due = START + DEAD_PEER + JITTER;
+        let mut missed = pulse();
+        missed.data(START, true).unwrap();
+        missed.check(due).unwrap();
+        assert!(missed.check(due + 1).is_err());
+
+        let mut answered = pulse();
+        answered.data(START, true).unwrap();
+        answered.received(START + SECOND, false).unwrap();
+        answered.check(due + 1).unwrap();
+    }
+
+    #[test]
+    fn initiations_are_repeated_and_end() {
+        let mut pulse = pulse();
+        pulse.asked(START);
+        let mut at = START;
+        for _ in 0..INITIATIONS - 1 {
+            pulse.initiation(at).unwrap();
+            assert!(
+                pulse.clone().initiation(at + REKEY - 1).is_err(),
+                "too soon"
+            );
+            assert!(
+                pulse.clone().check(at + REKEY + JITTER + 1).is_err(),
+                "not repeated"
+            );
+            at += REKEY + JITTER;
+        }
+        pulse.initiation(at).unwrap();
+        pulse.check(at + 1000 * SECOND).unwrap();
+        assert!(
+            pulse.initiation(START + PATIENCE + 1).is_err(),
+            "after giving up"
+        );
+    }
+
+    #[test]
+    fn persistent_keepalive_is_due() {
+        let mut pulse = Pulse::default();
+        pulse.reset(START, 25 * SECOND, true);
+        pulse.check(START + 25 * SECOND).unwrap();
+        assert!(pulse.check(START + 31 * SECOND).is_err());
+    }
+
+    #[test]
+    fn sleep_postpones_what_it_covers() {
+        let mut pulse = pulse();
+        pulse.received(START, true).unwrap();
+        let wake = START + 50 * SECOND;
+        pulse.slept(START + 5 * SECOND, wake);
+        pulse.check(wake).unwrap();
+        assert!(pulse.check(wake + 1).is_err());
+    }
+}

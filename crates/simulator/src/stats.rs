@@ -1,0 +1,121 @@
+//! What is counted.
+
+use core::fmt;
+use core::ops::AddAssign;
+
+use crate::plan::{HOUR, Nanos};
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Numbers of one or many episodes.
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl AddAssign for Stats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+stats! {
+    /// Episodes.
+    episodes,
+    /// Hours of pairs that rekeyed and passed data in them.
+    pair_hours,
+    /// Hours of pairs that did not.
+    uncounted_hours,
+    /// Nanoseconds that have passed in the simulated worlds.
+    virtual_time,
+    /// Events of the queue.
+    events,
+    /// Inner packets that applications have sent.
+    sent,
+    /// Inner packets that have arrived.
+    delivered,
+    /// Packets that have waited for a session and were then sent.
+    staged,
+    /// Messages that control halves have sent.
+    messages,
+    /// Initiations among them.
+    initiations,
+    /// Cookie replies among them.
+    cookies,
+    /// Sessions, counted on both sides.
+    sessions,
+    /// Datagrams that hosts have taken from the network.
+    datagrams,
+    /// Datagrams lost by the network.
+    lost,
+    /// Datagrams duplicated by the network.
+    duplicated,
+    /// Datagrams changed or cut by the network.
+    corrupted,
+    /// Datagrams kept by the network for up to five minutes.
+    held,
+    /// Hostile datagrams.
+    hostile,
+    /// Crashes.
+    crashes,
+    /// Wall clocks set.
+    clock_jumps,
+    /// Suspends.
+    suspends,
+    /// Changes of a host's address.
+    roams,
+    /// Changes of configuration.
+    changes,
+    /// Probes that began.
+    probes,
+    /// Probes that got through.
+    probes_passed,
+    /// Deadlines handled.
+    wakes,
+    /// Deadlines at which there was nothing to do.
+    idle_wakes,
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "pair-hours: {} counted, {} not; {} episodes, {} simulated hours",
+            self.pair_hours,
+            self.uncounted_hours,
+            self.episodes,
+            self.virtual_time / HOUR as Nanos
+        )?;
+        writeln!(
+            f,
+            "events: {}; deadlines: {} ({} of them idle); sessions: {}; initiations: {}; cookies: {}",
+            self.events, self.wakes, self.idle_wakes, self.sessions, self.initiations, self.cookies
+        )?;
+        writeln!(
+            f,
+            "packets: {} sent, {} delivered, {} staged; datagrams: {} taken, {} lost, {} duplicated, {} corrupted, {} held",
+            self.sent,
+            self.delivered,
+            self.staged,
+            self.datagrams,
+            self.lost,
+            self.duplicated,
+            self.corrupted,
+            self.held
+        )?;
+        write!(
+            f,
+            "hostile datagrams: {}; crashes: {}; clock jumps: {}; suspends: {}; roams: {}; changes: {}; probes: {} ({} passed)",
+            self.hostile,
+            self.crashes,
+            self.clock_jumps,
+            self.suspends,
+            self.roams,
+            self.changes,
+            self.probes,
+            self.probes_passed
+        )
+    }
+}

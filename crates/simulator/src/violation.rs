@@ -1,0 +1,85 @@
+//! What must always hold, and the report that it did not.
+
+use core::fmt;
+
+use crate::plan::{Nanos, Time};
+
+/// What is checked after every event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Invariant {
+    /// Each counter of a session is used for one message.
+    CounterOnce,
+    /// What is delivered was sent, to this host, and is delivered once.
+    Delivery,
+    /// A datagram that is not authentic changes nothing.
+    Unauthenticated,
+    /// No key is used from 180 s of age on.
+    KeyUse,
+    /// No key is in memory after 540 s, after its device went down or its peer
+    /// was removed.
+    KeyMemory,
+    /// A pair that can exchange packets does so within bounded time.
+    Liveness,
+    /// Memory is bounded.
+    Memory,
+    /// What has to happen by a certain time does.
+    Deadline,
+    /// Nothing wakes an idle device.
+    Idle,
+    /// A staged packet is sent or counted as dropped.
+    Staged,
+}
+
+impl Invariant {
+    /// What is demanded, in a sentence.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::CounterOnce => "each counter of a session is used once",
+            Self::Delivery => "what is delivered was sent to this host, and once",
+            Self::Unauthenticated => "a datagram that is not authentic changes nothing",
+            Self::KeyUse => "no key is used from 180 s of age on",
+            Self::KeyMemory => "no key is kept after 540 s, going down or removal",
+            Self::Liveness => "a pair that can exchange packets does",
+            Self::Memory => "memory is bounded",
+            Self::Deadline => "what must happen by a certain time does",
+            Self::Idle => "nothing wakes an idle device",
+            Self::Staged => "a staged packet is sent or counted as dropped",
+        }
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?} ({})", self.sentence())
+    }
+}
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// What was seen.
+    pub what: String,
+    /// When, since the start of the episode.
+    pub at: Nanos,
+}
+
+impl Violation {
+    /// A violation at a time that the world fills in.
+    #[must_use]
+    pub fn new(invariant: Invariant, what: String) -> Self {
+        Self {
+            invariant,
+            what,
+            at: 0,
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: {}", self.invariant, Time(self.at), self.what)
+    }
+}

@@ -1,0 +1,677 @@
+//! The world: one clock, a queue of events, hosts and the links between them.
+//!
+//! It does what the protocol's owner does (takes all output after every call,
+//! keeps deadlines to the nanosecond, answers wake-ups at once) and checks the
+//! invariants after every event.
+
+use core::cmp::Reverse;
+use core::net::SocketAddr;
+use std::collections::BinaryHeap;
+
+use taupe_crypto::Provider;
+use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
+use taupe_protocol::message::{Kind, classify, data_header};
+use taupe_protocol::{Endpoint, Output};
+
+use crate::attack::Captures;
+use crate::host::{Conf, Host, endpoint, owner};
+use crate::ledger::Ledger;
+use crate::network::{Datagrams, Fate, Link};
+use crate::plan::{Action, Episode, LULL, MILLISECOND, Nanos, Quality, SECOND, Time};
+use crate::random::Random;
+use crate::stats::Stats;
+use crate::traffic::Pair;
+use crate::violation::{Invariant, Violation};
+
+/// How often everything is looked at that needs no event.
+const TICK: Nanos = 5 * SECOND;
+
+/// What is to happen.
+pub(crate) enum Event {
+    /// Datagrams arrive at an address.
+    Arrive(Datagrams),
+    /// The next action of the plan.
+    Planned(usize),
+    /// What an action entails later.
+    Later(Later),
+    /// A pair sends, as a pattern has it.
+    Flow { edge: usize, turn: u64 },
+    /// A probe goes on.
+    Probe { edge: usize, turn: u64 },
+    /// A look at everything.
+    Tick,
+}
+
+/// The second half of an action.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Later {
+    Start {
+        host: usize,
+        incarnation: u64,
+        reboot: bool,
+    },
+    Wake {
+        host: usize,
+    },
+    Up {
+        host: usize,
+    },
+    Add {
+        host: usize,
+        other: usize,
+    },
+    TellKey {
+        host: usize,
+        other: usize,
+    },
+    Preshared {
+        host: usize,
+        other: usize,
+        number: u64,
+    },
+    AllowedBack {
+        host: usize,
+        from: usize,
+        to: usize,
+    },
+    Ambush {
+        host: usize,
+    },
+    EdgeOfWindow {
+        host: usize,
+        incarnation: u64,
+    },
+}
+
+struct Queued {
+    at: Nanos,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Queued {}
+
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Everything of one episode.
+pub struct World<'e> {
+    pub(crate) episode: &'e Episode,
+    pub(crate) crypto: &'static Provider,
+    pub(crate) now: Nanos,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) ledger: Ledger,
+    pub(crate) captures: Captures,
+    pub(crate) random: Random,
+    pub(crate) stats: Stats,
+    pub(crate) ambush_until: Nanos,
+    pub(crate) spare: Vec<Vec<u8>>,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) trace: Option<Vec<String>>,
+    queue: BinaryHeap<Reverse<Queued>>,
+    number: u64,
+}
+
+/// What came of an episode.
+pub struct Outcome {
+    /// What was counted, until the end or the violation.
+    pub stats: Stats,
+    /// The invariant that did not hold.
+    pub violation: Option<Violation>,
+    /// What happened, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Runs an episode to its end or to the first violation.
+#[must_use]
+pub fn run(episode: &Episode, crypto: &'static Provider, trace: bool) -> Outcome {
+    let mut world = World::new(episode, crypto, trace);
+    let violation = world.run().err().map(|violation| Violation {
+        at: world.now,
+        ..violation
+    });
+    world.count();
+    Outcome {
+        stats: world.stats,
+        violation,
+        trace: world.trace.unwrap_or_default(),
+    }
+}
+
+impl<'e> World<'e> {
+    fn new(episode: &'e Episode, crypto: &'static Provider, trace: bool) -> Self {
+        let n = episode.hosts;
+        let mut hosts: Vec<Host> = (0..n)
+            .map(|index| Host::new(episode.seed, index, n, crypto))
+            .collect();
+        for edge in &episode.edges {
+            for (side, (own, other)) in [(edge.a, edge.b), (edge.b, edge.a)].into_iter().enumerate()
+            {
+                hosts[own].peers[other] = Some(Conf {
+                    key: hosts[other].public,
+                    preshared: u64::from(edge.preshared),
+                    keepalive: edge.keepalive[side],
+                    endpoint: edge.endpoint[side].then_some(hosts[other].address),
+                    present: true,
+                    allowed: true,
+                    generation: 0,
+                });
+            }
+        }
+        let mut world = Self {
+            episode,
+            crypto,
+            now: 0,
+            hosts,
+            links: vec![Link::default(); n * n],
+            pairs: episode
+                .edges
+                .iter()
+                .map(|edge| Pair::new(edge, episode.duration))
+                .collect(),
+            ledger: Ledger::default(),
+            captures: Captures::new(n),
+            random: Random::new(episode.seed, 2),
+            stats: Stats::default(),
+            ambush_until: 0,
+            spare: Vec::new(),
+            scratch: Vec::new(),
+            trace: trace.then(Vec::new),
+            queue: BinaryHeap::new(),
+            number: 0,
+        };
+        if let Some(first) = episode.events.first() {
+            world.at(first.at, Event::Planned(0));
+        }
+        world.at(TICK, Event::Tick);
+        world
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        for host in 0..self.hosts.len() {
+            self.hosts[host].start(self.crypto, 0, false);
+            self.settle(host)?;
+        }
+        let end = self.episode.duration;
+        self.run_until(end)?;
+        self.calm()?;
+        self.run_until(end + LULL)?;
+        self.finish()
+    }
+
+    fn run_until(&mut self, end: Nanos) -> Result<(), Violation> {
+        loop {
+            let due = (0..self.hosts.len())
+                .filter_map(|host| Some((self.hosts[host].deadline()?, host)))
+                .min();
+            let next = self.queue.peek().map(|Reverse(queued)| queued.at);
+            match (due, next) {
+                (Some((at, host)), next) if next.is_none_or(|next| at <= next) => {
+                    if at > end {
+                        break;
+                    }
+                    self.now = self.now.max(at);
+                    self.expire(host)?;
+                }
+                (_, Some(at)) if at <= end => {
+                    self.now = at;
+                    if let Some(Reverse(queued)) = self.queue.pop() {
+                        self.stats.events += 1;
+                        self.happen(queued.event)?;
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Arrive(datagrams) => self.arrive(datagrams),
+            Event::Planned(index) => {
+                if let Some(next) = self.episode.events.get(index + 1) {
+                    self.at(next.at, Event::Planned(index + 1));
+                }
+                let planned = self.episode.events[index];
+                self.note(|| format!("{:?}", planned.action));
+                self.act(planned.action)
+            }
+            Event::Later(later) => {
+                self.note(|| format!("{later:?}"));
+                self.act_later(later)
+            }
+            Event::Flow { edge, turn } => self.flow(edge, turn),
+            Event::Probe { edge, turn } => self.probe(edge, turn),
+            Event::Tick => {
+                self.at(self.now + TICK, Event::Tick);
+                (0..self.hosts.len()).try_for_each(|host| self.look(host))
+            }
+        }
+    }
+
+    /// Puts an event into the queue.
+    pub(crate) fn at(&mut self, at: Nanos, event: Event) {
+        self.number += 1;
+        let number = self.number;
+        self.queue.push(Reverse(Queued {
+            at: at.max(self.now),
+            number,
+            event,
+        }));
+    }
+
+    /// Writes a line of the trace, if there is one.
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>16} {}", Time(self.now), line()));
+        }
+    }
+
+    /// Does what is due on a host.
+    fn expire(&mut self, host: usize) -> Result<(), Violation> {
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        let sent = self.stats.messages;
+        let alive = node.sessions.alive();
+        let staged = node
+            .path
+            .counters()
+            .count(taupe_protocol::Cause::StagedPurged);
+        node.device.handle_deadline(clocks);
+        self.stats.wakes += 1;
+        self.settle(host)?;
+        let h = &mut self.hosts[host];
+        h.check_memory()?;
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        if let Some((at, reason)) = node.deadline
+            && at <= clocks.boot
+        {
+            return Err(Violation::new(
+                Invariant::Deadline,
+                format!("host {host}: {reason:?} is due again at once after it was handled"),
+            ));
+        }
+        let effect = self.stats.messages != sent
+            || node.sessions.alive() != alive
+            || node
+                .path
+                .counters()
+                .count(taupe_protocol::Cause::StagedPurged)
+                != staged;
+        if effect {
+            node.idle_wakes = 0;
+        } else {
+            self.stats.idle_wakes += 1;
+            node.idle_wakes += 1;
+            // Each timer of each peer may have been stopped after it was armed.
+            let timers = taupe_protocol::Reason::ALL.len() * h.peers.len();
+            if node.idle_wakes as usize > timers {
+                return Err(Violation::new(
+                    Invariant::Idle,
+                    format!(
+                        "host {host} has woken {} times in a row for nothing",
+                        node.idle_wakes
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all output of a host and answers its wake-ups. Follows every call.
+    pub(crate) fn settle(&mut self, host: usize) -> Result<(), Violation> {
+        loop {
+            while let Some(output) = self.hosts[host]
+                .node
+                .as_mut()
+                .and_then(|node| node.device.poll_output())
+            {
+                match output {
+                    Output::Transmit {
+                        endpoint, datagram, ..
+                    } => {
+                        self.transmit(host, endpoint, datagram)?;
+                    }
+                    Output::ReserveLabels { public_key, up_to } => {
+                        self.hosts[host].reserve_labels(public_key, up_to)?;
+                    }
+                }
+            }
+            let h = &mut self.hosts[host];
+            let clocks = h.clocks(self.now);
+            let Some(node) = h.node.as_mut() else {
+                return Ok(());
+            };
+            let woken = node.take_wake();
+            if node.device.wants_attention() {
+                if !woken {
+                    return Err(Violation::new(
+                        Invariant::Deadline,
+                        format!("host {host} wants attention and has not said so"),
+                    ));
+                }
+                node.device.handle_attention(clocks);
+            } else {
+                node.deadline = node.device.next_deadline();
+                return Ok(());
+            }
+        }
+    }
+
+    /// A message that the control half sends.
+    fn transmit(&mut self, host: usize, to: Endpoint, datagram: Vec<u8>) -> Result<(), Violation> {
+        let now = self.hosts[host].boot(self.now).0;
+        self.stats.messages += 1;
+        let other = owner(to.remote).filter(|other| *other < self.hosts.len());
+        match (classify(&datagram), other) {
+            (Ok(Kind::Initiation), Some(other)) => {
+                self.stats.initiations += 1;
+                self.hosts[host].label_used(self.now);
+                if let Some(node) = &mut self.hosts[host].node {
+                    node.pulses[other].initiation(now)?;
+                }
+                if self.now < self.ambush_until && self.random.once_in(2) {
+                    let soon = self.now + self.random.below(40 * MILLISECOND);
+                    self.at(soon, Event::Later(Later::Ambush { host }));
+                }
+            }
+            (Ok(Kind::Response), Some(other)) => {
+                if let Some(node) = &mut self.hosts[host].node {
+                    node.pulses[other].response(now)?;
+                    let sessions = node.device.sessions();
+                    self.stats.sessions += node.sessions.observe(other, &sessions)?;
+                }
+            }
+            (Ok(Kind::Data), Some(_)) => {
+                if let Some((index, counter)) = data_header(&datagram)
+                    && let Some(node) = &mut self.hosts[host].node
+                {
+                    let keepalive = datagram.len() == taupe_protocol::message::DATA_OVERHEAD;
+                    let other = node.sessions.sent(index, counter, now)?;
+                    node.pulses[other].data(now, !keepalive)?;
+                    if !keepalive {
+                        node.staged.flushed();
+                        self.stats.staged += 1;
+                    }
+                }
+            }
+            (Ok(Kind::CookieReply), _) => self.stats.cookies += 1,
+            _ => {
+                let what = format!("host {host} sends no message, or to nobody: {}", to.remote);
+                return Err(Violation::new(Invariant::Delivery, what));
+            }
+        }
+        self.note(|| format!("{host} → {}: {}", to.remote, describe(&datagram)));
+        let stride = datagram.len();
+        self.wire(host, to.remote, datagram, stride);
+        Ok(())
+    }
+
+    /// Puts datagrams of one size on their way.
+    pub(crate) fn wire(&mut self, host: usize, to: SocketAddr, bytes: Vec<u8>, stride: usize) {
+        let Some(other) = owner(to).filter(|other| *other < self.hosts.len()) else {
+            return;
+        };
+        self.captures
+            .sent(&mut self.random, host, other, &bytes, stride);
+        let from = self.hosts[host].address;
+        let link = &self.links[host * self.hosts.len() + other];
+        let quality = link.quality(self.now);
+        let datagrams = Datagrams {
+            from,
+            to,
+            sender: host,
+            bytes,
+            stride,
+            tampered: false,
+        };
+        if quality == Quality::GOOD {
+            self.at(self.now + quality.delay, Event::Arrive(datagrams));
+            return;
+        }
+        for datagram in datagrams.split() {
+            for Fate { after, datagrams } in
+                quality.fates(&mut self.random, datagram, &mut self.stats)
+            {
+                self.at(self.now + after, Event::Arrive(datagrams));
+            }
+        }
+    }
+
+    /// Datagrams reach an address.
+    fn arrive(&mut self, datagrams: Datagrams) -> Result<(), Violation> {
+        let there = self
+            .hosts
+            .iter()
+            .position(|host| host.address == datagrams.to);
+        let Some(host) = there.filter(|host| self.hosts[*host].runs()) else {
+            self.recycle(datagrams.bytes);
+            return Ok(());
+        };
+        if datagrams.tampered {
+            return self.inject(
+                host,
+                datagrams.from,
+                datagrams.bytes,
+                datagrams.stride,
+                "tampered with",
+            );
+        }
+        self.take(host, datagrams)
+    }
+
+    /// A host takes datagrams that nobody has changed.
+    fn take(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
+        let Datagrams {
+            from,
+            sender,
+            mut bytes,
+            stride,
+            ..
+        } = datagrams;
+        let capture = self.captures.copy(&mut self.random, &bytes, stride);
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let boot = clocks.boot.0;
+        let from = endpoint(from, h.address);
+        let backlog = if self.now < h.loaded_until {
+            UNDER_LOAD_BACKLOG
+        } else {
+            0
+        };
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        node.idle_wakes = 0;
+        let count = bytes.len().div_ceil(stride.max(1)) as u64;
+        self.stats.datagrams += count;
+        let refused = node.refused();
+        let index = data_header(&bytes).map(|(index, _)| index);
+        let mut sorted = core::mem::take(&mut node.sorted);
+        node.path
+            .receive(clocks.boot, from, &mut bytes, stride, &mut sorted);
+        let accepted = count - (node.refused() - refused);
+        let up = node.device.is_up();
+        let mut fresh = false;
+        let mut rekeyed = false;
+        let mut aged = false;
+        if sorted.handshakes.is_empty() {
+            if accepted > 0 && up {
+                if let Some(index) = index {
+                    aged = node.sessions.accepted(index, boot)? >= 160 * SECOND;
+                }
+                // Which of several were packets is not known from outside.
+                let packets = bytes.len() > 32 * count as usize && accepted == count;
+                node.pulses[sender].received(boot, packets)?;
+                fresh = true;
+            }
+        } else {
+            for message in &sorted.handshakes {
+                let message = &bytes[message.clone()];
+                let refused = node.refused();
+                let kind = classify(message);
+                node.device.handle_message(clocks, from, message, backlog);
+                if node.refused() == refused && kind != Ok(Kind::CookieReply) {
+                    node.pulses[sender].received(boot, false)?;
+                    let sessions = node.device.sessions();
+                    let new = node.sessions.observe(sender, &sessions)?;
+                    self.stats.sessions += new;
+                    rekeyed |= new > 0;
+                    fresh = true;
+                }
+            }
+            self.note(|| {
+                format!(
+                    "{host} ← {sender}: {} {}",
+                    describe(&bytes),
+                    if fresh { "taken" } else { "refused" }
+                )
+            });
+        }
+        if fresh && let Some(capture) = capture {
+            self.captures.taken(
+                &mut self.random,
+                &self.hosts[host],
+                sender,
+                from.remote,
+                capture,
+            );
+        }
+        self.settle(host)?;
+        for inner in &sorted.inner {
+            self.deliver(host, sender, &bytes[inner.clone()])?;
+        }
+        if let Some(node) = &mut self.hosts[host].node {
+            node.sorted = sorted;
+        }
+        self.recycle(bytes);
+        let now = self.now;
+        if rekeyed && let Some(pair) = self.pair(host, sender) {
+            pair.rekeyed(now);
+        }
+        if aged {
+            self.renewed_on_receive(host, sender)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A look at a host: is anything overdue, is anything too old?
+    pub(crate) fn look(&mut self, host: usize) -> Result<(), Violation> {
+        let h = &mut self.hosts[host];
+        if !h.runs() {
+            return Ok(());
+        }
+        let boot = h.boot(self.now).0;
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        for (other, pulse) in node.pulses.iter_mut().enumerate() {
+            pulse.check(boot).map_err(|violation| Violation {
+                what: format!("host {host} to {other}: {}", violation.what),
+                ..violation
+            })?;
+        }
+        node.sessions.expired(boot)
+    }
+
+    /// Ends everything that keeps hosts busy.
+    fn calm(&mut self) -> Result<(), Violation> {
+        self.note(|| "the lull".into());
+        self.ambush_until = 0;
+        self.wake_all();
+        for pair in &mut self.pairs {
+            pair.stop();
+        }
+        for edge in 0..self.episode.edges.len() {
+            for side in 0..2 {
+                self.act(Action::Keepalive {
+                    edge,
+                    side,
+                    seconds: 0,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the lull nothing may be left but configuration.
+    fn finish(&mut self) -> Result<(), Violation> {
+        for host in 0..self.hosts.len() {
+            self.look(host)?;
+            let h = &mut self.hosts[host];
+            h.check_memory()?;
+            let Some(node) = h.node.as_mut().filter(|_| h.asleep.is_none()) else {
+                continue;
+            };
+            if let Some((at, reason)) = node.device.next_deadline() {
+                return Err(Violation::new(
+                    Invariant::Idle,
+                    format!(
+                        "host {host} is idle and will wake for {reason:?} at {}",
+                        Time(at.0)
+                    ),
+                ));
+            }
+            node.device.set_down();
+            node.sessions.gone(None, "after the device went down")?;
+            h.check_memory()?;
+        }
+        Ok(())
+    }
+
+    /// What can be counted only at the end.
+    fn count(&mut self) {
+        self.stats.sent = self.ledger.sent();
+        self.stats.delivered = self.ledger.delivered();
+        self.stats.virtual_time = self.now;
+        for pair in &self.pairs {
+            let (counted, not) = pair.hours();
+            self.stats.pair_hours += counted;
+            self.stats.uncounted_hours += not;
+        }
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < 64 {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// A datagram in a few words.
+pub(crate) fn describe(datagram: &[u8]) -> String {
+    match (classify(datagram), data_header(datagram)) {
+        (Ok(Kind::Data), Some((index, counter))) => {
+            format!("data {index:08x}/{counter}, {} bytes", datagram.len())
+        }
+        (Ok(kind), _) => format!("{kind:?}"),
+        (Err(malformed), _) => format!("no message ({malformed:?}), {} bytes", datagram.len()),
+    }
+}
