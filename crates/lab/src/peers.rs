@@ -1,12 +1,11 @@
 //! The implementations of WireGuard that take part: how each is installed,
 //! started and driven.
 //!
-//! [`Implementation`] describes the userspace programs, one entry of
-//! [`Implementation::description`] each. What they start is a [`Tunnel`]: one
-//! interface at some [`Place`], configured with `wg`. An implementation that
-//! lives elsewhere, such as in the kernel of a virtual machine behind a TAP
-//! interface, implements [`Place`] and makes its [`Tunnel`] with
-//! [`Tunnel::at`]; the rest of a test does not see the difference.
+//! [`Implementation`] describes the userspace programs, one after the other.
+//! What they start is a [`Tunnel`]: one interface at some [`Place`], configured
+//! with `wg`. An implementation that lives elsewhere, such as in the kernel of
+//! a virtual machine behind a TAP interface, implements [`Place`] and makes its
+//! [`Tunnel`] with [`Tunnel::at`]; a test does not see the difference.
 
 mod install;
 

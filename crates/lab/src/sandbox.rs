@@ -145,9 +145,9 @@ pub fn scratch_file(name: &str, content: &str) -> Result<String> {
 }
 
 /// The tests of one file.
-#[derive(Default)]
 pub struct Suite {
     tests: Vec<SystemTest>,
+    parallel: usize,
     prepare: Vec<Body>,
     conclude: Option<Conclusion>,
 }
@@ -157,8 +157,17 @@ impl Suite {
     pub fn new(tests: Vec<SystemTest>) -> Self {
         Self {
             tests,
-            ..Self::default()
+            parallel: PARALLEL,
+            prepare: Vec::new(),
+            conclude: None,
         }
+    }
+
+    /// Runs this many at a time unless `--test-threads` says otherwise, instead
+    /// of six.
+    pub fn parallel(mut self, count: usize) -> Self {
+        self.parallel = count;
+        self
     }
 
     /// Something to do once before the first test, outside any sandbox, such
@@ -222,7 +231,7 @@ impl Suite {
     /// Runs the tests that were asked for, each in its sandbox.
     fn outside(self) -> ! {
         let mut arguments = Arguments::from_args();
-        arguments.test_threads.get_or_insert(PARALLEL);
+        arguments.test_threads.get_or_insert(self.parallel);
         if !arguments.list {
             for work in self.prepare {
                 if let Err(error) = work() {

@@ -9,8 +9,9 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After this long without a single byte, a transfer has failed.
-const STALL: Duration = Duration::from_secs(10);
+/// After this long without a single byte, a transfer has failed. Emulated
+/// guests on a loaded machine need it.
+const STALL: Duration = Duration::from_secs(20);
 
 /// One ping that has to be answered within `limit` seconds.
 ///
@@ -109,7 +110,7 @@ pub fn serve_echo(host: &Host, address: SocketAddr) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when nothing moves for 10 seconds or the connection breaks,
+/// [`Error::Io`] when nothing moves for 20 seconds or the connection breaks,
 /// [`Error::Unmet`] when something else returns.
 pub fn tcp_echo(from: &Host, to: SocketAddr, length: usize) -> Result<Duration> {
     let start = Instant::now();

@@ -90,7 +90,11 @@ fn main() {
         SystemTest::new(cell.name(peer.name()), move || run(peer, cell))
             .limit(cell.limit() + peer.boot())
     });
-    let suite = Suite::new(tests.collect()).prepare(|| Implementation::Taupe.install().map(drop));
+    // All that wait for a natural rekey, and four others meanwhile.
+    let waiting = Peer::all().count() * 2;
+    let suite = Suite::new(tests.collect())
+        .parallel(waiting + 4)
+        .prepare(|| Implementation::Taupe.install().map(drop));
     Peer::all()
         .fold(suite, |suite, peer| suite.prepare(move || peer.install()))
         .conclude(|verdicts| {
