@@ -1,7 +1,7 @@
 //! The virtual machine does what the tests rely on.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use taupe_lab::guest::{self, Guest};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::Place;
@@ -71,6 +71,13 @@ fn guest_obeys() -> Result<()> {
     guest.run("(sleep 1; echo late) & echo early")?;
     let output = guest.run("sleep 2; echo on time")?;
     ensure!(output.stdout == "on time\n", "{output:?}");
+
+    // Seconds later it still has the time of day, so its timers are right.
+    let before = now();
+    let time = guest.run("date +%s")?;
+    let time: u64 = time.text().parse().map_err(|_| Error::unmet("a time"))?;
+    let possible = before - 2..=now() + 2;
+    ensure!(possible.contains(&time), "{time} is not in {possible:?}");
     Ok(())
 }
 
@@ -81,4 +88,11 @@ fn guest_ends() -> Result<()> {
         ensure!(matches!(result, Err(Error::Io { .. })), "{result:?}");
     }
     Ok(())
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |time| time.as_secs())
 }
