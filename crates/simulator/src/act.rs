@@ -8,6 +8,19 @@ use crate::plan::{Action, Hostile, SECOND};
 use crate::violation::{Invariant, Violation};
 use crate::world::{Event, Later, World};
 
+/// Whom a change of configuration is about, and what is owed to them then.
+#[derive(Clone, Copy)]
+enum About {
+    /// A peer that stays what it was.
+    Known(usize),
+    /// A peer that is new, or gone.
+    Fresh(usize),
+    /// All peers: the device has another key.
+    Everyone,
+}
+
+use About::{Everyone, Fresh, Known};
+
 impl World<'_> {
     /// Does what the plan has for this moment.
     pub(crate) fn act(&mut self, action: Action) -> Result<(), Violation> {
@@ -135,7 +148,6 @@ impl World<'_> {
                     conf.keepalive = seconds;
                     update.persistent_keepalive = Some(seconds);
                 })?;
-                self.hosts[host].reset_pulse(other, now);
             }
             Action::PrivateKey { host, gap } if self.hosts[host].runs() => {
                 self.new_key(host)?;
@@ -204,10 +216,10 @@ impl World<'_> {
                 let clocks = self.disturb(host).clocks(now);
                 if let Some(node) = &mut self.hosts[host].node {
                     node.device.set_up(clocks);
-                    self.settle(host)?;
                     for other in 0..self.hosts.len() {
                         self.hosts[host].reset_pulse(other, now);
                     }
+                    self.settle(host)?;
                 }
             }
             Later::Add { host, other } => {
@@ -344,7 +356,6 @@ impl World<'_> {
     }
 
     fn remove(&mut self, host: usize, other: usize) -> Result<(), Violation> {
-        let now = self.now;
         self.stats.changes += 1;
         let Some(conf) = &mut self.hosts[host].peers[other] else {
             return Ok(());
@@ -354,9 +365,8 @@ impl World<'_> {
         }
         let mut update = PeerUpdate::new(conf.key);
         update.remove = true;
-        self.apply(host, vec![update])?;
+        self.apply(host, Fresh(other), vec![update])?;
         let h = &mut self.hosts[host];
-        h.reset_pulse(other, now);
         if let Some(node) = &h.node {
             node.sessions
                 .gone(Some(other), "after the peer was removed")?;
@@ -376,7 +386,7 @@ impl World<'_> {
         if let Some(pair) = self.pair(host, other) {
             pair.disturbed = now;
         }
-        let h = &mut self.hosts[host];
+        let h = &self.hosts[host];
         let mut updates = Vec::new();
         if let Some(before) = before {
             let mut update = PeerUpdate::new(before);
@@ -384,14 +394,8 @@ impl World<'_> {
             updates.push(update);
         }
         updates.extend(h.peer_update(other));
-        let boot = h.boot(now).0;
-        if let Some(node) = &mut h.node {
-            // The owner would not know what the old key owes.
-            node.pulses[other].reset(boot, 0, false);
-        }
-        self.apply(host, updates)?;
-        let h = &mut self.hosts[host];
-        h.reset_pulse(other, now);
+        self.apply(host, Fresh(other), updates)?;
+        let h = &self.hosts[host];
         if before.is_some()
             && let Some(node) = &h.node
         {
@@ -417,12 +421,18 @@ impl World<'_> {
         let mut update = PeerUpdate::new(conf.key);
         update.update_only = true;
         change(conf, &mut update);
-        self.apply(host, vec![update])
+        self.apply(host, Known(other), vec![update])
     }
 
-    fn apply(&mut self, host: usize, peers: Vec<PeerUpdate>) -> Result<(), Violation> {
+    fn apply(
+        &mut self,
+        host: usize,
+        about: About,
+        peers: Vec<PeerUpdate>,
+    ) -> Result<(), Violation> {
         self.update(
             host,
+            about,
             DeviceUpdate {
                 peers,
                 ..DeviceUpdate::default()
@@ -430,9 +440,10 @@ impl World<'_> {
         )
     }
 
-    fn update(&mut self, host: usize, update: DeviceUpdate) -> Result<(), Violation> {
-        let clocks = self.hosts[host].clocks(self.now);
-        let Some(node) = &mut self.hosts[host].node else {
+    fn update(&mut self, host: usize, about: About, update: DeviceUpdate) -> Result<(), Violation> {
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let Some(node) = &mut h.node else {
             return Ok(());
         };
         node.idle_wakes = 0;
@@ -440,11 +451,21 @@ impl World<'_> {
             let what = format!("host {host} refuses an update: {error}");
             return Err(Violation::new(Invariant::Memory, what));
         }
+        match about {
+            Known(other) => {
+                let keepalive = h.peers[other].map_or(0, |conf| u64::from(conf.keepalive));
+                let endpoint = h.endpoint_of(other).is_some();
+                if let Some(node) = &mut h.node {
+                    node.pulses[other].configured(clocks.boot.0, keepalive * SECOND, endpoint);
+                }
+            }
+            Fresh(other) => h.reset_pulse(other, self.now),
+            Everyone => (0..h.peers.len()).for_each(|other| h.reset_pulse(other, self.now)),
+        }
         self.settle(host)
     }
 
     fn new_key(&mut self, host: usize) -> Result<(), Violation> {
-        let now = self.now;
         self.stats.changes += 1;
         let crypto = self.crypto;
         let h = self.disturb(host);
@@ -453,10 +474,7 @@ impl World<'_> {
             private_key: Some(h.key_update()),
             ..DeviceUpdate::default()
         };
-        for other in 0..h.peers.len() {
-            h.reset_pulse(other, now);
-        }
-        self.update(host, update)
+        self.update(host, Everyone, update)
     }
 
     fn move_allowed(&mut self, host: usize, from: usize, to: usize) -> Result<bool, Violation> {
@@ -475,7 +493,7 @@ impl World<'_> {
         let mut update = PeerUpdate::new(target.key);
         update.update_only = true;
         update.allowed_ips = prefixes(from);
-        self.apply(host, vec![update])?;
+        self.apply(host, Known(to), vec![update])?;
         Ok(true)
     }
 
@@ -503,7 +521,7 @@ impl World<'_> {
                 remove @ AllowedIpChange::Remove(_) => remove,
             })
             .collect();
-        self.apply(host, vec![take, give])
+        self.apply(host, Known(from), vec![take, give])
     }
 }
 

@@ -236,7 +236,11 @@ impl Host {
     ///
     /// # Errors
     /// If it reserves less than it has before.
-    pub(crate) fn reserve_labels(&mut self, key: PublicKey, up_to: Tai64N) -> Result<(), Violation> {
+    pub(crate) fn reserve_labels(
+        &mut self,
+        key: PublicKey,
+        up_to: Tai64N,
+    ) -> Result<(), Violation> {
         let before = self.labels.insert(key, up_to);
         if before.is_some_and(|before| before >= up_to) {
             return Err(Violation::new(

@@ -8,7 +8,7 @@ use taupe_protocol::limits::{
     DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER, REKEY_TIMEOUT,
 };
 
-use crate::plan::{Nanos, SECOND, Time};
+use crate::plan::{Nanos, Time};
 use crate::violation::{Invariant, Violation};
 
 const REKEY: Nanos = REKEY_TIMEOUT.as_nanos() as Nanos;
@@ -28,7 +28,8 @@ pub struct Pulse {
     initiation: Option<Nanos>,
     /// When the last initiation or response was sent.
     handshake: Option<Nanos>,
-    /// Initiations since something asked for a handshake.
+    /// Initiations since something asked for a handshake, the one before it
+    /// included.
     tries: u32,
     /// When something that may lead to a handshake last happened.
     used: Nanos,
@@ -61,6 +62,13 @@ impl Pulse {
                 Time(now),
                 Time(self.used)
             ));
+        }
+        // After a pause it is the first of its own.
+        if self
+            .initiation
+            .is_none_or(|last| now - last > REKEY + JITTER)
+        {
+            self.tries = 0;
         }
         self.initiation = Some(now);
         self.tries += 1;
@@ -120,22 +128,26 @@ impl Pulse {
     /// Something wants a handshake: staged packets, or the age of a session.
     pub fn asked(&mut self, now: Nanos) {
         self.used = now;
-        self.tries = u32::from(self.retransmit_due.is_some());
+        self.tries = 1;
     }
 
-    /// The peer or the device is configured anew: nothing is due any more.
-    /// `endpoint` is whether the device knows where the peer is.
+    /// The peer is new, or the device is: nothing is due any more. `persistent`
+    /// is its persistent keepalive and `endpoint` whether it is known where the
+    /// peer is.
     pub fn reset(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
-        // A timer that runs is not set anew by another interval.
-        let longest = self.persistent.max(persistent);
         *self = Self {
             used: now,
-            persistent: longest,
             ..Self::default()
         };
-        if endpoint && persistent > 0 {
-            self.traversed(now);
-        }
+        self.configured(now, persistent, endpoint);
+    }
+
+    /// The peer's configuration has been changed.
+    pub fn configured(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
+        self.asked(now);
+        // A timer that runs is not set anew by another interval.
+        let longest = self.persistent.max(persistent);
+        self.persistent_due = (endpoint && persistent > 0).then(|| persistent_due(now, longest));
         self.persistent = persistent;
     }
 
@@ -202,11 +214,15 @@ impl Pulse {
 
     fn traversed(&mut self, now: Nanos) {
         if self.persistent > 0 {
-            // Without a session it wants a handshake, which may have to wait
-            // for Rekey-Timeout and its jitter.
-            self.persistent_due = Some(now + self.persistent.max(SECOND) + REKEY + JITTER);
+            self.persistent_due = Some(persistent_due(now, self.persistent));
         }
     }
+}
+
+/// Without a session it wants a handshake, which may have to wait for
+/// Rekey-Timeout and its jitter.
+fn persistent_due(now: Nanos, interval: Nanos) -> Nanos {
+    now + interval + REKEY + JITTER
 }
 
 fn late(what: String) -> Result<(), Violation> {
@@ -216,6 +232,7 @@ fn late(what: String) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::SECOND;
 
     const START: Nanos = 1000 * SECOND;
 
