@@ -23,7 +23,7 @@ use taupe_net::udp;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Device, Output, Random};
+use taupe_protocol::{Cause, Device, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -46,6 +46,7 @@ pub(crate) struct Control {
     timer: Timer,
     socket: Option<WatchedSocket>,
     offloads: Offloads,
+    drops: Drops,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
@@ -86,6 +87,7 @@ impl Control {
             timer: Timer::new().map_err(system("cannot make a timer"))?,
             socket: file.map(WatchedSocket::new).transpose()?,
             offloads,
+            drops: Drops::default(),
             port: 0,
             mark: 0,
             shared: Arc::clone(&shared),
@@ -204,6 +206,7 @@ impl Control {
             self.device.handle_deadline(now);
         }
         self.transmit();
+        self.drops.report(&self.shared);
         None
     }
 
@@ -362,6 +365,25 @@ impl Control {
         }
         self.mark = mark;
         Ok(())
+    }
+}
+
+/// Tells the log what has been dropped since it last looked.
+#[derive(Default)]
+struct Drops([u64; Cause::ALL.len()]);
+
+impl Drops {
+    fn report(&mut self, shared: &Shared) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        for (cause, told) in Cause::ALL.into_iter().zip(&mut self.0) {
+            let count = shared.path.counters().count(cause);
+            if count != *told {
+                debug!(?cause, more = count - *told, "dropped");
+                *told = count;
+            }
+        }
     }
 }
 
