@@ -83,7 +83,7 @@ Exit status:
   1  It could not be started, or could not go on; standard error says why.
   2  Wrong usage; nothing was done.";
 
-const DEVICE_DETAILS: &str = "\
+const ENVIRONMENT: &str = "\
 Environment:
   LOG_LEVEL              silent, error, warn (default), info, verbose or debug, trace.
                          Goes to standard error; from the background only when set.
@@ -91,13 +91,7 @@ Environment:
   WG_PROCESS_FOREGROUND  1 is the same as -f.
   WG_TUN_FD              The number of an open TUN, instead of creating one.
   WG_UAPI_FD             The number of a listening socket, instead of
-                         /var/run/wireguard/IFACE.sock.
-
-Exit status:
-  0  In the background: the interface is there, its configuration socket answers.
-     With -f: it ended by SIGTERM or SIGINT, or its interface or socket was removed.
-  1  It could not be started, or could not go on; standard error says why.
-  2  Wrong usage; nothing was done.";
+                         /var/run/wireguard/IFACE.sock.";
 
 /// Userspace WireGuard.
 #[derive(Parser)]
@@ -122,7 +116,7 @@ struct DeviceProgram {
 }
 
 #[derive(Args)]
-#[command(after_help = DEVICE_DETAILS)]
+#[command(after_help = format!("{ENVIRONMENT}\n\n{EXIT_STATUS}"))]
 struct Device {
     /// The interface to create: 1 to 15 bytes
     #[arg(value_name = "IFACE")]

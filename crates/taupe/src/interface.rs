@@ -22,7 +22,8 @@ pub(crate) enum NameError {
     #[error("an interface cannot be called `.` or `..`")]
     Directory,
     #[error(
-        "an interface's name has no {0:?} in it, nor any of '/', ':', '%', blanks and control characters"
+        "an interface's name cannot contain {0:?}: neither '/', ':' and '%' nor blanks and \
+         control characters are allowed"
     )]
     Character(char),
 }
