@@ -431,6 +431,30 @@ each_backend! {
         assert_refused_from(&mut net, 0, response.source, &forged, Cause::UnknownHandshake);
     }
 
+    fn what_waits_for_a_private_key_leaves_when_it_is_set(crypto) {
+        let mut net = Net::pair(crypto);
+        let private = net.nodes[0].private.clone();
+        net.set_private_key(0, None, label(0));
+        assert_eq!(net.ping(0, 1), Outcome::Staged);
+        net.advance(secs(60));
+        assert_eq!(net.mark(), 0);
+        net.set_private_key(0, Some(private), label(0));
+        assert_eq!(net.nodes[1].delivered.len(), 1);
+    }
+
+    fn what_waits_for_a_handshake_with_the_old_key_leaves_with_the_new(crypto) {
+        let mut net = Net::new(crypto, 2);
+        net.join(0, 1);
+        let right = net.nodes[0].private.clone();
+        net.set_private_key(0, Some(private_key(1234)), label(0));
+        net.ping(0, 1);
+        assert_eq!(net.nodes[1].count(Cause::UnknownPeer), 1);
+        net.advance(secs(1));
+        net.set_private_key(0, Some(right), label(0));
+        net.advance(secs(6));
+        assert_eq!(net.nodes[1].delivered.len(), 1, "without a further packet");
+    }
+
     fn without_a_private_key_nothing_is_begun_or_answered(crypto) {
         let mut net = Net::connected(crypto);
         net.set_private_key(0, None, label(0));

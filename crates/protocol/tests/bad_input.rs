@@ -1,0 +1,423 @@
+//! Bad input: whatever arrives, nothing panics, no state changes, nothing is
+//! answered, and one counter tells why.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use taupe_protocol::Cause;
+use taupe_protocol::crypto::Provider;
+use taupe_protocol::message::{Kind, Malformed, classify, write_data_header};
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
+
+use common::packets::{ipv4, sized};
+use common::random::{SharedNumbers, TestRandom};
+use common::raw::{Raw, RawSession, stamp_for, word};
+use common::snapshot::{Snapshot, assert_refused, counts, raised};
+use common::{Net, RAW_INNER, label, private_key, secs, stranger, with_raw};
+
+/// A device in the middle of everything: a session with one peer, a handshake
+/// under way with another; and of each kind a message that it would take.
+struct World {
+    net: Net,
+    session: RawSession,
+    /// Has the session.
+    peer: Raw,
+    /// Has been sent an initiation.
+    other: Raw,
+    initiation: Vec<u8>,
+    response: Vec<u8>,
+    cookie_reply: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl World {
+    fn new(crypto: &'static Provider) -> Self {
+        let (mut net, session, peer) = with_raw(crypto);
+        net.advance(secs(1));
+        let address = "198.51.100.10:4501".parse().expect("an address");
+        let other = Raw::new(crypto, private_key(55), net.nodes[0].public, address);
+        let mut update = PeerUpdate::new(other.keys.public);
+        update.endpoint = Some(address);
+        let inner = [10, 0, 0, 10].into();
+        let prefix = Prefix::new(inner, 32).expect("a valid prefix");
+        update.allowed_ips = vec![AllowedIpChange::Add(prefix)];
+        net.update(0, update);
+        let packet = ipv4(net.nodes[0].inner, inner, b"waits");
+        net.send(0, &packet);
+        let sent = net.last(0, Kind::Initiation).bytes;
+        let (response, _) = other.answer(&sent, 21).expect("ours");
+        let packet = ipv4(RAW_INNER, net.nodes[0].inner, b"a packet");
+        Self {
+            initiation: peer.begin(31, label(100)).message,
+            cookie_reply: other.cookie_reply(&sent, &[1; 16]),
+            data: session.seal(1, &packet),
+            response,
+            session,
+            peer,
+            other,
+            net,
+        }
+    }
+
+    fn messages(&self) -> [Vec<u8>; 4] {
+        [
+            self.initiation.clone(),
+            self.response.clone(),
+            self.cookie_reply.clone(),
+            self.data.clone(),
+        ]
+    }
+
+    #[track_caller]
+    fn refuses(&mut self, bytes: &[u8], cause: Cause) {
+        assert_refused(&mut self.net, 0, bytes, cause);
+    }
+
+    /// After all that, each of the true messages still does what it is for.
+    fn still_works(mut self) {
+        let refused = counts(&self.net.nodes[0]);
+        self.net.inject(0, self.peer.address, &self.data);
+        assert_eq!(self.net.nodes[0].delivered.len(), 1);
+        self.net.inject(0, self.other.address, &self.cookie_reply);
+        let mark = self.net.mark();
+        self.net.inject(0, self.other.address, &self.response);
+        assert_eq!(self.net.kinds(mark, 0), [Kind::Data], "what waited");
+        let mark = self.net.mark();
+        self.net.inject(0, self.peer.address, &self.initiation);
+        assert_eq!(self.net.kinds(mark, 0), [Kind::Response]);
+        assert_eq!(raised(&self.net.nodes[0], &refused), []);
+    }
+}
+
+/// What becomes of a datagram of random content. Nothing random verifies.
+fn expected(datagram: &[u8], session: u32) -> Cause {
+    if datagram.len() < 4 {
+        return Cause::Length;
+    }
+    match (word(datagram, 0), datagram.len()) {
+        (1, 148) | (2, 92) => Cause::Mac1,
+        (3, 64) => Cause::CookieRefused,
+        (4, 32..) if word(datagram, 4) == session => Cause::NotAuthentic,
+        (4, 32..) => Cause::UnknownSession,
+        (1..=4, _) => Cause::Length,
+        _ => Cause::Type,
+    }
+}
+
+each_backend! {
+    fn truncated_at_every_length(crypto) {
+        let mut world = World::new(crypto);
+        for message in world.messages() {
+            for length in 0..message.len() {
+                let data = message[0] == 4 && length >= 32;
+                let cause = if data { Cause::NotAuthentic } else { Cause::Length };
+                world.refuses(&message[..length], cause);
+            }
+        }
+        world.still_works();
+    }
+
+    fn extended(crypto) {
+        let mut world = World::new(crypto);
+        for message in world.messages() {
+            let data = message[0] == 4;
+            let cause = if data { Cause::NotAuthentic } else { Cause::Length };
+            for length in (message.len() + 1..message.len() + 70).chain([1500, 9000, 65_535]) {
+                for byte in [0, 0xff] {
+                    let mut extended = message.clone();
+                    extended.resize(length, byte);
+                    world.refuses(&extended, cause);
+                }
+            }
+        }
+        world.still_works();
+    }
+
+    fn each_bit_flipped(crypto) {
+        let mut world = World::new(crypto);
+        for message in world.messages() {
+            // Without load, mac2 is not looked at.
+            let end = match message[0] {
+                1 | 2 => message.len() - 16,
+                _ => message.len(),
+            };
+            for bit in 0..end * 8 {
+                let mut flipped = message.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                let cause = match (message[0], bit / 8) {
+                    (_, 0..4) if (1..=4).contains(&word(&flipped, 0)) => Cause::Length,
+                    (_, 0..4) => Cause::Type,
+                    (1 | 2, _) => Cause::Mac1,
+                    (3, _) => Cause::CookieRefused,
+                    (_, 4..8) => Cause::UnknownSession,
+                    _ => Cause::NotAuthentic,
+                };
+                world.refuses(&flipped, cause);
+            }
+        }
+        world.still_works();
+    }
+
+    fn each_bit_flipped_and_mac1_made_to_fit(crypto) {
+        // Anybody who knows the public key can do that. The sender's index of
+        // both messages is the one field that nothing but mac1 covers.
+        let mut world = World::new(crypto);
+        for (message, fields) in [(world.initiation.clone(), 8..116), (world.response.clone(), 8..60)] {
+            for bit in fields.start * 8..fields.end * 8 {
+                let mut flipped = message.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                stamp_for(crypto, &world.peer.remote, &mut flipped);
+                let cause = match (message[0], bit / 8) {
+                    (1, _) => Cause::InitiationNotAuthentic,
+                    (_, 8..12) => Cause::UnknownHandshake,
+                    _ => Cause::ResponseNotAuthentic,
+                };
+                world.refuses(&flipped, cause);
+            }
+        }
+        world.still_works();
+    }
+
+    fn replayed(crypto) {
+        let mut world = World::new(crypto);
+        for (message, cause) in [
+            (world.data.clone(), Cause::Replayed),
+            (world.cookie_reply.clone(), Cause::CookieRefused),
+            (world.response.clone(), Cause::UnknownHandshake),
+            (world.initiation.clone(), Cause::InitiationReplayed),
+        ] {
+            let before = counts(&world.net.nodes[0]);
+            world.net.inject(0, world.peer.address, &message);
+            assert_eq!(raised(&world.net.nodes[0], &before), [], "the first is taken");
+            for _ in 0..3 {
+                world.refuses(&message, cause);
+            }
+        }
+    }
+
+    fn reflected(crypto) {
+        let mut world = World::new(crypto);
+        let packet = ipv4(world.net.nodes[0].inner, RAW_INNER, b"out");
+        world.net.send(0, &packet);
+        world.net.nodes[0].backlog = 512;
+        world.net.inject(0, world.peer.address, &world.initiation);
+        world.net.nodes[0].backlog = 0;
+        world.net.advance(secs(2));
+        for (kind, cause) in [
+            (Kind::Initiation, Cause::Mac1),
+            (Kind::Response, Cause::Mac1),
+            (Kind::CookieReply, Cause::CookieRefused),
+            (Kind::Data, Cause::UnknownSession),
+        ] {
+            let sent = world.net.last(0, kind).bytes;
+            world.refuses(&sent, cause);
+        }
+        // With the index of our own session, it is still not from the peer.
+        let mut data = world.net.last(0, Kind::Data).bytes;
+        data[4..8].copy_from_slice(&world.session.remote_index.to_le_bytes());
+        world.refuses(&data, Cause::NotAuthentic);
+    }
+
+    fn unknown_types_and_reserved_bytes(crypto) {
+        let mut world = World::new(crypto);
+        for message in world.messages() {
+            for kind in (0..=255).filter(|kind| !(1..=4).contains(kind)) {
+                let mut changed = message.clone();
+                changed[0] = kind;
+                world.refuses(&changed, Cause::Type);
+            }
+            for at in 1..4 {
+                for value in 1..=255 {
+                    let mut changed = message.clone();
+                    changed[at] = value;
+                    world.refuses(&changed, Cause::Type);
+                }
+            }
+        }
+        world.still_works();
+    }
+
+    fn nothing_and_the_most_there_can_be(crypto) {
+        let mut world = World::new(crypto);
+        world.refuses(&[], Cause::Length);
+        let mut most = vec![0; 65_535];
+        for (kind, cause) in [
+            (0, Cause::Type),
+            (1, Cause::Length),
+            (2, Cause::Length),
+            (3, Cause::Length),
+            (4, Cause::UnknownSession),
+            (5, Cause::Type),
+        ] {
+            most[0] = kind;
+            world.refuses(&most, cause);
+        }
+        write_data_header(&mut most, world.session.remote_index, 9);
+        world.refuses(&most, Cause::NotAuthentic);
+        let packet = sized(RAW_INNER, world.net.nodes[0].inner, 65_535 - 32, 3);
+        let whole = world.session.seal(2, &packet);
+        assert_eq!(whole.len(), 65_535);
+        world.net.inject(0, world.peer.address, &whole);
+        assert_eq!(world.net.nodes[0].delivered, [packet]);
+    }
+
+    fn batches_of_garbage_in_odd_segments(crypto) {
+        let mut world = World::new(crypto);
+        let session = world.session.remote_index;
+        let mut random = TestRandom::new(9, SharedNumbers::default());
+        let before = Snapshot::of(&mut world.net.nodes[0]);
+        let mut seen = BTreeMap::new();
+        for round in 0..1500 {
+            let segment = match round % 6 {
+                0 => 148,
+                1 => 92,
+                2 => 64,
+                _ => 1 + random.below(300) as usize,
+            };
+            let mut batch = vec![0; 1 + random.below(4000) as usize];
+            taupe_protocol::Random::fill(&mut random, &mut batch);
+            for datagram in batch.chunks_mut(segment) {
+                let kind = random.below(7) as u8;
+                if let (Some(first), 0..6) = (datagram.first_chunk_mut::<4>(), kind) {
+                    *first = [kind, 0, 0, 0];
+                }
+                if let (Some(index), true) = (datagram.get_mut(4..8), random.below(2) == 0) {
+                    index.copy_from_slice(&session.to_le_bytes());
+                }
+            }
+            let counted = counts(&world.net.nodes[0]);
+            let mut causes: Vec<Cause> =
+                batch.chunks(segment).map(|datagram| expected(datagram, session)).collect();
+            causes.sort_by_key(|cause| *cause as usize);
+            for cause in &causes {
+                *seen.entry(*cause as usize).or_insert(0) += 1;
+            }
+            let mark = world.net.mark();
+            world.net.inject_batch(0, stranger(), &batch, segment);
+            assert_eq!(raised(&world.net.nodes[0], &counted), causes, "round {round}");
+            assert_eq!(world.net.mark(), mark, "no answer");
+        }
+        assert_eq!(Snapshot::of(&mut world.net.nodes[0]), before);
+        assert_eq!(seen.len(), 6, "every cause has been seen");
+        assert!(seen.values().all(|count| *count > 50), "{seen:?}");
+        world.still_works();
+    }
+
+    fn true_messages_among_garbage_are_taken(crypto) {
+        let mut world = World::new(crypto);
+        let packet = ipv4(RAW_INNER, world.net.nodes[0].inner, b"a packet");
+        for segment in [64, 65, 100, 147, 149, 1501] {
+            let length = segment - 32;
+            let packet = sized(RAW_INNER, world.net.nodes[0].inner, length, 1);
+            let garbage = |byte: u8| vec![byte; segment];
+            let mut almost = world.session.seal(segment as u64, &packet);
+            *almost.last_mut().expect("not empty") ^= 0x80;
+            let batch = [
+                garbage(0),
+                world.session.seal(segment as u64, &packet),
+                garbage(0xff),
+                almost,
+                world.session.seal(segment as u64 + 2000, &packet),
+                world.session.seal(segment as u64 + 2000, &packet),
+                vec![4; 3],
+            ]
+            .concat();
+            let counted = counts(&world.net.nodes[0]);
+            let delivered = world.net.nodes[0].delivered.len();
+            world.net.inject_batch(0, world.peer.address, &batch, segment);
+            let expected =
+                [Cause::Length, Cause::Type, Cause::Type, Cause::NotAuthentic, Cause::Replayed];
+            assert_eq!(raised(&world.net.nodes[0], &counted), expected, "{segment}");
+            assert_eq!(world.net.nodes[0].delivered[delivered..], [packet.clone(), packet]);
+        }
+        // Of a batch whose cut is wrong, nothing is taken.
+        let batch = [world.session.seal(9000, &packet), world.session.seal(9001, &packet)].concat();
+        let before = world.net.nodes[0].delivered.len();
+        for segment in [1, 7, batch.len() / 2 - 1, batch.len() / 2 + 1, batch.len()] {
+            world.net.inject_batch(0, world.peer.address, &batch, segment);
+        }
+        assert_eq!(world.net.nodes[0].delivered.len(), before);
+    }
+
+    fn more_than_one_call_of_the_aead_takes(crypto) {
+        // 64 packets are opened at a time; a batch has up to 2,047.
+        let mut world = World::new(crypto);
+        let packet = sized(RAW_INNER, world.net.nodes[0].inner, 32, 5);
+        let batch: Vec<u8> = (10..1010).flat_map(|n| world.session.seal(n, &packet)).collect();
+        world.net.inject_batch(0, world.peer.address, &batch, 64);
+        assert_eq!(world.net.nodes[0].delivered.len(), 1000);
+        let keepalives: Vec<u8> = (2000..4047).flat_map(|n| world.session.seal(n, &[])).collect();
+        let counted = counts(&world.net.nodes[0]);
+        world.net.inject_batch(0, world.peer.address, &keepalives, 32);
+        assert_eq!(raised(&world.net.nodes[0], &counted), []);
+        let rx_bytes = world.net.nodes[0].device.status().peers[0].rx_bytes;
+        assert_eq!(rx_bytes, 148 + 32 + 64 * 1000 + 32 * 2047);
+    }
+
+    fn a_device_that_is_down_or_has_no_key_takes_nothing(crypto) {
+        for down in [true, false] {
+            let mut world = World::new(crypto);
+            if down {
+                world.net.set_down(0);
+            } else {
+                world.net.set_private_key(0, None, label(0));
+            }
+            for (message, cause) in [
+                (world.initiation.clone(), Cause::NotReady),
+                (world.response.clone(), Cause::NotReady),
+                (world.cookie_reply.clone(), Cause::CookieRefused),
+            ] {
+                world.refuses(&message, cause);
+            }
+            if down {
+                let data = world.data.clone();
+                world.refuses(&data, Cause::UnknownSession);
+            }
+        }
+    }
+
+    fn handle_message_does_not_trust_its_caller(crypto) {
+        let mut world = World::new(crypto);
+        let before = Snapshot::of(&mut world.net.nodes[0]);
+        let now = world.net.now_at(0);
+        let from = stranger().into();
+        for message in world.messages() {
+            for length in 0..message.len() {
+                let counted = counts(&world.net.nodes[0]);
+                let device = &mut world.net.nodes[0].device;
+                device.handle_message(now, from, &message[..length], 0);
+                let data = message[0] == 4 && length >= 32;
+                let cause = if data { Cause::Type } else { Cause::Length };
+                assert_eq!(raised(&world.net.nodes[0], &counted), [cause]);
+            }
+        }
+        let counted = counts(&world.net.nodes[0]);
+        let data = world.data.clone();
+        world.net.nodes[0].device.handle_message(now, from, &data, 0);
+        assert_eq!(raised(&world.net.nodes[0], &counted), [Cause::Type]);
+        assert_eq!(Snapshot::of(&mut world.net.nodes[0]), before);
+    }
+}
+
+#[test]
+fn every_length_and_type_is_told_apart() {
+    for length in 0..200 {
+        for kind in 0..8 {
+            let mut datagram = vec![0; length];
+            if let Some(first) = datagram.first_mut() {
+                *first = kind;
+            }
+            let result = match (length, kind) {
+                (0..4, _) => Err(Malformed::Length),
+                (148, 1) => Ok(Kind::Initiation),
+                (92, 2) => Ok(Kind::Response),
+                (64, 3) => Ok(Kind::CookieReply),
+                (32.., 4) => Ok(Kind::Data),
+                (_, 1..=4) => Err(Malformed::Length),
+                _ => Err(Malformed::Type),
+            };
+            assert_eq!(classify(&datagram), result, "{length} bytes of type {kind}");
+        }
+    }
+}
