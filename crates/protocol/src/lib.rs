@@ -27,6 +27,7 @@
 //! each constant in [`limits`] says which.
 
 pub mod allowed_ips;
+mod configure;
 mod cookie;
 mod device;
 mod handshake;
@@ -42,6 +43,7 @@ pub mod planted;
 mod ratelimit;
 pub mod replay;
 mod session;
+mod slots;
 pub mod time;
 mod timer;
 pub mod update;

@@ -1,0 +1,279 @@
+//! Configuration: what can be asked of a running device, applied whole, and
+//! what the device tells of itself.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::cookie::Checker;
+use crate::device::{Device, UpdateError};
+use crate::key::PublicKey;
+use crate::limits::MAX_PEERS;
+use crate::lock;
+use crate::noise::StaticKeys;
+use crate::path::{DataPath, Routes};
+use crate::peer::{Link, PeerId};
+use crate::slots::{Identity, Slot};
+use crate::time::Now;
+use crate::timer::Reason;
+use crate::update::{
+    AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, Prefix, PrivateKeyUpdate,
+};
+
+impl Device {
+    /// Applies one transaction of configuration.
+    ///
+    /// # Errors
+    /// If there would be too many peers; nothing is applied then.
+    pub fn update(&mut self, now: Now, update: DeviceUpdate) -> Result<(), UpdateError> {
+        self.check(&update)?;
+        if let Some(private_key) = update.private_key {
+            self.set_private_key(now, private_key);
+        }
+        let mut routes = RoutesEdit::new(&self.path);
+        if update.replace_peers {
+            for id in self.peers.ids() {
+                self.remove_peer(id, &mut routes);
+            }
+        }
+        let mut touched = Vec::with_capacity(update.peers.len());
+        for peer in update.peers {
+            touched.extend(self.update_peer(peer, &mut routes));
+        }
+        // Packets that the new configuration lets out must find their routes.
+        routes.commit(&self.path);
+        for (id, keepalive) in touched {
+            if keepalive {
+                self.send_keepalive(now, id);
+            } else {
+                self.flush(now, id);
+            }
+            self.settle(now, id);
+        }
+        Ok(())
+    }
+
+    /// Whether [`Device::update`] would take `update`.
+    ///
+    /// # Errors
+    /// Those of [`Device::update`].
+    pub fn check(&self, update: &DeviceUpdate) -> Result<(), UpdateError> {
+        let present = if update.replace_peers {
+            0
+        } else {
+            self.peers.by_key.len()
+        };
+        let added: BTreeSet<&PublicKey> = update
+            .peers
+            .iter()
+            .filter(|peer| !peer.remove && !peer.update_only)
+            .map(|peer| &peer.public_key)
+            .filter(|key| update.replace_peers || self.peers.find(key).is_none())
+            .collect();
+        let total = present + added.len();
+        if total > MAX_PEERS {
+            return Err(UpdateError::TooManyPeers(total));
+        }
+        Ok(())
+    }
+
+    /// What the device tells of itself.
+    #[must_use]
+    pub fn status(&self) -> DeviceStatus {
+        let mut allowed_ips: BTreeMap<PeerId, Vec<Prefix>> = BTreeMap::new();
+        for (prefix, owner) in self.path.routes.load().allowed_ips.iter() {
+            allowed_ips.entry(owner).or_default().push(prefix);
+        }
+        let mut slots: Vec<&Slot> = self.peers.slots.iter().flatten().collect();
+        slots.sort_by_key(|slot| slot.added);
+        let peers = slots
+            .into_iter()
+            .map(|slot| {
+                let link = lock(&slot.peer.link);
+                PeerStatus {
+                    public_key: *slot.peer.public_key(),
+                    preshared_key: slot.preshared_key.clone(),
+                    endpoint: link.endpoint.map(|endpoint| endpoint.remote),
+                    latest_handshake: slot.latest_handshake,
+                    tx_bytes: link.tx_bytes,
+                    rx_bytes: link.rx_bytes,
+                    persistent_keepalive: link.persistent_keepalive.as_secs() as u16,
+                    allowed_ips: allowed_ips.remove(&slot.peer.id()).unwrap_or_default(),
+                }
+            })
+            .collect();
+        DeviceStatus {
+            private_key: self.identity.as_ref().map(|i| i.keys.private.clone()),
+            peers,
+        }
+    }
+
+    fn set_private_key(&mut self, now: Now, update: PrivateKeyUpdate) {
+        let current = self.identity.as_ref().map(|i| &i.keys.private);
+        if current == update.key.as_ref() {
+            return;
+        }
+        self.identity = update.key.map(|private| {
+            let keys = StaticKeys::new(self.crypto, private);
+            Identity {
+                checker: Checker::new(self.crypto, &keys.public),
+                keys,
+                floor: update.timestamp_floor,
+                reserved: update.timestamp_floor,
+            }
+        });
+        // Nobody is a peer of itself.
+        let own = self.identity.as_ref().map(|i| i.keys.public);
+        if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
+            let mut routes = RoutesEdit::new(&self.path);
+            self.remove_peer(id, &mut routes);
+            routes.commit(&self.path);
+        }
+        for id in self.peers.ids() {
+            self.abandon_initiation(id);
+            let Some(slot) = self.peers.slot(id) else {
+                continue;
+            };
+            slot.static_static = None;
+            slot.label_sent = None;
+            let mut link = lock(&slot.peer.link);
+            link.handshake_sent = None;
+            link.timers.stop(Reason::Retransmit);
+            // What was sent to the old key may still arrive; nothing is sent.
+            if let Some(current) = &mut link.sessions.current {
+                current.may_send = false;
+            }
+            let next = link.sessions.next.take();
+            link.sessions.retired.extend(next);
+            let keepalive = !link.persistent_keepalive.is_zero();
+            drop(link);
+            if keepalive {
+                self.send_keepalive(now, id);
+            } else {
+                self.flush(now, id);
+            }
+            self.settle(now, id);
+        }
+    }
+
+    /// Returns the peer and whether a keepalive is to be sent at once.
+    fn update_peer(
+        &mut self,
+        update: PeerUpdate,
+        routes: &mut RoutesEdit,
+    ) -> Option<(PeerId, bool)> {
+        let key = update.public_key;
+        let known = self.peers.find(&key);
+        if update.remove {
+            if let Some(id) = known {
+                self.remove_peer(id, routes);
+            }
+            return None;
+        }
+        let own = self.identity.as_ref().is_some_and(|i| i.keys.public == key);
+        if own || (known.is_none() && update.update_only) {
+            return None;
+        }
+        let id = known.unwrap_or_else(|| self.add_peer(key, routes));
+        let up = self.up;
+        let slot = self.peers.slot(id)?;
+        if let Some(preshared_key) = update.preshared_key {
+            slot.preshared_key = preshared_key;
+        }
+        let mut link = lock(&slot.peer.link);
+        if let Some(endpoint) = update.endpoint {
+            set_endpoint(&mut link, endpoint);
+        }
+        let mut keepalive = false;
+        if let Some(seconds) = update.persistent_keepalive {
+            keepalive = up && seconds > 0 && link.persistent_keepalive.is_zero();
+            link.persistent_keepalive = Duration::from_secs(seconds.into());
+            if seconds == 0 {
+                link.timers.stop(Reason::PersistentKeepalive);
+            }
+        }
+        drop(link);
+        if update.replace_allowed_ips {
+            routes.get().allowed_ips.remove_owner(id);
+        }
+        for change in update.allowed_ips {
+            let table = &mut routes.get().allowed_ips;
+            match change {
+                AllowedIpChange::Add(prefix) => table.insert(prefix, id),
+                AllowedIpChange::Remove(prefix) => table.remove(prefix, id),
+            }
+        }
+        Some((id, keepalive))
+    }
+
+    fn add_peer(&mut self, key: PublicKey, routes: &mut RoutesEdit) -> PeerId {
+        let id = self.peers.add(self.crypto, key);
+        let up = self.up;
+        if let Some(slot) = self.peers.slot(id) {
+            lock(&slot.peer.link).up = up;
+            let peers = &mut routes.get().peers;
+            if peers.len() <= id.0 as usize {
+                peers.resize(id.0 as usize + 1, None);
+            }
+            peers[id.0 as usize] = Some(Arc::clone(&slot.peer));
+        }
+        id
+    }
+
+    fn remove_peer(&mut self, id: PeerId, routes: &mut RoutesEdit) {
+        self.silence(id);
+        let routes = routes.get();
+        routes.allowed_ips.remove_owner(id);
+        if let Some(place) = routes.peers.get_mut(id.0 as usize) {
+            *place = None;
+        }
+        let removed = self.peers.remove(id);
+        // Added again, the peer still refuses labels that it has seen.
+        let sent = removed.and_then(|slot| slot.label_sent);
+        if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {
+            identity.floor = identity.floor.max(sent);
+        }
+    }
+}
+
+/// A change of the routes that is made on a copy and then put in place, so that
+/// no packet sees half of it. Without a change there is no copy.
+struct RoutesEdit {
+    before: Arc<Routes>,
+    after: Option<Box<Routes>>,
+}
+
+impl RoutesEdit {
+    fn new(path: &DataPath) -> Self {
+        Self {
+            before: path.routes.load_full(),
+            after: None,
+        }
+    }
+
+    fn get(&mut self) -> &mut Routes {
+        self.after
+            .get_or_insert_with(|| Box::new(Routes::clone(&self.before)))
+    }
+
+    fn commit(self, path: &DataPath) {
+        if let Some(routes) = self.after {
+            path.routes.store(Arc::from(routes));
+        }
+    }
+}
+
+/// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
+fn set_endpoint(link: &mut Link, remote: SocketAddr) {
+    let remote = match (remote, remote.ip().to_canonical()) {
+        (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
+        _ => remote,
+    };
+    if link
+        .endpoint
+        .is_none_or(|endpoint| endpoint.remote != remote)
+    {
+        link.endpoint = Some(remote.into());
+    }
+}

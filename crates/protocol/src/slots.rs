@@ -1,0 +1,148 @@
+//! What the control half keeps of the device's key and of each peer.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use taupe_crypto::{Provider, SharedSecret};
+
+use crate::cookie::{Checker, Stamper};
+use crate::device::Output;
+use crate::key::{PresharedKey, PublicKey};
+use crate::noise::{Initiator, StaticKeys};
+use crate::peer::{Peer, PeerId};
+use crate::planted::{self, Defect};
+use crate::time::{Instant, Now, Tai64N};
+use crate::timer::Reason;
+
+/// Everything that follows from the private key.
+pub(crate) struct Identity {
+    pub(crate) keys: StaticKeys,
+    pub(crate) checker: Checker,
+    /// Labels up to this one may have been sent, before this device was made or
+    /// to peers that have been removed.
+    pub(crate) floor: Tai64N,
+    /// Labels up to this one have been announced by `ReserveLabels`.
+    pub(crate) reserved: Tai64N,
+}
+
+/// How far ahead labels are reserved: few writes, and after a crash with a
+/// clock that went back, labels are at most this far ahead of the clock.
+const LABEL_STEP: Duration = Duration::from_secs(60);
+
+impl Identity {
+    /// The label of the next initiation to a peer whose last one was `last`:
+    /// the clock, or one grain above the last where the clock has gone back.
+    pub(crate) fn label(
+        &mut self,
+        now: Now,
+        last: Option<Tai64N>,
+        outputs: &mut VecDeque<Output>,
+    ) -> Tai64N {
+        let clock = Tai64N::from_wall(now.wall);
+        if planted::is(Defect::ClockLockout) {
+            return clock;
+        }
+        let label = clock.max(last.unwrap_or(self.floor).successor());
+        if label > self.reserved {
+            self.reserved = label.later(LABEL_STEP);
+            outputs.push_back(Output::ReserveLabels {
+                public_key: self.keys.public,
+                up_to: self.reserved,
+            });
+        }
+        label
+    }
+}
+
+/// What handshakes need of a peer.
+pub(crate) struct Slot {
+    pub(crate) peer: Arc<Peer>,
+    /// Counts up over all peers of the device: the order they were added in.
+    pub(crate) added: u64,
+    pub(crate) preshared_key: PresharedKey,
+    /// DH of the two static keys, computed when a handshake first needs it;
+    /// `Some(None)` when the peer's key is of low order.
+    pub(crate) static_static: Option<Option<SharedSecret>>,
+    /// The initiation that waits for a response, by its local index.
+    pub(crate) initiation: Option<(u32, Initiator)>,
+    pub(crate) stamper: Stamper,
+    /// The label of the last initiation sent.
+    pub(crate) label_sent: Option<Tai64N>,
+    /// The greatest label received.
+    pub(crate) label_received: Option<Tai64N>,
+    pub(crate) initiation_accepted: Option<Instant>,
+    pub(crate) latest_handshake: Option<Duration>,
+    pub(crate) deadline: Option<(Instant, Reason)>,
+}
+
+impl Slot {
+    pub(crate) fn static_static(
+        &mut self,
+        crypto: &Provider,
+        keys: &StaticKeys,
+    ) -> Option<SharedSecret> {
+        self.static_static
+            .get_or_insert_with(|| {
+                crypto
+                    .dh
+                    .agree(keys.private.expose(), &self.peer.public_key().0)
+            })
+            .clone()
+    }
+}
+
+/// The peers of a device by number, and their numbers by key.
+#[derive(Default)]
+pub(crate) struct Peers {
+    pub(crate) slots: Vec<Option<Slot>>,
+    pub(crate) free: Vec<u32>,
+    pub(crate) by_key: BTreeMap<PublicKey, PeerId>,
+    pub(crate) added: u64,
+}
+
+impl Peers {
+    pub(crate) fn find(&self, key: &PublicKey) -> Option<PeerId> {
+        self.by_key.get(key).copied()
+    }
+
+    pub(crate) fn slot(&mut self, id: PeerId) -> Option<&mut Slot> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<PeerId> {
+        self.by_key.values().copied().collect()
+    }
+
+    pub(crate) fn add(&mut self, crypto: &Provider, key: PublicKey) -> PeerId {
+        let number = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let id = PeerId(number);
+        self.added += 1;
+        let slot = Slot {
+            peer: Arc::new(Peer::new(id, key)),
+            added: self.added,
+            preshared_key: PresharedKey::NONE,
+            static_static: None,
+            initiation: None,
+            stamper: Stamper::new(crypto, &key),
+            label_sent: None,
+            label_received: None,
+            initiation_accepted: None,
+            latest_handshake: None,
+            deadline: None,
+        };
+        if number as usize == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[number as usize] = Some(slot);
+        self.by_key.insert(key, id);
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Slot> {
+        let slot = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.by_key.remove(slot.peer.public_key());
+        self.free.push(id.0);
+        Some(slot)
+    }
+}
