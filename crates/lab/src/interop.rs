@@ -117,7 +117,7 @@ impl Cell {
     pub fn limit(&self) -> Duration {
         match self.exercise {
             Exercise::Session { .. } => Duration::from_secs(90),
-            Exercise::NaturalRekey => NATURAL + SETTLING + Duration::from_secs(60),
+            Exercise::NaturalRekey => NATURAL * 3 / 2 + SETTLING + Duration::from_secs(60),
         }
     }
 
@@ -228,7 +228,7 @@ impl Pair<'_> {
 
     fn session(&self, pair: &Configured<'_>, capture: Capture) -> Result<()> {
         step("first handshake");
-        pair.ping()?;
+        pair.first_ping()?;
         step("traffic");
         self.transfer(4_000_001)?;
 
@@ -265,7 +265,7 @@ impl Pair<'_> {
 
     fn natural_rekey(&self, pair: &Configured<'_>, role: Role, capture: Capture) -> Result<()> {
         step("first handshake");
-        pair.ping()?;
+        pair.first_ping()?;
         if role == Role::Responds {
             step("settling");
             self.settle()?;
@@ -322,14 +322,17 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// When Taupe saw the last handshake, in seconds since the epoch. What the
-    /// peer says is compared where it can be trusted.
+    /// When Taupe saw the last handshake, in seconds since the epoch. A peer
+    /// that tells it has seen one too, at that time if it has the same clock.
     fn handshake_time(&self) -> Result<u64> {
         let taupe = latest_handshake(self.taupe)?;
+        ensure!(taupe > 0, "Taupe saw no handshake");
         if !self.peer.quirks().handshake_times_are_wrong {
             let peer = latest_handshake(self.peer)?;
+            ensure!(peer > 0, "the peer saw no handshake");
             let apart = taupe.abs_diff(peer);
-            ensure!(apart <= 2, "{taupe} and {peer}, the same handshake");
+            let agree = apart <= 2 || !self.peer.is_program();
+            ensure!(agree, "{taupe} and {peer}, the same handshake");
         }
         Ok(taupe)
     }
@@ -349,13 +352,27 @@ struct Configured<'a> {
 }
 
 impl Configured<'_> {
-    /// The initiator speaks first, over both inner protocols.
+    /// One request each from the initiator, over both inner protocols.
     fn ping(&self) -> Result<()> {
         for address in self.responder_inner {
-            let place = self.initiator.place();
-            place.run(&["ping", "-c", "1", "-W", "8", address])?;
+            self.ping_within("8", address)?;
         }
         Ok(())
+    }
+
+    /// The packet that begins the handshake has to arrive. One of IPv6 may be
+    /// lost after it, not in the tunnel but where the kernel has not noticed
+    /// that a new interface is up, for which it may take a second.
+    fn first_ping(&self) -> Result<()> {
+        let [v4, v6] = self.responder_inner;
+        self.ping_within("8", v4)?;
+        self.ping_within("3", v6)
+            .or_else(|_| self.ping_within("8", v6))
+    }
+
+    fn ping_within(&self, seconds: &str, address: &str) -> Result<()> {
+        let command = ["ping", "-c", "1", "-W", seconds, address];
+        self.initiator.place().run(&command).map(drop)
     }
 
     /// Where the responder thinks the initiator is.
@@ -444,7 +461,7 @@ impl Handshakes {
 /// `peers` are names and versions.
 pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
     let mut text = format!(
-        "{:<14}{:<14}{:<11}{:<6}{:<22}{:<22}{}\n",
+        "{:<14}{:<14}{:<11}{:<6}{:<23}{:<23}{}\n",
         "peer", "version", "Taupe", "outer", "plain", "preshared key", "rekey at 120 s"
     );
     for (peer, version) in peers {
@@ -468,7 +485,7 @@ pub fn table(peers: &[(&str, &str)], verdicts: &[Verdict]) -> String {
                 let name = sample.to_string();
                 let mut words = name.split('/');
                 let line = format!(
-                    "{peer:<14}{version:<14}{:<11}{:<6}{:<22}{:<22}{}",
+                    "{peer:<14}{version:<14}{:<11}{:<6}{:<23}{:<23}{}",
                     words.next().unwrap_or_default(),
                     words.next().unwrap_or_default(),
                     result(Exercise::Session { psk: false }),

@@ -363,6 +363,11 @@ impl Tunnel {
         self.quirks
     }
 
+    /// Whether a program of this machine makes it.
+    pub const fn is_program(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// The program that makes it, if it is a program.
     pub const fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
