@@ -134,6 +134,8 @@ fn joined() -> (Namespace, Namespace) {
         namespace.ip(&format!("addr add fd00::{number}/64 dev {name} nodad"));
         namespace.ip(&format!("link set {name} up"));
     }
+    a.settle();
+    b.settle();
     (a, b)
 }
 
@@ -238,6 +240,7 @@ fn a_source_that_went_away_is_dropped() {
         (Family::V6, "fd00::2", "fd00::3", 64),
     ] {
         a.ip(&format!("addr add {second}/{prefix} dev va"));
+        a.settle();
         let from = a.run(|| bind(family, Options::default()));
         let to = b.run(|| bind(family, Options::default()));
         let destination = at(address, to.local_port());
@@ -309,6 +312,8 @@ fn link_local_addresses_carry_their_scope() {
     let (a, b) = joined();
     b.ip("addr add fe80::2/64 dev vb");
     a.ip("addr add fe80::1/64 dev va");
+    a.settle();
+    b.settle();
     let from = a.run(|| bind(Family::V6, Options::default()));
     let to = b.run(|| bind(Family::V6, Options::default()));
     let destination: SocketAddr = format!("[fe80::2%2]:{}", to.local_port()).parse().unwrap();

@@ -85,6 +85,25 @@ impl Namespace {
         self.run(|| std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap());
     }
 
+    /// Waits until IPv6 addresses that were added can be used, which the
+    /// kernel sees to a moment later.
+    pub(crate) fn settle(&self) {
+        const TENTATIVE: u32 = 0x40;
+        let read = |name| {
+            let read = || std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap();
+            self.run(read)
+        };
+        eventually("IPv6 addresses", || {
+            let routes = read("ipv6_route");
+            read("if_inet6").lines().all(|line| {
+                let fields: Vec<_> = line.split_whitespace().collect();
+                let host_route = format!("{} 80 ", fields[0]);
+                u32::from_str_radix(fields[4], 16).unwrap() & TENTATIVE == 0
+                    && routes.lines().any(|route| route.starts_with(&host_route))
+            })
+        });
+    }
+
     /// What `ip` takes for the name of this namespace.
     pub(crate) fn name(&self) -> String {
         self.thread_id.to_string()
