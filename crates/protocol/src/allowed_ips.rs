@@ -38,15 +38,11 @@ impl<T: Copy + PartialEq> AllowedIps<T> {
         trie.remove(key, owner);
     }
 
-    /// Takes every prefix away from `owner`.
-    pub fn remove_owner(&mut self, owner: T) {
+    /// Takes every prefix away from those owners for whom `keep` does not hold.
+    pub fn retain(&mut self, keep: impl Fn(T) -> bool) {
         for trie in [&mut self.v4, &mut self.v6] {
-            let keys: Vec<Key> = trie
-                .entries()
-                .filter(|(_, o)| *o == owner)
-                .map(|(key, _)| key)
-                .collect();
-            for key in keys {
+            let gone: Vec<(Key, T)> = trie.entries().filter(|(_, o)| !keep(*o)).collect();
+            for (key, owner) in gone {
                 trie.remove(key, owner);
             }
         }
@@ -377,7 +373,7 @@ mod tests {
                     list.retain(|(p, o)| (*p, *o) != (entry, owner));
                 }
                 1 if round % 16 == 1 => {
-                    table.remove_owner(owner);
+                    table.retain(|o| o != owner);
                     list.retain(|(_, o)| *o != owner);
                 }
                 _ => {

@@ -34,8 +34,19 @@ impl Device {
         let mut routes = RoutesEdit::new(&self.path);
         if update.replace_peers {
             for id in self.peers.ids() {
-                self.remove_peer(id, &mut routes);
+                self.remove_peer(id);
             }
+            *routes.get() = Routes::default();
+        }
+        // All that lose their allowed IPs lose them in one pass over the table.
+        let losing: BTreeSet<PeerId> = update
+            .peers
+            .iter()
+            .filter(|peer| peer.remove || peer.replace_allowed_ips)
+            .filter_map(|peer| self.peers.find(&peer.public_key))
+            .collect();
+        if !losing.is_empty() {
+            routes.get().allowed_ips.retain(|id| !losing.contains(&id));
         }
         let mut touched = Vec::with_capacity(update.peers.len());
         for peer in update.peers {
@@ -127,7 +138,9 @@ impl Device {
         let own = self.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
             let mut routes = RoutesEdit::new(&self.path);
-            self.remove_peer(id, &mut routes);
+            self.remove_peer(id);
+            routes.given.insert(id);
+            routes.forget(id);
             routes.commit(&self.path);
         }
         for id in self.peers.ids() {
@@ -167,7 +180,8 @@ impl Device {
         let known = self.peers.find(&key);
         if update.remove {
             if let Some(id) = known {
-                self.remove_peer(id, routes);
+                self.remove_peer(id);
+                routes.forget(id);
             }
             return None;
         }
@@ -194,10 +208,11 @@ impl Device {
             }
         }
         drop(link);
-        if update.replace_allowed_ips {
-            routes.get().allowed_ips.remove_owner(id);
+        if update.replace_allowed_ips && routes.given.contains(&id) {
+            routes.get().allowed_ips.retain(|owner| owner != id);
         }
         for change in update.allowed_ips {
+            routes.given.insert(id);
             let table = &mut routes.get().allowed_ips;
             match change {
                 AllowedIpChange::Add(prefix) => table.insert(prefix, id),
@@ -221,13 +236,9 @@ impl Device {
         id
     }
 
-    fn remove_peer(&mut self, id: PeerId, routes: &mut RoutesEdit) {
+    /// Removes a peer, but for its routes.
+    fn remove_peer(&mut self, id: PeerId) {
         self.silence(id);
-        let routes = routes.get();
-        routes.allowed_ips.remove_owner(id);
-        if let Some(place) = routes.peers.get_mut(id.0 as usize) {
-            *place = None;
-        }
         let removed = self.peers.remove(id);
         // Added again, the peer still refuses labels that it has seen.
         let sent = removed.and_then(|slot| slot.label_sent);
@@ -242,6 +253,9 @@ impl Device {
 struct RoutesEdit {
     before: Arc<Routes>,
     after: Option<Box<Routes>>,
+    /// Who has been given allowed IPs by this change; everybody who was to lose
+    /// some lost them before.
+    given: BTreeSet<PeerId>,
 }
 
 impl RoutesEdit {
@@ -249,6 +263,19 @@ impl RoutesEdit {
         Self {
             before: path.routes.load_full(),
             after: None,
+            given: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a peer that has been removed out of the routes.
+    fn forget(&mut self, id: PeerId) {
+        let given = self.given.remove(&id);
+        let routes = self.get();
+        if given {
+            routes.allowed_ips.retain(|owner| owner != id);
+        }
+        if let Some(place) = routes.peers.get_mut(id.0 as usize) {
+            *place = None;
         }
     }
 
