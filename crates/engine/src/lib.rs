@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use taupe_net::tun;
+use taupe_sys::run_directory;
 use thiserror::Error;
 
 use crate::control::Control;
@@ -113,6 +114,9 @@ pub enum StartError {
          (`ip link del`) to end it", .0.display()
     )]
     Running(PathBuf),
+    /// The folder of the configuration socket.
+    #[error(transparent)]
+    Folder(#[from] run_directory::Error),
     /// The configuration socket.
     #[error("cannot listen on {}: {source}", .path.display())]
     Uapi {

@@ -1,10 +1,10 @@
 //! The configuration socket: accepts connections and passes whole, checked
 //! requests to the control loop.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use taupe_config::uapi::RequestReader;
+use taupe_sys::run_directory;
 use tracing::debug;
 use zeroize::Zeroizing;
 
 use crate::StartError;
 use crate::shared::{Command, Shared};
-
-/// Where sockets are; `wg` looks nowhere else.
-const DIR: &str = "/var/run/wireguard";
 
 /// Connections served at once; more wait in the listen queue.
 const MAX_CONNECTIONS: usize = 32;
@@ -47,16 +45,12 @@ impl Listener {
     /// Listens for the interface. A socket that nobody answers on is left over
     /// from a program that was killed, and is replaced.
     pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
-        let path = Path::new(DIR).join(format!("{interface}.sock"));
+        let path = Path::new(run_directory::PATH).join(format!("{interface}.sock"));
         let failed = |source| StartError::Uapi {
             path: path.clone(),
             source,
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(DIR)
-            .map_err(failed)?;
+        run_directory::create()?;
         if UnixStream::connect(&path).is_ok() {
             return Err(StartError::Running(path));
         }
