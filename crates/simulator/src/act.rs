@@ -453,7 +453,9 @@ impl World<'_> {
         }
         match about {
             Known(other) => {
-                let keepalive = h.peers[other].map_or(0, |conf| u64::from(conf.keepalive));
+                let up = node.device.is_up();
+                let keepalive = h.peers[other].filter(|_| up);
+                let keepalive = keepalive.map_or(0, |conf| u64::from(conf.keepalive));
                 let endpoint = h.endpoint_of(other).is_some();
                 if let Some(node) = &mut h.node {
                     node.pulses[other].configured(clocks.boot.0, keepalive * SECOND, endpoint);

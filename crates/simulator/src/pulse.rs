@@ -17,15 +17,17 @@ const KEEPALIVE: Nanos = KEEPALIVE_TIMEOUT.as_nanos() as Nanos;
 const DEAD_PEER: Nanos = DEAD_PEER_TIMEOUT.as_nanos() as Nanos;
 /// The first initiation and its retries.
 const INITIATIONS: u32 = MAX_HANDSHAKE_ATTEMPTS + 2;
-/// From the last use of a peer to the last initiation: a dead-peer handshake
-/// and all of its retries.
-const PATIENCE: Nanos = DEAD_PEER + JITTER + INITIATIONS as Nanos * (REKEY + JITTER);
+/// From the last use of a peer to the last initiation: a dead-peer handshake,
+/// which may have to wait for Rekey-Timeout, and all of its retries.
+const PATIENCE: Nanos = DEAD_PEER + JITTER + (INITIATIONS as Nanos + 1) * (REKEY + JITTER);
 
 /// What one device owes one peer. Times are of the device's boot clock.
 #[derive(Clone, Default, Debug)]
 pub struct Pulse {
     /// When the last initiation was sent.
     initiation: Option<Nanos>,
+    /// The same, but as if sleep had taken no time.
+    cycle: Option<Nanos>,
     /// When the last initiation or response was sent.
     handshake: Option<Nanos>,
     /// Initiations since something asked for a handshake, the one before it
@@ -64,13 +66,11 @@ impl Pulse {
             ));
         }
         // After a pause it is the first of its own.
-        if self
-            .initiation
-            .is_none_or(|last| now - last > REKEY + JITTER)
-        {
+        if self.cycle.is_none_or(|last| now - last > REKEY + JITTER) {
             self.tries = 0;
         }
         self.initiation = Some(now);
+        self.cycle = Some(now);
         self.tries += 1;
         self.retransmit_due = (self.tries < INITIATIONS).then_some(now + REKEY + JITTER);
         self.dead_peer_due = self.dead_peer_due.filter(|due| now + REKEY + JITTER < *due);
@@ -87,9 +87,10 @@ impl Pulse {
         self.check(now)?;
         self.handshake = Some(now);
         self.used = now;
-        // Within Rekey-Timeout of the response a retry is not sent, and none
-        // follows it.
+        // A retry has to wait now, and how many have been is not known.
         self.retransmit_due = None;
+        self.cycle = Some(now);
+        self.tries = INITIATIONS;
         self.sent(now);
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Pulse {
 
     /// The peer's configuration has been changed.
     pub fn configured(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
-        self.asked(now);
+        self.used = now;
         // A timer that runs is not set anew by another interval.
         let longest = self.persistent.max(persistent);
         self.persistent_due = (endpoint && persistent > 0).then(|| persistent_due(now, longest));
@@ -161,6 +162,13 @@ impl Pulse {
         ] {
             *due = due.map(|at| if at >= from { at.max(now) } else { at });
         }
+        self.cycle = self.cycle.map(|last| {
+            if last + REKEY + JITTER >= from {
+                now
+            } else {
+                last
+            }
+        });
         self.used = self.used.max(now);
     }
 

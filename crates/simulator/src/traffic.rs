@@ -8,7 +8,7 @@ use taupe_protocol::{Staged, padded_len};
 use crate::ledger::destination;
 use crate::plan::{Edge, HOUR, MILLISECOND, Nanos, Pattern, SECOND};
 use crate::violation::{Invariant, Violation};
-use crate::world::{Event, World};
+use crate::world::{Event, World, describe};
 
 const MTU: usize = 1420;
 /// Probes look this often.
@@ -250,6 +250,13 @@ impl World<'_> {
                     let from = self.hosts[from].address;
                     self.captures.keep(via, from, ids, &batch, stride);
                 }
+                self.note(|| {
+                    format!(
+                        "{from} → {to}: {} × {}",
+                        load.count,
+                        describe(&batch[..stride])
+                    )
+                });
                 self.wire(from, to, batch, stride);
                 self.settle(from)?;
                 if renewal {
@@ -265,6 +272,7 @@ impl World<'_> {
             Outbound::Stage => {
                 node.pulses[via].asked(clocks.boot.0);
                 node.staged.entered(load.count as u64);
+                self.note(|| format!("{from} stages {} for {via}", load.count));
                 let (ledger, scratch) = (&self.ledger, &mut self.scratch);
                 let packets = ids.into_iter().map(|id| {
                     ledger.write(id, scratch);

@@ -544,14 +544,14 @@ impl<'e> World<'e> {
                     fresh = true;
                 }
             }
-            self.note(|| {
-                format!(
-                    "{host} ← {sender}: {} {}",
-                    describe(&bytes),
-                    if fresh { "taken" } else { "refused" }
-                )
-            });
         }
+        self.note(|| {
+            let became = if fresh { "taken" } else { "refused" };
+            format!(
+                "{host} ← {sender}: {count} × {}, {became}",
+                describe(&bytes[..stride.min(bytes.len())])
+            )
+        });
         if fresh && let Some(capture) = capture {
             self.captures.taken(
                 &mut self.random,
