@@ -302,22 +302,67 @@ pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
     }
 }
 
-/// No status means that the limit was reached.
-fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
+/// Runs this executable once more as the first process of a new sandbox, with
+/// the word `inside` as its argument: what it prints appears at once on this
+/// process's standard output, and what it writes to standard error goes to
+/// `log`. Whatever ends this process ends the sandbox.
+///
+/// # Errors
+///
+/// [`Error::Start`] without `unshare`, [`Error::Io`].
+pub fn run_attached(inside: &str, log: File) -> Result<ExitStatus> {
+    let mut child = enclose(&[inside])?
+        .stdin(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|source| Error::Start {
+            command: "unshare".to_owned(),
+            place: "this machine".to_owned(),
+            source,
+        })?;
+    let lifeline = child.stdin.take();
+    let status = child.wait().map_err(Error::io("wait"))?;
+    drop(lifeline);
+    Ok(status)
+}
+
+/// To be called first by the process that [`run_attached`] has started: sets up
+/// the sandbox, and ends it when the outer process has gone.
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn begin_attached() -> Result<()> {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(130);
+    });
+    furnish()
+}
+
+/// This executable in new namespaces, to be started.
+fn enclose(arguments: &[&str]) -> Result<Command> {
     let executable = std::env::current_exe().map_err(Error::io("own executable"))?;
-    let printed = rustix::fs::memfd_create("output", MemfdFlags::CLOEXEC)
-        .map_err(Error::io("memory for output"))?;
-    let mut printed = File::from(printed);
-    let copy = || printed.try_clone().map_err(Error::io("dup"));
+    let mut command = Command::new("unshare");
     #[rustfmt::skip]
-    let mut child = Command::new("unshare")
+    command
         .args([
             "--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net",
             "--propagation", "private", "--",
         ])
         .arg(executable)
-        .args([INSIDE, name])
-        .env("TMPDIR", SCRATCH)
+        .args(arguments)
+        .env("TMPDIR", SCRATCH);
+    Ok(command)
+}
+
+/// No status means that the limit was reached.
+fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)> {
+    let printed = rustix::fs::memfd_create("output", MemfdFlags::CLOEXEC)
+        .map_err(Error::io("memory for output"))?;
+    let mut printed = File::from(printed);
+    let copy = || printed.try_clone().map_err(Error::io("dup"));
+    let mut child = enclose(&[INSIDE, name])?
         .stdin(Stdio::piped())
         .stdout(copy()?)
         .stderr(copy()?)
@@ -364,6 +409,8 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 fn furnish() -> Result<()> {
     let none = MountFlags::NOSUID | MountFlags::NODEV;
     mount("lab", "/run", "tmpfs", none, None).map_err(Error::io("tmpfs on /run"))?;
+    // Taupe remembers handshake labels there.
+    mount("lab", "/var/lib", "tmpfs", none, None).map_err(Error::io("tmpfs on /var/lib"))?;
     // The one that was there shows the interfaces of the machine.
     mount("sysfs", "/sys", "sysfs", none, None).map_err(Error::io("sysfs on /sys"))?;
     for directory in [SCRATCH, LOGS] {
