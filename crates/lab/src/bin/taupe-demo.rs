@@ -94,7 +94,7 @@ fn show(lines: &mut Lines) -> Result<()> {
     let (a, b) = (Host::new("a")?, Host::new("b")?);
     for host in [&a, &b] {
         // Its housekeeping would be on the link beside the tunnel.
-        host.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
+        host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
     host::link(
         a.port("eth0", &["192.0.2.1/24"]),
