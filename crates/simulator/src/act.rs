@@ -523,7 +523,8 @@ impl World<'_> {
                 remove @ AllowedIpChange::Remove(_) => remove,
             })
             .collect();
-        self.apply(host, Known(from), vec![take, give])
+        self.apply(host, Known(to), vec![take])?;
+        self.apply(host, Known(from), vec![give])
     }
 }
 

@@ -11,12 +11,14 @@
 
 mod act;
 mod attack;
+pub mod campaign;
 mod host;
 pub mod ledger;
 mod network;
 pub mod plan;
 pub mod pulse;
 pub mod random;
+pub mod recipe;
 pub mod sessions;
 pub mod shrink;
 pub mod stats;

@@ -1,27 +1,245 @@
-//! .
-fn main() {
-    let seed = std::env::args()
-        .nth(1)
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(1u64);
-    let n = std::env::args()
-        .nth(2)
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(1u64);
-    let start = std::time::Instant::now();
-    let mut total = taupe_simulator::stats::Stats::default();
-    for seed in seed..seed + n {
-        let episode = taupe_simulator::plan::Episode::generate(seed);
-        let o = taupe_simulator::world::run(&episode, &taupe_crypto::FAKE, n == 1);
-        total += o.stats;
-        if n == 1 {
-            for l in &o.trace {
-                println!("{l}");
-            }
+#![forbid(unsafe_code)]
+//! The simulator's command: see `--help`.
+
+use core::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use taupe_crypto::Provider;
+use taupe_simulator::recipe::Recipe;
+use taupe_simulator::shrink::shrink;
+use taupe_simulator::stats::Stats;
+use taupe_simulator::violation::Violation;
+use taupe_simulator::{campaign, world};
+
+/// A planted defect must be found within this time.
+const DEFECT_BUDGET: Duration = Duration::from_secs(60);
+const SHRINK_BUDGET: Duration = Duration::from_secs(30);
+const PROGRESS: Duration = Duration::from_secs(5);
+/// Lines of a trace that are shown after a failure; --replay shows all.
+const TRACE_TAIL: usize = 60;
+
+/// Simulates devices that speak the protocol, their clocks, networks and
+/// attackers, and checks that what must always hold does.
+///
+/// Exits with 0 if it does, with 1 if not, with 2 if it cannot begin.
+#[derive(Parser)]
+#[command(name = "taupe-simulator")]
+struct Options {
+    /// Pair-hours to simulate. An hour counts if the pair rekeyed in it and
+    /// passed data.
+    #[arg(long, default_value_t = 100)]
+    hours: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Plants a defect, which must be found within 60 s: nonce-reuse,
+    /// replay-window-off-by-one, late-key, unauth-roam, missed-deadline,
+    /// lost-staged or clock-lockout.
+    #[arg(long, value_name = "NAME")]
+    defect: Option<String>,
+    /// Episodes at once.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Who does the cryptography; `fake` where it is built, else `aws-lc`.
+    #[arg(long)]
+    backend: Option<Backend>,
+    /// Plays one episode and shows what happens: a seed, or what a failure
+    /// printed.
+    #[arg(long, value_name = "RECIPE")]
+    replay: Option<Recipe>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Backend {
+    Fake,
+    AwsLc,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let crypto = match provider(options.backend) {
+        Ok(crypto) => crypto,
+        Err(why) => return refuse(why),
+    };
+    if let Some(name) = &options.defect
+        && let Err(why) = plant(name)
+    {
+        return refuse(&why);
+    }
+    match (&options.replay, &options.defect) {
+        (Some(recipe), _) => replay(recipe, crypto),
+        (None, Some(defect)) => find(defect, &options, crypto),
+        (None, None) => simulate(&options, crypto),
+    }
+}
+
+fn refuse(why: &str) -> ExitCode {
+    eprintln!("taupe-simulator: {why}");
+    ExitCode::from(2)
+}
+
+fn provider(backend: Option<Backend>) -> Result<&'static Provider, &'static str> {
+    match backend {
+        Some(Backend::AwsLc) => Ok(&taupe_crypto::AWS_LC),
+        #[cfg(feature = "fake")]
+        Some(Backend::Fake) | None => Ok(&taupe_crypto::FAKE),
+        #[cfg(not(feature = "fake"))]
+        None => Ok(&taupe_crypto::AWS_LC),
+        #[cfg(not(feature = "fake"))]
+        Some(Backend::Fake) => Err("built without the fake backend: build with --features fake"),
+    }
+}
+
+#[cfg(feature = "planted-defects")]
+fn plant(name: &str) -> Result<(), String> {
+    use taupe_protocol::planted::{Defect, plant};
+    let found = Defect::ALL.into_iter().find(|(known, _)| *known == name);
+    let Some((_, defect)) = found else {
+        let names = Defect::ALL.map(|(name, _)| name).join(", ");
+        return Err(format!("there is no defect {name:?}; there are: {names}"));
+    };
+    plant(defect);
+    Ok(())
+}
+
+#[cfg(not(feature = "planted-defects"))]
+fn plant(_: &str) -> Result<(), String> {
+    Err("built without planted defects: build with --features planted-defects".into())
+}
+
+/// Runs until enough hours have passed or an invariant fails.
+fn simulate(options: &Options, crypto: &'static Provider) -> ExitCode {
+    let start = Instant::now();
+    let mut shown = start;
+    let mut total = Stats::default();
+    let mut failed: Option<(u64, Violation)> = None;
+    campaign::run(options.seed, options.jobs, crypto, |report| {
+        total += report.stats;
+        total.episodes += 1;
+        if let Some(violation) = report.violation {
+            failed = Some((report.seed, violation));
+            return ControlFlow::Break(());
         }
-        if let Some(v) = o.violation {
-            println!("seed {seed}: hosts {} {v}", episode.hosts);
+        if shown.elapsed() >= PROGRESS {
+            shown = Instant::now();
+            println!(
+                "{} of {} pair-hours, {} episodes, {:.0} s",
+                total.pair_hours,
+                options.hours,
+                total.episodes,
+                start.elapsed().as_secs_f64()
+            );
+        }
+        if total.pair_hours < options.hours {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    println!("{total}");
+    println!(
+        "backend: {}; first seed: {}; jobs: {}; wall time: {:.1} s",
+        crypto.name,
+        options.seed,
+        options.jobs,
+        start.elapsed().as_secs_f64()
+    );
+    match failed {
+        Some((seed, violation)) => {
+            explain(seed, &violation, crypto);
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("every invariant held");
+            ExitCode::SUCCESS
         }
     }
-    println!("{total}\n{:?}", start.elapsed());
+}
+
+/// Shows a failing seed, and the smallest episode that fails like it.
+fn explain(seed: u64, violation: &Violation, crypto: &'static Provider) {
+    println!("\nFAILED: seed {seed}: {violation}");
+    let whole = Recipe::whole(seed);
+    show_tail(&whole, crypto);
+    println!("\nshrinking …");
+    let (small, violation) = shrink(&whole, violation, crypto, SHRINK_BUDGET);
+    println!("{violation}");
+    let episode = small.episode();
+    println!(
+        "{} pairs, {} events:",
+        episode.edges.len(),
+        episode.events.len()
+    );
+    for edge in &episode.edges {
+        println!("  {edge:?}");
+    }
+    for event in &episode.events {
+        println!("  {event}");
+    }
+    show_tail(&small, crypto);
+    println!(
+        "\nreplay with: taupe-simulator --backend {} --replay {small}",
+        crypto.name
+    );
+}
+
+fn show_tail(recipe: &Recipe, crypto: &'static Provider) {
+    let trace = world::run(&recipe.episode(), crypto, true).trace;
+    println!("the last of {} lines of trace:", trace.len());
+    for line in &trace[trace.len().saturating_sub(TRACE_TAIL)..] {
+        println!("{line}");
+    }
+}
+
+fn replay(recipe: &Recipe, crypto: &'static Provider) -> ExitCode {
+    let outcome = world::run(&recipe.episode(), crypto, true);
+    for line in &outcome.trace {
+        println!("{line}");
+    }
+    println!("{}", outcome.stats);
+    match outcome.violation {
+        Some(violation) => {
+            println!("FAILED: {violation}");
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("every invariant held");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Runs until the planted defect is found.
+fn find(defect: &str, options: &Options, crypto: &'static Provider) -> ExitCode {
+    let start = Instant::now();
+    let mut total = Stats::default();
+    let mut found = None;
+    campaign::run(options.seed, options.jobs, crypto, |report| {
+        total += report.stats;
+        found = report.violation.map(|violation| (report.seed, violation));
+        if found.is_some() || start.elapsed() >= DEFECT_BUDGET {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    match found {
+        Some((seed, violation)) => {
+            println!("seed {seed}: {violation}");
+            println!(
+                "found {defect} after {} pair-hours in {seconds:.1} s: {:?}",
+                total.pair_hours, violation.invariant
+            );
+            ExitCode::SUCCESS
+        }
+        None => {
+            println!(
+                "{defect} not found in {} pair-hours and {seconds:.1} s",
+                total.pair_hours
+            );
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -243,7 +243,9 @@ impl World<'_> {
                         }
                     }
                 }
-                node.pulses[via].data(clocks.boot.0, true)?;
+                node.pulses[via]
+                    .data(clocks.boot.0, true)
+                    .map_err(|violation| violation.between(from, via))?;
                 let renewal = data_header(&batch)
                     .is_some_and(|(index, _)| node.sessions.wants_renewal(index, clocks.boot.0));
                 if load.keep {

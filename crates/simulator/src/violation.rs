@@ -76,6 +76,13 @@ impl Violation {
             at: 0,
         }
     }
+
+    /// Says between whom it was.
+    #[must_use]
+    pub(crate) fn between(self, host: usize, other: usize) -> Self {
+        let what = format!("host {host} to {other}: {}", self.what);
+        Self { what, ..self }
+    }
 }
 
 impl fmt::Display for Violation {

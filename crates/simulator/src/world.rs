@@ -392,7 +392,9 @@ impl<'e> World<'e> {
                 self.stats.initiations += 1;
                 self.hosts[host].label_used(self.now);
                 if let Some(node) = &mut self.hosts[host].node {
-                    node.pulses[other].initiation(now)?;
+                    node.pulses[other]
+                        .initiation(now)
+                        .map_err(|violation| violation.between(host, other))?;
                 }
                 if self.now < self.ambush_until && self.random.once_in(2) {
                     let soon = self.now + self.random.below(40 * MILLISECOND);
@@ -401,7 +403,9 @@ impl<'e> World<'e> {
             }
             (Ok(Kind::Response), Some(other)) => {
                 if let Some(node) = &mut self.hosts[host].node {
-                    node.pulses[other].response(now)?;
+                    node.pulses[other]
+                        .response(now)
+                        .map_err(|violation| violation.between(host, other))?;
                     let sessions = node.device.sessions();
                     self.stats.sessions += node.sessions.observe(other, &sessions)?;
                 }
@@ -412,7 +416,9 @@ impl<'e> World<'e> {
                 {
                     let keepalive = datagram.len() == taupe_protocol::message::DATA_OVERHEAD;
                     let other = node.sessions.sent(index, counter, now)?;
-                    node.pulses[other].data(now, !keepalive)?;
+                    node.pulses[other]
+                        .data(now, !keepalive)
+                        .map_err(|violation| violation.between(host, other))?;
                     if !keepalive {
                         node.staged.flushed();
                         self.stats.staged += 1;
@@ -526,7 +532,9 @@ impl<'e> World<'e> {
                 }
                 // Which of several were packets is not known from outside.
                 let packets = bytes.len() > 32 * count as usize && accepted == count;
-                node.pulses[sender].received(boot, packets)?;
+                node.pulses[sender]
+                    .received(boot, packets)
+                    .map_err(|violation| violation.between(host, sender))?;
                 fresh = true;
             }
         } else {
@@ -536,7 +544,9 @@ impl<'e> World<'e> {
                 let kind = classify(message);
                 node.device.handle_message(clocks, from, message, backlog);
                 if node.refused() == refused && kind != Ok(Kind::CookieReply) {
-                    node.pulses[sender].received(boot, false)?;
+                    node.pulses[sender]
+                        .received(boot, false)
+                        .map_err(|violation| violation.between(host, sender))?;
                     let sessions = node.device.sessions();
                     let new = node.sessions.observe(sender, &sessions)?;
                     self.stats.sessions += new;
@@ -591,10 +601,9 @@ impl<'e> World<'e> {
             return Ok(());
         };
         for (other, pulse) in node.pulses.iter_mut().enumerate() {
-            pulse.check(boot).map_err(|violation| Violation {
-                what: format!("host {host} to {other}: {}", violation.what),
-                ..violation
-            })?;
+            pulse
+                .check(boot)
+                .map_err(|violation| violation.between(host, other))?;
         }
         node.sessions.expired(boot)
     }
