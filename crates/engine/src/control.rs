@@ -115,7 +115,9 @@ impl Control {
         info!(?exit, "device ended");
         self.device.set_down();
         self.shared.sockets.load().shutdown();
-        self.shared.tun.shutdown();
+        if let Err(error) = self.shared.tun.shutdown() {
+            debug!(%error, "ending the TUN");
+        }
         exit
     }
 

@@ -91,8 +91,8 @@ fn crossed<T: Send>(a: &End, b: &End, body: impl FnOnce() -> T + Send) -> (T, Co
         scope.spawn(|| pump(&a.tun, &b.tun, &there));
         scope.spawn(|| pump(&b.tun, &a.tun, &back));
         let value = scope.spawn(body).join();
-        a.tun.shutdown();
-        b.tun.shutdown();
+        a.tun.shutdown().unwrap();
+        b.tun.shutdown().unwrap();
         value
     });
     (value.unwrap(), there)
@@ -341,7 +341,7 @@ fn reading_stops_when_told() {
             }
         });
         thread::sleep(Duration::from_millis(50));
-        end.tun.shutdown();
+        end.tun.shutdown().unwrap();
         assert_eq!(reader.join().unwrap(), Read::Stopped);
     });
     assert_eq!(end.tun.read(&mut [0; 100]).unwrap(), Read::Stopped);
@@ -419,7 +419,7 @@ fn errors_we_send_reach_the_sender() {
             end.namespace.sysctl("ipv4/tcp_syn_retries", "2");
             let connect = || TcpStream::connect((address, 9)).unwrap_err();
             let error = end.namespace.run(connect);
-            end.tun.shutdown();
+            end.tun.shutdown().unwrap();
             assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "{error}");
         });
     }

@@ -100,6 +100,25 @@ impl Netlink {
     /// The state of a TUN's interface, wherever it is; `None` when it was
     /// deleted.
     pub(super) fn link_of(&self, tun: &Tun) -> io::Result<Option<Link>> {
+        self.find_interface(tun, |name, namespace| self.link(name, namespace))
+    }
+
+    /// Deletes a TUN's interface, wherever it is.
+    pub(super) fn delete(&self, tun: &Tun) -> io::Result<()> {
+        self.find_interface(tun, |name, namespace| {
+            let request = link_request(name, namespace);
+            self.ask(RTM_DELLINK, &request).map(drop)
+        })
+        .map(|_| ())
+    }
+
+    /// Does something with a TUN's interface, which is known to `act` by its
+    /// name and the id of its namespace; `None` when it was deleted.
+    fn find_interface<T>(
+        &self,
+        tun: &Tun,
+        act: impl Fn(&str, Option<i32>) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
         /// Between two questions the interface may be renamed or moved.
         const ATTEMPTS: usize = 8;
         for _ in 0..ATTEMPTS {
@@ -122,9 +141,9 @@ impl Netlink {
                 }
                 _ => None,
             };
-            match self.link(&name, abroad) {
+            match act(&name, abroad) {
                 Err(error) if is(&error, Errno::NODEV) => {}
-                link => return link.map(Some),
+                done => return done.map(Some),
             }
         }
         Err(io::Error::new(
@@ -160,12 +179,7 @@ impl Netlink {
     }
 
     fn link(&self, name: &str, namespace: Option<i32>) -> io::Result<Link> {
-        let mut request = vec![0; LINK_HEADER];
-        push(&mut request, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
-        if let Some(id) = namespace {
-            push(&mut request, IFLA_TARGET_NETNSID, &id.to_ne_bytes());
-        }
-        let answer = self.ask(RTM_GETLINK, &request)?;
+        let answer = self.ask(RTM_GETLINK, &link_request(name, namespace))?;
         let (header, attributes) = answer
             .split_first_chunk::<LINK_HEADER>()
             .ok_or_else(unreadable)?;
@@ -225,6 +239,7 @@ impl Netlink {
 
 const MESSAGE_HEADER: usize = 16;
 const LINK_HEADER: usize = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
@@ -238,6 +253,16 @@ const IFLA_TUN_PI: u16 = 4;
 const IFLA_TARGET_NETNSID: u16 = 46;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
+
+/// The body of a request about an interface.
+fn link_request(name: &str, namespace: Option<i32>) -> Vec<u8> {
+    let mut request = vec![0; LINK_HEADER];
+    push(&mut request, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    if let Some(id) = namespace {
+        push(&mut request, IFLA_TARGET_NETNSID, &id.to_ne_bytes());
+    }
+    request
+}
 
 /// Type, body and what follows of the first message.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {

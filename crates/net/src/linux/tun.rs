@@ -9,7 +9,6 @@ use std::{
 
 use arrayvec::ArrayVec;
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     fs::{Mode, OFlags},
     io::Errno,
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
@@ -37,8 +36,6 @@ pub struct Tun {
     coalesce_tcp: AtomicBool,
     coalesce_udp: AtomicBool,
     stopped: AtomicBool,
-    /// Readable once `stopped`.
-    wake: OwnedFd,
 }
 
 impl Tun {
@@ -54,7 +51,7 @@ impl Tun {
             Some(request) if !name.is_empty() && !name.contains(refused) => request,
             _ => return Err(OpenError::Name(name.to_owned())),
         };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
             .map_err(|error| OpenError::Device(error.into()))?;
         request.set_flags(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
@@ -74,7 +71,7 @@ impl Tun {
 
     /// Takes a TUN that another program opened, as `WG_TUN_FD` passes it. The
     /// mode it has is kept: without `IFF_VNET_HDR` nothing is offloaded. The
-    /// descriptor becomes non-blocking.
+    /// descriptor becomes blocking.
     ///
     /// # Errors
     ///
@@ -87,8 +84,8 @@ impl Tun {
         if mode & libc::IFF_TUN == 0 {
             return Err(OpenError::Mode);
         }
-        rustix::io::ioctl_fionbio(&fd, true).map_err(|error| OpenError::Io {
-            what: "making the TUN descriptor non-blocking",
+        rustix::io::ioctl_fionbio(&fd, false).map_err(|error| OpenError::Io {
+            what: "making the TUN descriptor blocking",
             source: error.into(),
         })?;
         let tun = Self::set_up_offloads(fd, mode & libc::IFF_VNET_HDR != 0, offloads)?;
@@ -124,12 +121,6 @@ impl Tun {
                 set(udp);
             }
         }
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
-            OpenError::Io {
-                what: "eventfd",
-                source: error.into(),
-            }
-        })?;
         Ok(Self {
             fd,
             has_header,
@@ -137,7 +128,6 @@ impl Tun {
             coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
             coalesce_udp: AtomicBool::new(offloads.gro_udp),
             stopped: AtomicBool::new(false),
-            wake,
         })
     }
 
@@ -246,25 +236,15 @@ impl Tun {
                     let range = 0..length;
                     return Ok(Read::Packet { header, range });
                 }
-                Err(Errno::AGAIN) => self.wait()?,
                 Err(Errno::INTR) => {}
-                Err(Errno::BADFD) => return Ok(Read::Deleted),
+                // `EFAULT` is what a read gets that waited for a packet when the
+                // interface was deleted (`tun_ring_recv`), `EBADFD` a later one.
+                Err(Errno::BADFD | Errno::FAULT) if self.stopped.load(Ordering::Relaxed) => break,
+                Err(Errno::BADFD | Errno::FAULT) => return Ok(Read::Deleted),
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(Read::Stopped)
-    }
-
-    /// Waits until there may be something to read or reading is to stop.
-    fn wait(&self) -> io::Result<()> {
-        let mut events = [
-            PollFd::new(&self.fd, PollFlags::IN),
-            PollFd::new(&self.wake, PollFlags::IN),
-        ];
-        match poll(&mut events, None) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Writes one packet or super-packet with one system call.
@@ -334,11 +314,28 @@ impl Tun {
     }
 
     /// Ends a waiting [`Tun::read`] and every later one with
-    /// [`Read::Stopped`]. The interface stays until the `Tun` is dropped.
-    pub fn shutdown(&self) {
+    /// [`Read::Stopped`].
+    ///
+    /// A read waits in the kernel, so that a packet costs one system call and
+    /// not two, and only the end of the interface wakes it without a packet. So
+    /// the interface is deleted here, as it would be when its last descriptor
+    /// is closed. A persistent one (`TUNSETPERSIST`) stays, and a read that
+    /// waits on it ends with its next packet.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's when the interface cannot be deleted, `EPERM` above all:
+    /// a read that waits ends with the next packet then.
+    pub fn shutdown(&self) -> io::Result<()> {
         self.stopped.store(true, Ordering::Relaxed);
-        // Fails only when it has been written 2^64 - 2 times.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        let mut request = Ifreq::default();
+        match ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request) {
+            Ok(()) if request.flags() & libc::IFF_PERSIST != 0 => Ok(()),
+            Ok(()) => Netlink::open()?.delete(self),
+            // It was deleted already.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BADFD) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The network namespace the interface is in now (`TUNGETDEVNETNS`,

@@ -169,6 +169,13 @@ fn more_flows_than_can_be_open_are_still_in_order() {
         counts(&interleave(&more)).iter().sum::<usize>(),
         2 * (MAX_OPEN + 1)
     );
+    // The oldest had to give way, and only that one.
+    let first_of_all = more.iter().map(|flow| flow[0].clone());
+    let second_of_all = more.iter().rev().map(|flow| flow[1].clone());
+    let counts = counts(&first_of_all.chain(second_of_all).collect::<Vec<_>>());
+    assert_eq!(counts[0], 1);
+    assert_eq!(counts[1..=MAX_OPEN], [2; MAX_OPEN]);
+    assert_eq!(counts[MAX_OPEN + 1..], [1]);
 }
 
 #[test]
@@ -301,6 +308,19 @@ fn udp_without_checksum_goes_alone() {
         let at = spec.ip_header_len() + 6;
         packets[1][at..at + 2].fill(0);
         assert_eq!(counts(&packets), [1, 1, 1]);
+
+        // Even when the sum would be right, because it is zero.
+        let packets = with_middle(&spec, |spec| {
+            let last = spec.payload.len() - 2;
+            spec.payload[last..].fill(0);
+            let checksum = &spec.bytes()[at..at + 2];
+            spec.payload[last..].copy_from_slice(checksum);
+        });
+        assert_eq!(packets[1][at..at + 2], [0xff, 0xff]);
+        assert_eq!(counts(&packets), [3]);
+        let mut without = packets;
+        without[1][at..at + 2].fill(0);
+        assert_eq!(counts(&without), [1, 1, 1]);
     }
 }
 
@@ -322,6 +342,9 @@ fn what_hides_its_ports_is_not_overtaken() {
     assert_eq!(counts(&fragment), [1, 1, 1]);
     let mut options = with_middle(&v4, |_| {});
     options[1][0] = 0x46;
+    let checksum = u16::from_be_bytes([options[1][10], options[1][11]]);
+    let checksum = crate::checksum::update(checksum, 0x4500, 0x4600);
+    options[1][10..12].copy_from_slice(&checksum.to_be_bytes());
     assert_eq!(counts(&options), [1, 1, 1]);
     let v6 = kinds()[3].clone();
     let mut extension = with_middle(&v6, |_| {});
