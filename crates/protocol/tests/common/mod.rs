@@ -12,6 +12,7 @@ pub mod packets;
 pub mod random;
 pub mod raw;
 pub mod snapshot;
+pub mod world;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,0 +1,52 @@
+//! The bodies of the fuzz targets: each takes any bytes and panics only on a
+//! defect.
+//!
+//! `cargo +nightly fuzz run TARGET` runs one under libFuzzer; `cargo test`
+//! replays the corpora on a stable toolchain.
+
+#[path = "../../crates/protocol/tests/common/mod.rs"]
+mod common;
+
+mod handshake;
+mod input;
+mod message;
+mod seeds;
+mod transport;
+
+pub use handshake::handshake;
+pub use message::message;
+pub use seeds::seeds;
+pub use taupe_config::fuzzing::uapi;
+pub use taupe_net::fuzzing::split_merge;
+pub use transport::transport;
+
+/// A target by its name.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 6] = [
+    ("message", message),
+    ("handshake", handshake),
+    ("transport", transport),
+    ("uapi", uapi),
+    ("inner", inner),
+    ("split_merge", split_merge),
+];
+
+/// Reads `data` as an inner packet with every parser there is: what the
+/// protocol says of its addresses and length must lie within it.
+pub fn inner(data: &[u8]) {
+    if let Some(view) = taupe_protocol::inner::parse(data) {
+        assert!(view.length <= data.len());
+        assert_eq!(view.source.is_ipv4(), view.destination.is_ipv4());
+        let header = if view.source.is_ipv4() { 20 } else { 40 };
+        assert!(view.length >= header);
+        // Cut to its length, it reads the same; one byte less, it is refused.
+        assert_eq!(
+            taupe_protocol::inner::parse(&data[..view.length]),
+            Some(view)
+        );
+        assert_eq!(taupe_protocol::inner::parse(&data[..view.length - 1]), None);
+    }
+    taupe_net::fuzzing::ip_parse(data);
+}

@@ -1,0 +1,62 @@
+//! Datagrams at a device that shares no key with their sender.
+
+use taupe_protocol::Cause;
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::message::{
+    DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header, write_data_header,
+};
+
+use crate::common::snapshot::{counts, raised};
+use crate::common::{Net, stranger};
+use crate::input::Input;
+
+/// Classifies and parses `data` as a batch: the first two bytes are the length
+/// of its segments.
+///
+/// Every message has the length of its kind; a header written is a header
+/// read; and a device counts each datagram once, and answers none.
+pub fn message(data: &[u8]) {
+    let mut input = Input(data);
+    let segment = usize::from(input.number()).max(1);
+    let batch = input.0;
+    let mut expected = Vec::new();
+    for datagram in batch.chunks(segment) {
+        let kind = classify(datagram);
+        let length = datagram.len();
+        match kind {
+            Ok(Kind::Initiation) => assert_eq!(length, 148),
+            Ok(Kind::Response) => assert_eq!(length, 92),
+            Ok(Kind::CookieReply) => assert_eq!(length, 64),
+            Ok(Kind::Data) => assert!(length >= DATA_OVERHEAD),
+            Err(_) => {}
+        }
+        if let Ok(kind) = kind {
+            assert_eq!(datagram[..4], (kind as u32).to_le_bytes());
+        }
+        assert_eq!(data_header(datagram).is_some(), length >= DATA_HEADER_LEN);
+        if let (Ok(Kind::Data), Some((receiver, counter))) = (kind, data_header(datagram)) {
+            let mut copy = datagram.to_vec();
+            copy[..DATA_HEADER_LEN].fill(0);
+            write_data_header(&mut copy, receiver, counter);
+            assert_eq!(copy, datagram);
+        }
+        expected.push(match kind {
+            Ok(Kind::Initiation | Kind::Response) => Cause::Mac1,
+            Ok(Kind::CookieReply) => Cause::CookieRefused,
+            Ok(Kind::Data) => Cause::UnknownSession,
+            Err(Malformed::Length) => Cause::Length,
+            Err(Malformed::Type) => Cause::Type,
+        });
+    }
+    if batch.is_empty() {
+        expected.push(Cause::Length);
+    }
+
+    // The seeds are for node 0: its mac1 does not fit.
+    let mut net = Net::new(default_provider(), 2);
+    let before = counts(&net.nodes[1]);
+    net.inject_batch(1, stranger(), batch, segment);
+    expected.sort_by_key(|cause| *cause as usize);
+    assert_eq!(raised(&net.nodes[1], &before), expected);
+    assert_eq!(net.mark(), 0, "no answer");
+}

@@ -1,0 +1,69 @@
+//! Every input of every corpus, on a stable toolchain: seeds, and whatever a
+//! fuzzer has found since.
+
+use std::fs;
+use std::path::Path;
+
+use taupe_fuzz::{TARGETS, Target};
+
+fn replay((name, target): Target) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(name);
+    let mut count = 0;
+    let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for entry in entries {
+        let path = entry.expect("a readable folder").path();
+        let input = fs::read(&path).expect("a readable file");
+        let run = || target(&input);
+        if std::panic::catch_unwind(run).is_err() {
+            panic!("{}", path.display());
+        }
+        count += 1;
+    }
+    assert!(count >= 20, "{name}: {count} inputs");
+}
+
+#[test]
+fn message() {
+    replay(TARGETS[0]);
+}
+
+#[test]
+fn handshake() {
+    replay(TARGETS[1]);
+}
+
+#[test]
+fn transport() {
+    replay(TARGETS[2]);
+}
+
+#[test]
+fn uapi() {
+    replay(TARGETS[3]);
+}
+
+#[test]
+fn inner() {
+    replay(TARGETS[4]);
+}
+
+#[test]
+fn split_merge() {
+    replay(TARGETS[5]);
+}
+
+#[test]
+fn there_is_a_test_for_every_target() {
+    let names = TARGETS.map(|(name, _)| name);
+    let tested = [
+        "message",
+        "handshake",
+        "transport",
+        "uapi",
+        "inner",
+        "split_merge",
+    ];
+    assert_eq!(names, tested);
+}
