@@ -77,7 +77,11 @@ fn pump(from: &Tun, to: &Tun, counts: &Counts) {
         counts.reads.fetch_add(1, Ordering::Relaxed);
         counts.segments.fetch_add(split.count(), Ordering::Relaxed);
         for write in merger.merge(&mut batch, &ranges, to.coalesce()) {
-            to.write(&write).unwrap();
+            match to.write(&write) {
+                // The other end has been shut down first.
+                Err(WriteError::Down | WriteError::Deleted) => return,
+                written => written.unwrap(),
+            }
             counts.writes.fetch_add(1, Ordering::Relaxed);
         }
     }
