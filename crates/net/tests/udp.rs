@@ -164,9 +164,22 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
         let from = a.run(|| bind(family, Options::default()));
         let to = b.run(|| bind(family, Options::default()));
         let destination = at(address, to.local_port());
+        let local = Local {
+            address: if address.contains(':') {
+                "fd00::1"
+            } else {
+                "10.0.0.1"
+            }
+            .parse()
+            .unwrap(),
+            interface: 0,
+        };
         let large = noise(5, 3 * 2000);
         for round in 1..=10 {
-            from.send(destination, None, 0, &large, 2000).unwrap();
+            let sent = from
+                .send(destination, Some(&local), 0, &large, 2000)
+                .unwrap();
+            assert!(!sent.local_dropped);
             let (datagrams, _) = receive_all(&to, large.len());
             let expected: Vec<_> = large.chunks(2000).map(<[u8]>::to_vec).collect();
             assert!(datagrams == expected);
@@ -418,25 +431,72 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
     );
     namespace.command("nft", "add rule inet t out udp dport 7777 @th,64,8 0 drop");
     namespace.run(|| {
-        let options = Options {
-            gso: false,
-            ..Options::default()
-        };
-        let from = bind(Family::V4, options);
-        let to = Socket::bind(Family::V4, 7777, Options::default()).unwrap();
-        // Those of which the first byte is 0 are dropped.
-        let mut bytes = noise(9, 100 * 100);
-        for (i, datagram) in bytes.chunks_mut(100).enumerate() {
-            datagram[0] = (i % 3 == 1) as u8;
+        // As a batch, all of them are refused with the first.
+        for gso in [false, true] {
+            let options = Options {
+                gso,
+                ..Options::default()
+            };
+            let from = bind(Family::V4, options);
+            let to = Socket::bind(Family::V4, 7777, Options::default()).unwrap();
+            // Those of which the first byte is 0 are dropped.
+            let mut bytes = noise(9, 60 * 100);
+            for (i, datagram) in bytes.chunks_mut(100).enumerate() {
+                datagram[0] = (i % 3 == 1) as u8;
+            }
+            let result = from.send(at("127.0.0.1", 7777), None, 0, &bytes, 100);
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            let passed = || bytes.chunks(100).filter(|datagram| datagram[0] == 1);
+            let (datagrams, _) = receive_all(&to, passed().count() * 100);
+            assert!(passed().eq(&datagrams));
+            assert!(silent(&to));
+            assert_eq!(from.gso(), gso, "a firewall says nothing about batches");
         }
-        let error = from
-            .send(at("127.0.0.1", 7777), None, 0, &bytes, 100)
-            .unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        let passed = || bytes.chunks(100).filter(|datagram| datagram[0] == 1);
-        let (datagrams, _) = receive_all(&to, passed().count() * 100);
-        assert!(passed().eq(&datagrams));
-        assert!(silent(&to));
+    });
+}
+
+#[test]
+fn batches_that_are_refused_keep_their_source() {
+    Namespace::new().run(|| {
+        let from = bind(Family::V4, Options::default());
+        let to = bind(Family::V4, Options::default());
+        // Without checksums there are no batches: `EINVAL`, as for a source
+        // that does not exist.
+        let on: libc::c_int = 1;
+        // SAFETY: the kernel reads an int, which it is.
+        let result = unsafe {
+            libc::setsockopt(
+                from.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0);
+        let local = Local {
+            address: "127.3.2.1".parse().unwrap(),
+            interface: 0,
+        };
+        let bytes = noise(10, 100 * 1000);
+        let destination = at("127.0.0.1", to.local_port());
+        for _ in 0..5 {
+            let sent = from
+                .send(destination, Some(&local), 0, &bytes, 1000)
+                .unwrap();
+            assert!(!sent.local_dropped);
+            let mut received_bytes = Vec::new();
+            while received_bytes.len() < bytes.len() {
+                let (datagram, received) = receive(&to);
+                assert_eq!(received.from.ip(), local.address);
+                received_bytes.extend(datagram);
+            }
+            assert!(received_bytes == bytes);
+        }
+        // Two batches each time, until the eighth.
+        assert_eq!(from.gso_refusals(), 8);
+        assert!(!from.gso());
     });
 }
 
