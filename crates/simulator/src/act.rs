@@ -446,7 +446,7 @@ impl World<'_> {
         let Some(node) = &mut h.node else {
             return Ok(());
         };
-        node.idle_wakes = 0;
+        node.idle.used();
         if let Err(error) = node.device.update(clocks, update) {
             let what = format!("host {host} refuses an update: {error}");
             return Err(Violation::new(Invariant::Memory, what));

@@ -89,12 +89,7 @@ impl Captures {
     }
 
     /// Copies, now and then, what is about to be taken: it is opened in place.
-    pub(crate) fn copy(
-        &mut self,
-        random: &mut Random,
-        bytes: &[u8],
-        stride: usize,
-    ) -> Option<Vec<u8>> {
+    pub(crate) fn copy(&self, random: &mut Random, bytes: &[u8], stride: usize) -> Option<Vec<u8>> {
         let first = &bytes[..stride.min(bytes.len())];
         let rare = classify(first) != Ok(Kind::Data);
         random

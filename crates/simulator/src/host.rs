@@ -92,8 +92,8 @@ pub(crate) struct Node {
     pub(crate) staged: Staged,
     /// The next deadline on the boot clock, after every call.
     pub(crate) deadline: Option<(Instant, Reason)>,
-    /// Wake-ups without effect since something last happened.
-    pub(crate) idle_wakes: u32,
+    /// Its wake-ups.
+    pub(crate) idle: Idle,
     /// Buffers that are used again.
     pub(crate) sorted: Sorted,
     woken: Arc<AtomicBool>,
@@ -138,6 +138,33 @@ impl Staged {
         }
         if there == 0 {
             self.waiting = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Counts wake-ups without effect since something last happened.
+#[derive(Default)]
+pub(crate) struct Idle(usize);
+
+impl Idle {
+    /// Something has happened.
+    pub(crate) fn used(&mut self) {
+        self.0 = 0;
+    }
+
+    /// A deadline has been handled. Each of `timers` may have been stopped after
+    /// it was armed, and then wakes once for nothing.
+    ///
+    /// # Errors
+    /// If it has happened more often in a row.
+    pub(crate) fn woken(&mut self, effect: bool, timers: usize) -> Result<(), Violation> {
+        self.0 = if effect { 0 } else { self.0 + 1 };
+        if self.0 > timers {
+            return Err(Violation::new(
+                Invariant::Idle,
+                format!("has woken {} times in a row for nothing", self.0),
+            ));
         }
         Ok(())
     }
@@ -272,7 +299,7 @@ impl Host {
             pulses: vec![Pulse::default(); self.peers.len()],
             staged: Staged::default(),
             deadline: None,
-            idle_wakes: 0,
+            idle: Idle::default(),
             sorted: Sorted::default(),
             woken,
         };
@@ -569,6 +596,18 @@ mod tests {
         staged.check(2, 0).unwrap();
         staged.check(1, 1).unwrap();
         assert!(staged.check(0, 1).is_err());
+    }
+
+    #[test]
+    fn fires_when_an_idle_device_wakes_too_often() {
+        let mut idle = Idle::default();
+        for _ in 0..3 {
+            idle.woken(false, 3).unwrap();
+        }
+        assert!(idle.woken(false, 3).is_err());
+        idle.woken(true, 3).unwrap();
+        idle.woken(false, 3).unwrap();
+        idle.used();
     }
 
     #[test]

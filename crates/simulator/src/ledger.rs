@@ -29,7 +29,7 @@ pub fn destination(id: u64, to: usize) -> IpAddr {
 }
 
 fn is_v6(id: u64) -> bool {
-    id % 3 == 0
+    id.is_multiple_of(3)
 }
 
 #[derive(Clone, Copy)]

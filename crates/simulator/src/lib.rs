@@ -22,6 +22,8 @@ pub mod recipe;
 pub mod sessions;
 pub mod shrink;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 mod traffic;
 pub mod violation;
 pub mod world;

@@ -164,7 +164,9 @@ fn explain(seed: u64, violation: &Violation, crypto: &'static Provider) {
     let whole = Recipe::whole(seed);
     show_tail(&whole, crypto);
     println!("\nshrinking …");
-    let (small, violation) = shrink(&whole, violation, crypto, SHRINK_BUDGET);
+    let (small, violation) = shrink(&whole, violation, SHRINK_BUDGET, |recipe| {
+        world::run(&recipe.episode(), crypto, false).violation
+    });
     println!("{violation}");
     let episode = small.episode();
     println!(

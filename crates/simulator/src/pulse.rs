@@ -4,19 +4,17 @@
 //! The model knows nothing of the implementation. Where it cannot know whether
 //! something is due, it demands nothing.
 
-use taupe_protocol::limits::{
-    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER, REKEY_TIMEOUT,
-};
-
-use crate::plan::{Nanos, Time};
+use crate::plan::{MILLISECOND, Nanos, SECOND, Time};
 use crate::violation::{Invariant, Violation};
 
-const REKEY: Nanos = REKEY_TIMEOUT.as_nanos() as Nanos;
-const JITTER: Nanos = MAX_JITTER.as_nanos() as Nanos + 1;
-const KEEPALIVE: Nanos = KEEPALIVE_TIMEOUT.as_nanos() as Nanos;
-const DEAD_PEER: Nanos = DEAD_PEER_TIMEOUT.as_nanos() as Nanos;
+// The numbers of the whitepaper's §6.1 and of the Linux kernel, not the
+// implementation's constants: they may be wrong.
+const REKEY: Nanos = 5 * SECOND;
+const JITTER: Nanos = 334 * MILLISECOND;
+const KEEPALIVE: Nanos = 10 * SECOND;
+const DEAD_PEER: Nanos = 15 * SECOND;
 /// The first initiation and its retries.
-const INITIATIONS: u32 = MAX_HANDSHAKE_ATTEMPTS + 2;
+const INITIATIONS: u32 = 20;
 /// From the last use of a peer to the last initiation: a dead-peer handshake,
 /// which may have to wait for Rekey-Timeout, and all of its retries.
 const PATIENCE: Nanos = DEAD_PEER + JITTER + (INITIATIONS as Nanos + 1) * (REKEY + JITTER);
@@ -35,6 +33,8 @@ pub struct Pulse {
     tries: u32,
     /// When something that may lead to a handshake last happened.
     used: Nanos,
+    /// When the peer was last made anew.
+    fresh: Nanos,
     keepalive_due: Option<Nanos>,
     dead_peer_due: Option<Nanos>,
     retransmit_due: Option<Nanos>,
@@ -138,6 +138,7 @@ impl Pulse {
     pub fn reset(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
         *self = Self {
             used: now,
+            fresh: now,
             ..Self::default()
         };
         self.configured(now, persistent, endpoint);
@@ -209,10 +210,11 @@ impl Pulse {
         Ok(())
     }
 
-    /// When the last handshake message was sent.
+    /// Whether a handshake message has been sent since `since`, or the peer has
+    /// become another since: what was owed to it before is not known then.
     #[must_use]
-    pub fn handshake_sent(&self) -> Option<Nanos> {
-        self.handshake
+    pub fn renewed_since(&self, since: Nanos) -> bool {
+        self.handshake.is_some_and(|sent| sent >= since) || self.fresh >= since
     }
 
     fn sent(&mut self, now: Nanos) {
@@ -240,7 +242,6 @@ fn late(what: String) -> Result<(), Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::SECOND;
 
     const START: Nanos = 1000 * SECOND;
 

@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.0;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = *b << 17;
@@ -35,7 +35,7 @@ impl Random {
 
     /// A number below `bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A place in something that has `len` of them.
@@ -69,7 +69,7 @@ impl Random {
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.number().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }

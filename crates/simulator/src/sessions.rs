@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use taupe_protocol::limits::{ERASE_AFTER_TIME, REJECT_AFTER_TIME, REKEY_AFTER_TIME};
 use taupe_protocol::{Role, Session};
 
-use crate::plan::{Nanos, Time};
+use crate::plan::{Nanos, SECOND, Time};
 use crate::violation::{Invariant, Violation};
 
-const REJECT: Nanos = REJECT_AFTER_TIME.as_nanos() as Nanos;
-const REKEY: Nanos = REKEY_AFTER_TIME.as_nanos() as Nanos;
-const ERASE: Nanos = ERASE_AFTER_TIME.as_nanos() as Nanos;
+// Whitepaper §6.1 and §6.3, not the implementation's constants.
+const REJECT: Nanos = 180 * SECOND;
+const REKEY: Nanos = 120 * SECOND;
+const ERASE: Nanos = 540 * SECOND;
 /// Previous, current and next.
 const MAX_PER_PEER: usize = 3;
 
@@ -201,4 +201,70 @@ fn young(now: Nanos, born: Nanos, does: &str) -> Result<(), Violation> {
         Invariant::KeyUse,
         format!("a session {does} at {}, born at {}", Time(now), Time(born)),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn fires_when_a_counter_is_used_again() {
+        let (mut sessions, alive, born) = testing::sessions(1);
+        let index = alive[0].remote_index();
+        sessions.sent(index, 5, born).unwrap();
+        sessions.sent(index, 7, born).unwrap();
+        for again in [5, 6, 7] {
+            let violation = sessions.sent(index, again, born).unwrap_err();
+            assert_eq!(violation.invariant, Invariant::CounterOnce);
+        }
+        sessions.sent(index, 8, born).unwrap();
+        assert!(
+            sessions.sent(index ^ 1, 0, born).is_err(),
+            "no such session"
+        );
+    }
+
+    #[test]
+    fn fires_when_a_session_is_used_at_180_seconds() {
+        let (mut sessions, alive, born) = testing::sessions(1);
+        let (local, remote) = (alive[0].local_index(), alive[0].remote_index());
+        sessions.accepted(local, born + REJECT - 1).unwrap();
+        sessions.sent(remote, 0, born + REJECT - 1).unwrap();
+        let late = sessions.accepted(local, born + REJECT).unwrap_err();
+        assert_eq!(late.invariant, Invariant::KeyUse);
+        let late = sessions.sent(remote, 1, born + REJECT).unwrap_err();
+        assert_eq!(late.invariant, Invariant::KeyUse);
+    }
+
+    #[test]
+    fn fires_when_keys_stay_in_memory() {
+        let (mut sessions, alive, born) = testing::sessions(1);
+        sessions.expired(born + ERASE).unwrap();
+        let late = sessions.expired(born + ERASE + 1).unwrap_err();
+        assert_eq!(late.invariant, Invariant::KeyMemory);
+        assert!(sessions.gone(None, "").is_err());
+        assert!(sessions.gone(Some(1), "").is_err());
+        sessions.gone(Some(2), "").unwrap();
+        drop(alive);
+        sessions.gone(None, "").unwrap();
+        sessions.expired(born + ERASE + 1).unwrap();
+    }
+
+    #[test]
+    fn fires_on_a_fourth_session_with_a_peer() {
+        let mut sessions = Sessions::default();
+        let all: Vec<_> = (0..4).map(|_| testing::sessions(1).1.remove(0)).collect();
+        sessions.observe(1, &all[..3]).unwrap();
+        let fourth = sessions.observe(1, &all).unwrap_err();
+        assert_eq!(fourth.invariant, Invariant::Memory);
+    }
+
+    #[test]
+    fn renewal_is_wanted_of_initiators_at_120_seconds() {
+        let (sessions, alive, born) = testing::sessions(1);
+        let index = alive[0].remote_index();
+        assert!(!sessions.wants_renewal(index, born + REKEY - 1));
+        assert!(sessions.wants_renewal(index, born + REKEY));
+    }
 }

@@ -2,26 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use taupe_crypto::Provider;
-
 use crate::plan::{Class, SECOND};
 use crate::recipe::Recipe;
 use crate::violation::Violation;
-use crate::world;
 
-/// Shrinks `recipe`, which ends in `violation`, within `budget` of wall time.
-/// Returns the smallest that was found and what it ends in.
+/// Shrinks `recipe`, which ends in `violation`, within `budget` of wall time;
+/// `run` plays a recipe. Returns the smallest that was found and what it ends
+/// in.
 #[must_use]
 pub fn shrink(
     recipe: &Recipe,
     violation: &Violation,
-    crypto: &'static Provider,
     budget: Duration,
+    run: impl Fn(&Recipe) -> Option<Violation>,
 ) -> (Recipe, Violation) {
     let mut shrinker = Shrinker {
         best: recipe.clone(),
         violation: violation.clone(),
-        crypto,
+        run,
         end: Instant::now() + budget,
     };
     shrinker.shorten();
@@ -33,14 +31,14 @@ pub fn shrink(
     (shrinker.best, shrinker.violation)
 }
 
-struct Shrinker {
+struct Shrinker<F> {
     best: Recipe,
     violation: Violation,
-    crypto: &'static Provider,
+    run: F,
     end: Instant,
 }
 
-impl Shrinker {
+impl<F: Fn(&Recipe) -> Option<Violation>> Shrinker<F> {
     /// Nothing after the violation matters.
     fn shorten(&mut self) {
         let duration = self.violation.at.div_ceil(SECOND) * SECOND + SECOND;
@@ -100,8 +98,7 @@ impl Shrinker {
         if Instant::now() >= self.end {
             return false;
         }
-        let outcome = world::run(&recipe.episode(), self.crypto, false);
-        match outcome.violation {
+        match (self.run)(&recipe) {
             Some(violation) if violation.invariant == self.violation.invariant => {
                 self.best = recipe;
                 self.violation = violation;
@@ -109,5 +106,42 @@ impl Shrinker {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::violation::Invariant;
+
+    #[test]
+    fn only_what_the_failure_needs_is_left() {
+        let whole = Recipe::whole(3);
+        let plan = whole.episode();
+        let (first, second) = (20, 33);
+        let at = plan.events[second].at;
+        let run = |recipe: &Recipe| {
+            let fails = recipe.events.contains(&first)
+                && recipe.events.contains(&second)
+                && recipe.edges.contains(&1)
+                && recipe.duration > at;
+            let violation = Violation::new(Invariant::Liveness, String::new());
+            fails.then_some(Violation { at, ..violation })
+        };
+        let violation = run(&whole).unwrap();
+        let (small, _) = shrink(&whole, &violation, Duration::from_secs(20), run);
+        assert_eq!(small.events, [first, second]);
+        assert_eq!(small.edges, [1]);
+        assert!(small.duration <= at + 2 * SECOND);
+    }
+
+    #[test]
+    fn another_failure_is_not_taken_for_it() {
+        let whole = Recipe::whole(3);
+        let violation = Violation::new(Invariant::Liveness, String::new());
+        let (small, _) = shrink(&whole, &violation, Duration::from_secs(20), |_| {
+            Some(Violation::new(Invariant::Idle, String::new()))
+        });
+        assert_eq!(small, whole);
     }
 }

@@ -216,7 +216,7 @@ impl World<'_> {
         let Some(node) = self.hosts[from].node.as_mut() else {
             return Ok(());
         };
-        node.idle_wakes = 0;
+        node.idle.used();
         match outbound {
             Outbound::Send(reservation) => {
                 let mut batch = self.spare.pop().unwrap_or_default();
@@ -356,11 +356,8 @@ impl World<'_> {
     }
 
     fn renewed(&self, host: usize, other: usize, since: Nanos, why: &str) -> Result<(), Violation> {
-        let sent = self.hosts[host]
-            .node
-            .as_ref()
-            .and_then(|node| node.pulses[other].handshake_sent());
-        if sent.is_some_and(|sent| sent >= since) {
+        let node = self.hosts[host].node.as_ref();
+        if node.is_some_and(|node| node.pulses[other].renewed_since(since)) {
             return Ok(());
         }
         Err(Violation::new(

@@ -156,7 +156,7 @@ pub fn run(episode: &Episode, crypto: &'static Provider, trace: bool) -> Outcome
 }
 
 impl<'e> World<'e> {
-    fn new(episode: &'e Episode, crypto: &'static Provider, trace: bool) -> Self {
+    pub(crate) fn new(episode: &'e Episode, crypto: &'static Provider, trace: bool) -> Self {
         let n = episode.hosts;
         let mut hosts: Vec<Host> = (0..n)
             .map(|index| Host::new(episode.seed, index, n, crypto))
@@ -205,10 +205,7 @@ impl<'e> World<'e> {
     }
 
     fn run(&mut self) -> Result<(), Violation> {
-        for host in 0..self.hosts.len() {
-            self.hosts[host].start(self.crypto, 0, false);
-            self.settle(host)?;
-        }
+        self.start()?;
         let end = self.episode.duration;
         self.run_until(end)?;
         self.calm()?;
@@ -216,7 +213,17 @@ impl<'e> World<'e> {
         self.finish()
     }
 
-    fn run_until(&mut self, end: Nanos) -> Result<(), Violation> {
+    /// Starts every host.
+    pub(crate) fn start(&mut self) -> Result<(), Violation> {
+        for host in 0..self.hosts.len() {
+            self.hosts[host].start(self.crypto, 0, false);
+            self.settle(host)?;
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen until `end`.
+    pub(crate) fn run_until(&mut self, end: Nanos) -> Result<(), Violation> {
         loop {
             let due = (0..self.hosts.len())
                 .filter_map(|host| Some((self.hosts[host].deadline()?, host)))
@@ -322,24 +329,15 @@ impl<'e> World<'e> {
                 .counters()
                 .count(taupe_protocol::Cause::StagedPurged)
                 != staged;
-        if effect {
-            node.idle_wakes = 0;
-        } else {
-            self.stats.idle_wakes += 1;
-            node.idle_wakes += 1;
-            // Each timer of each peer may have been stopped after it was armed.
-            let timers = taupe_protocol::Reason::ALL.len() * h.peers.len();
-            if node.idle_wakes as usize > timers {
-                return Err(Violation::new(
-                    Invariant::Idle,
-                    format!(
-                        "host {host} has woken {} times in a row for nothing",
-                        node.idle_wakes
-                    ),
-                ));
-            }
-        }
-        Ok(())
+        self.stats.idle_wakes += u64::from(!effect);
+        // Each timer of each peer may have been stopped after it was armed.
+        let timers = taupe_protocol::Reason::ALL.len() * h.peers.len();
+        node.idle
+            .woken(effect, timers)
+            .map_err(|violation| Violation {
+                what: format!("host {host} {}", violation.what),
+                ..violation
+            })
     }
 
     /// Takes all output of a host and answers its wake-ups. Follows every call.
@@ -512,7 +510,7 @@ impl<'e> World<'e> {
         let Some(node) = h.node.as_mut() else {
             return Ok(());
         };
-        node.idle_wakes = 0;
+        node.idle.used();
         let count = bytes.len().div_ceil(stride.max(1)) as u64;
         self.stats.datagrams += count;
         let refused = node.refused();
@@ -629,7 +627,7 @@ impl<'e> World<'e> {
     }
 
     /// After the lull nothing may be left but configuration.
-    fn finish(&mut self) -> Result<(), Violation> {
+    pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         for host in 0..self.hosts.len() {
             self.look(host)?;
             let h = &mut self.hosts[host];
@@ -682,5 +680,65 @@ pub(crate) fn describe(datagram: &[u8]) -> String {
         }
         (Ok(kind), _) => format!("{kind:?}"),
         (Err(malformed), _) => format!("no message ({malformed:?}), {} bytes", datagram.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::MINUTE;
+    use crate::testing;
+    use crate::traffic::Load;
+
+    #[test]
+    fn two_hosts_that_are_left_alone_pass_data() {
+        let episode = testing::episode(0);
+        let mut world = testing::world(&episode);
+        world.send(0, 1, &Load::one(60, true)).unwrap();
+        world.run_until(LULL).unwrap();
+        assert_eq!(world.ledger.delivered(), 2, "the packet and its answer");
+        world.finish().unwrap();
+    }
+
+    #[test]
+    fn fires_when_a_datagram_that_should_change_nothing_does() {
+        let episode = testing::episode(0);
+        let mut world = testing::world(&episode);
+        world.send(0, 1, &Load::one(60, false)).unwrap();
+        let initiation = world
+            .queue
+            .drain()
+            .find_map(|Reverse(queued)| match queued.event {
+                Event::Arrive(datagrams) => Some(datagrams),
+                _ => None,
+            });
+        let initiation = initiation.unwrap();
+        let stride = initiation.stride;
+        let violation = world
+            .inject(1, initiation.from, initiation.bytes, stride, "authentic")
+            .unwrap_err();
+        assert_eq!(violation.invariant, Invariant::Unauthenticated);
+    }
+
+    #[test]
+    fn fires_when_a_pair_that_can_exchange_packets_does_not() {
+        let episode = testing::episode(0);
+        let mut world = testing::world(&episode);
+        world.start_probe(0);
+        world.run_until(MINUTE).unwrap();
+        assert_eq!(world.stats.probes_passed, 1);
+        world.links.iter_mut().for_each(Link::cut_in_secret);
+        world.start_probe(0);
+        let violation = world.run_until(2 * MINUTE).unwrap_err();
+        assert_eq!(violation.invariant, Invariant::Liveness);
+    }
+
+    #[test]
+    fn fires_when_an_idle_device_would_wake() {
+        let episode = testing::episode(25);
+        let mut world = testing::world(&episode);
+        world.run_until(MINUTE).unwrap();
+        let violation = world.finish().unwrap_err();
+        assert_eq!(violation.invariant, Invariant::Idle);
     }
 }

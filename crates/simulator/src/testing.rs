@@ -1,0 +1,52 @@
+//! Small worlds for the tests of the checkers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use taupe_protocol::Session;
+
+use crate::plan::{Edge, Episode, HOUR, Nanos, SECOND};
+use crate::sessions::Sessions;
+use crate::traffic::Load;
+use crate::world::World;
+
+/// Two hosts that know each other and to whom nothing happens.
+pub(crate) fn episode(keepalive: u16) -> Episode {
+    static SEED: AtomicU64 = AtomicU64::new(0);
+    Episode {
+        seed: SEED.fetch_add(1, Ordering::Relaxed),
+        hosts: 2,
+        duration: HOUR,
+        edges: vec![Edge {
+            a: 0,
+            b: 1,
+            preshared: true,
+            endpoint: [true, true],
+            keepalive: [keepalive, 0],
+        }],
+        events: Vec::new(),
+    }
+}
+
+/// Their world, started.
+pub(crate) fn world(episode: &Episode) -> World<'_> {
+    let mut world = World::new(episode, &taupe_crypto::AWS_LC, false);
+    world.start().unwrap();
+    world
+}
+
+/// A session that host 0 has initiated, watched as one with `peer`, and when it
+/// was born.
+pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
+    let episode = episode(0);
+    let mut world = world(&episode);
+    world.send(0, 1, &Load::one(60, false)).unwrap();
+    world.run_until(SECOND).unwrap();
+    let node = world.hosts[0].node.as_ref().unwrap();
+    let alive = node.device.sessions();
+    assert_eq!(alive.len(), 1);
+    let mut sessions = Sessions::default();
+    assert_eq!(sessions.observe(peer, &alive).unwrap(), 1);
+    let born = alive[0].born().0;
+    (sessions, alive, born)
+}
