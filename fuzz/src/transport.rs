@@ -20,7 +20,8 @@ const MAX_BATCHES: usize = 8;
 ///
 /// What is delivered is, in order, exactly what was sealed by the peer and not
 /// changed, has a counter that is new and within the window, and is an honest
-/// inner packet from an allowed source.
+/// inner packet from an allowed source. The endpoint follows what is authentic
+/// and new, and nothing else.
 pub fn transport(data: &[u8]) {
     let (mut net, session, raw) = with_raw(default_provider());
     let mut input = Input(data);
@@ -30,6 +31,7 @@ pub fn transport(data: &[u8]) {
         greatest: 0,
     };
     let mut expected = Vec::new();
+    let mut endpoint = raw.address;
     for _ in 0..MAX_BATCHES {
         if input.is_empty() {
             break;
@@ -38,6 +40,7 @@ pub fn transport(data: &[u8]) {
         let plaintext_len = usize::from(input.byte());
         let segment = plaintext_len + DATA_OVERHEAD;
         let mut batch = Vec::new();
+        let mut any = false;
         for _ in 0..=control & 7 {
             let choice = input.byte();
             let counter = match choice & 7 {
@@ -67,6 +70,7 @@ pub fn transport(data: &[u8]) {
                 message.resize(segment, 0);
             }
             if message == sealed && model.accepts(counter) {
+                any = true;
                 expected.extend(delivered(&plaintext));
             }
             batch.extend_from_slice(&message);
@@ -78,6 +82,11 @@ pub fn transport(data: &[u8]) {
         };
         net.inject_batch(0, source, &batch, segment);
         assert_eq!(net.nodes[0].delivered, expected);
+        if any {
+            endpoint = source;
+        }
+        let status = net.nodes[0].device.status();
+        assert_eq!(status.peers[0].endpoint, Some(endpoint));
     }
 }
 

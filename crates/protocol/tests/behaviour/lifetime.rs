@@ -283,6 +283,37 @@ each_backend! {
         assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1);
     }
 
+    fn a_boot_clock_that_goes_back_is_survived(crypto) {
+        let mut net = Net::connected(crypto);
+        net.set_persistent_keepalive(0, 1, 25);
+        net.advance_to_offset(secs(50));
+        for back in [secs(20), secs(3000), secs(86_000)] {
+            net.now = net.now - back;
+            let before = net.nodes.iter().map(|n| n.delivered.len()).sum::<usize>();
+            net.ping(0, 1);
+            net.ping(1, 0);
+            let after = net.nodes.iter().map(|n| n.delivered.len()).sum::<usize>();
+            assert_eq!(after - before, 2, "{back:?} ago");
+        }
+        net.advance_to_offset(secs(400));
+        net.ping(0, 1);
+        assert_eq!(net.session_age(0, 1).map(|age| age < secs(180)), Some(true));
+    }
+
+    fn after_a_long_sleep_everything_is_due_at_once(crypto) {
+        let mut net = Net::connected(crypto);
+        net.set_persistent_keepalive(0, 1, 25);
+        net.advance_to_offset(secs(50));
+        net.ping(0, 1);
+        let mark = net.mark();
+        // A day passes without a call.
+        net.now += secs(86_400);
+        net.advance(secs(0));
+        assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1, "one, not thousands");
+        assert_eq!(net.session_age(0, 1), Some(secs(0)), "and it works");
+        assert_eq!(net.nodes[0].device.sessions().len(), 1, "what is old is erased");
+    }
+
     fn a_keepalive_expects_no_answer(crypto) {
         let mut net = Net::connected(crypto);
         let mark = net.mark();

@@ -268,6 +268,34 @@ each_backend! {
         assert_eq!(allowed, 5, "no more than the burst");
     }
 
+    fn a_bucket_is_shared_by_an_ipv6_network_and_not_by_ports(crypto) {
+        for (others, shared) in [
+            (["[2001:db8::7]:1", "[2001:db8::7]:65535"], true),
+            (["[2001:db8::8]:4500", "[2001:db8:0:0:ffff:ffff:ffff:ffff]:4500"], true),
+            (["[2001:db8:0:1::7]:4500", "[2001:db7:ffff:ffff::7]:4500"], false),
+        ] {
+            let (mut net, raw) = with_stranger(crypto);
+            net.nodes[0].backlog = 512;
+            let mut n = 0;
+            let mut send = |net: &mut Net, from: &str| {
+                let from = from.parse().unwrap();
+                n += 2;
+                let cookie = demand(net, &raw, from, &raw.begin(n, label(n)));
+                let mut begun = raw.begin(n + 1, label(n + 1));
+                raw.stamp_cookie(&mut begun.message, &cookie);
+                let before = net.nodes[0].count(Cause::RateLimited);
+                net.inject(0, from, &begun.message);
+                net.nodes[0].count(Cause::RateLimited) == before
+            };
+            for _ in 0..5 {
+                assert!(send(&mut net, "[2001:db8::7]:4500"));
+            }
+            for other in others {
+                assert_eq!(send(&mut net, other), !shared, "{other}");
+            }
+        }
+    }
+
     fn who_has_no_cookie_takes_no_tokens(crypto) {
         let (mut net, raw, cookie) = with_cookie(crypto);
         for n in 0..20 {

@@ -140,6 +140,28 @@ each_backend! {
         assert_eq!(counters(&net, mark, 0), [6]);
     }
 
+    fn no_more_is_sealed_than_was_reserved(crypto) {
+        use taupe_protocol::Outbound;
+        let mut net = Net::connected(crypto);
+        let key = net.nodes[1].public;
+        let peer = net.nodes[0].peer(&key);
+        for (stride, length, ready) in [
+            (48, 48 * 2, 48 * 2),
+            (48, 48 * 3, 48 * 3),
+            (48, 48 * 4, 48 * 3),
+            (48, 48 * 2 + 40, 48 * 2 + 40),
+            (0, 0, 0),
+        ] {
+            let Outbound::Send(reservation) = net.nodes[0].path.reserve(net.now, &peer, 3, 144)
+            else {
+                panic!("there is a session");
+            };
+            let mut batch = vec![0xee; length];
+            assert_eq!(reservation.seal(&mut batch, stride), ready);
+            assert!(batch[ready..].iter().all(|byte| *byte == 0xee), "the rest is as it was");
+        }
+    }
+
     fn nothing_is_received_from_reject_after_messages_on(crypto) {
         let (mut net, session, raw) = crate::common::with_raw(crypto);
         let packet = ipv4("10.0.0.9".parse().unwrap(), net.nodes[0].inner, b"x");
