@@ -49,7 +49,9 @@ impl Recipe {
     #[must_use]
     pub fn episode(&self) -> Episode {
         let whole = Episode::generate(self.seed);
-        let place = |edge: usize| self.edges.iter().position(|kept| *kept == edge);
+        let mut edges: Vec<usize> = self.edges.clone();
+        edges.retain(|edge| *edge < whole.edges.len());
+        let place = |edge: usize| edges.iter().position(|kept| *kept == edge);
         let events = self
             .events
             .iter()
@@ -67,12 +69,7 @@ impl Recipe {
             seed: self.seed,
             hosts: whole.hosts,
             duration: self.duration,
-            edges: self
-                .edges
-                .iter()
-                .filter_map(|edge| whole.edges.get(*edge))
-                .copied()
-                .collect(),
+            edges: edges.iter().map(|edge| whole.edges[*edge]).collect(),
             events,
         }
     }
@@ -191,6 +188,15 @@ mod tests {
         ] {
             assert!(bad.parse::<Recipe>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_the_plan_does_not_have_is_ignored() {
+        let recipe: Recipe = "1/100/0,9999/0-9999".parse().unwrap();
+        let episode = recipe.episode();
+        assert_eq!(episode.edges.len(), 1);
+        let outcome = crate::world::run(&episode, &taupe_crypto::AWS_LC, false);
+        assert!(outcome.violation.is_none());
     }
 
     #[test]
