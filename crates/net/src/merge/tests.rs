@@ -70,9 +70,9 @@ fn segments_become_the_super_packet_they_came_from() {
 proptest! {
     #[test]
     fn any_super_packet_survives(spec in any_spec(6000), size in 100u16..2000) {
-        let writes = merged(&bytes(&spec.segments(size.into())), BOTH);
         // What has CWR goes alone.
-        prop_assume!(!spec.tcp || spec.flags & CWR == 0);
+        let spec = Spec { flags: spec.flags & !CWR, ..spec };
+        let writes = merged(&bytes(&spec.segments(size.into())), BOTH);
         prop_assert_eq!(writes.len(), 1);
         let (mut header, bytes) = spec.super_packet(size);
         if spec.payload.len() > usize::from(size) {
