@@ -124,6 +124,19 @@ fn the_loops_of_the_kernel() {
     gap.check(&[(0, true), (width + 1, true)]);
 }
 
+/// Three turns of the ring in steps of each kind: nothing of an earlier turn is
+/// left when its words are used again.
+#[test]
+fn the_ring_is_clean_at_each_turn() {
+    for step in [1, 2, 63, 64, 65, 127, 128] {
+        let mut receiver = Receiver::default();
+        for counter in (0..3 * WINDOW_BITS).step_by(step) {
+            assert!(receiver.takes(counter), "{counter} in steps of {step}");
+            assert!(!receiver.takes(counter), "{counter} in steps of {step}");
+        }
+    }
+}
+
 /// Jumps of every size around a word and around the whole window clear what
 /// they pass over and nothing else.
 #[test]

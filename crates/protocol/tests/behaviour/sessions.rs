@@ -124,6 +124,20 @@ each_backend! {
         assert_eq!(net.nodes[0].count(Cause::UnknownSession), 0, "the current one is kept");
     }
 
+    fn a_session_to_be_takes_the_place_of_the_previous(crypto) {
+        // As in the kernel: keys that nobody needs are not kept.
+        let (mut net, previous, raw) = with_raw(crypto);
+        net.advance(secs(1));
+        let current = shake(&mut net, &raw, 8, label(60));
+        net.inject(0, raw.address, &current.seal(0, &[]));
+        net.inject(0, raw.address, &previous.seal(1, &[]));
+        assert_eq!(net.nodes[0].count(Cause::UnknownSession), 0);
+        net.advance(secs(1));
+        shake(&mut net, &raw, 9, label(120));
+        assert_eq!(net.nodes[0].device.sessions().len(), 2, "current and next");
+        assert_refused(&mut net, 0, &previous.seal(2, &[]), Cause::UnknownSession);
+    }
+
     fn late_packets_of_the_previous_session_are_received(crypto) {
         for rekeys in [1, 2] {
             let mut net = Net::connected(crypto);

@@ -7,7 +7,7 @@ use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
 use taupe_protocol::{Cause, padded_len};
 
 use crate::common::packets::{ipv4, ipv6, sized};
-use crate::common::{Net, Outcome, RAW_INNER, secs, with_raw, with_stranger};
+use crate::common::{Net, Outcome, RAW_INNER, label, secs, shake, with_raw, with_stranger};
 use crate::each_backend;
 
 fn prefix(text: &str) -> Prefix {
@@ -80,6 +80,27 @@ each_backend! {
         assert_eq!(net.send(0, &packet), Outcome::Sent);
         let marks: Vec<u8> = net.nodes[1].delivered.iter().map(|p| p[63]).collect();
         assert_eq!(marks, [0, 1, 2, 3, 4, 5]);
+    }
+
+    fn nothing_overtakes_before_the_control_loop_has_looked(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        net.cut();
+        let first = sized(net.nodes[0].inner, RAW_INNER, 64, 1);
+        let second = sized(net.nodes[0].inner, RAW_INNER, 64, 2);
+        net.send(0, &first);
+        net.mend();
+        net.advance(secs(1));
+        let session = shake(&mut net, &raw, 8, label(60));
+        let mark = net.mark();
+        // The confirmation is in; what waits has not been sent yet.
+        net.receive(0, raw.address, &session.seal(0, &[]), 32);
+        assert_eq!(net.send(0, &second), Outcome::Staged);
+        let sent: Vec<u8> = net
+            .since(mark, 0)
+            .iter()
+            .map(|d| session.open(&d.bytes).expect("ours").1[63])
+            .collect();
+        assert_eq!(sent, [1, 2]);
     }
 
     fn what_waits_is_purged_with_its_reason_for_waiting(crypto) {

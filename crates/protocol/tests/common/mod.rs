@@ -369,7 +369,9 @@ impl Net {
         self.inject(to, datagram.source, &datagram.bytes);
     }
 
-    fn receive(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
+    /// Hands a batch to a node without running its control loop, except for
+    /// handshake messages.
+    pub fn receive(&mut self, to: usize, source: SocketAddr, batch: &[u8], segment: usize) {
         let now = self.now_at(to);
         let node = &mut self.nodes[to];
         let from = Endpoint {
