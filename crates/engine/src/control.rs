@@ -113,7 +113,8 @@ impl Control {
             }
         };
         info!(?exit, "device ended");
-        self.device.set_down();
+        self.device.close();
+        self.transmit();
         self.shared.sockets.load().shutdown();
         if let Err(error) = self.shared.tun.shutdown() {
             debug!(%error, "ending the TUN");

@@ -6,12 +6,10 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cookie::Checker;
 use crate::device::{Device, UpdateError};
 use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
-use crate::noise::StaticKeys;
 use crate::path::{DataPath, Routes};
 use crate::peer::{Link, PeerId};
 use crate::slots::{Identity, Slot};
@@ -28,15 +26,18 @@ impl Device {
     /// If there would be too many peers; nothing is applied then.
     pub fn update(&mut self, now: Now, update: DeviceUpdate) -> Result<(), UpdateError> {
         self.check(&update)?;
-        if let Some(private_key) = update.private_key {
-            self.set_private_key(now, private_key);
-        }
         let mut routes = RoutesEdit::new(&self.path);
+        // Before the key: who is no peer any more does not hear of a new one.
         if update.replace_peers {
             for id in self.peers.ids() {
                 self.remove_peer(id);
             }
             *routes.get() = Routes::default();
+        }
+        // Whom to send to when everything is in place, and whether a keepalive.
+        let mut touched: BTreeMap<PeerId, bool> = BTreeMap::new();
+        if let Some(private_key) = update.private_key {
+            touched = self.set_private_key(private_key, &mut routes);
         }
         // All that lose their allowed IPs lose them in one pass over the table.
         let losing: BTreeSet<PeerId> = update
@@ -48,9 +49,10 @@ impl Device {
         if !losing.is_empty() {
             routes.get().allowed_ips.retain(|id| !losing.contains(&id));
         }
-        let mut touched = Vec::with_capacity(update.peers.len());
         for peer in update.peers {
-            touched.extend(self.update_peer(peer, &mut routes));
+            if let Some((id, keepalive)) = self.update_peer(peer, &mut routes) {
+                *touched.entry(id).or_default() |= keepalive;
+            }
         }
         // Packets that the new configuration lets out must find their routes.
         routes.commit(&self.path);
@@ -120,28 +122,30 @@ impl Device {
         }
     }
 
-    fn set_private_key(&mut self, now: Now, update: PrivateKeyUpdate) {
+    /// Returns the peers that must make new sessions, and whether with a
+    /// keepalive at once.
+    fn set_private_key(
+        &mut self,
+        update: PrivateKeyUpdate,
+        routes: &mut RoutesEdit,
+    ) -> BTreeMap<PeerId, bool> {
+        let mut touched = BTreeMap::new();
         let current = self.identity.as_ref().map(|i| &i.keys.private);
         if current == update.key.as_ref() {
-            return;
+            return touched;
         }
-        self.identity = update.key.map(|private| {
-            let keys = StaticKeys::new(self.crypto, private);
-            Identity {
-                checker: Checker::new(self.crypto, &keys.public),
-                keys,
-                floor: update.timestamp_floor,
-                reserved: update.timestamp_floor,
-            }
-        });
+        if let Some(before) = &mut self.identity {
+            before.release(&mut self.outputs);
+        }
+        self.identity = update
+            .key
+            .map(|private| Identity::new(self.crypto, private, update.timestamp_floor));
         // Nobody is a peer of itself.
         let own = self.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
-            let mut routes = RoutesEdit::new(&self.path);
             self.remove_peer(id);
             routes.given.insert(id);
             routes.forget(id);
-            routes.commit(&self.path);
         }
         for id in self.peers.ids() {
             self.abandon_initiation(id);
@@ -152,6 +156,8 @@ impl Device {
             slot.label_sent = None;
             let mut link = lock(&slot.peer.link);
             link.handshake_sent = None;
+            link.attempts = 0;
+            link.renewed_on_receive = false;
             link.timers.stop(Reason::Retransmit);
             // What was sent to the old key may still arrive; nothing is sent.
             if let Some(current) = &mut link.sessions.current {
@@ -159,15 +165,9 @@ impl Device {
             }
             let next = link.sessions.next.take();
             link.sessions.retired.extend(next);
-            let keepalive = !link.persistent_keepalive.is_zero();
-            drop(link);
-            if keepalive {
-                self.send_keepalive(now, id);
-            } else {
-                self.flush(now, id);
-            }
-            self.settle(now, id);
+            touched.insert(id, self.up && !link.persistent_keepalive.is_zero());
         }
+        touched
     }
 
     /// Returns the peer and whether a keepalive is to be sent at once.

@@ -140,6 +140,16 @@ impl Device {
         }
     }
 
+    /// Ends the device: everything is stopped and erased, and the labels that
+    /// were reserved but not used are given back. Take [`Device::poll_output`]
+    /// once more.
+    pub fn close(&mut self) {
+        self.set_down();
+        if let Some(mut identity) = self.identity.take() {
+            identity.release(&mut self.outputs);
+        }
+    }
+
     /// Stops everything and erases all session and handshake keys.
     pub fn set_down(&mut self) {
         self.up = false;

@@ -275,10 +275,13 @@ impl Device {
         if !retry {
             link.attempts = 0;
         }
-        let endpoint = match link.endpoint {
-            Some(endpoint) if link.may_send_initiation(now.boot) => endpoint,
-            _ => return,
+        let Some(endpoint) = link.endpoint else {
+            return;
         };
+        if !link.may_send_initiation(now.boot) {
+            link.postpone_handshake();
+            return;
+        }
         drop(link);
         // A peer whose key is of low order stays, and never hears from us.
         let Some(static_static) = slot.static_static(self.crypto, &identity.keys) else {

@@ -366,11 +366,19 @@ impl Link {
     /// Rekey-Timeout allows it.
     pub(crate) fn want_handshake(&mut self, now: Instant) {
         self.attempts = 0;
-        match self.next_initiation() {
-            Some(at) if at > now => {
-                self.timers.start(Reason::Retransmit, at + self.jitter);
-            }
-            _ => self.wants.handshake = true,
+        if self.may_send_initiation(now) {
+            self.wants.handshake = true;
+        } else {
+            self.postpone_handshake();
+        }
+    }
+
+    /// Sends an initiation when Rekey-Timeout allows it, unless one is under way
+    /// and will be sent again then anyway.
+    pub(crate) fn postpone_handshake(&mut self) {
+        if let Some(at) = self.next_initiation() {
+            let at = at + self.jitter;
+            self.timers.start(Reason::Retransmit, at);
         }
     }
 

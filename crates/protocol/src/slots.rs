@@ -8,7 +8,7 @@ use taupe_crypto::{Provider, SharedSecret};
 
 use crate::cookie::{Checker, Stamper};
 use crate::device::Output;
-use crate::key::{PresharedKey, PublicKey};
+use crate::key::{PresharedKey, PrivateKey, PublicKey};
 use crate::noise::{Initiator, StaticKeys};
 use crate::peer::{Peer, PeerId};
 use crate::planted::{self, Defect};
@@ -23,14 +23,31 @@ pub(crate) struct Identity {
     /// to peers that have been removed.
     pub(crate) floor: Tai64N,
     /// Labels up to this one have been announced by `ReserveLabels`.
-    pub(crate) reserved: Tai64N,
+    reserved: Tai64N,
+    /// The greatest label sent, if any was.
+    sent: Option<Tai64N>,
 }
 
-/// How far ahead labels are reserved: few writes, and after a crash with a
-/// clock that went back, labels are at most this far ahead of the clock.
-const LABEL_STEP: Duration = Duration::from_secs(60);
+/// How far ahead of the clock labels are reserved: few writes. After a crash
+/// the reservation counts as used, so that labels are this far ahead of the
+/// clock for a while; other implementations with the same key, which know only
+/// the clock, are refused that long.
+const LABEL_STEP: Duration = Duration::from_secs(10);
 
 impl Identity {
+    /// What follows from `private`, with which labels up to `floor` may have
+    /// been sent.
+    pub(crate) fn new(crypto: &Provider, private: PrivateKey, floor: Tai64N) -> Self {
+        let keys = StaticKeys::new(crypto, private);
+        Self {
+            checker: Checker::new(crypto, &keys.public),
+            keys,
+            floor,
+            reserved: floor,
+            sent: None,
+        }
+    }
+
     /// The label of the next initiation to a peer whose last one was `last`:
     /// the clock, or one grain above the last where the clock has gone back.
     pub(crate) fn label(
@@ -45,13 +62,27 @@ impl Identity {
         }
         let label = clock.max(last.unwrap_or(self.floor).successor());
         if label > self.reserved {
-            self.reserved = label.later(LABEL_STEP);
-            outputs.push_back(Output::ReserveLabels {
-                public_key: self.keys.public,
-                up_to: self.reserved,
-            });
+            // Ahead of the clock, not of the label: restarts that follow each
+            // other closely must not add up.
+            self.reserve(label.max(clock.later(LABEL_STEP)), outputs);
         }
+        self.sent = self.sent.max(Some(label));
         label
+    }
+
+    /// Gives back what has been reserved and not used: this key sends no more.
+    pub(crate) fn release(&mut self, outputs: &mut VecDeque<Output>) {
+        if let Some(sent) = self.sent {
+            self.reserve(sent, outputs);
+        }
+    }
+
+    fn reserve(&mut self, up_to: Tai64N, outputs: &mut VecDeque<Output>) {
+        self.reserved = up_to;
+        outputs.push_back(Output::ReserveLabels {
+            public_key: self.keys.public,
+            up_to,
+        });
     }
 }
 

@@ -444,8 +444,10 @@ impl Net {
                     });
                 }
                 Output::ReserveLabels { public_key, up_to } => {
-                    assert_eq!(public_key, node.public);
-                    node.reserved.push((up_to, node.sent));
+                    // A key that is replaced gives back what it has not used.
+                    if public_key == node.public {
+                        node.reserved.push((up_to, node.sent));
+                    }
                 }
             }
         }
