@@ -49,6 +49,27 @@ impl Capture {
         Ok(Self { tcpdump, file })
     }
 
+    /// Ends the capture as soon as its packets fulfil a condition, and returns
+    /// them: `tcpdump` writes a packet some time after it was on the wire.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] naming `what` after 10 seconds, and as
+    /// [`stop`](Self::stop).
+    pub fn stop_once(
+        self,
+        what: &str,
+        mut condition: impl FnMut(&[Packet]) -> bool,
+    ) -> Result<Vec<Packet>> {
+        let name = self.file.display().to_string();
+        wait_until(what, Duration::from_secs(10), || {
+            let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
+            // A file that is being written may end within a packet.
+            Ok(parse(&bytes).is_some_and(|packets| condition(&packets)))
+        })?;
+        self.stop()
+    }
+
     /// Ends the capture and returns its packets in order.
     ///
     /// # Errors

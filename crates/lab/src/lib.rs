@@ -8,7 +8,8 @@
 //!   mount and network namespaces, so that nothing it makes outlives it;
 //! - [`host`] makes machines of namespaces and wires them together,
 //!   [`process`] runs programs there;
-//! - [`peers`] knows how each implementation is installed, started and driven;
+//! - [`peers`] knows how each implementation is installed, started and driven,
+//!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
@@ -26,5 +27,6 @@ pub mod peers;
 pub mod process;
 pub mod sandbox;
 pub mod traffic;
+pub mod uapi;
 
 pub use error::{Error, Result};

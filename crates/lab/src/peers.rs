@@ -210,6 +210,15 @@ impl Implementation {
     /// [`Error::Unmet`] with its output when it ends instead,
     /// [`Error::Timeout`] after 10 seconds.
     pub fn start(self, host: &Host, interface: &str) -> Result<Tunnel> {
+        self.start_with(host, interface, &[])
+    }
+
+    /// As [`start`](Self::start), with more options at the end of the command.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(self, host: &Host, interface: &str, options: &[&str]) -> Result<Tunnel> {
         let program = self.program()?.display().to_string();
         let like = self.behaves_like().description();
         let words = [
@@ -217,6 +226,7 @@ impl Implementation {
             like.arguments.0,
             &[interface],
             like.arguments.1,
+            options,
         ];
         let mut command = host.command(&words.concat());
         command.env(like.environment.0, like.environment.1);

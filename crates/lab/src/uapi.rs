@@ -1,0 +1,47 @@
+//! The configuration protocol as such (the cross-platform userspace
+//! interface), for what `wg` cannot say or says too slowly.
+
+use crate::ensure;
+use crate::error::{Error, Result};
+use crate::peers::socket;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// One request on a connection of its own. Returns the whole answer, which
+/// ends with `errno=` and a blank line.
+///
+/// # Errors
+///
+/// [`Error::Io`] when there is no answer within 10 seconds.
+pub fn ask(interface: &str, request: &str) -> Result<String> {
+    let what = || format!("configuration socket of {interface}");
+    let mut stream = UnixStream::connect(socket(interface)).map_err(Error::io(what()))?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .map_err(Error::io(what()))?;
+    stream
+        .write_all(request.as_bytes())
+        .map_err(Error::io(what()))?;
+    let mut answer = Vec::new();
+    let mut block = [0; 16 * 1024];
+    while !answer.ends_with(b"\n\n") {
+        let size = stream.read(&mut block).map_err(Error::io(what()))?;
+        if size == 0 {
+            break;
+        }
+        answer.extend(block.iter().take(size));
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Sets the given lines, each ending in a line feed.
+///
+/// # Errors
+///
+/// [`Error::Unmet`] when they are refused, and as [`ask`].
+pub fn set(interface: &str, lines: &str) -> Result<()> {
+    let answer = ask(interface, &format!("set=1\n{lines}\n"))?;
+    ensure!(answer == "errno=0\n\n", "{interface} answers {answer:?}");
+    Ok(())
+}

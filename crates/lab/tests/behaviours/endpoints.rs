@@ -1,0 +1,171 @@
+//! Where packets leave from, and where they go.
+
+use crate::pair::{FAR, FAR_PORT, FAR6, NEAR, NEAR6, Pair, neighbours};
+use std::net::IpAddr;
+use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::traffic::ping;
+use taupe_lab::{Result, ensure};
+
+/// How long one ping may take: less than the 5 s after which a handshake
+/// would be tried again.
+const PROMPT: u32 = 3;
+
+pub(crate) fn roaming() -> Result<()> {
+    let pair = Pair::new()?;
+    let Pair { near, far } = &pair;
+    let move_to = |port: &str, gone: &str, new: &str| {
+        near.tunnel.set(&["listen-port", port])?;
+        near.host.ip(&["address", "delete", gone, "dev", "eth0"])?;
+        add_address(&near.host, "eth0", new)
+    };
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "192.0.2.1:51820")?;
+
+    move_to("9999", "192.0.2.1/24", "192.0.2.77/24")?;
+    ping(&near.host, FAR6, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "192.0.2.77:9999")?;
+    // The other way now goes there.
+    ping(&far.host, NEAR, PROMPT)?;
+
+    pair.set_far(&["endpoint", "[2001:db8::2]:51821"])?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "[2001:db8::1]:9999")?;
+    move_to("9998", "2001:db8::1/64", "2001:db8::77/64")?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "[2001:db8::77]:9998")?;
+    ping(&far.host, NEAR6, PROMPT)
+}
+
+/// The address that a peer last used goes away, and the first packet after
+/// that leaves from another one.
+pub(crate) fn source_not_too_sticky() -> Result<()> {
+    let pair = Pair::new()?;
+    let Pair { near, far } = &pair;
+    near.host
+        .sysctl("net/ipv4/conf/eth0/promote_secondaries", "1")?;
+    add_address(&near.host, "eth0", "192.0.2.10/24")?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "192.0.2.1:51820")?;
+    let gone = ["address", "delete", "192.0.2.1/24", "dev", "eth0"];
+    near.host.ip(&gone)?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "192.0.2.10:51820")?;
+
+    pair.set_far(&["endpoint", "[2001:db8::2]:51821"])?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "[2001:db8::1]:51820")?;
+    add_address(&near.host, "eth0", "2001:db8::10/64")?;
+    let gone = ["address", "delete", "2001:db8::1/64", "dev", "eth0"];
+    near.host.ip(&gone)?;
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, "[2001:db8::10]:51820")
+}
+
+/// Each of several addresses of a machine answers for itself.
+pub(crate) fn reply_to_sender() -> Result<()> {
+    let pair = Pair::new()?;
+    add_address(&pair.near.host, "eth0", "192.0.2.11/24")?;
+    add_address(&pair.near.host, "eth0", "2001:db8::11/64")?;
+    for address in [
+        "192.0.2.1:51820",
+        "192.0.2.11:51820",
+        "[2001:db8::1]:51820",
+        "[2001:db8::11]:51820",
+        "192.0.2.11:51820",
+    ] {
+        answers_from(&pair, address)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn address_of_another_interface() -> Result<()> {
+    let (near, far) = neighbours()?;
+    let aside = Host::new("aside")?;
+    link(
+        near.port("eth1", &["10.50.0.1/24", "2001:db8:50::1/64"]),
+        aside.port("eth0", &[]),
+        1500,
+    )?;
+    far.ip(&["route", "add", "10.50.0.0/24", "via", "192.0.2.1"])?;
+    #[rustfmt::skip]
+    far.ip(&["-6", "route", "add", "2001:db8:50::/64", "via", "2001:db8::1"])?;
+    let pair = Pair::between(&near, &far, crate::pair::FAR_OUTER, [&[], &[]])?;
+    for address in ["10.50.0.1:51820", "[2001:db8:50::1]:51820"] {
+        answers_from(&pair, address)?;
+    }
+    Ok(())
+}
+
+/// The far end speaks to the near one at an address, and hears it from there.
+fn answers_from(pair: &Pair, address: &str) -> Result<()> {
+    let Pair { near, far } = pair;
+    pair.set_near(&["endpoint", address])?;
+    ping(&far.host, NEAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, address)?;
+    // Also for what the near end begins.
+    ping(&near.host, FAR, PROMPT)?;
+    far.ensure_endpoint(&near.keys, address)
+}
+
+/// Two ways lead to the far end. The better one is taken as soon as it is
+/// there, with the address that belongs to it, and left when it goes.
+pub(crate) fn better_route() -> Result<()> {
+    let (near, far) = neighbours()?;
+    link(
+        near.port("eth1", &["203.0.113.1/24", "2001:db8:113::1/64"]),
+        far.port("eth1", &["203.0.113.2/24", "2001:db8:113::2/64"]),
+        1500,
+    )?;
+    for host in [&near, &far] {
+        for interface in ["all", "eth0", "eth1"] {
+            host.sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
+        }
+    }
+    let cases = [
+        (
+            "198.51.100.2",
+            ["192.0.2.2", "203.0.113.2"],
+            ["192.0.2.1:51820", "203.0.113.1:51820"],
+        ),
+        (
+            "2001:db8:5::2",
+            ["2001:db8::2", "2001:db8:113::2"],
+            ["[2001:db8::1]:51820", "[2001:db8:113::1]:51820"],
+        ),
+    ];
+    let pair = Pair::between(&near, &far, crate::pair::FAR_OUTER, [&[], &[]])?;
+    for (target, gateways, sources) in cases {
+        let target: IpAddr = target
+            .parse()
+            .map_err(|_| taupe_lab::Error::unmet("address"))?;
+        let text = target.to_string();
+        add_address(&far, "lo", &text)?;
+        let route = |verb: &str, way: usize, metric: &str| {
+            let interface = ["eth0", "eth1"][way];
+            #[rustfmt::skip]
+            let arguments = [
+                "route", verb, &text, "via", gateways[way], "dev", interface, "metric", metric,
+            ];
+            near.ip(&arguments).map(drop)
+        };
+        route("add", 0, "2")?;
+        let endpoint = match target {
+            IpAddr::V4(_) => format!("{target}:{FAR_PORT}"),
+            IpAddr::V6(_) => format!("[{target}]:{FAR_PORT}"),
+        };
+        pair.set_far(&["endpoint", &endpoint])?;
+        ping(&near, FAR, PROMPT)?;
+        pair.far.ensure_endpoint(&pair.near.keys, sources[0])?;
+        route("add", 1, "1")?;
+        ping(&near, FAR, PROMPT)?;
+        pair.far.ensure_endpoint(&pair.near.keys, sources[1])?;
+        route("delete", 1, "1")?;
+        ping(&near, FAR, PROMPT)?;
+        pair.far.ensure_endpoint(&pair.near.keys, sources[0])?;
+        ensure!(
+            pair.near.tunnel.field("endpoints", &pair.far.keys.public)? == endpoint,
+            "the far end answers from another address than {endpoint}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! A flood of handshakes, from somebody who knows the server's public key.
+
+use crate::datagrams::{Datagrams, pattern};
+use crate::life::resident;
+use crate::pair::{End, FAR, FAR_OUTER, Pair, neighbours};
+use base64ct::{Base64, Encoding};
+use blake2::digest::consts::U16;
+use blake2::digest::{FixedOutput, KeyInit, Update};
+use blake2::{Blake2s256, Blake2sMac, Digest};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use taupe_lab::capture::{Capture, Message, messages};
+use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::peers::{PeerSettings, Settings};
+use taupe_lab::sandbox::figure;
+use taupe_lab::traffic::{PingStream, first_answer, ping};
+use taupe_lab::{Error, Result, ensure};
+
+/// The server says that it is under load, and goes on to serve: whoever has a
+/// session, whoever comes new, and `wg`.
+pub(crate) fn handshake_flood() -> Result<()> {
+    let (near, far) = neighbours()?;
+    let attacker = Host::new("attacker")?;
+    link(
+        attacker.port("eth0", &["198.51.100.1/24"]),
+        far.port("eth1", &["198.51.100.2/24"]),
+        1500,
+    )?;
+    let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let (_fresh, fresh_address) = newcomer(&pair)?;
+    ping(&near, FAR, 5)?;
+    let server = pair.far.id()?;
+    let memory = resident(server)?;
+
+    let flood = Flood::new(&attacker, &pair.far.keys.public)?;
+    let capture = Capture::start(&attacker, "eth0", "udp[8] == 3")?;
+    std::thread::scope(|scope| {
+        let flooding = scope.spawn(|| flood.run());
+        let honest = || {
+            flood.await_cookie()?;
+            let to_fresh = Capture::start(&near, "eth0", "udp src port 51821 and udp[8] == 3")?;
+            let established = PingStream::start(&near, FAR, Duration::from_secs(6))?;
+            // A cookie that it is sent is of use after 5 s.
+            let took = first_answer(&near, fresh_address, Duration::from_secs(25))?;
+            figure("a new peer got in after", took);
+            to_fresh.stop_once("a cookie for the new peer", |seen| {
+                messages(seen, Message::CookieReply).next().is_some()
+            })?;
+            let start = Instant::now();
+            pair.far.tunnel.show(None)?;
+            let took = start.elapsed();
+            ensure!(took < Duration::from_secs(3), "wg show took {took:?}");
+            figure("pings, all answered", established.finish()?);
+            Ok(())
+        };
+        let served = honest();
+        flood.stop();
+        let flooded = flooding.join();
+        flooded.unwrap_or_else(|_| Err(Error::unmet("the flood panicked")))?;
+        served
+    })?;
+    figure("initiations", flood.sent.load(Ordering::Relaxed));
+    let packets = capture.stop()?;
+    let cookies = messages(&packets, Message::CookieReply).count();
+    figure("cookie replies", cookies);
+    ensure!(cookies > 100, "{cookies} cookie replies to the flood");
+
+    pair.far.id()?;
+    let grown = resident(server)?.saturating_sub(memory);
+    ensure!(grown < 16 * 1024, "memory has grown by {grown} KiB");
+    Ok(())
+}
+
+/// A second peer of the far end, without a session.
+fn newcomer(pair: &Pair) -> Result<(End, IpAddr)> {
+    let fresh = End::start(&pair.near.host, "wgfresh", &[])?;
+    add_address(&pair.far.host, "wgfar", "10.80.0.2/24")?;
+    #[rustfmt::skip]
+    pair.far.tunnel.set(&["peer", &fresh.keys.public, "allowed-ips", "10.80.0.1/32"])?;
+    fresh.tunnel.configure(&Settings {
+        private_key: &fresh.keys.private,
+        listen_port: None,
+        addresses: &["10.80.0.1/24"],
+        peers: &[PeerSettings {
+            public_key: &pair.far.keys.public,
+            preshared_key: None,
+            endpoint: Some(SocketAddr::new(FAR_OUTER, crate::pair::FAR_PORT)),
+            allowed_ips: "10.80.0.2/32",
+        }],
+    })?;
+    Ok((fresh, IpAddr::from([10, 80, 0, 2])))
+}
+
+struct Flood {
+    socket: Datagrams,
+    mac1_key: [u8; 32],
+    stop: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl Flood {
+    /// Datagrams at once, and the pause after them: many times what fills the
+    /// queue to the mark of load, and little enough to leave a core.
+    const BURST: u64 = 1536;
+    const PAUSE: Duration = Duration::from_millis(100);
+    /// Initiations in one system call.
+    const BATCH: u64 = 64;
+
+    fn new(host: &Host, public_key: &str) -> Result<Self> {
+        let mut key = [0; 32];
+        Base64::decode(public_key, &mut key).map_err(|_| Error::unmet("public key"))?;
+        let mut hash = Blake2s256::new();
+        Digest::update(&mut hash, b"mac1----");
+        Digest::update(&mut hash, key);
+        Ok(Self {
+            socket: Datagrams::bind(host, [198, 51, 100, 1].into())?,
+            mac1_key: hash.finalize().into(),
+            stop: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+        })
+    }
+
+    /// Waits until the server calls itself under load.
+    fn await_cookie(&self) -> Result<()> {
+        let answer = self.socket.receive_many(1, Duration::from_secs(10))?;
+        let is_cookie = |bytes: &[u8]| bytes.len() == 64 && bytes.starts_with(&[3, 0, 0, 0]);
+        ensure!(answer.iter().all(|one| is_cookie(&one.bytes)), "{answer:?}");
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn run(&self) -> Result<()> {
+        let to = ([198, 51, 100, 2], crate::pair::FAR_PORT).into();
+        while !self.stop.load(Ordering::Relaxed) {
+            for _ in 0..Self::BURST / Self::BATCH {
+                let first = self.sent.fetch_add(Self::BATCH, Ordering::Relaxed);
+                let mut batch = Vec::new();
+                for seed in first..first + Self::BATCH {
+                    batch.extend(self.initiation(seed)?);
+                }
+                self.socket.send(to, None, &batch, 148)?;
+            }
+            std::thread::sleep(Self::PAUSE);
+        }
+        Ok(())
+    }
+
+    /// A random initiation with a valid mac1, which needs the public key only
+    /// (whitepaper section 5.4.4).
+    fn initiation(&self, seed: u64) -> Result<Vec<u8>> {
+        let mut message = vec![1, 0, 0, 0];
+        message.extend(pattern(112, seed + 1));
+        let mut mac = Blake2sMac::<U16>::new_from_slice(&self.mac1_key)
+            .map_err(|_| Error::unmet("key of mac1"))?;
+        Update::update(&mut mac, &message);
+        message.extend(mac.finalize_fixed());
+        message.extend([0; 16]);
+        Ok(message)
+    }
+}

@@ -1,0 +1,81 @@
+//! What every WireGuard shows, asked of Taupe on real interfaces: counters,
+//! roaming, crypto routing, sticky sources, loops, keepalives, keys; and what
+//! a hostile network tries against it.
+//!
+//! The behaviours are those that the Linux kernel's own system test
+//! (tools/testing/selftests/wireguard/netns.sh) asserts, as far as they apply
+//! to a program behind a TUN, and some that it does not.
+
+mod configuration;
+mod datagrams;
+mod ecn;
+mod endpoints;
+mod flood;
+mod hostile;
+mod keys;
+mod life;
+mod offloads;
+mod pair;
+mod routing;
+mod syscalls;
+mod transfer;
+
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::sandbox::{Suite, SystemTest};
+
+fn main() {
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    let mut tests = vec![
+        // Those that take longest begin first.
+        SystemTest::new("hostile_datagrams", hostile::hostile_datagrams).limit(minutes(3)),
+        SystemTest::new("handshake_flood", flood::handshake_flood).limit(minutes(3)),
+        SystemTest::new("back_to_baseline", life::back_to_baseline).limit(minutes(2)),
+        SystemTest::new("lossy_link", transfer::lossy_link).limit(minutes(2)),
+        SystemTest::new("every_mtu_over_ipv4", transfer::every_mtu_over_ipv4).limit(minutes(2)),
+        SystemTest::new("every_mtu_over_ipv6", transfer::every_mtu_over_ipv6).limit(minutes(2)),
+    ];
+    for without in offloads::EACH {
+        let test = move || offloads::without(without);
+        tests.push(SystemTest::new(format!("without_{without}"), test));
+    }
+    tests.extend([
+        SystemTest::new("system_calls_of_a_ping", syscalls::of_a_ping),
+        SystemTest::new("good_among_garbage", hostile::good_among_garbage),
+        SystemTest::new("parallel_streams", transfer::parallel_streams).limit(minutes(2)),
+        SystemTest::new("wireguard_in_wireguard", transfer::wireguard_in_wireguard),
+        SystemTest::new("counters", transfer::counters),
+        SystemTest::new("roaming", endpoints::roaming),
+        SystemTest::new("source_not_too_sticky", endpoints::source_not_too_sticky),
+        SystemTest::new("reply_to_sender", endpoints::reply_to_sender),
+        SystemTest::new(
+            "address_of_another_interface",
+            endpoints::address_of_another_interface,
+        ),
+        SystemTest::new("better_route", endpoints::better_route),
+        SystemTest::new("routing_loop", routing::routing_loop),
+        SystemTest::new("onion_routing", routing::onion_routing),
+        SystemTest::new("marked_and_rerouted", routing::marked_and_rerouted),
+        SystemTest::new("default_route_by_mark", routing::default_route_by_mark),
+        SystemTest::new("unreachable", routing::unreachable),
+        SystemTest::new("crypto_routing", keys::crypto_routing),
+        SystemTest::new("private_key_change", keys::private_key_change),
+        SystemTest::new("low_order_points", keys::low_order_points),
+        SystemTest::new("clamped_key", keys::clamped_key),
+        SystemTest::new("longest_prefix", keys::longest_prefix),
+        SystemTest::new("keepalive_at_link_up", configuration::keepalive_at_link_up),
+        SystemTest::new("keepalive_at_key", configuration::keepalive_at_key),
+        SystemTest::new("long_answers", configuration::long_answers),
+        SystemTest::new(
+            "allowed_ips_one_by_one",
+            configuration::allowed_ips_one_by_one,
+        ),
+        SystemTest::new("ends_with_its_namespace", life::ends_with_its_namespace),
+        SystemTest::new("passed_descriptors", life::passed_descriptors),
+        SystemTest::new("ecn_out", ecn::out),
+        SystemTest::new("ecn_in", ecn::inward),
+    ]);
+    Suite::new(tests)
+        .prepare(|| Implementation::Taupe.install().map(drop))
+        .main()
+}

@@ -1,0 +1,248 @@
+//! Routes and rules of the machine, sane and otherwise.
+
+use crate::pair::{End, FAR, FAR_OUTER, FAR6, Pair, neighbours};
+use std::net::IpAddr;
+use std::time::Duration;
+use taupe_lab::capture::{Capture, Message, Packet, messages};
+use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::peers::Keys;
+use taupe_lab::process;
+use taupe_lab::traffic::ping;
+use taupe_lab::{Error, Result, ensure};
+
+/// What the kernel's own test allows a hundred pings in a routing loop, in
+/// bytes sent.
+const BOUND: u64 = 70_000;
+
+/// With a session in place, the route to the peer's endpoint is turned into
+/// the tunnel itself.
+pub(crate) fn routing_loop() -> Result<()> {
+    let mut pair = Pair::new()?;
+    let host = pair.near.host.clone();
+    ping(&host, FAR, 5)?;
+    pair.set_far(&["allowed-ips", "10.77.0.2/32,fd77::2/128,192.0.2.2/32"])?;
+    let loop_route = |verb: &str| host.ip(&["route", verb, "192.0.2.2/32", "dev", "wgnear"]);
+    loop_route("add")?;
+    // Small packets, and those whose messages do not fit the interface.
+    for size in ["56", "1392"] {
+        bounded(&pair.near, &pair.far.keys, &["-c", "100", "-f", "-s", size])?;
+    }
+    pair.near.id()?;
+    loop_route("delete")?;
+    ping(&host, FAR, 5)
+}
+
+/// A peer whose endpoint is behind another peer of the same interface is
+/// reached through that one; when it is behind itself nothing happens.
+pub(crate) fn onion_routing() -> Result<()> {
+    let mut pair = Pair::new()?;
+    let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
+    let third = End::start(&far, "wgthird", &[])?;
+    third.tunnel.wg_with_input(
+        "setconf",
+        &format!(
+            "[Interface]\nPrivateKey = {}\nListenPort = 5\n\
+             [Peer]\nPublicKey = {}\nAllowedIPs = 10.79.0.1/32\n",
+            third.keys.private, pair.near.keys.public
+        ),
+    )?;
+    add_address(&far, "wgthird", "10.79.0.2/24")?;
+    third.link(&["up"])?;
+    add_address(&near, "wgnear", "10.79.0.1/24")?;
+    let set_third = |endpoint: &str| {
+        #[rustfmt::skip]
+        let arguments = [
+            "peer", &*third.keys.public, "allowed-ips", "10.79.0.2/32", "endpoint", endpoint,
+        ];
+        pair.near.tunnel.set(&arguments).map(drop)
+    };
+    let hidden = IpAddr::from([10, 79, 0, 2]);
+    set_third("10.77.0.2:5")?;
+    ping(&near, FAR, 5)?;
+    ping(&near, hidden, 5)?;
+    third.ensure_endpoint(&pair.near.keys, "10.77.0.1:51820")?;
+
+    // It answers from where it is asked, so that it may not hear of this.
+    set_third("10.79.0.2:5")?;
+    for size in ["56", "1392"] {
+        let flood = ["-c", "100", "-f", "-s", size];
+        bounded_to(&pair.near, &third.keys, hidden, &flood)?;
+    }
+    pair.near.id()?;
+    ping(&near, FAR, 5)
+}
+
+fn bounded(end: &End, peer: &Keys, flood: &[&str]) -> Result<()> {
+    bounded_to(end, peer, FAR, flood)
+}
+
+/// Pings that nobody answers cost a bounded number of bytes, and nothing goes
+/// on after them.
+fn bounded_to(end: &End, peer: &Keys, to: IpAddr, flood: &[&str]) -> Result<()> {
+    // The pings themselves: padded, in messages.
+    let own = 100 * 1452;
+    let (_, before) = end.transfer(peer)?;
+    let answered = end
+        .host
+        .run(&[&["ping", "-n", "-W", "1"], flood, &[&to.to_string()]].concat());
+    ensure!(answered.is_err(), "something has answered in a loop");
+    let (_, after) = end.transfer(peer)?;
+    let grown = after - before;
+    let bound = if flood.contains(&"56") {
+        BOUND
+    } else {
+        own + BOUND
+    };
+    ensure!(grown < bound, "{grown} bytes sent for pings of {flood:?}");
+    std::thread::sleep(Duration::from_millis(1500));
+    let (_, later) = end.transfer(peer)?;
+    ensure!(
+        later - after < 1000,
+        "{} bytes sent after the pings had ended",
+        later - after
+    );
+    Ok(())
+}
+
+/// The firewall marks outer packets, and the rules for that mark send them
+/// over the other cable; the interface's own mark is visible to it.
+pub(crate) fn marked_and_rerouted() -> Result<()> {
+    let (near, far) = neighbours()?;
+    link(
+        near.port("eth1", &["203.0.113.1/24", "2001:db8:113::1/64"]),
+        far.port("eth1", &["203.0.113.2/24", "2001:db8:113::2/64"]),
+        1500,
+    )?;
+    for host in [&near, &far] {
+        for interface in ["all", "eth0", "eth1"] {
+            host.sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
+        }
+    }
+    let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    ping(&near, FAR, 5)?;
+
+    for (family, outer) in [("-4", FAR_OUTER), ("-6", crate::pair::FAR_OUTER6)] {
+        let (target, via) = match outer {
+            IpAddr::V4(_) => ("192.0.2.2/32", "203.0.113.2"),
+            IpAddr::V6(_) => ("2001:db8::2/128", "2001:db8:113::2"),
+        };
+        #[rustfmt::skip]
+        near.ip(&[family, "route", "add", target, "via", via, "dev", "eth1", "table", "77"])?;
+        near.ip(&[family, "rule", "add", "fwmark", "1", "table", "77"])?;
+    }
+    near.run_with_input(
+        &["nft", "-f", "-"],
+        "table inet marks {
+            chain out {
+                type route hook output priority mangle;
+                udp sport 51820 meta mark 0x2a counter
+                udp sport 51820 meta mark set 1
+            }
+        }",
+    )?;
+    pair.near.tunnel.set(&["fwmark", "42"])?;
+    for endpoint in ["192.0.2.2:51821", "[2001:db8::2]:51821"] {
+        pair.set_far(&["endpoint", endpoint])?;
+        let captures = [
+            Capture::start(&near, "eth0", "udp src port 51820")?,
+            Capture::start(&near, "eth1", "udp src port 51820")?,
+        ];
+        #[rustfmt::skip]
+        near.run(&["ping", "-c", "20", "-f", "-W", "5", &FAR.to_string()])?;
+        let data = |packets: &[Packet]| messages(packets, Message::Data).count();
+        let [direct, rerouted] = captures;
+        let rerouted = data(&rerouted.stop_once("rerouted", |seen| data(seen) >= 20)?);
+        let direct = data(&direct.stop()?);
+        ensure!(
+            (direct, rerouted) == (0, 20),
+            "{direct} direct and {rerouted} rerouted"
+        );
+    }
+    let rules = near.run(&["nft", "list", "table", "inet", "marks"])?;
+    let marked = rules.stdout.contains("counter packets 40 ");
+    ensure!(marked, "marked packets: {}", rules.stdout);
+    pair.near.id().map(drop)
+}
+
+/// The rules of `wg-quick` for a default route, made by hand.
+pub(crate) fn default_route_by_mark() -> Result<()> {
+    let pair = Pair::new()?;
+    let (near, far) = (&pair.near.host, &pair.far.host);
+    let beyond = ["198.51.100.1", "2001:db8:5::1"];
+    for address in beyond {
+        add_address(far, "lo", address)?;
+    }
+    pair.near.tunnel.set(&["fwmark", "51820"])?;
+    pair.set_far(&["allowed-ips", "0.0.0.0/0,::/0"])?;
+    near.sysctl("net/ipv4/conf/all/src_valid_mark", "1")?;
+    for family in ["-4", "-6"] {
+        for command in [
+            "route add default dev wgnear table 51820",
+            "rule add not fwmark 51820 table 51820",
+            "rule add table main suppress_prefixlength 0",
+        ] {
+            let words: Vec<_> = command.split(' ').collect();
+            near.ip(&[&[family], &words[..]].concat())?;
+        }
+    }
+    for outer in ["192.0.2.2:51821", "[2001:db8::2]:51821"] {
+        pair.set_far(&["endpoint", outer])?;
+        for address in beyond {
+            near.run(&["ping", "-c", "100", "-f", "-W", "5", address])?;
+        }
+    }
+    Ok(())
+}
+
+/// Who sends to nobody is told so: to a peer that is gone, to one whose
+/// endpoint is unknown, and from behind a router that translates addresses.
+pub(crate) fn unreachable() -> Result<()> {
+    let pair = Pair::new()?;
+    let near = &pair.near.host;
+    let client = Host::new("client")?;
+    link(
+        client.port("eth0", &["192.168.1.2/24"]),
+        near.port("lan", &["192.168.1.1/24"]),
+        1500,
+    )?;
+    client.ip(&["route", "add", "default", "via", "192.168.1.1"])?;
+    near.sysctl("net/ipv4/ip_forward", "1")?;
+    near.run_with_input(
+        &["nft", "-f", "-"],
+        "table ip nat { chain out {
+            type nat hook postrouting priority srcnat;
+            oifname wgnear masquerade
+        }
+        }",
+    )?;
+    ping(&client, FAR, 5)?;
+    ping(near, FAR6, 5)?;
+
+    pair.near
+        .tunnel
+        .set(&["peer", &pair.far.keys.public, "remove"])?;
+    ensure_refused(near, FAR, "Destination Host Unreachable")?;
+    ensure_refused(near, FAR6, "Destination unreachable: Address unreachable")?;
+    ensure_refused(&client, FAR, "Destination Host Unreachable")?;
+
+    pair.set_far(&["allowed-ips", "10.77.0.2/32,fd77::2/128"])?;
+    ensure_refused(near, FAR, "Destination Host Unreachable")?;
+    ensure_refused(near, FAR6, "Destination unreachable: Address unreachable")?;
+    ensure_refused(&client, FAR, "Destination Host Unreachable")?;
+
+    pair.set_far(&["endpoint", "192.0.2.2:51821"])?;
+    ping(&client, FAR, 5)
+}
+
+fn ensure_refused(from: &Host, to: IpAddr, answer: &str) -> Result<()> {
+    let to = to.to_string();
+    let command = from.command(&["ping", "-n", "-c", "1", "-W", "3", &to]);
+    let Err(Error::Command { output, .. }) = process::run(from.name(), command, None) else {
+        return Err(Error::unmet("a ping to nobody was answered"));
+    };
+    let told = output
+        .lines()
+        .any(|line| line.starts_with(&format!("From {to}")) && line.ends_with(answer));
+    ensure!(told, "ping to nobody says {output}");
+    Ok(())
+}
