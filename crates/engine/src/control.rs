@@ -8,6 +8,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
@@ -36,6 +38,9 @@ use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound,
 /// Handshake messages handled before the loop looks at anything else.
 const HANDSHAKES_PER_ROUND: usize = 64;
 
+/// From one try to bind a port that is taken to the next.
+const BIND_AGAIN: Duration = Duration::from_secs(1);
+
 pub(crate) struct Control {
     device: Device,
     shared: Arc<Shared>,
@@ -46,6 +51,10 @@ pub(crate) struct Control {
     timer: Timer,
     socket: Option<WatchedSocket>,
     offloads: Offloads,
+    /// The threads that receive from the sockets in place.
+    receivers: Vec<JoinHandle<()>>,
+    /// When to try the port again that could not be had.
+    bind_again: Option<Instant>,
     drops: Drops,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
@@ -87,6 +96,8 @@ impl Control {
             timer: Timer::new().map_err(system("cannot make a timer"))?,
             socket: file.map(WatchedSocket::new).transpose()?,
             offloads,
+            receivers: Vec::new(),
+            bind_again: None,
             drops: Drops::default(),
             port: 0,
             mark: 0,
@@ -122,13 +133,14 @@ impl Control {
         exit
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until there is something to do; while handshakes wait, looks
+    /// without sleeping, so that a flood of them hides nothing.
     fn wait(&mut self) -> Result<(), SystemError> {
-        if !self.shared.handshakes.is_empty() {
-            return Ok(());
-        }
         let deadline = self.device.next_deadline().map(|(at, _)| at);
-        self.timer.set(deadline)?;
+        self.timer
+            .set([deadline, self.bind_again].into_iter().flatten().min())?;
+        let at_once = Timespec::default();
+        let timeout = (!self.shared.handshakes.is_empty()).then_some(&at_once);
         let waker = self.shared.waker.fd();
         let mut fds = vec![
             PollFd::from_borrowed_fd(waker, PollFlags::IN),
@@ -139,7 +151,7 @@ impl Control {
         if let Some(socket) = &self.socket {
             fds.push(PollFd::new(&socket.watch, PollFlags::IN));
         }
-        match poll(&mut fds, None) {
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(SystemError::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -202,6 +214,9 @@ impl Control {
             self.device.handle_attention(now());
         }
         let now = now();
+        if self.bind_again.is_some_and(|at| at <= now.boot) {
+            self.listen();
+        }
         if let Some((at, reason)) = self.device.next_deadline()
             && at <= now.boot
         {
@@ -254,44 +269,67 @@ impl Control {
         match (self.device.is_up(), up) {
             (false, true) => {
                 info!("interface up");
-                if let Err(error) = self.bind(self.port) {
-                    warn!(%error, port = self.port, "cannot listen; set another port");
-                }
+                self.listen();
                 self.device.set_up(now());
             }
             (true, false) => {
                 info!("interface down");
                 self.device.set_down();
                 self.replace_sockets(Sockets::default());
+                self.bind_again = None;
             }
             _ => {}
         }
     }
 
+    /// Binds the sockets of a device that is up. Where the port cannot be had,
+    /// tries again until it can or another is set.
+    fn listen(&mut self) {
+        self.bind_again = match self.bind(self.port) {
+            Ok(()) => None,
+            Err(error) => {
+                warn!(%error, port = self.port, "cannot listen yet; set another port, or free it");
+                Some(now().boot + BIND_AGAIN)
+            }
+        };
+    }
+
     fn bind(&mut self, port: u16) -> Result<(), udp::BindError> {
-        // Two sockets cannot have one port: the old ones go first if it is theirs.
-        let old = self.shared.sockets.load_full();
-        if port != 0 && old.port() == port {
+        if port != 0 && self.shared.sockets.load().port() == port {
             return Ok(());
         }
         let sockets = Sockets::bind(port, self.socket_options())?;
         self.port = sockets.port();
         self.replace_sockets(sockets);
+        self.bind_again = None;
         Ok(())
     }
 
-    fn replace_sockets(&self, sockets: Sockets) {
+    /// Puts sockets in place of others. The others are closed when this
+    /// returns, so that their port can be bound again at once.
+    fn replace_sockets(&mut self, sockets: Sockets) {
         let names = ["in4", "in6"];
         let started: Vec<_> = [&sockets.v4, &sockets.v6]
             .into_iter()
             .zip(names)
             .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
             .collect();
-        self.shared.sockets.swap(Arc::new(sockets)).shutdown();
+        let before = self.shared.sockets.swap(Arc::new(sockets));
+        before.shutdown();
+        for receiver in self.receivers.drain(..) {
+            let _ = receiver.join();
+        }
+        // A send may still hold them, for as long as one system call takes.
+        let patience = now().boot + Duration::from_secs(1);
+        while Arc::strong_count(&before) > 1 && now().boot < patience {
+            std::thread::yield_now();
+        }
+        drop(before);
         for (socket, name) in started {
             let shared = Arc::clone(&self.shared);
-            if let Err(error) = spawn(name, move || inbound::run(&shared, &socket)) {
-                self.shared.send(Command::Failed(error.to_string()));
+            match spawn(name, move || inbound::run(&shared, &socket)) {
+                Ok(receiver) => self.receivers.push(receiver),
+                Err(error) => self.shared.send(Command::Failed(error.to_string())),
             }
         }
     }
