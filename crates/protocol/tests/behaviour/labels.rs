@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use taupe_protocol::{Cause, Output};
 use taupe_protocol::message::Kind;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix};
+use taupe_protocol::{Cause, Output};
 
 use crate::common::packets::ipv4;
 use crate::common::raw::Raw;
