@@ -67,9 +67,14 @@ impl Sockets {
             SocketAddr::V6(_) => &self.v6,
         };
         let socket = socket.as_ref().ok_or(Errno::AFNOSUPPORT)?;
+        // The interface that a peer's datagrams come in by need not be the one
+        // that the route to it leaves by, and the kernel takes it as an order
+        // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.
+        let link_local = matches!(endpoint.remote, SocketAddr::V6(remote)
+            if remote.ip().is_unicast_link_local());
         let local = endpoint.local.map(|local| Local {
             address: local.address,
-            interface: local.interface,
+            interface: if link_local { local.interface } else { 0 },
         });
         socket.send(endpoint.remote, local.as_ref(), tos, buffer, segment)
     }
