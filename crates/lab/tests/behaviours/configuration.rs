@@ -172,7 +172,7 @@ pub(crate) fn allowed_ips_one_by_one() -> Result<()> {
 
     uapi::set(
         "wg0",
-        &format!("public_key={peer}\n{}", lines("+", &removed)),
+        &format!("public_key={peer}\n{}", lines("", &removed)),
     )?;
     ensure!(allowed(&peer)?.len() == 394, "not 394 again");
     end.tunnel.show(None).map(drop)
