@@ -6,6 +6,7 @@
 //! packet.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -38,6 +39,9 @@ use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound,
 /// Handshake messages handled before the loop looks at anything else.
 const HANDSHAKES_PER_ROUND: usize = 64;
 
+/// Requests and notices handled before the loop looks at anything else.
+const COMMANDS_PER_ROUND: usize = 64;
+
 /// From one try to bind a port that is taken to the next.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 
@@ -50,6 +54,7 @@ pub(crate) struct Control {
     routes: RouteWatch,
     timer: Timer,
     socket: Option<WatchedSocket>,
+    listener: Arc<UnixListener>,
     offloads: Offloads,
     /// The threads that receive from the sockets in place.
     receivers: Vec<JoinHandle<()>>,
@@ -73,7 +78,7 @@ impl Control {
         } = options;
         let listener = match uapi {
             UapiSource::Bind => Listener::bind(&interface)?,
-            UapiSource::Fd(fd) => Listener::from_fd(fd),
+            UapiSource::Fd(fd) => Listener::from_fd(fd)?,
         };
         let tun = open_tun(&interface, tun, offloads)?;
         let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
@@ -95,6 +100,7 @@ impl Control {
             routes,
             timer: Timer::new().map_err(system("cannot make a timer"))?,
             socket: file.map(WatchedSocket::new).transpose()?,
+            listener: Arc::new(socket),
             offloads,
             receivers: Vec::new(),
             bind_again: None,
@@ -109,7 +115,8 @@ impl Control {
         let out = Arc::clone(&shared);
         spawn("out", move || outbound::run(&out))?;
         let serve = Arc::clone(&shared);
-        spawn("uapi", move || crate::uapi::run(&serve, &socket))?;
+        let listener = Arc::clone(&control.listener);
+        spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
         Ok((control, shared))
     }
 
@@ -126,7 +133,9 @@ impl Control {
         info!(?exit, "device ended");
         self.device.close();
         self.transmit();
-        self.shared.sockets.load().shutdown();
+        self.replace_sockets(Sockets::default());
+        // Wakes the thread that accepts.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Err(error) = self.shared.tun.shutdown() {
             debug!(%error, "ending the TUN");
         }
@@ -174,7 +183,7 @@ impl Control {
         }
         if is_ready(3) {
             match self.routes.drain() {
-                Ok(true) => self.device.clear_local_addresses(),
+                Ok(true) => self.check_local_addresses(),
                 Ok(false) => {}
                 Err(error) => debug!(%error, "watching routes"),
             }
@@ -187,6 +196,18 @@ impl Control {
         }
     }
 
+    /// After routes or addresses have changed: forgets the local address of
+    /// every peer that is reached by another interface now than it was heard
+    /// on, as the kernel does; the routing table chooses then. The others keep
+    /// theirs: whoever talks to one of our addresses is answered from it.
+    fn check_local_addresses(&mut self) {
+        let (routes, mark) = (&self.routes, self.mark);
+        self.device.retain_local_addresses(|endpoint, local| {
+            let way = routes.interface_to(endpoint.remote.ip(), mark);
+            way.is_ok_and(|interface| interface == local.interface)
+        });
+    }
+
     /// Does everything that is to be done now.
     fn round(&mut self) -> Option<Exit> {
         for _ in 0..HANDSHAKES_PER_ROUND {
@@ -195,7 +216,15 @@ impl Control {
             };
             self.device.handle_message(now(), from, &message, backlog);
         }
-        while let Ok(command) = self.commands.try_recv() {
+        for handled in 0.. {
+            if handled == COMMANDS_PER_ROUND {
+                // The rest in the next round, at once.
+                self.shared.waker.wake();
+                break;
+            }
+            let Ok(command) = self.commands.try_recv() else {
+                break;
+            };
             match command {
                 Command::Uapi(request, answer) => {
                     let text = self.handle_request(request);
@@ -203,6 +232,10 @@ impl Control {
                     // that it has happened when the client goes on.
                     self.transmit();
                     let _ = answer.try_send(text);
+                }
+                Command::SocketFailed => {
+                    self.replace_sockets(Sockets::default());
+                    self.bind_again = Some(now().boot + BIND_AGAIN);
                 }
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),

@@ -35,7 +35,8 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
             }
             Ok(Receive::Stopped) => return,
             Err(error) => {
-                return shared.send(Command::Failed(format!("receiving from UDP: {error}")));
+                warn!(%error, "receiving from the network failed");
+                return shared.send(Command::SocketFailed);
             }
         }
     }

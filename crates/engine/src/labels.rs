@@ -80,7 +80,9 @@ impl Labels {
             .open(&new)?;
         writeln!(file, "{}", hex(&label.0))?;
         file.sync_data()?;
-        fs::rename(new, path)
+        fs::rename(new, path)?;
+        // The new name must survive a power cut as well.
+        fs::File::open(&self.dir)?.sync_all()
     }
 
     fn path(&self, key: &PublicKey) -> PathBuf {

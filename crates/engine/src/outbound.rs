@@ -11,6 +11,7 @@
 //! order is kept and an idle tunnel costs one read and one write.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,11 +21,11 @@ use taupe_net::split::Split;
 use taupe_net::tun::{READ_BUFFER_LEN, Read};
 use taupe_net::udp::MAX_SEGMENTS;
 use taupe_net::virtio::VirtioHeader;
-use taupe_net::{ecn, icmp};
+use taupe_net::{ecn, icmp, ip};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
-use tracing::{debug, trace};
+use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
+use tracing::{debug, trace, warn};
 
 use crate::shared::{Command, Shared, boot_now};
 
@@ -38,6 +39,7 @@ pub(crate) fn run(shared: &Shared) {
         shared,
         send: vec![0; MAX_SEND],
         unreachables: TokenBucket::default(),
+        warned_of_loop: false,
     };
     let mut buffer = vec![0; READ_BUFFER_LEN];
     loop {
@@ -61,6 +63,7 @@ struct OutboundThread<'a> {
     /// Sealed messages, one after the other.
     send: Vec<u8>,
     unreachables: TokenBucket,
+    warned_of_loop: bool,
 }
 
 impl OutboundThread<'_> {
@@ -74,6 +77,18 @@ impl OutboundThread<'_> {
         let Some(peer) = routes.lookup(addresses.destination) else {
             return self.refuse(now, packet);
         };
+        if self.is_loop(packet, peer) {
+            self.shared.path.counters().add(Cause::RoutingLoop, 1);
+            if !self.warned_of_loop {
+                self.warned_of_loop = true;
+                warn!(
+                    endpoint = ?peer.endpoint().map(|endpoint| endpoint.remote),
+                    "a route leads to a peer's endpoint through the tunnel to that peer: set a \
+                     FwMark with a rule for it, or a route to the endpoint beside the tunnel"
+                );
+            }
+            return;
+        }
         let split = match Split::new(header, packet) {
             Ok(split) => split,
             Err(error) => {
@@ -96,6 +111,20 @@ impl OutboundThread<'_> {
                 Outbound::NoEndpoint => return self.refuse(now, packet),
             }
         }
+    }
+
+    /// Whether this is a datagram that this device has sent to the very peer
+    /// that it is to be sealed for. Carried, it would come back larger each
+    /// time, without end. A datagram to *another* peer's endpoint is well: that
+    /// peer is reached through this one.
+    fn is_loop(&self, packet: &[u8], peer: &Peer) -> bool {
+        let Some((from, to)) = udp_ports(packet) else {
+            return false;
+        };
+        from == self.shared.sockets.load().port()
+            && peer
+                .endpoint()
+                .is_some_and(|endpoint| endpoint.remote == to)
     }
 
     fn send(
@@ -204,6 +233,18 @@ impl Batch {
             self.stride
         }
     }
+}
+
+/// The source port and the destination of a packet that begins a UDP datagram.
+fn udp_ports(packet: &[u8]) -> Option<(u16, SocketAddr)> {
+    let packet = ip::Packet::parse(packet).ok()?;
+    let transport = packet.transport()?;
+    if transport.protocol != ip::UDP || transport.fragment_offset != 0 {
+        return None;
+    }
+    let [a, b, c, d] = *packet.bytes().get(transport.offset..)?.first_chunk()?;
+    let to = SocketAddr::new(packet.destination(), u16::from_be_bytes([c, d]));
+    Some((u16::from_be_bytes([a, b]), to))
 }
 
 /// The TOS or traffic class byte of a packet whose version has been checked.

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Uapi(Request, mpsc::SyncSender<Zeroizing<String>>),
     /// The configuration socket has been removed.
     SocketRemoved,
+    /// A UDP socket does not receive any more: bind it anew.
+    SocketFailed,
     /// The TUN is gone.
     TunDeleted,
     /// A thread cannot go on.

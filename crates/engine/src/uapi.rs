@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use taupe_config::uapi::RequestReader;
+use rustix::io::Errno;
+use taupe_config::uapi::{RequestReader, UapiError};
 use taupe_sys::run_directory;
-use tracing::debug;
+use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::StartError;
@@ -68,11 +69,15 @@ impl Listener {
     }
 
     /// Listens on a socket that the caller has made.
-    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
-        Self {
-            socket: fd.into(),
-            file: None,
-        }
+    pub(crate) fn from_fd(fd: OwnedFd) -> Result<Self, StartError> {
+        let socket = UnixListener::from(fd);
+        socket
+            .set_nonblocking(false)
+            .map_err(|source| StartError::System {
+                what: "cannot use the configuration socket that was passed in",
+                source,
+            })?;
+        Ok(Self { socket, file: None })
     }
 }
 
@@ -95,12 +100,22 @@ impl Drop for SocketFile {
     }
 }
 
-/// Serves clients for as long as the process lives.
+/// The answer to a request that was refused: its number, as wireguard-go gives
+/// it, and then, which `wg` does not read, a line for people that names the line
+/// and the key.
+fn refusal(error: &UapiError) -> String {
+    let status = error.status().to_string();
+    format!("{}\nerror={error}\n\n", status.trim_end())
+}
+
+/// Serves clients until the listener is shut down.
 pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
     let serving = Arc::new(AtomicUsize::new(0));
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
+            // What accept gives after a shutdown.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return,
             Err(error) => {
                 debug!(%error, "accepting a configuration client failed");
                 std::thread::sleep(Duration::from_millis(100));
@@ -147,8 +162,8 @@ fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
                     stream.write_all(answer.as_bytes())?;
                 }
                 Err(error) => {
-                    debug!(%error, "configuration refused");
-                    write!(stream, "{}", error.status())?;
+                    warn!(%error, "configuration refused");
+                    stream.write_all(refusal(&error).as_bytes())?;
                 }
             }
         }

@@ -157,3 +157,25 @@ fn more_notices_than_fit_are_still_a_notice() {
     home.ip("addr add 10.0.1.1/32 dev lo");
     assert!(watch.drain().unwrap());
 }
+
+#[test]
+fn the_interface_to_an_address_is_the_routing_table_s() {
+    let home = Namespace::new();
+    home.ip("link add name one type bridge");
+    home.ip("link add name two type bridge");
+    for (name, address) in [("one", "192.0.2.1/24"), ("two", "198.51.100.1/24")] {
+        home.ip(&format!("link set {name} up"));
+        home.ip(&format!("address add {address} dev {name}"));
+    }
+    let watch = home.run(|| RouteWatch::open().unwrap());
+    let to = |address: &str, mark| watch.interface_to(address.parse().unwrap(), mark);
+    let [one, two] = ["192.0.2.9", "198.51.100.9"].map(|address| to(address, 0).unwrap());
+    assert_ne!(one, two);
+    assert!(to("203.0.113.1", 0).is_err(), "no route");
+    home.ip("route add 203.0.113.0/24 dev two");
+    assert_eq!(to("203.0.113.1", 0).unwrap(), two);
+    home.ip("rule add fwmark 7 table 77");
+    home.ip("route add 203.0.113.0/24 dev one table 77");
+    assert_eq!(to("203.0.113.1", 7).unwrap(), one, "with the mark");
+    assert_eq!(to("203.0.113.1", 8).unwrap(), two, "with another");
+}

@@ -50,6 +50,12 @@ impl Device {
             routes.get().allowed_ips.retain(|id| !losing.contains(&id));
         }
         for peer in update.peers {
+            // Another peer may get the number of one that is removed.
+            if let Some(id) = self.peers.find(&peer.public_key)
+                && peer.remove
+            {
+                touched.remove(&id);
+            }
             if let Some((id, keepalive)) = self.update_peer(peer, &mut routes) {
                 *touched.entry(id).or_default() |= keepalive;
             }

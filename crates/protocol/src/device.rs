@@ -202,11 +202,19 @@ impl Device {
         }
     }
 
-    /// Forgets from which local address peers are answered: the system's
-    /// addresses or routes have changed, and it chooses again.
-    pub fn clear_local_addresses(&mut self) {
+    /// Forgets from which local address those peers are answered for whom `keep`
+    /// does not hold: the system's addresses or routes have changed, and it
+    /// chooses again.
+    pub fn retain_local_addresses(
+        &mut self,
+        keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
+    ) {
         for slot in self.peers.slots.iter().flatten() {
-            slot.peer.clear_local_address();
+            let endpoint = slot.peer.endpoint();
+            let local = endpoint.and_then(|endpoint| Some((endpoint, endpoint.local?)));
+            if local.is_some_and(|(endpoint, local)| !keep(&endpoint, &local)) {
+                slot.peer.clear_local_address();
+            }
         }
     }
 
@@ -237,15 +245,16 @@ impl Device {
         Some(Arc::clone(&current.session))
     }
 
-    /// Sets the counter that the current session with a peer uses next; for
-    /// tests of the limits, which cannot be reached by sending.
+    /// Moves the counter that the current session with a peer uses next up to
+    /// `next`, never down; for tests of the limits, which cannot be reached by
+    /// sending.
     #[doc(hidden)]
     pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
         let Some(slot) = self.peers.find(key).and_then(|id| self.peers.slot(id)) else {
             return;
         };
         if let Some(current) = &mut lock(&slot.peer.link).sessions.current {
-            current.next_counter = next;
+            current.next_counter = current.next_counter.max(next);
         }
     }
 

@@ -86,6 +86,8 @@ impl DataPath {
     /// Keeps packets for `peer` until a handshake has made a session; asks for
     /// the handshake. Beyond 128 packets the oldest is dropped.
     pub fn stage(&self, now: Instant, peer: &Arc<Peer>, packets: impl Iterator<Item = Staged>) {
+        // Made before the peer is locked.
+        let packets: Vec<Staged> = packets.collect();
         let dropped = peer.stage(&self.attention, now, packets);
         self.counters.add(Cause::StagedOverflow, dropped);
     }
@@ -290,11 +292,13 @@ pub enum Cause {
     CookieRefused,
     /// A handshake message while 4,096 others wait to be handled.
     BacklogFull,
+    /// A datagram of this device that a route has led back into it.
+    RoutingLoop,
 }
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Length,
         Self::Type,
         Self::UnknownSession,
@@ -318,6 +322,7 @@ impl Cause {
         Self::ResponseNotAuthentic,
         Self::CookieRefused,
         Self::BacklogFull,
+        Self::RoutingLoop,
     ];
 }
 

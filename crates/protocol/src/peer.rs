@@ -132,11 +132,11 @@ impl Peer {
         self: &Arc<Self>,
         attention: &Attention,
         now: Instant,
-        packets: impl Iterator<Item = Staged>,
+        packets: Vec<Staged>,
     ) -> u64 {
         let mut link = lock(&self.link);
         if !link.up {
-            return packets.count() as u64;
+            return packets.len() as u64;
         }
         let mut dropped = 0;
         for packet in packets {

@@ -9,6 +9,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
@@ -85,6 +86,7 @@ impl LinkWatch {
 #[derive(Debug)]
 pub struct RouteWatch {
     notices: OwnedFd,
+    netlink: Netlink,
 }
 
 impl RouteWatch {
@@ -105,7 +107,18 @@ impl RouteWatch {
         ];
         Ok(Self {
             notices: netlink::notices(&groups)?,
+            netlink: Netlink::open()?,
         })
+    }
+
+    /// The index of the interface by which packets with the firewall mark
+    /// `mark` leave for `destination` now.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `ENETUNREACH` when there is no route.
+    pub fn interface_to(&self, destination: IpAddr, mark: u32) -> io::Result<u32> {
+        self.netlink.route_interface(destination, mark)
     }
 
     /// Readable when something changed.

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    net::IpAddr,
     os::fd::{AsFd, OwnedFd},
 };
 
@@ -103,8 +104,14 @@ impl Netlink {
         self.find_interface(tun, |name, namespace| self.link(name, namespace))
     }
 
-    /// Deletes a TUN's interface, wherever it is.
+    /// Deletes a TUN's interface, wherever it is. Where the kernel does not
+    /// tell, nothing is deleted: the name may be another interface's here.
     pub(super) fn delete(&self, tun: &Tun) -> io::Result<()> {
+        if let Err(error) = tun.namespace()
+            && !is(&error, Errno::BADFD)
+        {
+            return Err(error);
+        }
         self.find_interface(tun, |name, namespace| {
             let request = link_request(name, namespace);
             self.ask(RTM_DELLINK, &request).map(drop)
@@ -198,6 +205,28 @@ impl Netlink {
         })
     }
 
+    /// The interface by which the routing table of this socket's namespace
+    /// reaches `destination` for packets with the firewall mark `mark`.
+    pub(super) fn route_interface(&self, destination: IpAddr, mark: u32) -> io::Result<u32> {
+        let (family, length, octets) = match destination {
+            IpAddr::V4(a) => (libc::AF_INET, 32, a.octets().to_vec()),
+            IpAddr::V6(a) => (libc::AF_INET6, 128, a.octets().to_vec()),
+        };
+        let mut request = vec![0; ROUTE_HEADER];
+        request[0] = family as u8;
+        request[1] = length;
+        push(&mut request, RTA_DST, &octets);
+        if mark != 0 {
+            push(&mut request, RTA_MARK, &mark.to_ne_bytes());
+        }
+        let answer = self.ask(RTM_GETROUTE, &request)?;
+        let attributes = answer.get(ROUTE_HEADER..).unwrap_or_default();
+        find(attributes, RTA_OIF)
+            .and_then(|interface| interface.first_chunk())
+            .map(|interface| u32::from_ne_bytes(*interface))
+            .ok_or_else(unreadable)
+    }
+
     /// Sends a request and returns the body of the answer, empty when there is
     /// only an acknowledgement.
     fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
@@ -241,6 +270,11 @@ const MESSAGE_HEADER: usize = 16;
 const LINK_HEADER: usize = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
+const ROUTE_HEADER: usize = 12;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_MARK: u16 = 16;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
 const IFLA_IFNAME: u16 = 3;

@@ -36,6 +36,8 @@ pub struct Tun {
     coalesce_tcp: AtomicBool,
     coalesce_udp: AtomicBool,
     stopped: AtomicBool,
+    /// This program made the interface, or took over one that nobody had open.
+    created: bool,
 }
 
 impl Tun {
@@ -66,7 +68,7 @@ impl Tun {
                 },
             }
         })?;
-        Self::set_up_offloads(fd, true, offloads)
+        Self::set_up_offloads(fd, true, offloads, true)
     }
 
     /// Takes a TUN that another program opened, as `WG_TUN_FD` passes it. The
@@ -88,7 +90,8 @@ impl Tun {
             what: "making the TUN descriptor blocking",
             source: error.into(),
         })?;
-        let tun = Self::set_up_offloads(fd, mode & libc::IFF_VNET_HDR != 0, offloads)?;
+        let has_header = mode & libc::IFF_VNET_HDR != 0;
+        let tun = Self::set_up_offloads(fd, has_header, offloads, false)?;
         // The mode does not tell: its bit for `IFF_NO_PI` is also that for
         // `IFF_NOFILTER`, which every TUN has.
         match tun.link() {
@@ -97,7 +100,12 @@ impl Tun {
         }
     }
 
-    fn set_up_offloads(fd: OwnedFd, has_header: bool, wanted: Offloads) -> Result<Self, OpenError> {
+    fn set_up_offloads(
+        fd: OwnedFd,
+        has_header: bool,
+        wanted: Offloads,
+        created: bool,
+    ) -> Result<Self, OpenError> {
         let mut offloads = Offloads::NONE;
         if has_header {
             ioctl::set_header_len(fd.as_fd(), VirtioHeader::LEN as c_int).map_err(|source| {
@@ -128,6 +136,7 @@ impl Tun {
             coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
             coalesce_udp: AtomicBool::new(offloads.gro_udp),
             stopped: AtomicBool::new(false),
+            created,
         })
     }
 
@@ -319,8 +328,9 @@ impl Tun {
     /// A read waits in the kernel, so that a packet costs one system call and
     /// not two, and only the end of the interface wakes it without a packet. So
     /// the interface is deleted here, as it would be when its last descriptor
-    /// is closed. A persistent one (`TUNSETPERSIST`) stays, and a read that
-    /// waits on it ends with its next packet.
+    /// is closed. A persistent one (`TUNSETPERSIST`) and one whose descriptor
+    /// was passed in ([`Tun::from_fd`]) stay, for they are others' too; a read
+    /// that waits there ends with its next packet, or with the process.
     ///
     /// # Errors
     ///
@@ -330,7 +340,7 @@ impl Tun {
         self.stopped.store(true, Ordering::Relaxed);
         let mut request = Ifreq::default();
         match ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request) {
-            Ok(()) if request.flags() & libc::IFF_PERSIST != 0 => Ok(()),
+            Ok(()) if !self.created || request.flags() & libc::IFF_PERSIST != 0 => Ok(()),
             Ok(()) => Netlink::open()?.delete(self),
             // It was deleted already.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BADFD) => Ok(()),
