@@ -1,10 +1,10 @@
 //! Where packets leave from, and where they go.
 
-use crate::pair::{FAR, FAR_PORT, FAR6, NEAR, NEAR6, Pair, neighbours};
+use crate::pair::{FAR, FAR_OUTER, FAR_PORT, FAR6, NEAR, NEAR6, Pair, neighbours};
 use std::net::IpAddr;
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::traffic::ping;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 /// How long one ping may take: less than the 5 s after which a handshake
 /// would be tried again.
@@ -89,7 +89,7 @@ pub(crate) fn address_of_another_interface() -> Result<()> {
     far.ip(&["route", "add", "10.50.0.0/24", "via", "192.0.2.1"])?;
     #[rustfmt::skip]
     far.ip(&["-6", "route", "add", "2001:db8:50::/64", "via", "2001:db8::1"])?;
-    let pair = Pair::between(&near, &far, crate::pair::FAR_OUTER, [&[], &[]])?;
+    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
     for address in ["10.50.0.1:51820", "[2001:db8:50::1]:51820"] {
         answers_from(&pair, address)?;
     }
@@ -133,11 +133,9 @@ pub(crate) fn better_route() -> Result<()> {
             ["[2001:db8::1]:51820", "[2001:db8:113::1]:51820"],
         ),
     ];
-    let pair = Pair::between(&near, &far, crate::pair::FAR_OUTER, [&[], &[]])?;
+    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
     for (target, gateways, sources) in cases {
-        let target: IpAddr = target
-            .parse()
-            .map_err(|_| taupe_lab::Error::unmet("address"))?;
+        let target: IpAddr = target.parse().map_err(|_| Error::unmet("address"))?;
         let text = target.to_string();
         add_address(&far, "lo", &text)?;
         let route = |verb: &str, way: usize, metric: &str| {

@@ -2,7 +2,7 @@
 
 use crate::datagrams::{Datagrams, pattern};
 use crate::life::resident;
-use crate::pair::{End, FAR, FAR_OUTER, Pair, neighbours};
+use crate::pair::{End, FAR, FAR_OUTER, FAR_PORT, Pair, neighbours};
 use base64ct::{Base64, Encoding};
 use blake2::digest::consts::U16;
 use blake2::digest::{FixedOutput, KeyInit, Update};
@@ -85,7 +85,7 @@ fn newcomer(pair: &Pair) -> Result<(End, IpAddr)> {
         peers: &[PeerSettings {
             public_key: &pair.far.keys.public,
             preshared_key: None,
-            endpoint: Some(SocketAddr::new(FAR_OUTER, crate::pair::FAR_PORT)),
+            endpoint: Some(SocketAddr::new(FAR_OUTER, FAR_PORT)),
             allowed_ips: "10.80.0.2/32",
         }],
     })?;
@@ -134,7 +134,7 @@ impl Flood {
     }
 
     fn run(&self) -> Result<()> {
-        let to = ([198, 51, 100, 2], crate::pair::FAR_PORT).into();
+        let to = ([198, 51, 100, 2], FAR_PORT).into();
         while !self.stop.load(Ordering::Relaxed) {
             for _ in 0..Self::BURST / Self::BATCH {
                 let first = self.sent.fetch_add(Self::BATCH, Ordering::Relaxed);

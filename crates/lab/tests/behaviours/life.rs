@@ -1,6 +1,6 @@
 //! How a device begins and ends, and that it gives back what it takes.
 
-use crate::pair::{End, FAR, NEAR, NEAR_OUTER, Pair, neighbours};
+use crate::pair::{End, FAR, NEAR, NEAR_OUTER, Pair, await_port, neighbours};
 use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
@@ -182,6 +182,7 @@ fn speaks(near: &Host, far: &Host, interface: &str) -> Result<()> {
             allowed_ips: "10.77.0.2/32",
         }],
     })?;
+    await_port(near, 51820)?;
     peer.tunnel.configure(&Settings {
         private_key: &peer.keys.private,
         listen_port: None,

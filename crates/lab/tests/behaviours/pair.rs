@@ -1,8 +1,10 @@
 //! Two Taupes that know each other, and their machines.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 use taupe_lab::host::{Host, link};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 
 /// The inner addresses.
@@ -41,6 +43,17 @@ pub(crate) fn neighbours() -> Result<(Host, Host)> {
         1500,
     )?;
     Ok((near, far))
+}
+
+/// Waits until a program listens at a port. A program behind a TUN learns a
+/// moment after the caller of `ip link set up` that the link is up, and an
+/// initiation that comes before is tried again 5 s later.
+pub(crate) fn await_port(host: &Host, port: u16) -> Result<()> {
+    let filter = format!("sport = :{port}");
+    wait_until("a listening port", Duration::from_secs(10), || {
+        let sockets = host.run(&["ss", "-H", "-u", "-l", "-n", &filter])?;
+        Ok(!sockets.text().is_empty())
+    })
 }
 
 impl End {
@@ -134,6 +147,8 @@ impl Pair {
                 allowed_ips: "10.77.0.1/32, fd77::1/128",
             }],
         })?;
+        await_port(near, NEAR_PORT)?;
+        await_port(far, FAR_PORT)?;
         Ok(pair)
     }
 

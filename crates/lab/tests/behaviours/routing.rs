@@ -1,6 +1,6 @@
 //! Routes and rules of the machine, sane and otherwise.
 
-use crate::pair::{End, FAR, FAR_OUTER, FAR6, Pair, neighbours};
+use crate::pair::{End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, Pair, await_port, neighbours};
 use std::net::IpAddr;
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
@@ -48,6 +48,7 @@ pub(crate) fn onion_routing() -> Result<()> {
     )?;
     add_address(&far, "wgthird", "10.79.0.2/24")?;
     third.link(&["up"])?;
+    await_port(&far, 5)?;
     add_address(&near, "wgnear", "10.79.0.1/24")?;
     let set_third = |endpoint: &str| {
         #[rustfmt::skip]
@@ -121,7 +122,7 @@ pub(crate) fn marked_and_rerouted() -> Result<()> {
     let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
     ping(&near, FAR, 5)?;
 
-    for (family, outer) in [("-4", FAR_OUTER), ("-6", crate::pair::FAR_OUTER6)] {
+    for (family, outer) in [("-4", FAR_OUTER), ("-6", FAR_OUTER6)] {
         let (target, via) = match outer {
             IpAddr::V4(_) => ("192.0.2.2/32", "203.0.113.2"),
             IpAddr::V6(_) => ("2001:db8::2/128", "2001:db8:113::2"),

@@ -1,7 +1,9 @@
 //! What is carried arrives whole, and is counted.
 
 use crate::datagrams::super_packets;
-use crate::pair::{End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, NEAR, Pair, neighbours};
+use crate::pair::{
+    End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, NEAR, NEAR6, Pair, await_port, neighbours,
+};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
@@ -180,6 +182,7 @@ pub(crate) fn wireguard_in_wireguard() -> Result<()> {
             allowed_ips: "10.78.0.1/32, fd78::1/128",
         }],
     })?;
+    await_port(far, 51831)?;
     for end in &inner {
         end.link(&["mtu", "1340"])?;
     }
@@ -230,7 +233,7 @@ pub(crate) fn lossy_link() -> Result<()> {
 /// this file sets up in the ordinary way.
 pub(crate) fn both_ways(pair: &Pair) -> Result<()> {
     let (near, far) = (&pair.near.host, &pair.far.host);
-    for (here, there) in [(NEAR, FAR), (crate::pair::NEAR6, FAR6)] {
+    for (here, there) in [(NEAR, FAR), (NEAR6, FAR6)] {
         let echo = SocketAddr::new(there, ECHO);
         serve_echo(far, echo)?;
         tcp_echo(near, echo, 2_000_003)?;
