@@ -41,11 +41,13 @@ pub(crate) fn bad_line_changes_nothing() -> Result<()> {
         "no equals sign",
     ] {
         let answer = ask("wg0", &format!("set=1\n{good}{bad}\n\n"))?;
-        let number = answer
-            .strip_prefix("errno=")
-            .and_then(|rest| rest.trim_end().parse::<i32>().ok());
+        // The first line is all that wg reads; the second is for people.
+        let (number, reason) = answer.split_once('\n').unwrap_or_default();
+        let number = number.strip_prefix("errno=").map(str::parse::<i32>);
+        ensure!(matches!(number, Some(Ok(..0))), "{bad}: answer {answer:?}");
+        let key = bad.split_once('=').map_or("", |(key, _)| key);
         ensure!(
-            number.is_some_and(|number| number < 0),
+            reason.starts_with("error=line 7") && reason.contains(key),
             "{bad}: answer {answer:?}"
         );
         let after = ask("wg0", "get=1\n\n")?;
