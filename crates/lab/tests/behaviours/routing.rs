@@ -63,7 +63,6 @@ pub(crate) fn onion_routing() -> Result<()> {
     ping(&near, hidden, 5)?;
     third.ensure_endpoint(&pair.near.keys, "10.77.0.1:51820")?;
 
-    // It answers from where it is asked, so that it may not hear of this.
     set_third("10.79.0.2:5")?;
     for size in ["56", "1392"] {
         let flood = ["-c", "100", "-f", "-s", size];
