@@ -4,7 +4,7 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate};
 
 use crate::host::{Host, new_address, prefixes};
-use crate::plan::{Action, Hostile, SECOND};
+use crate::plan::{Action, Hostile, Nanos, SECOND};
 use crate::violation::{Invariant, Violation};
 use crate::world::{Event, Later, World};
 
@@ -74,16 +74,12 @@ impl World<'_> {
                 wall_jump,
             } => {
                 self.crash(host, keep_labels, keep_endpoints, wall_jump)?;
-                let incarnation = self.hosts[host].incarnation;
                 let reboot = self.random.once_in(2);
-                self.at(
-                    now + span,
-                    Event::Later(Later::Start {
-                        host,
-                        incarnation,
-                        reboot,
-                    }),
-                );
+                self.start_later(host, span, reboot);
+            }
+            Action::Restart { host, span } if self.hosts[host].runs() => {
+                self.close(host)?;
+                self.start_later(host, span, false);
             }
             Action::ClockJump { host, by } => {
                 self.stats.clock_jumps += 1;
@@ -185,7 +181,10 @@ impl World<'_> {
                 }
             }
             Action::Ambush { span } => self.ambush_until = now + span,
-            Action::Suspend { .. } | Action::Down { .. } | Action::PrivateKey { .. } => {}
+            Action::Restart { .. }
+            | Action::Suspend { .. }
+            | Action::Down { .. }
+            | Action::PrivateKey { .. } => {}
         }
         Ok(())
     }
@@ -318,6 +317,29 @@ impl World<'_> {
         sessions.map_or(Ok(()), |sessions| {
             sessions.gone(None, "after the device has ended")
         })
+    }
+
+    /// The device ends as it should.
+    fn close(&mut self, host: usize) -> Result<(), Violation> {
+        self.stats.changes += 1;
+        if let Some(node) = &mut self.hosts[host].node {
+            node.device.close();
+            node.sessions.gone(None, "after the device was closed")?;
+        }
+        self.settle(host)?;
+        self.hosts[host].check_memory()?;
+        self.disturb(host).crash(true);
+        Ok(())
+    }
+
+    fn start_later(&mut self, host: usize, span: Nanos, reboot: bool) {
+        let incarnation = self.hosts[host].incarnation;
+        let start = Later::Start {
+            host,
+            incarnation,
+            reboot,
+        };
+        self.at(self.now + span, Event::Later(start));
     }
 
     fn wake(&mut self, host: usize) {

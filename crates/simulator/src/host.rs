@@ -22,6 +22,10 @@ use crate::random::Random;
 use crate::sessions::Sessions;
 use crate::violation::{Invariant, Violation};
 
+/// Packets that wait for one peer, at most, as in the Linux kernel.
+const MAX_STAGED: usize = 128;
+/// More than a device reserves labels ahead.
+const LABELS_AHEAD: Duration = Duration::from_secs(70);
 /// The wall clock of a host that is set right, at the start: 2026-01-01.
 const WALL_START: i64 = 1_767_225_600_000_000_000;
 /// The boot clock of a host at its first start.
@@ -92,6 +96,8 @@ pub(crate) struct Node {
     pub(crate) staged: Staged,
     /// The next deadline on the boot clock, after every call.
     pub(crate) deadline: Option<(Instant, Reason)>,
+    /// From where each host was last heard.
+    pub(crate) sources: Vec<Option<SocketAddr>>,
     /// Its wake-ups.
     pub(crate) idle: Idle,
     /// Buffers that are used again.
@@ -259,23 +265,10 @@ impl Host {
         self.label_bound = self.clocks(now).wall.max(next);
     }
 
-    /// Keeps what a device wants remembered.
-    ///
-    /// # Errors
-    /// If it reserves less than it has before.
-    pub(crate) fn reserve_labels(
-        &mut self,
-        key: PublicKey,
-        up_to: Tai64N,
-    ) -> Result<(), Violation> {
-        let before = self.labels.insert(key, up_to);
-        if before.is_some_and(|before| before >= up_to) {
-            return Err(Violation::new(
-                Invariant::Deadline,
-                format!("host {} reserves labels that it had before", self.index),
-            ));
-        }
-        Ok(())
+    /// Keeps what a device wants remembered: more than before, or less when it
+    /// gives back what it has not used.
+    pub(crate) fn reserve_labels(&mut self, key: PublicKey, up_to: Tai64N) {
+        self.labels.insert(key, up_to);
     }
 
     /// Makes a device, as after a start of the program, with what is configured.
@@ -299,6 +292,7 @@ impl Host {
             pulses: vec![Pulse::default(); self.peers.len()],
             staged: Staged::default(),
             deadline: None,
+            sources: vec![None; self.peers.len()],
             idle: Idle::default(),
             sorted: Sorted::default(),
             woken,
@@ -327,6 +321,8 @@ impl Host {
             self.labels.clear();
             self.locked_until = self.locked_until.max(self.label_bound);
         }
+        // What was reserved counts as used next time.
+        self.label_bound += LABELS_AHEAD;
         self.asleep = None;
         self.node.take().map(|node| node.sessions)
     }
@@ -438,7 +434,7 @@ impl Host {
         };
         let mut staged = 0;
         for snapshot in keys.iter().filter_map(|key| node.device.snapshot(key)) {
-            if snapshot.staged > taupe_protocol::limits::MAX_STAGED_PACKETS {
+            if snapshot.staged > MAX_STAGED {
                 return Err(Violation::new(
                     Invariant::Memory,
                     format!("{} packets are staged for one peer", snapshot.staged),

@@ -208,6 +208,8 @@ pub enum Action {
         span: Nanos,
         wall_jump: i64,
     },
+    /// The program ends as it should and is started again.
+    Restart { host: usize, span: Nanos },
     /// The wall clock jumps, by nanoseconds.
     ClockJump { host: usize, by: i64 },
     /// Nothing runs on the host; its boot clock goes on.
@@ -267,6 +269,7 @@ pub enum Class {
     Rebind,
     Roam,
     Crash,
+    Restart,
     ClockJump,
     Suspend,
     Down,
@@ -283,7 +286,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Flow,
         Self::Probe,
         Self::Bulk,
@@ -292,6 +295,7 @@ impl Class {
         Self::Rebind,
         Self::Roam,
         Self::Crash,
+        Self::Restart,
         Self::ClockJump,
         Self::Suspend,
         Self::Down,
@@ -320,6 +324,7 @@ impl Action {
             Self::Rebind { .. } => Class::Rebind,
             Self::Roam { .. } => Class::Roam,
             Self::Crash { .. } => Class::Crash,
+            Self::Restart { .. } => Class::Restart,
             Self::ClockJump { .. } => Class::ClockJump,
             Self::Suspend { .. } => Class::Suspend,
             Self::Down { .. } => Class::Down,
@@ -351,6 +356,7 @@ impl Action {
             Self::Rebind { host }
             | Self::Roam { host }
             | Self::Crash { host, .. }
+            | Self::Restart { host, .. }
             | Self::ClockJump { host, .. }
             | Self::Suspend { host, .. }
             | Self::Down { host, .. }
@@ -618,7 +624,7 @@ impl Draw {
     }
 
     fn host_trouble(&mut self, host: usize, hosts: usize) -> Action {
-        match self.random.below(16) {
+        match self.random.below(17) {
             0..2 => Action::Rebind { host },
             2..4 => Action::Roam { host },
             4..6 => Action::Crash {
@@ -659,6 +665,10 @@ impl Draw {
                     span,
                 }
             }
+            14 => Action::Restart {
+                host,
+                span: self.random.spread(10 * MILLISECOND, MINUTE),
+            },
             _ => Action::Load {
                 host,
                 span: self.random.spread(SECOND, 5 * MINUTE),

@@ -33,6 +33,8 @@ pub struct Pulse {
     tries: u32,
     /// When something that may lead to a handshake last happened.
     used: Nanos,
+    /// When transport data was last sent.
+    data: Option<Nanos>,
     /// When the peer was last made anew.
     fresh: Nanos,
     keepalive_due: Option<Nanos>,
@@ -101,6 +103,7 @@ impl Pulse {
     /// If something else was due before.
     pub fn data(&mut self, now: Nanos, packets: bool) -> Result<(), Violation> {
         self.check(now)?;
+        self.data = Some(now);
         if packets {
             self.used = now;
             self.dead_peer_due.get_or_insert(now + DEAD_PEER + JITTER);
@@ -208,6 +211,13 @@ impl Pulse {
             return late(format!("no persistent keepalive by {}", Time(due)));
         }
         Ok(())
+    }
+
+    /// Whether transport data has been sent just now: the responder may not
+    /// send before it has received with the new session (whitepaper §6.3).
+    #[must_use]
+    pub fn confirmed(&self, now: Nanos) -> bool {
+        self.data == Some(now)
     }
 
     /// Whether a handshake message has been sent since `since`, or the peer has

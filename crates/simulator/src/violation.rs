@@ -11,6 +11,8 @@ pub enum Invariant {
     CounterOnce,
     /// What is delivered was sent, to this host, and is delivered once.
     Delivery,
+    /// A peer is reached where its last authentic message came from.
+    Roaming,
     /// A datagram that is not authentic changes nothing.
     Unauthenticated,
     /// No key is used from 180 s of age on.
@@ -38,6 +40,7 @@ impl Invariant {
             Self::CounterOnce => "each counter of a session is used once",
             Self::Delivery => "what is delivered was sent to this host, and once",
             Self::Unauthenticated => "a datagram that is not authentic changes nothing",
+            Self::Roaming => "a peer is reached where its last message came from",
             Self::KeyUse => "no key is used from 180 s of age on",
             Self::KeyMemory => "no key is kept after 540 s, going down or removal",
             Self::Liveness => "a pair that can exchange packets does",

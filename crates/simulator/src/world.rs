@@ -355,7 +355,7 @@ impl<'e> World<'e> {
                         self.transmit(host, endpoint, datagram)?;
                     }
                     Output::ReserveLabels { public_key, up_to } => {
-                        self.hosts[host].reserve_labels(public_key, up_to)?;
+                        self.hosts[host].reserve_labels(public_key, up_to);
                     }
                 }
             }
@@ -523,6 +523,7 @@ impl<'e> World<'e> {
         let mut fresh = false;
         let mut rekeyed = false;
         let mut aged = false;
+        let mut answered = false;
         if sorted.handshakes.is_empty() {
             if accepted > 0 && up {
                 if let Some(index) = index {
@@ -549,6 +550,7 @@ impl<'e> World<'e> {
                     let new = node.sessions.observe(sender, &sessions)?;
                     self.stats.sessions += new;
                     rekeyed |= new > 0;
+                    answered |= kind == Ok(Kind::Response);
                     fresh = true;
                 }
             }
@@ -570,6 +572,9 @@ impl<'e> World<'e> {
             );
         }
         self.settle(host)?;
+        if fresh {
+            self.heard(host, sender, from.remote, answered)?;
+        }
         for inner in &sorted.inner {
             self.deliver(host, sender, &bytes[inner.clone()])?;
         }
@@ -586,6 +591,32 @@ impl<'e> World<'e> {
         } else {
             Ok(())
         }
+    }
+
+    /// Something authentic of `sender` came from `source`: that is where it is
+    /// reached now, and if it was a response, it has been confirmed.
+    fn heard(
+        &mut self,
+        host: usize,
+        sender: usize,
+        source: SocketAddr,
+        response: bool,
+    ) -> Result<(), Violation> {
+        let h = &mut self.hosts[host];
+        let boot = h.boot(self.now).0;
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        if response && !node.pulses[sender].confirmed(boot) {
+            let what = "has not confirmed a response at once".to_owned();
+            return Err(Violation::new(Invariant::Deadline, what).between(host, sender));
+        }
+        let moved = node.sources[sender].replace(source) != Some(source);
+        if moved && h.endpoint_of(sender) != Some(source) {
+            let what = format!("heard from {source}, and not reached there");
+            return Err(Violation::new(Invariant::Roaming, what).between(host, sender));
+        }
+        Ok(())
     }
 
     /// A look at a host: is anything overdue, is anything too old?
@@ -731,6 +762,21 @@ mod tests {
         world.start_probe(0);
         let violation = world.run_until(2 * MINUTE).unwrap_err();
         assert_eq!(violation.invariant, Invariant::Liveness);
+    }
+
+    #[test]
+    fn fires_when_a_peer_has_moved_and_is_not_followed() {
+        let episode = testing::episode(0);
+        let mut world = testing::world(&episode);
+        world.send(0, 1, &Load::one(60, false)).unwrap();
+        world.run_until(MINUTE).unwrap();
+        let known = world.hosts[0].address;
+        world.heard(1, 0, known, false).unwrap();
+        let elsewhere = SocketAddr::from(([203, 0, 113, 9], 9));
+        let violation = world.heard(1, 0, elsewhere, false).unwrap_err();
+        assert_eq!(violation.invariant, Invariant::Roaming);
+        let violation = world.heard(0, 1, known, true).unwrap_err();
+        assert_eq!(violation.invariant, Invariant::Deadline, "nothing sent now");
     }
 
     #[test]
