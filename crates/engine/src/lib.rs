@@ -17,12 +17,12 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`mod@outbound`] | the way out, in packet order |
-//! | [`mod@inbound`] | the way in, in packet order |
-//! | [`mod@control`] | the loop that owns the protocol's slow state |
-//! | [`mod@sockets`] | the pair of UDP sockets, bound and rebound as one |
-//! | [`mod@uapi`] | the configuration socket |
-//! | [`mod@labels`] | handshake labels on disk |
+//! | `outbound.rs` | the way out, in packet order |
+//! | `inbound.rs` | the way in, in packet order |
+//! | `control.rs` | the loop that owns the protocol's slow state |
+//! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
+//! | `uapi.rs` | the configuration socket |
+//! | `labels.rs` | handshake labels on disk |
 
 mod control;
 mod inbound;

@@ -246,6 +246,9 @@ impl Device {
     fn remove_peer(&mut self, id: PeerId) {
         self.silence(id);
         let removed = self.peers.remove(id);
+        if let Some(slot) = &removed {
+            lock(&slot.peer.link).removed = true;
+        }
         // Added again, the peer still refuses labels that it has seen.
         let sent = removed.and_then(|slot| slot.label_sent);
         if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {

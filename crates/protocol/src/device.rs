@@ -135,6 +135,8 @@ impl Device {
             drop(link);
             if keepalive {
                 self.send_keepalive(now, id);
+            } else {
+                self.flush(now, id);
             }
             self.settle(now, id);
         }

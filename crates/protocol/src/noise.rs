@@ -1,7 +1,7 @@
 //! Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s (whitepaper §5.4.1–5.4.5), without
 //! knowledge of peers, indices or MACs.
 //!
-//! Both sides keep a chaining key and a transcript hash ([`Transcript`]); each
+//! Both sides keep a chaining key and a transcript hash (`Transcript`); each
 //! message is a sequence of mixes, quoted from the paper above the line that
 //! does them. A message that fails to verify leaves no trace: the state is
 //! replaced only by success.

@@ -135,7 +135,7 @@ impl Peer {
         packets: Vec<Staged>,
     ) -> u64 {
         let mut link = lock(&self.link);
-        if !link.up {
+        if link.removed {
             return packets.len() as u64;
         }
         let mut dropped = 0;
@@ -145,6 +145,11 @@ impl Peer {
                 link.staged.pop_front();
                 dropped += 1;
             }
+        }
+        // The system lets packets out as soon as the interface is up, which
+        // the control loop learns a moment later: they leave then.
+        if !link.up {
+            return dropped;
         }
         // A session may have come up since the packets were refused.
         if link.can_send(now) {
@@ -285,6 +290,7 @@ impl Wants {
 pub(crate) struct Link {
     /// The device is up and the peer has not been removed.
     pub(crate) up: bool,
+    pub(crate) removed: bool,
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) sessions: Sessions,
     pub(crate) staged: VecDeque<Staged>,
@@ -312,6 +318,7 @@ impl Default for Link {
     fn default() -> Self {
         Self {
             up: false,
+            removed: false,
             endpoint: None,
             sessions: Sessions::default(),
             staged: VecDeque::new(),

@@ -1,7 +1,7 @@
 //! Defects planted on purpose, to prove that the simulator finds them.
 //!
 //! They exist only in builds with the feature `planted-defects`, which does not
-//! compile without debug assertions; elsewhere [`is`] is `false` at compile
+//! compile without debug assertions; elsewhere `is` is `false` at compile
 //! time and nothing of them remains.
 
 #[cfg(all(feature = "planted-defects", not(debug_assertions)))]
