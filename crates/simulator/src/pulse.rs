@@ -37,6 +37,8 @@ pub struct Pulse {
     data: Option<Nanos>,
     /// When the peer was last made anew.
     fresh: Nanos,
+    /// By when packets that wait must have led to an initiation or a session.
+    asked_due: Option<Nanos>,
     keepalive_due: Option<Nanos>,
     dead_peer_due: Option<Nanos>,
     retransmit_due: Option<Nanos>,
@@ -72,6 +74,7 @@ impl Pulse {
             self.tries = 0;
         }
         self.initiation = Some(now);
+        self.asked_due = None;
         self.cycle = Some(now);
         self.tries += 1;
         self.retransmit_due = (self.tries < INITIATIONS).then_some(now + REKEY + JITTER);
@@ -93,6 +96,7 @@ impl Pulse {
         self.retransmit_due = None;
         self.cycle = Some(now);
         self.tries = INITIATIONS;
+        self.asked_due = self.asked_due.map(|_| now + REKEY + JITTER);
         self.sent(now);
         Ok(())
     }
@@ -104,6 +108,7 @@ impl Pulse {
     pub fn data(&mut self, now: Nanos, packets: bool) -> Result<(), Violation> {
         self.check(now)?;
         self.data = Some(now);
+        self.asked_due = None;
         if packets {
             self.used = now;
             self.dead_peer_due.get_or_insert(now + DEAD_PEER + JITTER);
@@ -129,8 +134,10 @@ impl Pulse {
         Ok(())
     }
 
-    /// Something wants a handshake: staged packets, or the age of a session.
+    /// Packets have been staged: they want a handshake, at once or as soon as
+    /// Rekey-Timeout allows it.
     pub fn asked(&mut self, now: Nanos) {
+        self.asked_due.get_or_insert(now + REKEY + JITTER);
         self.used = now;
         self.tries = 1;
     }
@@ -159,6 +166,7 @@ impl Pulse {
     /// The device has not run since `from`: what was due then is due now.
     pub fn slept(&mut self, from: Nanos, now: Nanos) {
         for due in [
+            &mut self.asked_due,
             &mut self.keepalive_due,
             &mut self.dead_peer_due,
             &mut self.retransmit_due,
@@ -186,6 +194,9 @@ impl Pulse {
             self.handshake
                 .is_some_and(|sent| sent + REKEY + JITTER >= at)
         };
+        if let Some(due) = self.asked_due.take_if(|due| *due < now) {
+            return late(format!("no handshake by {} for staged packets", Time(due)));
+        }
         if let Some(due) = self.keepalive_due.take_if(|due| *due < now)
             && !recent(due)
             && self.tries < INITIATIONS
@@ -286,6 +297,21 @@ mod tests {
         answered.data(START, true).unwrap();
         answered.received(START + SECOND, false).unwrap();
         answered.check(due + 1).unwrap();
+    }
+
+    #[test]
+    fn staged_packets_want_a_handshake() {
+        let due = START + REKEY + JITTER;
+        let mut missed = pulse();
+        missed.asked(START);
+        missed.check(due).unwrap();
+        assert!(missed.clone().check(due + 1).is_err());
+        let mut answered = missed.clone();
+        answered.initiation(due).unwrap();
+        answered.check(due + 1).unwrap();
+        missed.response(START + SECOND).unwrap();
+        missed.check(due + SECOND).unwrap();
+        assert!(missed.check(due + SECOND + 1).is_err());
     }
 
     #[test]
