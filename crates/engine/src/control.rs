@@ -233,10 +233,11 @@ impl Control {
                     self.transmit();
                     let _ = answer.try_send(text);
                 }
-                Command::SocketFailed => {
+                Command::SocketFailed if self.device.is_up() => {
                     self.replace_sockets(Sockets::default());
                     self.bind_again = Some(now().boot + BIND_AGAIN);
                 }
+                Command::SocketFailed => {}
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
                 Command::Stop => return Some(Exit::Stopped),

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use arc_swap::ArcSwap;
@@ -72,36 +72,28 @@ impl Shared {
     }
 }
 
-/// Wakes the control loop out of its wait. Many calls between two rounds of the
-/// loop cost one system call.
-pub(crate) struct Waker {
-    event: OwnedFd,
-    woken: AtomicBool,
-}
+/// Wakes the control loop out of its wait: an eventfd, so that a wake-up between
+/// two waits is kept.
+pub(crate) struct Waker(OwnedFd);
 
 impl Waker {
     pub(crate) fn new() -> rustix::io::Result<Self> {
-        Ok(Self {
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            woken: AtomicBool::new(false),
-        })
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(eventfd(0, flags)?))
     }
 
     pub(crate) fn wake(&self) {
-        if !self.woken.swap(true, Ordering::AcqRel) {
-            // A full counter means that the loop is being woken already.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        }
+        // Fails only when it has been woken 2^64 - 2 times and has not looked.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.0.as_fd()
     }
 
     /// Begins a round: whatever is asked from now on wakes the next one.
     pub(crate) fn reset(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
-        self.woken.store(false, Ordering::Release);
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
 }
 
