@@ -30,7 +30,7 @@ pub fn encapsulate(inner_tos: u8) -> u8 {
 
 /// Applies the outer ECN field to a decrypted packet: RFC 6040 section 4.2.
 ///
-/// `packet` should have passed [`crate::ip::inner`]; anything else is
+/// `packet` should have passed [`crate::ip::Packet::parse`]; anything else is
 /// delivered unchanged.
 pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
     // Nothing to propagate: the common case, without a look at the packet.

@@ -40,11 +40,12 @@ pub fn split_merge(data: &[u8]) {
 /// Parses `data` as an inner packet with every parser of this crate, and as
 /// what a TUN may bring.
 pub fn ip_parse(data: &[u8]) {
-    if let Ok(inner) = ip::inner(data) {
-        assert!(inner.length <= data.len());
+    if let Ok(packet) = ip::Packet::parse(data) {
+        assert!(packet.bytes().len() <= data.len());
     }
     if let Some(answer) = icmp::unreachable(data, 1420, None) {
-        assert!(ip::inner(&answer).is_ok_and(|inner| inner.length == answer.len()));
+        let length = ip::Packet::parse(&answer).map(|packet| packet.bytes().len());
+        assert_eq!(length, Ok(answer.len()));
     }
     let mut marked = data.to_vec();
     let _ = ecn::decapsulate(3, &mut marked);

@@ -16,17 +16,6 @@ pub const V4_HEADER: usize = 20;
 /// Bytes of an IPv6 header without extension headers.
 pub const V6_HEADER: usize = 40;
 
-/// What cryptokey routing needs to know of an inner packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inner {
-    /// Source address: what an incoming packet's peer must be allowed to use.
-    pub source: IpAddr,
-    /// Destination address: what selects an outgoing packet's peer.
-    pub destination: IpAddr,
-    /// True length in bytes by the IP header; what follows is padding.
-    pub length: usize,
-}
-
 /// Why bytes are not an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -52,21 +41,6 @@ pub enum Malformed {
         /// Header length by the header.
         header: usize,
     },
-}
-
-/// Source, destination and true length of the packet at the start of `packet`,
-/// which may be followed by padding.
-///
-/// # Errors
-///
-/// Returns [`Malformed`] when the header contradicts itself or `packet`.
-pub fn inner(packet: &[u8]) -> Result<Inner, Malformed> {
-    let packet = Packet::parse(packet)?;
-    Ok(Inner {
-        source: packet.source(),
-        destination: packet.destination(),
-        length: packet.bytes().len(),
-    })
 }
 
 /// A version of the Internet protocol.

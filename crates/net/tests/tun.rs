@@ -412,7 +412,7 @@ fn errors_we_send_reach_the_sender() {
                     let split = Split::new(header, &buffer[range]).unwrap();
                     let mut packet = vec![0; split.segment_len()];
                     split.write(0, &mut packet);
-                    if taupe_net::ip::inner(&packet).unwrap().destination == address {
+                    if taupe_net::ip::Packet::parse(&packet).unwrap().destination() == address {
                         let answer = taupe_net::icmp::unreachable(&packet, 1420, None).unwrap();
                         end.tun.write(&TunWrite::single(&answer)).unwrap();
                     }

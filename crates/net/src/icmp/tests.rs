@@ -195,7 +195,7 @@ proptest! {
         }
         if let Some(answer) = unreachable(&bytes, mtu, None) {
             prop_assert!(answer.len() <= mtu);
-            prop_assert!(ip::inner(&answer).is_ok());
+            prop_assert!(ip::Packet::parse(&answer).is_ok());
         }
     }
 }

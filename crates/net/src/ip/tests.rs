@@ -3,6 +3,23 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What a packet says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Inner {
+    source: IpAddr,
+    destination: IpAddr,
+    length: usize,
+}
+
+fn inner(packet: &[u8]) -> Result<Inner, Malformed> {
+    let packet = Packet::parse(packet)?;
+    Ok(Inner {
+        source: packet.source(),
+        destination: packet.destination(),
+        length: packet.bytes().len(),
+    })
+}
+
 fn v4() -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4([10, 1, 2, 3], [10, 4, 5, 6], 64)
