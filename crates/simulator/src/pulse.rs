@@ -158,8 +158,9 @@ impl Pulse {
     pub fn configured(&mut self, now: Nanos, persistent: Nanos, endpoint: bool) {
         self.used = now;
         // A timer that runs is not set anew by another interval.
-        let longest = self.persistent.max(persistent);
-        self.persistent_due = (endpoint && persistent > 0).then(|| persistent_due(now, longest));
+        let due = persistent_due(now, self.persistent.max(persistent));
+        let due = self.persistent_due.map_or(due, |before| before.max(due));
+        self.persistent_due = (endpoint && persistent > 0).then_some(due);
         self.persistent = persistent;
     }
 
@@ -345,6 +346,17 @@ mod tests {
         pulse.reset(START, 25 * SECOND, true);
         pulse.check(START + 25 * SECOND).unwrap();
         assert!(pulse.check(START + 31 * SECOND).is_err());
+    }
+
+    #[test]
+    fn another_interval_counts_from_the_next_message() {
+        let mut pulse = Pulse::default();
+        pulse.reset(START, 100 * SECOND, true);
+        pulse.configured(START + SECOND, SECOND, true);
+        pulse.configured(START + 2 * SECOND, SECOND, true);
+        pulse.check(START + 100 * SECOND).unwrap();
+        pulse.data(START + 100 * SECOND, false).unwrap();
+        assert!(pulse.check(START + 107 * SECOND).is_err());
     }
 
     #[test]
