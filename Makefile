@@ -5,7 +5,8 @@
 #   make test       everything that CI runs
 #   make test-long  what does not fit there
 #   make simulate   HOURS=N [SEED=S] [DEFECT=NAME]
-#   make fuzz       SECONDS=N for each target (needs a nightly toolchain)
+#   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
+#   make check      formatting, lints, licences
 
 SHELL := /bin/bash
 HOURS ?= 2000
@@ -18,7 +19,8 @@ SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default
 build: .build-packages
 	cargo build --release -p taupe
 
-demo: build .test-packages
+demo: build .demo-packages
+	@echo "building the demo"
 	@cargo run --quiet --release -p taupe-lab --bin taupe-demo
 
 test:
@@ -39,12 +41,12 @@ check: .build-packages
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/deny
 
-.PHONY: .build-packages .test-packages
+.PHONY: .build-packages .demo-packages
 .build-packages:
 	@scripts/packages build
 
-.test-packages:
-	@scripts/packages build test
+.demo-packages:
+	@scripts/packages build demo
 
 clean:
 	cargo clean

@@ -25,8 +25,9 @@ use taupe_net::tun::{self, Tun};
 use taupe_net::udp;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PrivateKey;
+use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Device, Output, Random};
+use taupe_protocol::{Cause, Device, Endpoint, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -41,6 +42,10 @@ const HANDSHAKES_PER_ROUND: usize = 64;
 
 /// Requests and notices handled before the loop looks at anything else.
 const COMMANDS_PER_ROUND: usize = 64;
+
+/// The MTU of a new interface, in bytes: what an Ethernet carries less what
+/// WireGuard adds over IPv6 (wg-quick, wireguard-go).
+const DEFAULT_MTU: u32 = 1420;
 
 /// From one try to bind a port that is taken to the next.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
@@ -215,6 +220,7 @@ impl Control {
                 break;
             };
             self.device.handle_message(now(), from, &message, backlog);
+            self.log_received(&message, &from);
         }
         for handled in 0.. {
             if handled == COMMANDS_PER_ROUND {
@@ -258,8 +264,22 @@ impl Control {
             self.device.handle_deadline(now);
         }
         self.transmit();
-        self.drops.report(&self.shared);
+        for (cause, more) in self.drops.news(&self.shared) {
+            debug!(more, "dropped: {cause}");
+        }
         None
+    }
+
+    /// Tells what became of a handshake message.
+    fn log_received(&mut self, message: &[u8], from: &Endpoint) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let kind = handshake_kind(message).unwrap_or("message");
+        match self.drops.news(&self.shared).first() {
+            None => debug!(from = %from.remote, "took a handshake {kind}"),
+            Some((cause, _)) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
+        }
     }
 
     /// Does what the protocol wants done, in order.
@@ -271,6 +291,9 @@ impl Control {
                     tos,
                     datagram,
                 } => {
+                    if let Some(kind) = handshake_kind(&datagram) {
+                        debug!(to = %endpoint.remote, "sending a handshake {kind}");
+                    }
                     let sent =
                         outbound::transmit(&self.shared, &endpoint, tos, &datagram, datagram.len());
                     if matches!(sent, Ok(true)) {
@@ -443,22 +466,33 @@ impl Control {
     }
 }
 
-/// Tells the log what has been dropped since it last looked.
+/// What has been dropped up to when the log was last told.
 #[derive(Default)]
 struct Drops([u64; Cause::ALL.len()]);
 
 impl Drops {
-    fn report(&mut self, shared: &Shared) {
+    /// What has been dropped since, if anybody reads the log.
+    fn news(&mut self, shared: &Shared) -> Vec<(Cause, u64)> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
-            return;
+            return Vec::new();
         }
-        for (cause, told) in Cause::ALL.into_iter().zip(&mut self.0) {
+        let told = Cause::ALL.into_iter().zip(&mut self.0);
+        told.filter_map(|(cause, told)| {
             let count = shared.path.counters().count(cause);
-            if count != *told {
-                debug!(?cause, more = count - *told, "dropped");
-                *told = count;
-            }
-        }
+            let more = count - std::mem::replace(told, count);
+            (more > 0).then_some((cause, more))
+        })
+        .collect()
+    }
+}
+
+/// What people call a handshake message; `None` for anything else.
+fn handshake_kind(message: &[u8]) -> Option<&'static str> {
+    match classify(message).ok()? {
+        Kind::Initiation => Some("initiation"),
+        Kind::Response => Some("response"),
+        Kind::CookieReply => Some("cookie reply"),
+        Kind::Data => None,
     }
 }
 
@@ -555,7 +589,12 @@ fn open_tun(name: &str, source: TunSource, offloads: Offloads) -> Result<Tun, St
         gro_udp: offloads.tun_uso,
     };
     let tun = match source {
-        TunSource::Create => Tun::create(name, wanted)?,
+        TunSource::Create => {
+            let tun = Tun::create(name, wanted)?;
+            tun.set_mtu(DEFAULT_MTU)
+                .map_err(io("cannot set the interface's MTU"))?;
+            tun
+        }
         TunSource::Fd(fd) => Tun::from_fd(fd, wanted)?,
     };
     if tun.offloads() != wanted {

@@ -118,7 +118,7 @@ pub enum StartError {
     #[error(transparent)]
     Folder(#[from] run_directory::Error),
     /// The configuration socket.
-    #[error("cannot listen on {}: {source}", .path.display())]
+    #[error("cannot listen on {}: {source}; it takes root", .path.display())]
     Uapi {
         /// Its path.
         path: PathBuf,

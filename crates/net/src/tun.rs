@@ -68,15 +68,18 @@ pub enum OpenError {
     Name(String),
     /// `/dev/net/tun` cannot be opened.
     #[error(
-        "cannot open /dev/net/tun: {0}; the tun module must be loaded and the device \
-         readable and writable"
+        "cannot open /dev/net/tun: {0}; it takes root, and the kernel's tun module \
+         (modprobe tun)"
     )]
     Device(#[source] io::Error),
     /// No right to create interfaces.
-    #[error("creating interface {0} needs CAP_NET_ADMIN")]
+    #[error("creating interface {0} needs CAP_NET_ADMIN; run it as root")]
     Permission(String),
     /// The name is taken.
-    #[error("interface {0} exists and is in use or is not a TUN")]
+    #[error(
+        "interface {0} exists, and is in use or is not a TUN; choose another name, or remove it \
+         (ip link del {0})"
+    )]
     Busy(String),
     /// A descriptor that is not an attached TUN queue.
     #[error("the descriptor passed in is not an attached TUN device: {0}")]

@@ -6,6 +6,7 @@
 //! in:  classify → find session → open → replay → source check → (caller) deliver
 //! ```
 
+use core::fmt;
 use core::net::IpAddr;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -324,6 +325,54 @@ impl Cause {
         Self::BacklogFull,
         Self::RoutingLoop,
     ];
+}
+
+// Counters are found by the number of a cause.
+const _: () = assert!(Cause::ALL.len() == Cause::RoutingLoop as usize + 1);
+
+impl fmt::Display for Cause {
+    /// What has happened, and where a person can do something, what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Length => "its length fits no WireGuard message",
+            Self::Type => "it is no WireGuard message",
+            Self::UnknownSession => "it is for a session that is not there (any more)",
+            Self::ExpiredSession => "its session is older than 180 s",
+            Self::NotAuthentic => "it does not verify",
+            Self::Exhausted => "its session has been used up",
+            Self::Replayed => "it has been received before, or is too late to tell",
+            Self::InnerMalformed => "what it holds is no IP packet, or lies about its length",
+            Self::SourceNotAllowed => {
+                "what it holds comes from an address that is not among the peer's AllowedIPs"
+            }
+            Self::StagedOverflow => "too many packets wait for a handshake",
+            Self::StagedPurged => {
+                "it waited for a handshake that has been given up; does the peer answer at its \
+                 Endpoint?"
+            }
+            Self::NotReady => "this device has no private key, or is down",
+            Self::Mac1 => {
+                "mac1 is not for our public key; does that peer have the right PublicKey for us?"
+            }
+            Self::CookieDemanded => "under load; a cookie has been asked for",
+            Self::RateLimited => "under load; its source sends too many",
+            Self::InitiationNotAuthentic => "the initiation does not verify",
+            Self::UnknownPeer => "no peer here has the sender's public key",
+            Self::InitiationReplayed => {
+                "its label is not greater than the last; has the peer's clock gone back?"
+            }
+            Self::InitiationFlood => "the peer initiates more than 50 times a second",
+            Self::UnknownHandshake => "it answers no handshake of ours",
+            Self::ResponseNotAuthentic => {
+                "the response does not verify; do both sides have the same PresharedKey?"
+            }
+            Self::CookieRefused => "the cookie answers nothing, or does not verify",
+            Self::BacklogFull => "too many handshake messages wait",
+            Self::RoutingLoop => {
+                "a route leads to a peer's endpoint through the tunnel to that peer"
+            }
+        })
+    }
 }
 
 /// One number per [`Cause`].

@@ -31,7 +31,7 @@ pub enum Error {
     /// private key.
     #[error(
         "{} is not safe: it belongs to user {owner} and has mode {mode:o}; it must belong to root \
-         or to the user who runs this, and not be writable by others (chmod o-w)", .path.display()
+         or to the user who runs this, and not be writable by others (chown root, chmod o-w)", .path.display()
     )]
     Unsafe {
         /// The directory.

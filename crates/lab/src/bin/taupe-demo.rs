@@ -42,6 +42,9 @@ fn main() -> ExitCode {
 }
 
 fn outside() -> Result<bool> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::unmet("it takes root to make network namespaces"));
+    }
     let log = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).map_err(Error::io("memory"))?;
     let mut log = File::from(log);
     let copy = log.try_clone().map_err(Error::io("dup"))?;
@@ -173,12 +176,11 @@ fn show(lines: &mut Lines) -> Result<()> {
 
     let handshake = tunnel_a.field("latest-handshakes", &keys_b.public)?;
     let moved = tunnel_a.field("transfer", &keys_b.public)?;
-    let sent: usize = moved
+    let mut counts = moved
         .split('\t')
-        .nth(1)
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(0);
-    let text = format!("wg show wga: latest handshake {handshake}, received and sent {moved}");
+        .filter_map(|count| count.parse::<usize>().ok());
+    let (received, sent) = (counts.next().unwrap_or(0), counts.next().unwrap_or(0));
+    let text = format!("wg show wga: {received} bytes received, {sent} bytes sent");
     lines.line(handshake != "0" && sent > TRANSFER, &text);
 
     // The first address of a network takes the others with it, so it goes first.
