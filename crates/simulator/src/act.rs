@@ -213,7 +213,9 @@ impl World<'_> {
             Later::Wake { host } => self.wake(host),
             Later::Up { host } => {
                 let clocks = self.disturb(host).clocks(now);
-                if let Some(node) = &mut self.hosts[host].node {
+                // It may have been started again in the meantime, and be up.
+                let node = self.hosts[host].node.as_mut();
+                if let Some(node) = node.filter(|node| !node.device.is_up()) {
                     node.device.set_up(clocks);
                     for other in 0..self.hosts.len() {
                         self.hosts[host].reset_pulse(other, now);
