@@ -50,6 +50,8 @@ fn sandboxed(test: &str, body: impl FnOnce()) {
     command.arg(std::env::current_exe().expect("this executable"));
     command
         .args([test, "--exact", "--nocapture"])
+        // Its result is told here, once; panics go to standard error.
+        .stdout(Stdio::null())
         .env(INSIDE, "1");
     for name in [
         "LOG_LEVEL",
