@@ -5,6 +5,7 @@
 //! done and sends what the protocol wants sent. It never stands in the way of a
 //! packet.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Device, Endpoint, Output, Random};
+use taupe_protocol::{Cause, Device, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -65,6 +66,8 @@ pub(crate) struct Control {
     receivers: Vec<JoinHandle<()>>,
     /// When to try the port again that could not be had.
     bind_again: Option<Instant>,
+    /// When a socket last failed.
+    mended: Option<Instant>,
     drops: Drops,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
@@ -109,6 +112,7 @@ impl Control {
             offloads,
             receivers: Vec::new(),
             bind_again: None,
+            mended: None,
             drops: Drops::default(),
             port: 0,
             mark: 0,
@@ -139,8 +143,11 @@ impl Control {
         self.device.close();
         self.transmit();
         self.replace_sockets(Sockets::default());
-        // Wakes the thread that accepts.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        // Wakes the thread that accepts. A socket that was passed in is its
+        // owner's, and goes on listening.
+        if self.socket.is_some() {
+            let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        }
         if let Err(error) = self.shared.tun.shutdown() {
             debug!(%error, "ending the TUN");
         }
@@ -208,8 +215,10 @@ impl Control {
     fn check_local_addresses(&mut self) {
         let (routes, mark) = (&self.routes, self.mark);
         self.device.retain_local_addresses(|endpoint, local| {
-            let way = routes.interface_to(endpoint.remote.ip(), mark);
-            way.is_ok_and(|interface| interface == local.interface)
+            let remote = endpoint.remote.ip();
+            let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
+            let way = routes.interface_to(remote, local.address, mark);
+            link_local || way.is_ok_and(|interface| interface == local.interface)
         });
     }
 
@@ -219,8 +228,12 @@ impl Control {
             let Some((from, message, backlog)) = self.shared.handshakes.pop() else {
                 break;
             };
-            self.device.handle_message(now(), from, &message, backlog);
-            self.log_received(&message, &from);
+            let refused = self.device.handle_message(now(), from, &message, backlog);
+            let kind = handshake_kind(&message).unwrap_or("message");
+            match refused {
+                None => debug!(from = %from.remote, "took a handshake {kind}"),
+                Some(cause) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
+            }
         }
         for handled in 0.. {
             if handled == COMMANDS_PER_ROUND {
@@ -239,11 +252,7 @@ impl Control {
                     self.transmit();
                     let _ = answer.try_send(text);
                 }
-                Command::SocketFailed if self.device.is_up() => {
-                    self.replace_sockets(Sockets::default());
-                    self.bind_again = Some(now().boot + BIND_AGAIN);
-                }
-                Command::SocketFailed => {}
+                Command::SocketFailed => self.mend_sockets(),
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
                 Command::Stop => return Some(Exit::Stopped),
@@ -268,18 +277,6 @@ impl Control {
             debug!(more, "dropped: {cause}");
         }
         None
-    }
-
-    /// Tells what became of a handshake message.
-    fn log_received(&mut self, message: &[u8], from: &Endpoint) {
-        if !tracing::enabled!(tracing::Level::DEBUG) {
-            return;
-        }
-        let kind = handshake_kind(message).unwrap_or("message");
-        match self.drops.news(&self.shared).first() {
-            None => debug!(from = %from.remote, "took a handshake {kind}"),
-            Some((cause, _)) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
-        }
     }
 
     /// Does what the protocol wants done, in order.
@@ -349,6 +346,23 @@ impl Control {
                 Some(now().boot + BIND_AGAIN)
             }
         };
+    }
+
+    /// Binds anew after a socket has failed: at once, and when it fails again
+    /// within a second, after a second.
+    fn mend_sockets(&mut self) {
+        // Sockets that have been replaced since are none of our business.
+        if !self.receivers.iter().any(JoinHandle::is_finished) {
+            return;
+        }
+        self.replace_sockets(Sockets::default());
+        let now = now().boot;
+        let before = self.mended.replace(now);
+        if before.is_some_and(|before| now.since(before) < BIND_AGAIN) {
+            self.bind_again = Some(now + BIND_AGAIN);
+        } else {
+            self.listen();
+        }
     }
 
     fn bind(&mut self, port: u16) -> Result<(), udp::BindError> {

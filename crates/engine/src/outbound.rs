@@ -22,7 +22,7 @@ use taupe_net::tun::{READ_BUFFER_LEN, Read};
 use taupe_net::udp::MAX_SEGMENTS;
 use taupe_net::virtio::VirtioHeader;
 use taupe_net::{ecn, icmp, ip};
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, data_header};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
 use tracing::{debug, trace, warn};
@@ -113,18 +113,20 @@ impl OutboundThread<'_> {
         }
     }
 
-    /// Whether this is a datagram that this device has sent to the very peer
-    /// that it is to be sealed for. Carried, it would come back larger each
-    /// time, without end. A datagram to *another* peer's endpoint is well: that
-    /// peer is reached through this one.
+    /// Whether this is transport data that this device has sealed for the very
+    /// peer that it is routed to. Carried, it would come back larger each time,
+    /// without end. A datagram to *another* peer's endpoint is well: that peer
+    /// is reached through this one.
     fn is_loop(&self, packet: &[u8], peer: &Peer) -> bool {
-        let Some((from, to)) = udp_ports(packet) else {
+        let Some((from, to, payload)) = udp_datagram(packet) else {
             return false;
         };
         from == self.shared.sockets.load().port()
+            && matches!(classify(payload), Ok(Kind::Data))
             && peer
                 .endpoint()
                 .is_some_and(|endpoint| endpoint.remote == to)
+            && data_header(payload).is_some_and(|(index, _)| peer.knows_index(index))
     }
 
     fn send(
@@ -235,16 +237,20 @@ impl Batch {
     }
 }
 
-/// The source port and the destination of a packet that begins a UDP datagram.
-fn udp_ports(packet: &[u8]) -> Option<(u16, SocketAddr)> {
+/// The source port, the destination and the content of a packet that begins a
+/// UDP datagram.
+fn udp_datagram(packet: &[u8]) -> Option<(u16, SocketAddr, &[u8])> {
+    const UDP_HEADER_LEN: usize = 8;
     let packet = ip::Packet::parse(packet).ok()?;
     let transport = packet.transport()?;
     if transport.protocol != ip::UDP || transport.fragment_offset != 0 {
         return None;
     }
-    let [a, b, c, d] = *packet.bytes().get(transport.offset..)?.first_chunk()?;
+    let datagram = packet.bytes().get(transport.offset..)?;
+    let [a, b, c, d] = *datagram.first_chunk()?;
     let to = SocketAddr::new(packet.destination(), u16::from_be_bytes([c, d]));
-    Some((u16::from_be_bytes([a, b]), to))
+    let payload = datagram.get(UDP_HEADER_LEN..)?;
+    Some((u16::from_be_bytes([a, b]), to, payload))
 }
 
 /// The TOS or traffic class byte of a packet whose version has been checked.

@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use taupe_config::uapi::{RequestReader, UapiError};
+use taupe_config::uapi::{Operation, RequestReader, UapiError};
 use taupe_sys::run_directory;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
@@ -101,11 +101,14 @@ impl Drop for SocketFile {
 }
 
 /// The answer to a request that was refused: its number, as wireguard-go gives
-/// it, and then, which `wg` does not read, a line for people that names the line
-/// and the key.
+/// it, and after `set`, where clients read no further, a line for people that
+/// names the line and the key.
 fn refusal(error: &UapiError) -> String {
     let status = error.status().to_string();
-    format!("{}\nerror={error}\n\n", status.trim_end())
+    match error.operation {
+        Some(Operation::Set) => format!("{}\nerror={error}\n\n", status.trim_end()),
+        _ => status,
+    }
 }
 
 /// Serves clients until the listener is shut down.

@@ -168,7 +168,10 @@ fn the_interface_to_an_address_is_the_routing_table_s() {
         home.ip(&format!("address add {address} dev {name}"));
     }
     let watch = home.run(|| RouteWatch::open().unwrap());
-    let to = |address: &str, mark| watch.interface_to(address.parse().unwrap(), mark);
+    let from = |source: &str, address: &str, mark| {
+        watch.interface_to(address.parse().unwrap(), source.parse().unwrap(), mark)
+    };
+    let to = |address: &str, mark| from("192.0.2.1", address, mark);
     let [one, two] = ["192.0.2.9", "198.51.100.9"].map(|address| to(address, 0).unwrap());
     assert_ne!(one, two);
     assert!(to("203.0.113.1", 0).is_err(), "no route");
@@ -178,4 +181,9 @@ fn the_interface_to_an_address_is_the_routing_table_s() {
     home.ip("route add 203.0.113.0/24 dev one table 77");
     assert_eq!(to("203.0.113.1", 7).unwrap(), one, "with the mark");
     assert_eq!(to("203.0.113.1", 8).unwrap(), two, "with another");
+    home.ip("rule add from 198.51.100.1 table 78");
+    home.ip("route add 203.0.113.0/24 dev one table 78");
+    let by_source = from("198.51.100.1", "203.0.113.1", 0);
+    assert_eq!(by_source.unwrap(), one, "from the other address");
+    assert!(from("192.0.2.2", "203.0.113.1", 0).is_err(), "not ours");
 }

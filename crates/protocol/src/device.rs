@@ -55,6 +55,9 @@ pub enum UpdateError {
     TooManyPeers(usize),
 }
 
+/// How long before the notice that the interface is up its packets may come.
+const EARLY: Duration = Duration::from_secs(1);
+
 /// The control half of a WireGuard device.
 ///
 /// After every call the caller takes all of [`Device::poll_output`] and then
@@ -131,6 +134,13 @@ impl Device {
             };
             let mut link = lock(&slot.peer.link);
             link.up = true;
+            // What is older was read when the interface had gone down.
+            let early = link.staged_early.take();
+            if early.is_some_and(|at| now.boot.since(at) > EARLY) {
+                let purged = link.staged.len() as u64;
+                link.staged.clear();
+                self.path.counters().add(Cause::StagedPurged, purged);
+            }
             let keepalive = !link.persistent_keepalive.is_zero();
             drop(link);
             if keepalive {
@@ -212,10 +222,14 @@ impl Device {
         keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
     ) {
         for slot in self.peers.slots.iter().flatten() {
-            let endpoint = slot.peer.endpoint();
-            let local = endpoint.and_then(|endpoint| Some((endpoint, endpoint.local?)));
-            if local.is_some_and(|(endpoint, local)| !keep(&endpoint, &local)) {
-                slot.peer.clear_local_address();
+            let Some(endpoint) = slot.peer.endpoint() else {
+                continue;
+            };
+            let stale = endpoint.local.is_some_and(|local| !keep(&endpoint, &local));
+            let mut link = lock(&slot.peer.link);
+            // It may have been heard from elsewhere meanwhile.
+            if stale && link.endpoint == Some(endpoint) {
+                clear_local(&mut link);
             }
         }
     }
@@ -465,6 +479,7 @@ impl Device {
         link.up = false;
         let purged = link.staged.len() as u64;
         link.staged.clear();
+        link.staged_early = None;
         link.timers.stop_all();
         link.sessions.retire_if(|_| true);
         link.handshake_sent = None;

@@ -28,7 +28,14 @@ use crate::timer::Reason;
 impl Device {
     /// Takes a handshake message or cookie reply from `from`. `backlog` is how
     /// many more wait to be handled: from 512 on the device is under load.
-    pub fn handle_message(&mut self, now: Now, from: Endpoint, message: &[u8], backlog: usize) {
+    /// Returns why the message was refused, if it was.
+    pub fn handle_message(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+        backlog: usize,
+    ) -> Option<Cause> {
         let under_load = self.under_load(now.boot, backlog);
         let result = match classify(message) {
             Ok(Kind::Initiation) => self
@@ -41,9 +48,9 @@ impl Device {
             Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
             Err(Malformed::Length) => Err(Cause::Length),
         };
-        if let Err(cause) = result {
-            self.path.counters().add(cause, 1);
-        }
+        let cause = result.err()?;
+        self.path.counters().add(cause, 1);
+        Some(cause)
     }
 
     /// Whether handshakes come faster than they are worked on, or did within

@@ -96,6 +96,19 @@ impl Peer {
         }
     }
 
+    /// Whether `index` is what the peer calls a session that this side may still
+    /// send with.
+    #[must_use]
+    pub fn knows_index(&self, index: u32) -> bool {
+        let link = lock(&self.link);
+        let current = link.sessions.current.as_ref();
+        let current = current.map(|current| &current.session);
+        [current, link.sessions.previous.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|session| session.remote_index() == index)
+    }
+
     /// Reserves counters for `messages` messages of `bytes` in all, to be
     /// sealed at once, and does what the timers and the age of the session
     /// demand of a send.
@@ -149,6 +162,7 @@ impl Peer {
         // The system lets packets out as soon as the interface is up, which
         // the control loop learns a moment later: they leave then.
         if !link.up {
+            link.staged_early.get_or_insert(now);
             return dropped;
         }
         // A session may have come up since the packets were refused.
@@ -294,6 +308,8 @@ pub(crate) struct Link {
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) sessions: Sessions,
     pub(crate) staged: VecDeque<Staged>,
+    /// When the first packet was staged before the link's notice came.
+    pub(crate) staged_early: Option<Instant>,
     pub(crate) timers: Timers,
     /// How late the next timer-fired handshake is; chosen by the control loop.
     pub(crate) jitter: Duration,
@@ -322,6 +338,7 @@ impl Default for Link {
             endpoint: None,
             sessions: Sessions::default(),
             staged: VecDeque::new(),
+            staged_early: None,
             timers: Timers::default(),
             jitter: Duration::ZERO,
             persistent_keepalive: Duration::ZERO,

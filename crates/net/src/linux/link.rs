@@ -111,14 +111,14 @@ impl RouteWatch {
         })
     }
 
-    /// The index of the interface by which packets with the firewall mark
-    /// `mark` leave for `destination` now.
+    /// The index of the interface by which packets from `source` with the
+    /// firewall mark `mark` leave for `destination` now.
     ///
     /// # Errors
     ///
-    /// The kernel's, `ENETUNREACH` when there is no route.
-    pub fn interface_to(&self, destination: IpAddr, mark: u32) -> io::Result<u32> {
-        self.netlink.route_interface(destination, mark)
+    /// The kernel's, when there is no route or `source` is no address of ours.
+    pub fn interface_to(&self, destination: IpAddr, source: IpAddr, mark: u32) -> io::Result<u32> {
+        self.netlink.route_interface(destination, source, mark)
     }
 
     /// Readable when something changed.

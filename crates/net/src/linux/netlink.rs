@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::{AsFd, OwnedFd},
 };
 
@@ -206,16 +206,30 @@ impl Netlink {
     }
 
     /// The interface by which the routing table of this socket's namespace
-    /// reaches `destination` for packets with the firewall mark `mark`.
-    pub(super) fn route_interface(&self, destination: IpAddr, mark: u32) -> io::Result<u32> {
-        let (family, length, octets) = match destination {
-            IpAddr::V4(a) => (libc::AF_INET, 32, a.octets().to_vec()),
-            IpAddr::V6(a) => (libc::AF_INET6, 128, a.octets().to_vec()),
+    /// sends packets from `source` with the firewall mark `mark` to
+    /// `destination`.
+    pub(super) fn route_interface(
+        &self,
+        destination: IpAddr,
+        source: IpAddr,
+        mark: u32,
+    ) -> io::Result<u32> {
+        let octets = |address| match address {
+            IpAddr::V4(a) => Ipv4Addr::octets(&a).to_vec(),
+            IpAddr::V6(a) => Ipv6Addr::octets(&a).to_vec(),
+        };
+        let (destination, source) = (octets(destination), octets(source));
+        let family = if destination.len() == 4 {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
         };
         let mut request = vec![0; ROUTE_HEADER];
         request[0] = family as u8;
-        request[1] = length;
-        push(&mut request, RTA_DST, &octets);
+        request[1] = destination.len() as u8 * 8;
+        request[2] = source.len() as u8 * 8;
+        push(&mut request, RTA_DST, &destination);
+        push(&mut request, RTA_SRC, &source);
         if mark != 0 {
             push(&mut request, RTA_MARK, &mark.to_ne_bytes());
         }
@@ -273,6 +287,7 @@ const RTM_GETLINK: u16 = 18;
 const ROUTE_HEADER: usize = 12;
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_MARK: u16 = 16;
 const RTM_NEWNSID: u16 = 88;
