@@ -11,6 +11,7 @@ use crate::arguments::Order;
 use crate::device::Failure;
 use crate::logging::Destination;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
@@ -66,9 +67,21 @@ pub(crate) fn start(order: &Order, arguments: &[OsString]) -> Result<(), Failure
     await_report(report, child)?;
     if let (Some(mut file), Some(path)) = (pid_file, &order.pid_file) {
         let written = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
-        written.map_err(file_error(path))?;
+        if let Err(source) = written {
+            stop(pid);
+            return Err(file_error(path)(source).into());
+        }
     }
     Ok(())
+}
+
+/// Ends the device that has just been started: a start that fails leaves none.
+fn stop(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // It can only have ended already.
+        let _ = kill_process(pid, Signal::TERM);
+    }
 }
 
 fn start_process(order: &Order, arguments: &[OsString]) -> Result<(PipeReader, Child), Error> {

@@ -567,6 +567,16 @@ fn files() -> Outcome {
         "the first one's number stays",
     )?;
 
+    let full = Bench::new();
+    let mut command = full.command(&["--pid-file", "/dev/full", "works"]);
+    command.arg0("boringtun-cli");
+    check(finished(command).status.code() == Some(1), "no number")?;
+    let start = Instant::now();
+    while full.runs() {
+        check(start.elapsed() < LIMIT, "a start that fails leaves none")?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
     let nowhere = Bench::new();
     let mut command = nowhere.command(&["--log", "/nowhere/log", "works"]);
     command.arg0("boringtun-cli");
