@@ -15,6 +15,8 @@ pub(crate) struct Datagrams {
     pub(crate) to: SocketAddr,
     /// Who has sent them.
     pub(crate) sender: usize,
+    /// When.
+    pub(crate) sent: Nanos,
     pub(crate) bytes: Vec<u8>,
     /// Where one ends and the next begins.
     pub(crate) stride: usize,

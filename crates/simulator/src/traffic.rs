@@ -42,6 +42,8 @@ struct Probe {
     until: Nanos,
     /// Since when the pair has been able to exchange packets.
     able_since: Option<Nanos>,
+    /// When something authentic last came that was sent before.
+    late: Nanos,
     under_load: bool,
     /// What has arrived since, from each side.
     passed: [bool; 2],
@@ -78,6 +80,17 @@ impl Pair {
     pub(crate) fn rekeyed(&mut self, now: Nanos) {
         if let Some((rekeyed, _)) = self.hours.get_mut((now / HOUR) as usize) {
             *rekeyed = true;
+        }
+    }
+
+    /// Something authentic has come that was sent before the pair was able to
+    /// exchange packets. Whoever gets it takes the other side for alive, though
+    /// it may have lost its sessions since, and waits for its answers anew.
+    pub(crate) fn alive(&mut self, sent: Nanos, now: Nanos) {
+        if let Some(probe) = &mut self.probe
+            && probe.able_since.is_some_and(|since| sent < since)
+        {
+            probe.late = now;
         }
     }
 
@@ -418,6 +431,7 @@ impl World<'_> {
             turn,
             until: self.now + PROBE_PATIENCE,
             able_since: None,
+            late: 0,
             under_load: false,
             passed: [false; 2],
         });
@@ -457,7 +471,7 @@ impl World<'_> {
                 self.pairs[edge].probe = None;
                 return Ok(());
             }
-            Some(since) if now - since > limit => {
+            Some(since) if now - since.max(probe.late) > limit => {
                 return Err(Violation::new(
                     Invariant::Liveness,
                     format!(

@@ -449,6 +449,7 @@ impl<'e> World<'e> {
             from,
             to,
             sender: host,
+            sent: self.now,
             bytes,
             stride,
             tampered: false,
@@ -493,6 +494,7 @@ impl<'e> World<'e> {
         let Datagrams {
             from,
             sender,
+            sent,
             mut bytes,
             stride,
             ..
@@ -583,8 +585,13 @@ impl<'e> World<'e> {
         }
         self.recycle(bytes);
         let now = self.now;
-        if rekeyed && let Some(pair) = self.pair(host, sender) {
-            pair.rekeyed(now);
+        if let Some(pair) = self.pair(host, sender) {
+            if rekeyed {
+                pair.rekeyed(now);
+            }
+            if fresh {
+                pair.alive(sent, now);
+            }
         }
         if aged {
             self.renewed_on_receive(host, sender)
