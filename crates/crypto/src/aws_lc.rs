@@ -7,13 +7,11 @@
 use crate::{
     Aead, AeadKey, Dh, NotAuthentic, Packet, Secret, SharedSecret,
     aead::{nonce, open_each, split_tag},
-    rust_crypto,
 };
 use aws_lc_rs::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey},
     agreement::{self, PrivateKey, UnparsedPublicKey, X25519},
 };
-use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 
 /// The backend.
 pub(crate) struct AwsLc;
@@ -35,23 +33,6 @@ impl Aead for AwsLc {
         data: &mut [u8],
     ) -> Result<(), NotAuthentic> {
         Key::new(key).open(*nonce, ad, data)
-    }
-
-    // aws-lc-rs does not offer XChaCha20-Poly1305.
-    fn xseal_with(&self, key: &Secret<32>, nonce: &[u8; 24], ad: &[u8], data: &mut [u8]) {
-        let cipher = XChaCha20Poly1305::new(key.expose().into());
-        rust_crypto::seal(&cipher, nonce.into(), ad, data);
-    }
-
-    fn xopen_with(
-        &self,
-        key: &Secret<32>,
-        nonce: &[u8; 24],
-        ad: &[u8],
-        data: &mut [u8],
-    ) -> Result<(), NotAuthentic> {
-        let cipher = XChaCha20Poly1305::new(key.expose().into());
-        rust_crypto::open(&cipher, nonce.into(), ad, data)
     }
 }
 

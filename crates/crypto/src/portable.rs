@@ -8,7 +8,7 @@ use crate::{
     aead::{nonce, open_each},
     rust_crypto,
 };
-use chacha20poly1305::{ChaCha20Poly1305, KeyInit, XChaCha20Poly1305};
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 /// The backend.
@@ -32,22 +32,6 @@ impl Aead for Portable {
         data: &mut [u8],
     ) -> Result<(), NotAuthentic> {
         let cipher = ChaCha20Poly1305::new(key.expose().into());
-        rust_crypto::open(&cipher, nonce.into(), ad, data)
-    }
-
-    fn xseal_with(&self, key: &Secret<32>, nonce: &[u8; 24], ad: &[u8], data: &mut [u8]) {
-        let cipher = XChaCha20Poly1305::new(key.expose().into());
-        rust_crypto::seal(&cipher, nonce.into(), ad, data);
-    }
-
-    fn xopen_with(
-        &self,
-        key: &Secret<32>,
-        nonce: &[u8; 24],
-        ad: &[u8],
-        data: &mut [u8],
-    ) -> Result<(), NotAuthentic> {
-        let cipher = XChaCha20Poly1305::new(key.expose().into());
         rust_crypto::open(&cipher, nonce.into(), ad, data)
     }
 }

@@ -171,8 +171,9 @@ impl Engine {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until the device has ended. Its socket is gone then, and so is its
-    /// interface if the device made it and nobody else holds it.
+    /// Waits until the device has ended. The socket and the interface that it
+    /// made are gone then (a persistent interface stays); those that were passed
+    /// in are their owner's.
     #[must_use]
     pub fn run(self) -> Exit {
         let exit = self.control.join();

@@ -52,12 +52,11 @@ impl Listener {
             source,
         };
         run_directory::create()?;
-        if UnixStream::connect(&path).is_ok() {
-            return Err(StartError::Running(path));
-        }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
+        match UnixStream::connect(&path).map_err(|error| (error.kind(), error)) {
+            Ok(_) => return Err(StartError::Running(path)),
+            Err((io::ErrorKind::NotFound, _)) => {}
+            Err((io::ErrorKind::ConnectionRefused, _)) => fs::remove_file(&path).map_err(failed)?,
+            Err((_, error)) => return Err(failed(error)),
         }
         let socket = UnixListener::bind(&path).map_err(failed)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;

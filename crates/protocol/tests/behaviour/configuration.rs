@@ -5,7 +5,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::message::Kind;
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
 use taupe_protocol::{Cause, UpdateError};
 
 use crate::common::packets::ipv4;
@@ -121,6 +121,39 @@ each_backend! {
         }
         net.inject(0, raw.address, &response);
         assert!(session.open(&net.last(0, Kind::Data).bytes).is_some());
+    }
+
+    fn a_new_key_is_not_told_to_peers_that_the_same_request_removes(crypto) {
+        for replace_peers in [true, false] {
+            let mut net = Net::connected(crypto);
+            let old = net.nodes[1].public;
+            let mut update = PeerUpdate::new(old);
+            update.persistent_keepalive = Some(25);
+            net.update(0, update);
+            net.advance(secs(30));
+            let mark = net.mark();
+            // The number of the old peer becomes free for the new one, which
+            // has asked for nothing.
+            let mut gone = PeerUpdate::new(old);
+            gone.remove = true;
+            let mut new = PeerUpdate::new(PublicKey(crypto.dh.public(private_key(78).expose())));
+            new.endpoint = Some(net.nodes[1].address);
+            let peers = if replace_peers { vec![new] } else { vec![gone, new] };
+            let new_key = PrivateKeyUpdate {
+                key: Some(private_key(77)),
+                timestamp_floor: label(0),
+            };
+            net.nodes[0].public = PublicKey(crypto.dh.public(private_key(77).expose()));
+            net.apply(
+                0,
+                DeviceUpdate {
+                    private_key: Some(new_key),
+                    replace_peers,
+                    peers,
+                },
+            );
+            assert_eq!(net.kinds(mark, 0), [], "replace_peers: {replace_peers}");
+        }
     }
 
     fn a_device_is_never_its_own_peer(crypto) {
