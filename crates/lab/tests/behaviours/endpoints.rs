@@ -169,33 +169,6 @@ pub(crate) fn better_route() -> Result<()> {
     Ok(())
 }
 
-/// The route back leaves by another interface than the one that the peer's
-/// datagrams come in by.
-pub(crate) fn another_way_back() -> Result<()> {
-    let (near, far) = neighbours()?;
-    link(
-        near.port("eth1", &["203.0.113.1/24"]),
-        far.port("eth1", &["203.0.113.2/24"]),
-        1500,
-    )?;
-    for (host, own, other, gateway) in [
-        (&near, "198.51.100.1", "198.51.100.2", "192.0.2.2"),
-        (&far, "198.51.100.2", "198.51.100.1", "203.0.113.1"),
-    ] {
-        for interface in ["all", "eth0", "eth1"] {
-            host.sysctl(&format!("net/ipv4/conf/{interface}/rp_filter"), "0")?;
-            // An address of lo is asked for on no cable.
-            host.sysctl(&format!("net/ipv4/conf/{interface}/arp_ignore"), "1")?;
-        }
-        add_address(host, "lo", own)?;
-        host.ip(&["route", "add", other, "via", gateway, "src", own])?;
-    }
-    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
-    pair.set_far(&["endpoint", &format!("198.51.100.2:{FAR_PORT}")])?;
-    ping(&near, FAR, PROMPT)?;
-    ping(&near, FAR, PROMPT)
-}
-
 /// A change of some link or other leaves the address alone that a peer is
 /// answered from.
 pub(crate) fn unrelated_notice() -> Result<()> {

@@ -53,7 +53,6 @@ fn main() {
             endpoints::address_of_another_interface,
         ),
         SystemTest::new("better_route", endpoints::better_route),
-        SystemTest::new("another_way_back", endpoints::another_way_back),
         SystemTest::new("unrelated_notice", endpoints::unrelated_notice),
         SystemTest::new("routing_loop", routing::routing_loop),
         SystemTest::new("onion_routing", routing::onion_routing),
