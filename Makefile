@@ -1,23 +1,40 @@
 # Taupe's front door. Each target sets up what it needs; see README.md.
 #
 #   make build      target/release/taupe
+#   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
+#   make uninstall  PREFIX=/usr/local DESTDIR=
 #   make demo       a tunnel between two hosts, with evidence
 #   make test       everything that CI runs
 #   make test-long  what does not fit there
+#   make bench      Taupe beside other programs, with every published table; 10 minutes
+#   make bench-full all of it, ten rounds; hours
 #   make simulate   HOURS=N [SEED=S] [DEFECT=NAME]
 #   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
 #   make check      formatting, lints, licences
 
 SHELL := /bin/bash
+# Of `make bench`, such as BENCH="--contestants direct,taupe --only throughput".
+BENCH ?=
 HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
 
-.PHONY: build demo test test-long simulate fuzz check clean
+.PHONY: build pages install uninstall demo test test-long bench bench-full simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
 	cargo build --release -p taupe
+
+# Manual pages and shell completions.
+pages: .build-packages
+	cargo run --quiet --release -p taupe --example pages -- "$${CARGO_TARGET_DIR:-target}/release/pages"
+
+# Root does not need cargo for it: `make build pages && sudo make install`.
+install: $(if $(shell command -v cargo 2>/dev/null),build pages)
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' packaging/install
+
+uninstall:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
 
 demo: build .demo-packages
 	@echo "building the demo"
@@ -28,6 +45,12 @@ test:
 
 test-long:
 	@scripts/test --long
+
+bench bench-full: build .bench-packages
+	@echo "building the laboratory"
+	@cargo build --quiet --release -p taupe-lab --bin taupe-lab
+	@"$${CARGO_TARGET_DIR:-target}/release/taupe-lab" run $(if $(filter bench-full,$@),--full) \
+		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 
 simulate:
 	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))
@@ -41,12 +64,15 @@ check: .build-packages
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/deny
 
-.PHONY: .build-packages .demo-packages
+.PHONY: .build-packages .demo-packages .bench-packages
 .build-packages:
 	@scripts/packages build
 
 .demo-packages:
 	@scripts/packages build demo
+
+.bench-packages:
+	@scripts/packages build bench
 
 clean:
 	cargo clean

@@ -16,7 +16,7 @@ mod transport;
 pub use handshake::handshake;
 pub use message::message;
 pub use seeds::seeds;
-pub use taupe_config::fuzzing::uapi;
+pub use taupe_config::fuzzing::{file, uapi};
 pub use taupe_net::fuzzing::split_merge;
 pub use transport::transport;
 
@@ -24,13 +24,14 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
     ("uapi", uapi),
     ("inner", inner),
     ("split_merge", split_merge),
+    ("file", file),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the

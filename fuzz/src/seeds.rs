@@ -1,6 +1,7 @@
 //! Inputs to begin with, made and not written by hand, so that they can be made
 //! again when a format changes.
 
+use taupe_config::fuzzing::malformed;
 use taupe_protocol::crypto::default_provider;
 
 use crate::common::packets::{ipv4, ipv6, sized};
@@ -15,6 +16,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "uapi" => uapi(),
         "inner" => inner(),
         "split_merge" => split_merge(),
+        "file" => files(),
         _ => Vec::new(),
     }
 }
@@ -139,7 +141,18 @@ fn uapi() -> Vec<Vec<u8>> {
     seeds.push(b"\n\n\n".to_vec());
     seeds.push(format!("set=1\n{all}\nget=1\n\n").into_bytes());
     seeds.push(format!("set=1\n{all}").into_bytes());
+    for name in ["vpn.example.org:51820", "", "[2001:db8::1]:1", "a:0"] {
+        let text = format!("set=1\n{peer}endpoint=192.0.2.1:1\nendpoint_name={name}\n\n");
+        seeds.push(text.into_bytes());
+    }
     seeds
+}
+
+fn files() -> Vec<Vec<u8>> {
+    let written = malformed::hand_written().into_iter().step_by(4);
+    let generated = (0..20).map(malformed::generated);
+    let broken = written.chain(generated).map(|malformed| malformed.text);
+    (0..5).map(malformed::valid).chain(broken).collect()
 }
 
 fn inner() -> Vec<Vec<u8>> {

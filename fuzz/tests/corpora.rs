@@ -55,6 +55,11 @@ fn split_merge() {
 }
 
 #[test]
+fn file() {
+    replay(TARGETS[6]);
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -64,6 +69,7 @@ fn there_is_a_test_for_every_target() {
         "uapi",
         "inner",
         "split_merge",
+        "file",
     ];
     assert_eq!(names, tested);
 }

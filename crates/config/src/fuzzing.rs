@@ -1,7 +1,13 @@
-//! Entry points for fuzzers. They panic when an invariant does not hold.
+//! Entry points for fuzzers, which panic when an invariant does not hold, and
+//! malformed files for other crates' tests.
+
+mod file;
+pub mod malformed;
 
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use zeroize::Zeroizing;
+
+pub use file::{file, same_file};
 
 use crate::uapi::{Operation, Request, RequestReader, SetRequest, UapiError, write_set};
 
@@ -111,6 +117,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         update_only,
         preshared_key,
         endpoint,
+        endpoint_name,
         persistent_keepalive,
         replace_allowed_ips,
         allowed_ips,
@@ -120,6 +127,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         && *update_only == b.update_only
         && *preshared_key == b.preshared_key
         && *endpoint == b.endpoint
+        && *endpoint_name == b.endpoint_name
         && *persistent_keepalive == b.persistent_keepalive
         && *replace_allowed_ips == b.replace_allowed_ips
         && *allowed_ips == b.allowed_ips

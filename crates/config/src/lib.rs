@@ -5,8 +5,11 @@
 //! the other way round. Text that holds secrets is zeroised when it is dropped,
 //! and no error repeats a value.
 
+pub mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod key;
+pub mod networks;
 pub mod prefix;
+pub mod show;
 pub mod uapi;

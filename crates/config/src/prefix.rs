@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use taupe_protocol::update::Prefix;
+pub use taupe_protocol::update::Prefix;
 use thiserror::Error;
 
 /// Reads `address/length`, or a bare address as its /32 or /128. Host bits are

@@ -9,7 +9,17 @@
 //! A `set` is a transaction: it is read whole before anything of it can be
 //! applied, and one wrong line refuses all of it. This is stricter than
 //! wireguard-go, which applies the lines before the wrong one.
+//!
+//! One key is Taupe's own: `endpoint_name=HOST:PORT` for a peer, in `set` with or
+//! without its `endpoint`, and in `get` after it. It is the name by which the
+//! endpoint is found again when the peer does not answer; nothing after the
+//! `=`, or an `endpoint` alone, forgets it. A name without any endpoint reaches
+//! nobody: whoever sets it resolves it first. `wg` passes over keys that it
+//! does not know in the answer to `get`, but a device of another make refuses a
+//! `set` that has the key: the first line of the answer to `get`,
+//! `features=endpoint_name`, says that this one does not.
 
+mod answer;
 mod error;
 mod print;
 mod reader;
@@ -17,6 +27,7 @@ mod set;
 
 use taupe_protocol::update::DeviceUpdate;
 
+pub use answer::{AnswerError, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
 pub use error::{Cause, Errno, Status, UapiError};
 pub use print::{answer_get, write_get, write_set};
 pub use reader::{MAX_LINE, MAX_REQUEST, RequestReader, ScopeLookup};

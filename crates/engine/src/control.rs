@@ -33,6 +33,8 @@ use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::labels::Labels;
+use crate::names::{Answer, Lookups, Question};
+use crate::resolver::Resolver;
 use crate::shared::{Command, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::uapi::{Listener, SocketFile};
@@ -59,6 +61,7 @@ pub(crate) struct Control {
     link: LinkWatch,
     routes: RouteWatch,
     timer: Timer,
+    lookups: Lookups,
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
@@ -76,7 +79,10 @@ pub(crate) struct Control {
 
 impl Control {
     /// Makes everything that a device needs and starts its other threads.
-    pub(crate) fn new(options: Options) -> Result<(Self, Arc<Shared>), StartError> {
+    pub(crate) fn new(
+        options: Options,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<(Self, Arc<Shared>), StartError> {
         let Options {
             interface,
             tun,
@@ -97,12 +103,20 @@ impl Control {
         let device = Device::new(default_provider(), Box::new(SystemRandom), wake);
         let link = LinkWatch::open(&tun).map_err(io("cannot watch the interface"))?;
         let routes = RouteWatch::open().map_err(io("cannot watch routes"))?;
-        let (shared, commands) = Shared::new(tun, Arc::clone(device.data_path()), waker);
+        let (shared, commands) = Shared::new(
+            tun,
+            Arc::clone(device.data_path()),
+            waker,
+            Arc::clone(&resolver),
+        );
         let shared = Arc::new(shared);
+        let send = shared.sender();
+        let lookups = Lookups::new(resolver, move |answer| send(Command::Resolved(answer)));
         let Listener { socket, file } = listener;
         let mut control = Self {
             device,
             commands,
+            lookups,
             labels: Labels::new(state_dir.as_deref()),
             link,
             routes,
@@ -253,6 +267,7 @@ impl Control {
                     let _ = answer.try_send(text);
                 }
                 Command::SocketFailed => self.mend_sockets(),
+                Command::Resolved(answer) => self.move_endpoint(answer),
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
                 Command::Stop => return Some(Exit::Stopped),
@@ -297,11 +312,36 @@ impl Control {
                         self.device.forget_local_address(&endpoint);
                     }
                 }
+                Output::Resolve { public_key, name } => {
+                    let question = Question { public_key, name };
+                    debug!(name = %question.name, "a peer is silent: looking its name up");
+                    if let Err(question) = self.lookups.ask(question, self.mark) {
+                        let Question { public_key, name } = question;
+                        self.device.handle_addresses(now(), &public_key, &name, &[]);
+                    }
+                }
                 Output::ReserveLabels { public_key, up_to } => {
                     self.labels.store(&public_key, up_to);
                 }
             }
         }
+    }
+
+    /// Takes what a look-up has found.
+    fn move_endpoint(&mut self, answer: Answer) {
+        let Question { public_key, name } = answer.question;
+        let addresses = answer.addresses.unwrap_or_else(|error| {
+            info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
+            Vec::new()
+        });
+        debug!(%name, ?addresses, "looked up");
+        let moved = self
+            .device
+            .handle_addresses(now(), &public_key, &name, &addresses);
+        if let Some(endpoint) = moved {
+            info!(%name, %endpoint, "a silent peer's endpoint moves");
+        }
+        self.lookups.proceed(self.mark);
     }
 
     /// Follows the interface: up or down, MTU, gone.
@@ -438,6 +478,11 @@ impl Control {
             warn!(%error, "configuration refused");
             return Err(Errno::Invalid);
         }
+        if listen_port.is_some() {
+            // Who has set the interface up may not be ahead of the notice: a
+            // port that cannot be had must be refused.
+            self.check_link();
+        }
         let previous_mark = self.mark;
         if let Some(mark) = fwmark
             && mark != self.mark
@@ -463,6 +508,11 @@ impl Control {
     fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {
         if self.device.is_up() {
             return self.bind(port);
+        }
+        // Bound when the interface is up; but a port that is taken now would be
+        // found out by a tunnel that does not work.
+        if port != 0 {
+            Sockets::bind(port, self.socket_options())?.shutdown();
         }
         self.port = port;
         Ok(())

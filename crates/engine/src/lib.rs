@@ -1,13 +1,14 @@
 #![forbid(unsafe_code)]
 //! A running WireGuard device.
 //!
-//! Four kinds of thread, named after what they do:
+//! Five kinds of thread, named after what they do:
 //!
 //! ```text
 //! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one
 //! in4, in6 receive batch (UDP) → open → check → merge → write batch (TUN)    one per socket
 //! control  handshakes, timers, configuration, link and route changes        one
 //! uapi     accepts connections; one short-lived thread for each              one
+//! names    looks up one silent peer's endpoint, and ends                     ≤ one
 //! ```
 //!
 //! A packet is carried from one system call to the next by the thread that read
@@ -23,11 +24,15 @@
 //! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
 //! | `uapi.rs` | the configuration socket |
 //! | `labels.rs` | handshake labels on disk |
+//! | `names.rs` | look-ups of endpoint names, one at a time |
+//! | `resolver.rs` | how a name becomes addresses |
 
 mod control;
 mod inbound;
 mod labels;
+mod names;
 mod outbound;
+mod resolver;
 mod shared;
 mod sockets;
 mod uapi;
@@ -43,6 +48,7 @@ use taupe_sys::run_directory;
 use thiserror::Error;
 
 use crate::control::Control;
+pub use crate::resolver::{Resolver, SystemResolver};
 use crate::shared::{Command, Shared};
 
 /// What a device is made from.
@@ -160,7 +166,16 @@ impl Engine {
     /// # Errors
     /// See [`StartError`].
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let (control, shared) = Control::new(options)?;
+        Self::start_with(options, Arc::new(SystemResolver::default()))
+    }
+
+    /// [`Engine::start`] with another way from endpoints' names to addresses
+    /// than the system's.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_with(options: Options, resolver: Arc<dyn Resolver>) -> Result<Self, StartError> {
+        let (control, shared) = Control::new(options, resolver)?;
         let control = spawn("control", move || control.run())?;
         Ok(Self { shared, control })
     }

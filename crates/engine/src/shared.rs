@@ -14,6 +14,8 @@ use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{DataPath, Endpoint};
 use zeroize::Zeroizing;
 
+use crate::names::Answer;
+use crate::resolver::Resolver;
 use crate::sockets::Sockets;
 
 /// What every thread of a device can reach.
@@ -25,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) mtu: AtomicUsize,
     pub(crate) handshakes: HandshakeQueue,
     pub(crate) waker: Arc<Waker>,
+    pub(crate) resolver: Arc<dyn Resolver>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -36,6 +39,8 @@ pub(crate) enum Command {
     SocketRemoved,
     /// A UDP socket does not receive any more: bind it anew.
     SocketFailed,
+    /// The look-up of an endpoint's name has ended.
+    Resolved(Answer),
     /// The TUN is gone.
     TunDeleted,
     /// A thread cannot go on.
@@ -49,6 +54,7 @@ impl Shared {
         tun: Tun,
         path: Arc<DataPath>,
         waker: Arc<Waker>,
+        resolver: Arc<dyn Resolver>,
     ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel();
         let shared = Self {
@@ -58,6 +64,7 @@ impl Shared {
             mtu: AtomicUsize::new(0),
             handshakes: HandshakeQueue::default(),
             waker,
+            resolver,
             commands,
         };
         (shared, receiver)
@@ -68,6 +75,17 @@ impl Shared {
     pub(crate) fn send(&self, command: Command) {
         if self.commands.send(command).is_ok() {
             self.waker.wake();
+        }
+    }
+
+    /// [`Shared::send`] for a thread that may outlive the device, which keeps
+    /// nothing of it open.
+    pub(crate) fn sender(&self) -> impl Fn(Command) + Send + Sync + 'static {
+        let (commands, waker) = (self.commands.clone(), Arc::clone(&self.waker));
+        move |command| {
+            if commands.send(command).is_ok() {
+                waker.wake();
+            }
         }
     }
 }

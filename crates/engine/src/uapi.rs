@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use taupe_config::uapi::{Operation, RequestReader, UapiError};
+use taupe_config::uapi::{Operation, Request, RequestReader, UapiError};
 use taupe_sys::run_directory;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
@@ -110,6 +110,16 @@ fn refusal(error: &UapiError) -> String {
     }
 }
 
+fn names_an_endpoint(request: &Request) -> bool {
+    let Request::Set(set) = request else {
+        return false;
+    };
+    let peers = &set.device.peers;
+    peers
+        .iter()
+        .any(|peer| matches!(peer.endpoint_name, Some(Some(_))))
+}
+
 /// Serves clients until the listener is shut down.
 pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
     let serving = Arc::new(AtomicUsize::new(0));
@@ -156,6 +166,9 @@ fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
         while let Some(result) = reader.push(&mut input) {
             match result {
                 Ok(request) => {
+                    if names_an_endpoint(&request) {
+                        shared.resolver.prepare();
+                    }
                     let (sender, answer) = mpsc::sync_channel(1);
                     shared.send(Command::Uapi(request, sender));
                     let Ok(answer) = answer.recv() else {

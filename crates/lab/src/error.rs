@@ -88,6 +88,18 @@ impl Error {
         }
     }
 
+    /// The first line and the last, which says why where a program's output is included:
+    /// a reason as it fits into a table.
+    pub fn one_line(&self) -> String {
+        let text = self.to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or_default();
+        match lines.next_back() {
+            Some(last) => format!("{first}: {last}"),
+            None => first.to_owned(),
+        }
+    }
+
     /// An expectation that was not met.
     pub fn unmet(what: impl Into<String>) -> Self {
         Self::Unmet(what.into())

@@ -2,18 +2,24 @@
 //!
 //! The processor is emulated, so that it runs wherever QEMU does: user space
 //! is up after about two seconds, and a tunnel carries some 100 Mbit/s. It is
-//! there to be talked to, not to be measured.
+//! there to be talked to; what is measured inside can be compared only with
+//! what else is measured inside.
 //!
 //! The guest's `eth0` is at the other end of a TAP interface of the [`Host`]
 //! that it is attached to. Inside are `wg`, `ip`, dash and busybox's applets
 //! (`ping`, `nc`, `sha256sum`); [`Guest::run`] runs scripts of them. The
 //! kernel's WireGuard itself is a [`Tunnel`] as any other, made by
-//! [`Guest::tunnel`].
+//! [`Guest::tunnel`]. A guest can have [`Namespace`]s as the sandbox has hosts,
+//! and programs of this machine in it: see [`Equipment`].
 
 mod agent;
 mod image;
+mod namespace;
+mod programs;
 
 pub use image::{install, version};
+pub use namespace::Namespace;
+pub use programs::program;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -23,6 +29,7 @@ use crate::sandbox::scratch;
 use agent::Agent;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,13 +40,59 @@ pub const BOOT: Duration = Duration::from_secs(120);
 /// How long a script may take unless it says otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is said to every kernel.
+const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 no_timer_check noapictimer";
+
+/// What a guest is made of.
+#[derive(Debug, Clone)]
+pub struct Equipment {
+    /// How many processors it has.
+    pub processors: u8,
+    /// How much memory, in MiB.
+    pub memory: u16,
+    /// What it takes the time from.
+    pub clock: Clock,
+    /// Programs of this machine that it brings along, with their libraries:
+    /// [`program`] tells where they are inside.
+    pub programs: Vec<PathBuf>,
+}
+
+impl Default for Equipment {
+    fn default() -> Self {
+        Self {
+            processors: 1,
+            memory: 192,
+            clock: Clock::Hpet,
+            programs: Vec::new(),
+        }
+    }
+}
+
+/// What a guest takes the time from.
+///
 /// Linux must not measure one clock by another while it boots: on a busy machine
 /// it is paused in between, and then its time runs at any speed, or it finds
-/// that it has no timer. So it is told to take the HPET for time and interrupts,
-/// whose rate is known, and not to check. (QEMU's quicker machine `microvm` has
-/// no such clock.)
-const KERNEL_OPTIONS: &str =
-    "console=ttyS0 quiet panic=-1 no_timer_check clocksource=hpet noapictimer";
+/// that it has no timer. So it takes interrupts from the HPET, whose rate is
+/// known, and does not check. (QEMU's quicker machine `microvm` has no such
+/// clock.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The HPET: always right, but programs read it by a system call.
+    Hpet,
+    /// The processor's counter, which programs read without a system call, as
+    /// they do on real machines. Linux measures its rate by the HPET, so that
+    /// the seconds of a busy machine may be wrong by some percent.
+    Tsc,
+}
+
+impl Clock {
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Hpet => "clocksource=hpet",
+            Self::Tsc => "clocksource=tsc tsc=reliable",
+        }
+    }
+}
 
 /// A running virtual machine.
 ///
@@ -70,6 +123,20 @@ impl Guest {
     /// sandbox; [`Error::Command`] when the interface's name is taken;
     /// [`Error::Timeout`] when the guest is not up within [`BOOT`].
     pub fn boot(host: &Host, tap: &str, addresses: &[&str]) -> Result<Self> {
+        Self::boot_with(host, tap, addresses, &Equipment::default())
+    }
+
+    /// As [`boot`](Self::boot), with other equipment.
+    ///
+    /// # Errors
+    ///
+    /// As [`boot`](Self::boot); [`Error::Io`] when a program cannot be read.
+    pub fn boot_with(
+        host: &Host,
+        tap: &str,
+        addresses: &[&str],
+        equipment: &Equipment,
+    ) -> Result<Self> {
         let image = install()?;
         let name = format!("guest-{}-{tap}", host.name());
         host.ip(&["tuntap", "add", "name", tap, "mode", "tap"])?;
@@ -78,15 +145,24 @@ impl Guest {
         let start = Instant::now();
         let socket = scratch(&name).display().to_string();
         let kernel = image.join(image::KERNEL).display().to_string();
-        let initramfs = image.join(image::INITRAMFS).display().to_string();
+        let mut initramfs = image.join(image::INITRAMFS);
+        if !equipment.programs.is_empty() {
+            let packed = scratch(&format!("{name}.initramfs"));
+            programs::pack(&initramfs, &equipment.programs, &packed)?;
+            initramfs = packed;
+        }
+        let initramfs = initramfs.display().to_string();
+        let options = format!("{KERNEL_OPTIONS} {}", equipment.clock.option());
+        let processors = equipment.processors.to_string();
+        let memory = equipment.memory.to_string();
         let agent = format!("socket,id=agent,path={socket},server=on,wait=off");
         let network = format!("tap,id=network,ifname={tap},script=no,downscript=no");
         #[rustfmt::skip]
         let mut qemu = host.spawn(&[
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot",
-            "-machine", "pc", "-accel", "tcg,tb-size=64", "-cpu", "max", "-smp", "1", "-m", "192",
-            "-display", "none", "-serial", "stdio",
-            "-kernel", &kernel, "-initrd", &initramfs, "-append", KERNEL_OPTIONS,
+            "-machine", "pc", "-accel", "tcg,tb-size=64", "-cpu", "max",
+            "-smp", &processors, "-m", &memory, "-display", "none", "-serial", "stdio",
+            "-kernel", &kernel, "-initrd", &initramfs, "-append", &options,
             "-device", "virtio-serial-pci", "-chardev", &agent,
             "-device", "virtserialport,chardev=agent",
             "-device", "virtio-net-pci,netdev=network,romfile=", "-netdev", &network,
@@ -145,6 +221,16 @@ impl Guest {
         self.execute(limit, script, script)
     }
 
+    /// [`Place::serve_echo`]; `place` precedes the commands.
+    fn serve_echo_in(&self, place: &str, address: SocketAddr) -> Result<()> {
+        let (ip, port) = (address.ip(), address.port());
+        self.run(&format!(
+            "{place} nc -ll -p {port} {ip} -e /bin/busybox cat > /dev/null 2>&1 &\n\
+             until {place} netstat -lnt | grep -q ':{port} '; do sleep 0.05; done"
+        ))
+        .map(drop)
+    }
+
     /// In messages the script is called `title`.
     fn execute(&self, limit: Duration, script: &str, title: &str) -> Result<Output> {
         eprintln!("{} {}: {title}", uptime(), self.name);
@@ -186,12 +272,7 @@ impl Place for Guest {
     }
 
     fn serve_echo(&self, address: SocketAddr) -> Result<()> {
-        let (ip, port) = (address.ip(), address.port());
-        self.run(&format!(
-            "nc -ll -p {port} {ip} -e /bin/busybox cat > /dev/null 2>&1 &\n\
-             until netstat -lnt | grep -q ':{port} '; do sleep 0.05; done"
-        ))
-        .map(drop)
+        self.serve_echo_in("", address)
     }
 }
 

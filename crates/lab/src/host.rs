@@ -1,7 +1,7 @@
 //! Machines made of network namespaces, and the links between them.
 
 use crate::error::{Error, Result};
-use crate::process::{self, Output, Process, wait_until};
+use crate::process::{self, Attempt, Output, Process, wait_until};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -54,6 +54,15 @@ impl Host {
     /// As [`run`](Self::run).
     pub fn run_with_input(&self, command: &[&str], input: &str) -> Result<Output> {
         process::run(&self.name, self.command(command), Some(input))
+    }
+
+    /// Runs a command here, which may fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`].
+    pub fn attempt(&self, command: &[&str]) -> Result<Attempt> {
+        process::attempt(&self.name, self.command(command), None)
     }
 
     /// Starts a program here that keeps running until it is dropped.
@@ -113,6 +122,21 @@ impl Host {
         })
     }
 
+    /// Whether a program here has a port to be reached at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn listens(&self, transport: Transport, port: u16) -> Result<bool> {
+        let kind = match transport {
+            Transport::Tcp => "-t",
+            Transport::Udp => "-u",
+        };
+        let filter = format!("sport = :{port}");
+        let sockets = self.run(&["ss", "-H", kind, "-l", "-n", &filter])?;
+        Ok(!sockets.text().is_empty())
+    }
+
     /// Moves an interface of this machine to another one. It arrives down and
     /// without addresses, as the kernel has it.
     ///
@@ -148,6 +172,15 @@ impl Host {
         command.args(arguments);
         process::run(&self.name, command, None)
     }
+}
+
+/// What a port belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Connections.
+    Tcp,
+    /// Datagrams.
+    Udp,
 }
 
 /// One end of a link: made by [`Host::port`], used by [`link`].

@@ -11,6 +11,7 @@
 //! - [`peers`] knows how each implementation is installed, started and driven,
 //!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
+//! - [`mod@bench`] measures them side by side;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
 //!
@@ -18,7 +19,9 @@
 //! friends freely, and needs root. The packages it takes are in
 //! `debian-packages.txt`.
 
+pub mod bench;
 pub mod capture;
+pub mod console;
 pub mod error;
 pub mod guest;
 pub mod host;

@@ -11,7 +11,7 @@ mod install;
 
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address};
-use crate::process::{Output, Process, wait_until};
+use crate::process::{Output, Process, wait_closely};
 use crate::sandbox::scratch;
 use crate::traffic;
 use std::fmt::Write;
@@ -202,6 +202,14 @@ impl Implementation {
         Ok(path)
     }
 
+    /// The command that makes a tunnel and stays in the foreground, where the
+    /// program is at the path `program`.
+    pub fn command(self, program: &str, interface: &str) -> Vec<String> {
+        let (before, after) = self.behaves_like().description().arguments;
+        let words = [&[program], before, &[interface], after].concat();
+        words.into_iter().map(str::to_owned).collect()
+    }
+
     /// Starts the program in a machine and waits until its interface can be
     /// configured.
     ///
@@ -219,19 +227,41 @@ impl Implementation {
     ///
     /// As [`start`](Self::start).
     pub fn start_with(self, host: &Host, interface: &str, options: &[&str]) -> Result<Tunnel> {
+        self.launch(host, interface, options, true)
+    }
+
+    /// As [`start`](Self::start), but it logs no more than it does by itself: for
+    /// measurements.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_quietly(self, host: &Host, interface: &str) -> Result<Tunnel> {
+        self.launch(host, interface, &[], false)
+    }
+
+    fn launch(
+        self,
+        host: &Host,
+        interface: &str,
+        options: &[&str],
+        talkative: bool,
+    ) -> Result<Tunnel> {
         let program = self.program()?.display().to_string();
-        let like = self.behaves_like().description();
-        let words = [
-            &[&*program],
-            like.arguments.0,
-            &[interface],
-            like.arguments.1,
-            options,
-        ];
-        let mut command = host.command(&words.concat());
-        command.env(like.environment.0, like.environment.1);
+        let words = self.command(&program, interface);
+        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+        words.extend(options);
+        let mut command = host.command(&words);
+        let (variable, level) = self.behaves_like().description().environment;
+        if talkative {
+            command.env(variable, level);
+        } else {
+            command.env_remove(variable);
+        }
         let mut process = Process::start(host.name(), command)?;
-        wait_until("configuration socket", Duration::from_secs(10), || {
+        // Programs take some milliseconds, and which of them is quicker is measured.
+        let [limit, pause] = [Duration::from_secs(10), Duration::from_millis(1)];
+        wait_closely("configuration socket", limit, pause, || {
             if !process.runs()? {
                 let said = process.output();
                 return Err(Error::unmet(format!("{} ended: {said}", self.name())));
@@ -381,6 +411,11 @@ impl Tunnel {
     /// The program that makes it, if it is a program.
     pub const fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
+    }
+
+    /// The program that makes it, if it is a program, which lives on without this.
+    pub fn into_process(self) -> Option<Process> {
+        self.process
     }
 
     /// Applies a whole configuration, gives the interface its inner addresses

@@ -1,5 +1,6 @@
 //! Programs run by a test: checked when they end, watched while they run.
 
+use crate::console;
 use crate::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -28,6 +29,31 @@ impl Output {
     }
 }
 
+/// How a program ended, for better or worse.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its exit status; `None` when a signal ended it.
+    pub status: Option<i32>,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end, whatever its exit status is.
+///
+/// # Errors
+///
+/// [`Error::Start`].
+pub fn attempt(place: &str, command: Command, input: Option<&str>) -> Result<Attempt> {
+    let output = collect(place, command, input)?;
+    Ok(Attempt {
+        status: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
 /// Runs a command to its end, with `input` as its standard input.
 ///
 /// `place` names where it runs, for messages only.
@@ -53,7 +79,7 @@ pub fn run(place: &str, command: Command, input: Option<&str>) -> Result<Output>
 
 fn collect(place: &str, mut command: Command, input: Option<&str>) -> Result<std::process::Output> {
     let line = command_line(&command);
-    eprintln!("{} {place}: {line}", uptime());
+    console::warn(format_args!("{} {place}: {line}", uptime()));
     let start = |source| Error::Start {
         command: line.clone(),
         place: place.to_owned(),
@@ -131,6 +157,11 @@ impl Process {
         self.child.id()
     }
 
+    /// The command line that it was started with.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
     /// What it has printed up to now.
     pub fn output(&self) -> String {
         fs::read(&self.log).map_or_else(
@@ -190,6 +221,20 @@ impl Drop for Process {
 pub fn wait_until(
     what: &str,
     limit: Duration,
+    condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    wait_closely(what, limit, Duration::from_millis(10), condition)
+}
+
+/// As [`wait_until`], with another pause between two questions: for what is measured.
+///
+/// # Errors
+///
+/// As [`wait_until`].
+pub fn wait_closely(
+    what: &str,
+    limit: Duration,
+    pause: Duration,
     mut condition: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let start = Instant::now();
@@ -203,7 +248,7 @@ pub fn wait_until(
                 limit,
             });
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
 }
 

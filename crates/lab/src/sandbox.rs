@@ -22,16 +22,21 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{Read, Seek};
-use std::os::unix::process::ExitStatusExt;
+use std::io::{Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The directory for a test's own files: `TMPDIR` inside a sandbox.
 pub const SCRATCH: &str = "/run/lab/scratch";
+
+/// Where a sandbox has empty file systems of its own: what the machine has there is
+/// not seen inside.
+pub const HIDDEN: [&str; 2] = ["/run", "/var/lib"];
 
 /// How many sandboxes run at a time unless `--test-threads` says otherwise.
 /// Most tests wait for something most of the time.
@@ -303,38 +308,92 @@ pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
 }
 
 /// Runs this executable once more as the first process of a new sandbox, with
-/// the word `inside` as its argument: what it prints appears at once on this
-/// process's standard output, and what it writes to standard error goes to
-/// `log`. Whatever ends this process ends the sandbox.
+/// the word `inside` as its argument, and waits for its end: [`Attached`].
 ///
 /// # Errors
 ///
-/// [`Error::Start`] without `unshare`, [`Error::Io`].
+/// As [`Attached::start`].
 pub fn run_attached(inside: &str, log: File) -> Result<ExitStatus> {
-    let mut child = enclose(&[inside])?
-        .stdin(Stdio::piped())
-        .stderr(log)
-        .spawn()
-        .map_err(|source| Error::Start {
-            command: "unshare".to_owned(),
-            place: "this machine".to_owned(),
-            source,
-        })?;
-    let lifeline = child.stdin.take();
-    let status = child.wait().map_err(Error::io("wait"))?;
-    drop(lifeline);
-    Ok(status)
+    let mut attached = Attached::start(inside, &[], log)?;
+    attached.child.wait().map_err(Error::io("wait"))
 }
 
-/// To be called first by the process that [`run_attached`] has started: sets up
-/// the sandbox, and ends it when the outer process has gone.
+/// A sandbox that speaks on this process's standard output and does what this
+/// process says. Whatever ends this process, or drops this, ends the sandbox.
+#[derive(Debug)]
+pub struct Attached {
+    child: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl Attached {
+    /// Runs this executable once more as the first process of a new sandbox,
+    /// with the word `inside` as its argument and these variables in its
+    /// environment: what it prints appears at once on this process's standard
+    /// output, and what it writes to standard error goes to `log`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] without `unshare`, [`Error::Io`].
+    pub fn start(inside: &str, environment: &[(&str, &str)], log: File) -> Result<Self> {
+        let mut child = enclose(&[inside])?
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stderr(log)
+            // An interrupt from the terminal is for this process, which passes on
+            // what it means.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| Error::Start {
+                command: "unshare".to_owned(),
+                place: "this machine".to_owned(),
+                source,
+            })?;
+        let lifeline = child.stdin.take();
+        Ok(Self { child, lifeline })
+    }
+
+    /// Asks the process inside to come to an end: [`begin_attached`] tells it.
+    pub fn ask_to_stop(&mut self) {
+        // One that is gone already needs no asking.
+        if let Some(lifeline) = &mut self.lifeline {
+            let _ = lifeline.write_all(b"stop\n");
+        }
+    }
+
+    /// How it has ended, once it has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn ended(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        wait(&mut self.child, limit)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.lifeline = None;
+        if !matches!(wait(&mut self.child, GRACE), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// To be called first by the process that [`Attached::start`] has started: sets
+/// up the sandbox, and ends it when the outer process has gone. When that asks to
+/// stop, `stop` becomes true.
 ///
 /// # Errors
 ///
 /// [`Error::Io`].
-pub fn begin_attached() -> Result<()> {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+pub fn begin_attached(stop: Arc<AtomicBool>) -> Result<()> {
+    std::thread::spawn(move || {
+        let mut word = [0; 64];
+        while matches!(std::io::stdin().read(&mut word), Ok(1..)) {
+            stop.store(true, Ordering::Relaxed);
+        }
         std::process::exit(130);
     });
     furnish()
@@ -389,6 +448,9 @@ fn supervise(name: &str, limit: Duration) -> Result<(Option<ExitStatus>, String)
 
 /// Waits for a child process, up to a limit, without asking again and again.
 fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    if let Some(status) = child.try_wait().map_err(Error::io("wait"))? {
+        return Ok(Some(status));
+    }
     let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
         .map_err(Error::io("pidfd of the sandbox"))?;
     let end = Instant::now() + limit;
@@ -408,11 +470,15 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
 /// Sets up the file systems of the sandbox.
 fn furnish() -> Result<()> {
     let none = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("lab", "/run", "tmpfs", none, None).map_err(Error::io("tmpfs on /run"))?;
-    // Taupe remembers handshake labels there.
-    mount("lab", "/var/lib", "tmpfs", none, None).map_err(Error::io("tmpfs on /var/lib"))?;
+    // Taupe remembers handshake labels in /var/lib.
+    for directory in HIDDEN {
+        mount("lab", directory, "tmpfs", none, None)
+            .map_err(Error::io(format!("tmpfs on {directory}")))?;
+    }
     // The one that was there shows the interfaces of the machine.
     mount("sysfs", "/sys", "sysfs", none, None).map_err(Error::io("sysfs on /sys"))?;
+    // What perf counts is described there. Not every kernel has it; who needs it says so.
+    let _ = mount("lab", "/sys/kernel/tracing", "tracefs", none, None);
     for directory in [SCRATCH, LOGS] {
         fs::create_dir_all(directory).map_err(Error::io(directory))?;
     }

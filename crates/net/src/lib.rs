@@ -9,7 +9,8 @@
 //! This crate knows no keys and no peers. [`ip`], [`checksum`], [`split`],
 //! [`merge`], [`ecn`] and [`icmp`] are portable and free of I/O; [`tun`],
 //! [`udp`] and [`link`] name what an operating system has to provide, and the
-//! module behind the `imp` alias provides it.
+//! module behind the `imp` alias provides it. Beside the way of the packets,
+//! [`system`] is how the tools configure the network.
 
 pub mod checksum;
 pub mod ecn;
@@ -21,6 +22,8 @@ pub mod ip;
 pub mod link;
 pub mod merge;
 pub mod split;
+#[cfg(target_os = "linux")]
+pub mod system;
 #[cfg(test)]
 mod testing;
 #[cfg(target_os = "linux")]

@@ -114,6 +114,7 @@ impl Device {
                     public_key: *slot.peer.public_key(),
                     preshared_key: slot.preshared_key.clone(),
                     endpoint: link.endpoint.map(|endpoint| endpoint.remote),
+                    endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: slot.latest_handshake,
                     tx_bytes: link.tx_bytes,
                     rx_bytes: link.rx_bytes,
@@ -162,6 +163,7 @@ impl Device {
             slot.label_sent = None;
             let mut link = lock(&slot.peer.link);
             link.handshake_sent = None;
+            link.unanswered = None;
             link.attempts = 0;
             link.renewed_on_receive = false;
             link.timers.stop(Reason::Retransmit);
@@ -200,6 +202,11 @@ impl Device {
         let slot = self.peers.slot(id)?;
         if let Some(preshared_key) = update.preshared_key {
             slot.preshared_key = preshared_key;
+        }
+        match (update.endpoint_name, update.endpoint) {
+            (Some(name), _) => slot.set_name(name),
+            (None, Some(_)) => slot.set_name(None),
+            (None, None) => {}
         }
         let mut link = lock(&slot.peer.link);
         if let Some(endpoint) = update.endpoint {
@@ -301,7 +308,7 @@ impl RoutesEdit {
 }
 
 /// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
-fn set_endpoint(link: &mut Link, remote: SocketAddr) {
+pub(crate) fn set_endpoint(link: &mut Link, remote: SocketAddr) {
     let remote = match (remote, remote.ip().to_canonical()) {
         (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
         _ => remote,
@@ -311,5 +318,6 @@ fn set_endpoint(link: &mut Link, remote: SocketAddr) {
         .is_none_or(|endpoint| endpoint.remote != remote)
     {
         link.endpoint = Some(remote.into());
+        link.unanswered = None;
     }
 }

@@ -20,6 +20,7 @@ use crate::ratelimit::RateLimiter;
 use crate::slots::{Identity, Peers};
 use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
+use crate::update::EndpointName;
 use crate::{Random, lock};
 
 /// What a device wants done. In order: what comes first must have happened
@@ -44,6 +45,15 @@ pub enum Output {
         public_key: PublicKey,
         /// The greatest label that may be sent from now on.
         up_to: Tai64N,
+    },
+    /// Ask for the addresses of a peer that does not answer, and give them, or
+    /// none, to [`Device::handle_addresses`] at any later time: the peer's name
+    /// is not asked for again before.
+    Resolve {
+        /// The peer.
+        public_key: PublicKey,
+        /// Its endpoint's name.
+        name: EndpointName,
     },
 }
 
@@ -296,6 +306,7 @@ impl Device {
             }
             Reason::Retransmit if link.attempts > MAX_HANDSHAKE_ATTEMPTS => {
                 link.timers.stop(Reason::Keepalive);
+                link.unanswered = None;
                 let purged = link.staged.len() as u64;
                 link.staged.clear();
                 drop(link);
@@ -483,6 +494,7 @@ impl Device {
         link.timers.stop_all();
         link.sessions.retire_if(|_| true);
         link.handshake_sent = None;
+        link.unanswered = None;
         link.attempts = 0;
         link.another_keepalive = false;
         link.renewed_on_receive = false;

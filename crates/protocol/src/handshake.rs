@@ -324,7 +324,12 @@ impl Device {
         link.sent(now.boot, size_of::<Initiation>() as u64, Traffic::Other);
         link.timers
             .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
+        let unanswered = *link.unanswered.get_or_insert(now.boot);
         drop(link);
+        let name = slot
+            .named
+            .as_mut()
+            .and_then(|named| named.ask(now.boot, unanswered));
         if let Some((old, _)) = replaced {
             self.pending.remove(&old);
         }
@@ -334,6 +339,10 @@ impl Device {
             tos: HANDSHAKE_TOS,
             datagram: initiation.as_bytes().to_vec(),
         });
+        if let Some(name) = name {
+            let public_key = *slot.peer.public_key();
+            self.outputs.push_back(Output::Resolve { public_key, name });
+        }
     }
 
     /// A random index that neither a session nor a handshake has.

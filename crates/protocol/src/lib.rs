@@ -36,6 +36,7 @@ mod inspect;
 pub mod key;
 pub mod limits;
 pub mod message;
+mod names;
 pub mod noise;
 mod path;
 mod peer;

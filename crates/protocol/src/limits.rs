@@ -66,6 +66,15 @@ pub const SOURCE_BURST: u64 = 5;
 /// machines with more than 1 GiB).
 pub const MAX_SOURCES: usize = 65_536;
 
+/// Initiations unanswered for this long have the endpoint's name looked up, and
+/// this long after once more; then after twice as long each time (no standard).
+pub const RESOLVE_AFTER: Duration = Duration::from_secs(15);
+/// From one look-up of an endpoint's name to the next, at most (no standard).
+pub const MAX_RESOLVE_INTERVAL: Duration = Duration::from_secs(120);
+/// Look-ups that give the address of a peer that still does not answer, until
+/// another address of the same answer is tried (no standard).
+pub const ROUNDS_PER_ADDRESS: u32 = 2;
+
 /// Plaintext is padded to a multiple of this (whitepaper §5.4.6).
 pub const PADDING: usize = 16;
 /// The traffic class of handshake messages: DSCP AF41 (kernel), no ECN.

@@ -321,6 +321,9 @@ pub(crate) struct Link {
     pub(crate) attempts: u32,
     /// When the last handshake message was sent, unless that no longer counts.
     pub(crate) handshake_sent: Option<Instant>,
+    /// When the first of the initiations was sent since which nothing has been
+    /// heard, as long as this side tries.
+    pub(crate) unanswered: Option<Instant>,
     pub(crate) tx_bytes: u64,
     pub(crate) rx_bytes: u64,
     /// When the control loop will look at the timers.
@@ -346,6 +349,7 @@ impl Default for Link {
             renewed_on_receive: false,
             attempts: 0,
             handshake_sent: None,
+            unanswered: None,
             tx_bytes: 0,
             rx_bytes: 0,
             scheduled: Instant::FAR_FUTURE,
@@ -432,6 +436,7 @@ impl Link {
     pub(crate) fn received(&mut self, now: Instant, bytes: u64) {
         self.rx_bytes = self.rx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::DeadPeer);
+        self.unanswered = None;
         self.traversed(now);
     }
 

@@ -9,6 +9,7 @@ use taupe_crypto::{Provider, SharedSecret};
 use crate::cookie::{Checker, Stamper};
 use crate::device::Output;
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
+use crate::names::Named;
 use crate::noise::{Initiator, StaticKeys};
 use crate::peer::{Peer, PeerId};
 use crate::planted::{self, Defect};
@@ -92,6 +93,8 @@ pub(crate) struct Slot {
     /// Counts up over all peers of the device: the order they were added in.
     pub(crate) added: u64,
     pub(crate) preshared_key: PresharedKey,
+    /// The endpoint's name, if it has one.
+    pub(crate) named: Option<Box<Named>>,
     /// DH of the two static keys, computed when a handshake first needs it;
     /// `Some(None)` when the peer's key is of low order.
     pub(crate) static_static: Option<Option<SharedSecret>>,
@@ -153,6 +156,7 @@ impl Peers {
             peer: Arc::new(Peer::new(id, key)),
             added: self.added,
             preshared_key: PresharedKey::NONE,
+            named: None,
             static_static: None,
             initiation: None,
             stamper: Stamper::new(crypto, &key),

@@ -3,7 +3,9 @@
 //! A [`DeviceUpdate`] is one transaction of the UAPI's `set`, already parsed
 //! and checked: applying it cannot fail.
 
+use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use core::num::NonZeroU16;
 use core::time::Duration;
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
@@ -47,6 +49,53 @@ impl Prefix {
     }
 }
 
+/// A host's name and a UDP port: where a peer's address is asked for again when
+/// it does not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndpointName {
+    host: Box<str>,
+    port: NonZeroU16,
+}
+
+impl EndpointName {
+    /// The longest host name, in bytes (RFC 1035 §2.3.4, as text).
+    pub const MAX_HOST: usize = 253;
+
+    /// The name `host` and a UDP port. `None` when the port is 0, or the host
+    /// is empty, longer than [`Self::MAX_HOST`], an IP address, or has blanks,
+    /// control characters, colons or brackets in it.
+    #[must_use]
+    pub fn new(host: &str, port: u16) -> Option<Self> {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ':' | '[' | ']');
+        let length = 1..=Self::MAX_HOST;
+        let named =
+            length.contains(&host.len()) && !host.contains(odd) && host.parse::<IpAddr>().is_err();
+        Some(Self {
+            port: NonZeroU16::new(port)?,
+            host: named.then(|| host.into())?,
+        })
+    }
+
+    /// The host's name.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The UDP port, never 0.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.get()
+    }
+}
+
+/// `HOST:PORT`.
+impl fmt::Display for EndpointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
 /// One `allowed_ip=` line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllowedIpChange {
@@ -66,8 +115,12 @@ pub struct PeerUpdate {
     pub update_only: bool,
     /// Sets the preshared key ([`PresharedKey::NONE`] clears it).
     pub preshared_key: Option<PresharedKey>,
-    /// Sets where the peer is reached.
+    /// Sets where the peer is reached. Without `endpoint_name` it also forgets
+    /// the name that the endpoint had.
     pub endpoint: Option<SocketAddr>,
+    /// Sets the name by which the endpoint is found again when the peer does
+    /// not answer; `Some(None)` forgets it.
+    pub endpoint_name: Option<Option<EndpointName>>,
     /// Sets the persistent keepalive in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
     /// Forgets the peer's allowed IPs before `allowed_ips` is applied.
@@ -86,6 +139,7 @@ impl PeerUpdate {
             update_only: false,
             preshared_key: None,
             endpoint: None,
+            endpoint_name: None,
             persistent_keepalive: None,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
@@ -129,6 +183,8 @@ pub struct PeerStatus {
     pub preshared_key: PresharedKey,
     /// Where it is reached now.
     pub endpoint: Option<SocketAddr>,
+    /// The name by which the endpoint is found again.
+    pub endpoint_name: Option<EndpointName>,
     /// When the latest handshake completed, on the wall clock since the Unix
     /// epoch.
     pub latest_handshake: Option<Duration>,

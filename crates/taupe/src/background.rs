@@ -7,7 +7,7 @@
 //! its caller's descriptors but those that it was told to use, so that nobody
 //! waits for the end of a pipe that it holds.
 
-use crate::arguments::Order;
+use crate::arguments::{DeviceOrder, TUN, UAPI};
 use crate::device::Failure;
 use crate::logging::Destination;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
@@ -57,7 +57,7 @@ fn spawn(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Starts a device in the background and waits until it is ready.
-pub(crate) fn start(order: &Order, arguments: &[OsString]) -> Result<(), Failure> {
+pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), Failure> {
     // Opened before there is anything that a failure would have to undo, but
     // not emptied: another process may have its number there, and run.
     let pid_file = order.pid_file.as_deref().map(|path| append(path, 0o644));
@@ -84,7 +84,10 @@ fn stop(pid: u32) {
     }
 }
 
-fn start_process(order: &Order, arguments: &[OsString]) -> Result<(PipeReader, Child), Error> {
+fn start_process(
+    order: &DeviceOrder,
+    arguments: &[OsString],
+) -> Result<(PipeReader, Child), Error> {
     let passed_on: Vec<_> = order.tun.into_iter().chain(order.uapi).collect();
     keep_from_children(&passed_on).map_err(spawn("/proc/self/fd"))?;
     let program = std::env::current_exe().map_err(spawn("/proc/self/exe"))?;
@@ -100,6 +103,12 @@ fn start_process(order: &Order, arguments: &[OsString]) -> Result<(PipeReader, C
     }
     // A working directory other than the root would keep its file system busy.
     command.env(VARIABLE, "stdin").current_dir("/");
+    // A descriptor that is not this device's, though the environment names it.
+    for (variable, number) in [(TUN, order.tun), (UAPI, order.uapi)] {
+        if number.is_none() {
+            command.env_remove(variable);
+        }
+    }
     command.stdin(writer).stdout(Stdio::null()).stderr(logs);
     let child = command
         .spawn()

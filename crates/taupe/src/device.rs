@@ -1,8 +1,9 @@
 //! Running a device in this process.
 
-use crate::arguments::Order;
+use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource};
@@ -10,7 +11,7 @@ use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
 
 /// What the command needs of a device. [`Engine`] is one; tests have another.
-pub trait Device: Sized {
+pub trait Device: Sized + Send + 'static {
     /// Starts it. Its configuration socket answers when this returns.
     ///
     /// # Errors
@@ -62,14 +63,14 @@ pub(crate) enum Failure {
 }
 
 /// Runs a device in the foreground.
-pub(crate) fn run<D: Device>(order: &Order) -> Result<(), Failure> {
+pub(crate) fn run<D: Device>(order: &DeviceOrder) -> Result<(), Failure> {
     order.logging.begin();
     finish(start::<D>(order)?, order)
 }
 
 /// Runs a device in the background, for the process that waits to hear of it.
 /// When that one is gone, then nobody knows of the device, and it ends.
-pub(crate) fn run_for<D: Device>(order: &Order, starter: Starter) -> Result<(), Failure> {
+pub(crate) fn run_for<D: Device>(order: &DeviceOrder, starter: Starter) -> Result<(), Failure> {
     order.logging.begin_in_background();
     let device = match start::<D>(order) {
         Ok(device) => device,
@@ -85,13 +86,11 @@ pub(crate) fn run_for<D: Device>(order: &Order, starter: Starter) -> Result<(), 
     finish(device, order)
 }
 
-fn start<D: Device>(order: &Order) -> Result<D, Failure> {
-    // Everything a device makes is for its owner only.
-    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+fn start<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
     // A signal that comes while it starts is for the device that has started,
     // so that its socket is removed.
     let termination = Termination::catch().map_err(Failure::Signals)?;
-    let device = D::start(options(order)?)?;
+    let device = start_here::<D>(order)?;
     let stop = device.stopper();
     termination
         .then(move |signal| {
@@ -99,11 +98,24 @@ fn start<D: Device>(order: &Order) -> Result<D, Failure> {
             stop();
         })
         .map_err(Failure::Signals)?;
-    tracing::info!("{} is ready", order.interface);
     Ok(device)
 }
 
-fn finish(device: impl Device, order: &Order) -> Result<(), Failure> {
+/// Starts a device in this process, whose signals are left alone.
+pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
+    let options = options(order)?;
+    // A core file would hold keys. Where this cannot be had, it is as before.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Everything a device makes is for its owner only; what else this process
+    // runs makes its files as its caller wants them.
+    let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    let device = D::start(options);
+    rustix::process::umask(umask);
+    tracing::info!("{} is ready", order.interface);
+    Ok(device?)
+}
+
+fn finish(device: impl Device, order: &DeviceOrder) -> Result<(), Failure> {
     let interface = &order.interface;
     match device.run() {
         Exit::InterfaceDeleted => tracing::info!("{interface} was deleted"),
@@ -119,7 +131,7 @@ fn finish(device: impl Device, order: &Order) -> Result<(), Failure> {
     Ok(())
 }
 
-fn options(order: &Order) -> Result<Options, Failure> {
+fn options(order: &DeviceOrder) -> Result<Options, Failure> {
     let passed = |variable, number: Option<RawFd>| -> Result<Option<OwnedFd>, Failure> {
         let take = |number| {
             inherited(number).map_err(|source| Failure::Descriptor {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// `IFNAMSIZ` without the final zero byte.
-const LONGEST: usize = 15;
+pub(crate) const LONGEST: usize = 15;
 
 /// A name that Linux gives an interface (`dev_valid_name` in net/core/dev.c),
 /// and that means itself: a `%` would make the kernel count up to a free name,
@@ -13,7 +13,7 @@ const LONGEST: usize = 15;
 pub(crate) struct InterfaceName(String);
 
 /// What is wrong with a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NameError {
     #[error("an interface's name has at least 1 byte")]
     Empty,
@@ -26,6 +26,43 @@ pub(crate) enum NameError {
          control characters are allowed"
     )]
     Character(char),
+    #[error("no tunnel can be called {name}: {stands}")]
+    Reserved {
+        name: String,
+        /// For what the name stands already.
+        stands: &'static str,
+    },
+}
+
+impl InterfaceName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Refuses a name that stands for other interfaces too, so that none can be
+    /// made with it, or not be shown.
+    pub(crate) fn not_reserved(self) -> Result<Self, NameError> {
+        let stands = match self.as_str() {
+            "all" => "for `wg show` and in /proc/sys/net the name stands for all of them",
+            "default" => "in /proc/sys/net the name stands for all that are to come",
+            "interfaces" => "for `wg show` the name stands for a list of all of them",
+            _ => return Ok(self),
+        };
+        Err(NameError::Reserved {
+            name: self.0,
+            stands,
+        })
+    }
+
+    /// Reads the name of an interface that is to be made. `interfaces` is refused by
+    /// `taupe up` alone: the kernel has such interfaces, and so have other programs.
+    pub(crate) fn for_new(text: &str) -> Result<Self, NameError> {
+        let name = text.parse::<Self>()?;
+        match name.as_str() {
+            "interfaces" => Ok(name),
+            _ => name.not_reserved(),
+        }
+    }
 }
 
 impl FromStr for InterfaceName {
@@ -87,6 +124,23 @@ mod tests {
             ("a\u{1b}", NameError::Character('\u{1b}')),
         ] {
             assert_eq!(bad.parse::<InterfaceName>(), Err(why), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_stand_for_more_than_one() {
+        for name in ["all", "default", "interfaces"] {
+            // It can be asked about.
+            let known = name.parse::<InterfaceName>().expect(name);
+            let error = known.not_reserved().expect_err(name);
+            let start = format!("no tunnel can be called {name}: ");
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+        for name in ["all", "default"] {
+            InterfaceName::for_new(name).expect_err(name);
+        }
+        for name in ["All", "interface", "interfaces", "al"] {
+            InterfaceName::for_new(name).expect(name);
         }
     }
 }

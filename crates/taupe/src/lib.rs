@@ -1,33 +1,45 @@
 //! The command and daemon.
 //!
-//! [`main`] is all of it: the command line and the environment become an
-//! order, which is carried out in the foreground, or
-//! handed to a background process whose report it waits for.
+//! [`main`] is all of it: the command line and the environment become an order,
+//! which is carried out.
 //!
-//! Exit status, whatever name the program is called by:
+//! Exit status, but for `wg` and `wg-quick`, which have those programs', and for
+//! the commands that are `wg`'s too, where wrong usage is 1:
 //!
 //! | | |
 //! |---|---|
-//! | 0 | in the background: the interface is there and its configuration socket answers; in the foreground: it ended by a signal, or because its interface or its socket was removed |
-//! | 1 | it could not be started, or could not go on; the reason is on standard error |
+//! | 0 | it is done. A device in the background: the interface is there and its configuration socket answers; in the foreground: it ended by a signal, or because its interface or its socket was removed |
+//! | 1 | it failed; the reason is on standard error |
 //! | 2 | the command line or a variable is wrong, and nothing was done |
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod background;
+mod check;
+mod conf;
+mod console;
 mod device;
 mod interface;
 mod logging;
+mod mode;
+mod root;
+
+mod tunnel;
+mod wg;
 
 pub use device::Device;
 
+use arguments::{DeviceOrder, Order};
 use background::Starter;
+use console::NotPrinted;
 use device::Failure;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
+use taupe_config::networks::subtract;
+use taupe_config::prefix::{Prefix, display};
 
 const FAILED: u8 = 1;
 const MISUSED: u8 = 2;
@@ -41,19 +53,40 @@ pub fn main<D: Device>() -> ExitCode {
         Ok(order) => order,
         Err(arguments::Error::CommandLine(error)) => {
             // The text of `--help` and `--version` comes this way too.
-            let _ = error.print();
+            let printed = console::print_by(|| error.print());
             return if error.use_stderr() {
                 MISUSED.into()
             } else {
-                ExitCode::SUCCESS
+                exit(printed, ExitCode::SUCCESS)
             };
         }
         Err(error) => return complain(&error, MISUSED),
     };
+    match order {
+        Order::Device(order) => run_device::<D>(&order, &arguments),
+        Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
+        Order::Check { file } => check::main(&file),
+        Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
+        Order::Wg {
+            personality,
+            arguments,
+        } => wg::main(personality, &arguments),
+        Order::QuickUsage { asked } => quick_usage(asked),
+    }
+}
+
+/// The definition of the command line, from which manual pages and shell
+/// completions are made.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    arguments::definition()
+}
+
+fn run_device<D: Device>(order: &DeviceOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match Starter::of_this_process() {
-        Ok(Some(starter)) => device::run_for::<D>(&order, starter),
-        Ok(None) if order.foreground => device::run::<D>(&order),
-        Ok(None) => background::start(&order, &arguments),
+        Ok(Some(starter)) => device::run_for::<D>(order, starter),
+        Ok(None) if order.foreground => device::run::<D>(order),
+        Ok(None) => background::start(order, arguments),
         Err(error) => Err(error.into()),
     };
     match outcome {
@@ -63,8 +96,57 @@ pub fn main<D: Device>() -> ExitCode {
     }
 }
 
+/// Prints the shortest list, as it can stand after `AllowedIPs =`.
+fn allowed_ips(networks: &[Prefix], except: &[Prefix]) -> ExitCode {
+    let left = subtract(networks, except);
+    if left.is_empty() {
+        console::say(&"taupe: nothing is left: the list is empty");
+    }
+    let left: Vec<_> = left
+        .into_iter()
+        .map(|one| display(one).to_string())
+        .collect();
+    let printed = console::print(format!("{}\n", left.join(", ")).as_bytes());
+    exit(printed, ExitCode::SUCCESS)
+}
+
+/// Prints how `wg-quick` is called, as it does: to standard error.
+fn quick_usage(asked: bool) -> ExitCode {
+    let _ = std::io::stderr().write_all(QUICK_USAGE.as_bytes());
+    if asked {
+        ExitCode::SUCCESS
+    } else {
+        FAILED.into()
+    }
+}
+
+const QUICK_USAGE: &str = "\
+Usage: wg-quick up | down | save | strip  CONFIG_FILE | INTERFACE
+
+CONFIG_FILE is a path that ends in INTERFACE.conf; an INTERFACE alone stands for
+/etc/wireguard/INTERFACE.conf. The file is that of `wg setconf`, and its [Interface]
+section can have these keys besides:
+
+  Address                          addresses of the interface, with prefix length
+  DNS                              servers and search domains while it is up
+  MTU                              instead of what fits the way to the endpoints
+  Table                            a routing table, auto (as without it) or off
+  PreUp, PostUp, PreDown, PostDown commands for bash; %i is the interface
+  SaveConfig                       true: `down` writes the present state to the file
+
+This is Taupe, called as wg-quick. `taupe help` tells more.
+";
+
+/// The status of something that was to print and has come out as `status`.
+fn exit(printed: Result<(), NotPrinted>, status: ExitCode) -> ExitCode {
+    match printed {
+        Ok(()) => status,
+        Err(error) if error.is_unread() => FAILED.into(),
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
 fn complain(error: &dyn Display, status: u8) -> ExitCode {
-    // Not `eprintln`, which panics when standard error is a closed pipe.
-    let _ = writeln!(std::io::stderr(), "taupe: {error}");
+    console::say(&format_args!("taupe: {error}"));
     status.into()
 }

@@ -43,6 +43,11 @@ impl Logging {
         Self { level, background }
     }
 
+    /// Whether more is wanted than what matters to everybody.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.level >= LevelFilter::DEBUG
+    }
+
     /// Begins to log to standard error, as a process in the foreground does.
     pub(crate) fn begin(&self) {
         begin(self.level);

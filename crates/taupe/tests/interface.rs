@@ -1,94 +1,20 @@
-//! The program with its real device. Each test runs a second time, alone, as
-//! the first process of new network, mount and process namespaces with an empty
-//! `/run` and `/var/lib`: whatever it starts and makes ends with it. Making the
-//! namespaces takes root, or a kernel that lets others make user namespaces.
+//! The program with its real device, in a sandbox.
 
 #![cfg(target_os = "linux")]
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+mod sandbox;
+
+use rustix::process::{Pid, Signal};
+use sandbox::{Killed, Process, TAUPE, get, has_interface, run, sandboxed, wait_until};
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-const TAUPE: &str = env!("CARGO_BIN_EXE_taupe");
 const DIRECTORY: &str = "/var/run/wireguard";
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// Set for the process inside.
-const INSIDE: &str = "TAUPE_TEST_INSIDE";
-
-const PREPARE: &str = r#"
-    mount -t tmpfs -o mode=755 tmpfs /run && mount -t tmpfs tmpfs /var/lib && exec "$0" "$@"
-"#;
-
-/// Runs the body inside the sandbox: in this process if it is there already,
-/// in another one, for the test of this name, if not.
-fn sandboxed(test: &str, body: impl FnOnce()) {
-    if std::env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    let mut command = Command::new("unshare");
-    if !geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.args([
-        "--net",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-    ]);
-    command.args(["sh", "-c", PREPARE]);
-    command.arg(std::env::current_exe().expect("this executable"));
-    command
-        .args([test, "--exact", "--nocapture"])
-        // Its result is told here, once; panics go to standard error.
-        .stdout(Stdio::null())
-        .env(INSIDE, "1");
-    for name in [
-        "LOG_LEVEL",
-        "WG_TUN_FD",
-        "WG_UAPI_FD",
-        "WG_PROCESS_FOREGROUND",
-        "TAUPE_OFFLOAD",
-    ] {
-        command.env_remove(name);
-    }
-    let mut sandbox = Killed(command.spawn().expect("unshare(1)"));
-    let start = Instant::now();
-    loop {
-        if let Some(status) = sandbox.0.try_wait().expect("waited") {
-            assert!(status.success(), "in the sandbox: {status}");
-            return;
-        }
-        assert!(start.elapsed() < LIMIT * 2, "the sandbox takes too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Ended with its owner.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> Output {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
-    command.output().expect("started")
-}
 
 fn start(arguments: &[&str]) {
     let output = run(TAUPE, arguments);
@@ -104,74 +30,8 @@ fn socket(interface: &str) -> String {
     format!("{DIRECTORY}/{interface}.sock")
 }
 
-/// The reply to `get=1`, or nothing when nobody listens.
-fn get(path: impl AsRef<Path>) -> Option<String> {
-    let mut stream = UnixStream::connect(path).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).expect("set");
-    stream.write_all(b"get=1\n\n").expect("sent");
-    let mut reply = Vec::new();
-    while !reply.ends_with(b"\n\n") {
-        let mut byte = [0];
-        assert_eq!(stream.read(&mut byte).expect("a reply"), 1, "{reply:?}");
-        reply.extend(byte);
-    }
-    Some(String::from_utf8(reply).expect("text"))
-}
-
 fn answers(interface: &str) -> bool {
     get(socket(interface)).is_some_and(|reply| reply.ends_with("errno=0\n\n"))
-}
-
-/// A process of the program.
-struct Process(OwnedFd);
-
-impl Process {
-    /// The only one. It is nobody else's: `/proc` has no other processes.
-    fn only() -> Self {
-        let entries = fs::read_dir("/proc").expect("proc").flatten();
-        let ours = entries.filter(|entry| {
-            fs::read_link(entry.path().join("exe")).is_ok_and(|path| path == Path::new(TAUPE))
-        });
-        let pid = |text: &str| Pid::from_raw(text.parse().ok()?);
-        let all: Vec<_> = ours
-            .filter_map(|entry| pid(entry.file_name().to_str()?))
-            .collect();
-        let [only] = all[..] else {
-            panic!("not one process but {}", all.len());
-        };
-        Self::new(only)
-    }
-
-    fn new(pid: Pid) -> Self {
-        Self(pidfd_open(pid, PidfdFlags::empty()).expect("a process"))
-    }
-
-    fn send(&self, signal: Signal) {
-        pidfd_send_signal(&self.0, signal).expect("sent");
-    }
-
-    /// Waits until the last of its threads has ended, and closed what they had
-    /// open.
-    fn wait(&self) {
-        let limit = Timespec::try_from(LIMIT).expect("short");
-        let ready = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit));
-        assert_eq!(ready, Ok(1), "it does not end");
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < LIMIT, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn has_interface(name: &str) -> bool {
-    let devices = fs::read_to_string("/proc/self/net/dev").expect("devices");
-    devices
-        .lines()
-        .any(|line| line.trim_start().starts_with(&format!("{name}:")))
 }
 
 /// That a process ends, and leaves nothing of its interface behind.

@@ -45,6 +45,7 @@ impl UapiError {
             | Cause::NotTrue
             | Cause::Endpoint
             | Cause::EndpointScope
+            | Cause::EndpointName
             | Cause::AllowedIp(_)
             | Cause::AllowedIpWithoutLength
             | Cause::ProtocolVersion => Errno::Invalid,
@@ -91,7 +92,7 @@ pub enum Cause {
     /// A key that does not exist, within a peer.
     #[error(
         "not a known key; expected public_key, update_only, remove, preshared_key, endpoint, \
-         persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
+         endpoint_name, persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
     )]
     UnknownPeerKey,
     /// A key of the device below the first `public_key`.
@@ -126,6 +127,12 @@ pub enum Cause {
         "the scope after % is not an interface index from 0 to 4294967295, and no interface is called so"
     )]
     EndpointScope,
+    /// Not a host's name and port.
+    #[error(
+        "not a host name and port; expected such as vpn.example.org:51820, a name of 1 to 253 \
+         bytes and a port from 1 to 65535, or nothing (an address goes into endpoint)"
+    )]
+    EndpointName,
     /// An `allowed_ip` without `/`.
     #[error(
         "the prefix length is missing; expected a prefix such as 192.0.2.1/32 or 2001:db8::/32"

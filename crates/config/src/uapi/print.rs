@@ -10,6 +10,10 @@ use super::{SetRequest, Status};
 use crate::key::Encoding;
 use crate::prefix;
 
+/// Keys of a `set` that not every device takes, separated by blanks: a client
+/// leaves those out that are not named here.
+const FEATURES: &str = "endpoint_name";
+
 /// The whole answer to a `get`, in a buffer that is as large as it needs to be
 /// from the start (so that no part of it, private key included, stays behind in
 /// freed memory) and is zeroised on drop.
@@ -24,9 +28,10 @@ pub fn answer_get(status: &DeviceStatus, listen_port: u16, fwmark: u32) -> Zeroi
     text
 }
 
-/// Writes the whole answer to a `get`, with the keys in the order in which
-/// wireguard-go writes them, and those that it omits omitted: a private key
-/// that is not set, a port or mark of 0, an endpoint that is not known.
+/// Writes the whole answer to a `get`: what this device takes beyond others, in
+/// the first line, then the keys in the order in which wireguard-go writes them,
+/// and those that it omits omitted: a private key that is not set, a port or
+/// mark of 0, an endpoint that is not known.
 ///
 /// Writes the private key and the preshared keys: `out` must not leave copies
 /// in memory. [`answer_get`] has such a buffer.
@@ -40,6 +45,7 @@ pub fn write_get(
     fwmark: u32,
 ) -> fmt::Result {
     let DeviceStatus { private_key, peers } = status;
+    writeln!(out, "features={FEATURES}")?;
     if let Some(private_key) = private_key {
         write_key(out, "private_key", private_key.expose())?;
     }
@@ -94,6 +100,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         public_key,
         preshared_key,
         endpoint,
+        endpoint_name,
         latest_handshake,
         tx_bytes,
         rx_bytes,
@@ -105,6 +112,9 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     writeln!(out, "protocol_version=1")?;
     if let Some(endpoint) = endpoint {
         writeln!(out, "endpoint={endpoint}")?;
+    }
+    if let Some(name) = endpoint_name {
+        writeln!(out, "endpoint_name={name}")?;
     }
     let handshake = latest_handshake.unwrap_or_default();
     writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;
@@ -125,6 +135,7 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         update_only,
         preshared_key,
         endpoint,
+        endpoint_name,
         persistent_keepalive,
         replace_allowed_ips,
         allowed_ips,
@@ -137,6 +148,11 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
     }
     if let Some(endpoint) = endpoint {
         writeln!(out, "endpoint={endpoint}")?;
+    }
+    match endpoint_name {
+        Some(Some(name)) => writeln!(out, "endpoint_name={name}")?,
+        Some(None) => writeln!(out, "endpoint_name=")?,
+        None => {}
     }
     if let Some(seconds) = persistent_keepalive {
         writeln!(out, "persistent_keepalive_interval={seconds}")?;

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use core::str::{self, FromStr};
 
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
 
 use super::{Cause, ScopeLookup, SetRequest};
 use crate::key::Encoding;
@@ -47,6 +47,7 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
         | "remove"
         | "preshared_key"
         | "endpoint"
+        | "endpoint_name"
         | "persistent_keepalive_interval"
         | "replace_allowed_ips"
         | "allowed_ip"
@@ -67,6 +68,7 @@ fn apply_to_peer(
         "remove" => peer.remove = flag(value)?,
         "preshared_key" => peer.preshared_key = Some(Encoding::Hex.preshared_key(value)?),
         "endpoint" => peer.endpoint = Some(endpoint(value, scopes)?),
+        "endpoint_name" => peer.endpoint_name = Some(endpoint_name(value)?),
         "persistent_keepalive_interval" => peer.persistent_keepalive = Some(u16_from(value)?),
         "replace_allowed_ips" => {
             peer.replace_allowed_ips = flag(value)?;
@@ -93,6 +95,7 @@ fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(1));
         grown.extend(peers.iter_mut().map(|peer| PeerUpdate {
             preshared_key: peer.preshared_key.clone(),
+            endpoint_name: mem::take(&mut peer.endpoint_name),
             allowed_ips: mem::take(&mut peer.allowed_ips),
             ..*peer
         }));
@@ -125,7 +128,7 @@ fn fwmark(value: &str) -> Result<u32, Cause> {
 }
 
 /// `wg` writes the scope of a link-local address as the interface's name.
-fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
+pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
     let name = value
         .split_once('%')
         .and_then(|(_, rest)| rest.split_once(']'))
@@ -137,6 +140,18 @@ fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, Cause> {
     let index = scopes(name).ok_or(Cause::EndpointScope)?;
     let numeric = value.replacen(&format!("%{name}]"), &format!("%{index}]"), 1);
     numeric.parse().map_err(|_| Cause::Endpoint)
+}
+
+/// Nothing means that the name is forgotten.
+pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    value
+        .rsplit_once(':')
+        .and_then(|(host, port)| EndpointName::new(host, decimal(port)?))
+        .map(Some)
+        .ok_or(Cause::EndpointName)
 }
 
 /// The length is not optional: `10.0.0.0` may well be meant as a network.

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
@@ -62,7 +63,7 @@ fn outside() -> Result<bool> {
 fn inside() -> ExitCode {
     let start = Instant::now();
     let mut lines = Lines::default();
-    let result = sandbox::begin_attached().and_then(|()| show(&mut lines));
+    let result = sandbox::begin_attached(Arc::default()).and_then(|()| show(&mut lines));
     if let Err(error) = &result {
         lines.line(false, &format!("stopped: {error}"));
     }

@@ -17,6 +17,8 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(super) struct Agent {
     place: String,
     stream: BufReader<UnixStream>,
+    /// An answer is outstanding, and would be taken for that to the next script.
+    out_of_step: bool,
 }
 
 impl Agent {
@@ -26,6 +28,7 @@ impl Agent {
         let mut agent = Self {
             place: place.to_owned(),
             stream: BufReader::new(stream),
+            out_of_step: false,
         };
         let timeout = agent.stream.get_ref().set_read_timeout(Some(limit));
         let word = timeout.and_then(|()| agent.line());
@@ -36,8 +39,22 @@ impl Agent {
     }
 
     /// Has a script run for at most `limit`, in whole seconds. Returns its exit
-    /// status and what it printed.
+    /// status and what it printed. After one whose answer did not come, there are
+    /// no more.
     pub(super) fn ask(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
+        if self.out_of_step {
+            let place = &self.place;
+            return Err(Error::unmet(format!(
+                "{place} has left a script before this one unanswered"
+            )));
+        }
+        let answer = self.exchange(limit, script);
+        // A connection that is gone goes on saying so.
+        self.out_of_step = matches!(answer, Err(Error::Timeout { .. } | Error::Malformed { .. }));
+        answer
+    }
+
+    fn exchange(&mut self, limit: Duration, script: &str) -> Result<(u8, Output)> {
         let head = self
             .send(limit, script)
             .and_then(|()| self.line())
@@ -97,5 +114,26 @@ impl Agent {
             what: format!("the answer of {}", self.place),
             why,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_never_taken_for_that_to_another_script() -> Result<()> {
+        let (guest, stream) = UnixStream::pair().map_err(Error::io("a pair"))?;
+        let answers = "ready\n0 2 0\nok0 many 0\n0 5 0\nstale";
+        let wrote = (&guest).write_all(answers.as_bytes());
+        wrote.map_err(Error::io("answers"))?;
+        let limit = Duration::from_secs(1);
+        let mut agent = Agent::greet("guest", stream, limit)?;
+        let (status, output) = agent.ask(limit, "first")?;
+        assert_eq!((status, output.stdout.as_str()), (0, "ok"));
+        assert!(agent.ask(limit, "second").is_err());
+        let third = agent.ask(limit, "third");
+        assert!(matches!(third, Err(Error::Unmet(_))), "{third:?}");
+        Ok(())
     }
 }

@@ -13,13 +13,25 @@ const HERE: &str = "this machine";
 /// The path at which the program is, or will be once it is installed.
 fn path(of: &Description) -> PathBuf {
     match of.source {
-        Source::Workspace => std::env::var_os("TAUPE_BIN").map_or_else(
-            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/taupe"),
-            PathBuf::from,
-        ),
+        Source::Workspace => {
+            let named = std::env::var_os("TAUPE_BIN").map(PathBuf::from);
+            let built = || std::env::current_exe().ok().and_then(|exe| beside(&exe));
+            let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/taupe");
+            named.or_else(built).unwrap_or_else(usual)
+        }
         Source::GoModule(_) => place(of).join("bin").join(of.name),
         Source::Crate(_, program) => place(of).join("bin").join(program),
     }
+}
+
+/// Taupe's program in the target directory that this executable was built into, which
+/// need not be the workspace's: there may be an old one in that.
+fn beside(executable: &Path) -> Option<PathBuf> {
+    // TARGET/PROFILE/EXECUTABLE, or TARGET/PROFILE/deps/EXECUTABLE.
+    let above = executable.ancestors().skip(2).take(2);
+    above
+        .map(|target| target.join("release/taupe"))
+        .find(|path| path.is_file())
 }
 
 fn place(of: &Description) -> PathBuf {
@@ -43,7 +55,7 @@ pub(super) fn program(of: &Description) -> Result<PathBuf> {
     }
     let remedy = match of.source {
         Source::Workspace => "build it with `cargo build --release -p taupe`, or set TAUPE_BIN",
-        _ => "it is installed when the tests begin, which failed or was not done",
+        _ => "`taupe-lab run` and the tests build it when they begin, which failed or was not done",
     };
     Err(Error::Missing {
         name: of.name.to_owned(),
@@ -155,4 +167,23 @@ fn build_crate(of: &Description, name: &str, draft: &Path) -> Result<()> {
 fn with(mut command: Command, argument: &Path) -> Command {
     command.arg(argument);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taupe_is_taken_from_the_same_target_directory() {
+        let target = std::env::temp_dir().join(format!("taupe-lab-target-{}", std::process::id()));
+        let program = target.join("release/taupe");
+        let executables = ["release/taupe-lab", "debug/taupe-lab", "debug/deps/bench-1"];
+        let found = || executables.map(|one| beside(&target.join(one)));
+        assert_eq!(found(), [None, None, None]);
+        fs::create_dir_all(target.join("release")).unwrap();
+        File::create(&program).unwrap();
+        let after = found();
+        fs::remove_dir_all(&target).unwrap();
+        assert_eq!(after, [(); 3].map(|()| Some(program.clone())));
+    }
 }

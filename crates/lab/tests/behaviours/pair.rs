@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use taupe_lab::host::{Host, link};
+use taupe_lab::host::{Host, Transport, link};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
@@ -49,10 +49,8 @@ pub(crate) fn neighbours() -> Result<(Host, Host)> {
 /// moment after the caller of `ip link set up` that the link is up, and an
 /// initiation that comes before is tried again 5 s later.
 pub(crate) fn await_port(host: &Host, port: u16) -> Result<()> {
-    let filter = format!("sport = :{port}");
     wait_until("a listening port", Duration::from_secs(10), || {
-        let sockets = host.run(&["ss", "-H", "-u", "-l", "-n", &filter])?;
-        Ok(!sockets.text().is_empty())
+        host.listens(Transport::Udp, port)
     })
 }
 

@@ -58,6 +58,11 @@ pub(crate) fn default_route() -> Result<()> {
         }
         Ok(text)
     };
+    // The kernel's own address comes a second after the link, with a route.
+    wait_until("link-local address", Duration::from_secs(5), || {
+        let addresses = near.ip(&["-6", "address", "show", "dev", "eth0", "-tentative"])?;
+        Ok(addresses.stdout.contains("fe80:"))
+    })?;
     let before = state()?;
 
     let up = quick("up")?;

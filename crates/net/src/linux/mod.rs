@@ -7,6 +7,7 @@ pub(crate) mod link;
 mod message;
 mod netlink;
 mod option;
+pub(crate) mod system;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tun;

@@ -21,6 +21,12 @@ pub(super) enum IntOption {
     Segment,
     /// `NETLINK_LISTEN_ALL_NSID`.
     ListenAllNamespaces,
+    /// `NETLINK_EXT_ACK`.
+    ExtendedAck,
+    /// `NETLINK_CAP_ACK`.
+    CappedAck,
+    /// `NETLINK_GET_STRICT_CHK`.
+    StrictCheck,
 }
 
 impl IntOption {
@@ -32,6 +38,9 @@ impl IntOption {
             Self::Gro => (libc::SOL_UDP, libc::UDP_GRO),
             Self::Segment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::ListenAllNamespaces => (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID),
+            Self::ExtendedAck => (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK),
+            Self::CappedAck => (libc::SOL_NETLINK, libc::NETLINK_CAP_ACK),
+            Self::StrictCheck => (libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK),
         }
     }
 }

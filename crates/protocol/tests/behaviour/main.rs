@@ -13,6 +13,7 @@ mod labels;
 mod lifetime;
 mod load;
 mod messages;
+mod names;
 mod replay;
 mod retry;
 mod roaming;

@@ -23,7 +23,9 @@ use taupe_protocol::crypto::{Provider, TAG_LEN};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify};
 use taupe_protocol::time::{Instant, Now, Tai64N};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{
+    AllowedIpChange, DeviceUpdate, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate,
+};
 use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, LocalAddress, Outbound, Output, Peer, Reason, Session,
     Sorted, Staged, padded_len,
@@ -133,6 +135,8 @@ pub struct Node {
     pub delivered: Vec<Vec<u8>>,
     /// Reservations of labels, with how many datagrams it had sent before.
     pub reserved: Vec<(Tai64N, usize)>,
+    /// Look-ups that it has asked for.
+    pub asked: Vec<(Instant, PublicKey, EndpointName)>,
     /// How many handshake messages wait, as the engine would tell.
     pub backlog: usize,
     /// What its wall clock shows at `START`.
@@ -443,6 +447,9 @@ impl Net {
                         bytes: datagram,
                     });
                 }
+                Output::Resolve { public_key, name } => {
+                    node.asked.push((self.now, public_key, name));
+                }
                 Output::ReserveLabels { public_key, up_to } => {
                     // A key that is replaced gives back what it has not used.
                     if public_key == node.public {
@@ -633,6 +640,7 @@ fn node(crypto: &'static Provider, i: usize) -> Node {
         inner: IpAddr::V4(Ipv4Addr::new(10, 0, 0, i as u8 + 1)),
         delivered: Vec::new(),
         reserved: Vec::new(),
+        asked: Vec::new(),
         backlog: 0,
         wall: WALL,
         numbers,

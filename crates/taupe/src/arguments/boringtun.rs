@@ -1,8 +1,9 @@
 //! The options of BoringTun's command, from 0.3 to 0.7. What has no meaning
 //! here is accepted: scripts that give it go on working.
 
-use super::{Descriptor, Environment, Error, Order, TUN, UAPI};
-use super::{descriptor, foreground, offloads, variable};
+use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
+use super::device::{descriptor, foreground, offloads, variable};
+use super::{Environment, Error};
 use crate::interface::InterfaceName;
 use crate::logging::{Destination, Logging};
 use clap::{Parser, ValueEnum};
@@ -12,10 +13,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Userspace WireGuard by Taupe, called like BoringTun.
 #[derive(Parser)]
-#[command(name = "taupe", version, after_help = super::EXIT_STATUS)]
+#[command(name = "taupe", version, after_help = EXIT_STATUS)]
 pub(super) struct Boringtun {
     /// The interface to create: 1 to 15 bytes
-    #[arg(value_name = "INTERFACE_NAME")]
+    #[arg(value_name = "INTERFACE_NAME", value_parser = InterfaceName::for_new)]
     interface: InterfaceName,
     /// Run and log in the foreground
     #[arg(short, long)]
@@ -67,7 +68,7 @@ enum Verbosity {
 const LOG_LEVEL: &str = "WG_LOG_LEVEL";
 
 impl Boringtun {
-    pub(super) fn order(self, environment: Environment<'_>) -> Result<Order, Error> {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
         let file = |given: Option<PathBuf>, name| {
             let named = || environment(name).filter(|value: &OsString| !value.is_empty());
             given.or_else(|| named().map(PathBuf::from))
@@ -81,7 +82,7 @@ impl Boringtun {
             None => verbosity(environment)?,
         };
         let background = file(self.log, "WG_LOG_FILE");
-        Ok(Order {
+        Ok(DeviceOrder {
             interface: self.interface,
             foreground: self.foreground || foreground(environment),
             offloads: offloads(Vec::new(), environment)?,

@@ -1,4 +1,7 @@
-use super::{Environment, Error, Order, parse};
+use super::{
+    Action, DeviceOrder, DeviceSettings, Environment, Error, ModeOption, Order, Personality,
+    TunnelOrder, Up, parse,
+};
 use crate::logging::{Destination, Logging};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -33,8 +36,15 @@ fn read(line: &str, environment: Environment<'_>) -> Result<Order, Error> {
     parse(&words, environment)
 }
 
-fn order(line: &str, variables: &[(&str, &str)]) -> Order {
+fn any_order(line: &str, variables: &[(&str, &str)]) -> Order {
     read(line, &given(variables)).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn order(line: &str, variables: &[(&str, &str)]) -> DeviceOrder {
+    match any_order(line, variables) {
+        Order::Device(order) => order,
+        other => panic!("{line}: {other:?}"),
+    }
 }
 
 /// The error's text, and the status that the process would end with.
@@ -47,8 +57,8 @@ fn refusal(line: &str, variables: &[(&str, &str)]) -> (String, i32) {
     (error.to_string(), status)
 }
 
-fn plain(interface: &str) -> Order {
-    Order {
+fn plain(interface: &str) -> DeviceOrder {
+    DeviceOrder {
         interface: interface.parse().expect("name"),
         foreground: false,
         offloads: ALL,
@@ -62,13 +72,13 @@ fn plain(interface: &str) -> Order {
     }
 }
 
-fn plain_boringtun(interface: &str) -> Order {
+fn plain_boringtun(interface: &str) -> DeviceOrder {
     let mut order = plain(interface);
     order.logging.level = LevelFilter::ERROR;
     order
 }
 
-fn in_front(mut order: Order) -> Order {
+fn in_front(mut order: DeviceOrder) -> DeviceOrder {
     order.foreground = true;
     order
 }
@@ -109,7 +119,7 @@ fn options_stand_before_or_after_the_name() {
         assert_eq!(order(line, &[]), in_front(plain("wg0")), "{line}");
     }
     assert_eq!(order("taupe device -- -f", &[]), plain("-f"));
-    let without = Order {
+    let without = DeviceOrder {
         offloads: Offloads {
             tun_tso: false,
             udp_gro: false,
@@ -177,7 +187,7 @@ fn each_offload_switches_off_what_it_says() {
         ("tso,uso,gso,gro", none),
     ];
     for (list, offloads) in table {
-        let expected = Order {
+        let expected = DeviceOrder {
             offloads,
             ..plain("wg0")
         };
@@ -228,7 +238,7 @@ fn the_environment_speaks_as_to_wireguard_go() {
             );
         }
         let passed = order(line, &[("WG_TUN_FD", "3"), ("WG_UAPI_FD", "2147483647")]);
-        let expected = Order {
+        let expected = DeviceOrder {
             tun: Some(3),
             uapi: Some(i32::MAX),
             ..plain("wg0")
@@ -287,6 +297,8 @@ fn wrong_command_lines_are_refused_with_status_2() {
             "at most 15 bytes, this one has 16",
         ),
         ("taupe device a/b", "cannot contain '/'"),
+        ("taupe device all", "no tunnel can be called all: "),
+        ("boringtun-cli default", "called default: "),
         ("wireguard-go wg%d", "cannot contain '%'"),
         ("boringtun-cli a:b", "cannot contain ':'"),
         (
@@ -324,6 +336,24 @@ fn help_and_version_are_no_mistakes() {
         ("taupe help", &["device", "Exit status", "--version"][..]),
         ("taupe --help", &["device", "Exit status"]),
         (
+            "taupe help up",
+            &[
+                "/etc/resolv.conf.before-taupe",
+                "WG_ENDPOINT_RESOLUTION_RETRIES",
+                "taupe.conf(5)",
+            ],
+        ),
+        (
+            "taupe help reload",
+            &["WG_ENDPOINT_RESOLUTION_RETRIES", "not run"],
+        ),
+        ("taupe help save", &["Comments", "0600"]),
+        (
+            "taupe help down",
+            &["nothing of it is left", "taupe.conf(5)"],
+        ),
+        ("taupe help check", &["with warnings", "taupe.conf(5)"]),
+        (
             "taupe help device",
             &["--no-offload", "TAUPE_OFFLOAD", "WG_TUN_FD", "Exit status"],
         ),
@@ -353,7 +383,7 @@ fn boringtun_s_options_are_taken_and_what_has_a_meaning_is_used() {
     let line = "boringtun-cli -f -t 4 -v trace --uapi-fd 5 --tun-fd 4 -l /tmp/log --pid-file /p \
                 --work-dir / --err /tmp/err --disable-drop-privileges --disable-connected-udp \
                 --disable-multi-queue wg0";
-    let expected = Order {
+    let expected = DeviceOrder {
         foreground: true,
         tun: Some(4),
         uapi: Some(5),
@@ -405,4 +435,314 @@ fn the_two_families_of_log_levels_do_not_mix() {
     assert_eq!(boringtun, plain_boringtun("wg0"));
     let (text, _) = refusal("boringtun-cli wg0", &[("WG_LOG_LEVEL", "loud")]);
     assert!(text.contains("WG_LOG_LEVEL=loud"), "{text}");
+}
+
+// --- tunnels ---
+
+fn tunnel(action: Action, file: &str) -> Order {
+    Order::Tunnel(TunnelOrder {
+        personality: Personality::Taupe,
+        action,
+        file: file.into(),
+        verbose: false,
+    })
+}
+
+fn plain_up() -> Up {
+    Up {
+        mode: None,
+        foreground: false,
+        override_routes: false,
+        no_firewall: false,
+        device: DeviceSettings {
+            offloads: ALL,
+            logging: Logging {
+                level: LevelFilter::WARN,
+                background: Destination::Nowhere,
+            },
+        },
+    }
+}
+
+#[test]
+fn tunnels_are_named_by_one_word() {
+    let down = |no_save| Action::Down { no_save };
+    for (line, action) in [
+        ("taupe up wg0", Action::Up(plain_up())),
+        ("taupe down wg0", down(false)),
+        ("taupe down --no-save wg0", down(true)),
+        ("taupe reload wg0", Action::Reload),
+        ("taupe save wg0", Action::Save),
+        ("taupe strip wg0", Action::Strip),
+    ] {
+        assert_eq!(any_order(line, &[]), tunnel(action, "wg0"), "{line}");
+    }
+    let file = "/etc/wireguard/wg0.conf".to_owned();
+    let check = any_order(&format!("taupe check {file}"), &[]);
+    assert_eq!(check, Order::Check { file: file.into() });
+    // A name can begin with a dash.
+    let dashed = tunnel(Action::Up(plain_up()), "-f");
+    assert_eq!(any_order("taupe up -- -f", &[]), dashed);
+}
+
+#[test]
+fn every_step_is_told_of_when_asked_for() {
+    for (line, level, expected) in [
+        ("taupe up wg0", "", false),
+        ("taupe up wg0", "info", false),
+        ("taupe up wg0", "verbose", true),
+        ("taupe down wg0", "trace", true),
+        ("taupe up --verbose wg0", "", true),
+        ("taupe down -v wg0", "", true),
+        ("taupe reload wg0 -v", "", true),
+        ("wg-quick down wg0", "", true),
+    ] {
+        let Order::Tunnel(TunnelOrder { verbose, .. }) = any_order(line, &[("LOG_LEVEL", level)])
+        else {
+            panic!("{line}");
+        };
+        assert_eq!(verbose, expected, "{line} {level}");
+    }
+}
+
+#[test]
+fn every_option_of_up_is_read() {
+    for (line, up) in [
+        (
+            "taupe up --adapter wg0",
+            Up {
+                mode: Some(ModeOption::Adapter),
+                ..plain_up()
+            },
+        ),
+        (
+            "taupe up wg0 --transparent",
+            Up {
+                mode: Some(ModeOption::Transparent),
+                ..plain_up()
+            },
+        ),
+        (
+            "taupe up -f wg0",
+            Up {
+                foreground: true,
+                ..plain_up()
+            },
+        ),
+        (
+            "taupe up wg0 --foreground --override-routes --no-firewall",
+            Up {
+                foreground: true,
+                override_routes: true,
+                no_firewall: true,
+                ..plain_up()
+            },
+        ),
+    ] {
+        assert_eq!(
+            any_order(line, &[]),
+            tunnel(Action::Up(up), "wg0"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn the_device_of_a_tunnel_hears_of_offloads_and_logging_only() {
+    let variables = [
+        ("TAUPE_OFFLOAD", "tso"),
+        ("LOG_LEVEL", "info"),
+        ("WG_TUN_FD", "9"),
+        ("WG_UAPI_FD", "9"),
+        ("WG_PROCESS_FOREGROUND", "1"),
+    ];
+    let device = DeviceSettings {
+        offloads: Offloads {
+            tun_tso: false,
+            ..ALL
+        },
+        logging: Logging {
+            level: LevelFilter::INFO,
+            background: Destination::StandardError,
+        },
+    };
+    let up = Up {
+        device: device.clone(),
+        ..plain_up()
+    };
+    assert_eq!(
+        any_order("taupe up wg0", &variables),
+        tunnel(Action::Up(up), "wg0")
+    );
+    let order = DeviceOrder::new("wg0".parse().expect("name"), &device);
+    assert_eq!(
+        (order.tun, order.uapi, order.foreground),
+        (None, None, false)
+    );
+    let (text, status) = refusal("taupe up wg0", &[("TAUPE_OFFLOAD", "lro")]);
+    assert_eq!(status, 2, "{text}");
+}
+
+#[test]
+fn mistakes_about_tunnels_are_refused_with_status_2() {
+    for (line, words) in [
+        ("taupe up", "<CONF>"),
+        ("taupe up wg0 wg1", "unexpected argument 'wg1'"),
+        (
+            "taupe up wg0 --adapter --transparent",
+            "cannot be used with",
+        ),
+        (
+            "taupe down wg0 --foreground",
+            "unexpected argument '--foreground'",
+        ),
+        ("taupe check", "<CONF>"),
+        ("taupe allowed-ips", "<NETWORKS>"),
+        ("taupe allowed-ips 10.0.0.0/33", "from 0 to 32"),
+        ("taupe allowed-ips --except 10.1.0.0/16", "<NETWORKS>"),
+        // 10.2.3.4 would not be left out.
+        (
+            "taupe allowed-ips 10.0.0.0/8 --except 10.1.0.0/16, 10.2.3.4",
+            "ends in a comma",
+        ),
+        ("taupe allowed-ips localhost", "not an IPv4 or IPv6 address"),
+        (
+            "taupe allowed-ips ::/0 --except 1.2.3",
+            "not an IPv4 or IPv6 address",
+        ),
+        ("taupe upp wg0", "a similar subcommand exists: 'up'"),
+    ] {
+        let (text, status) = refusal(line, &[]);
+        assert_eq!(status, 2, "{line}: {text}");
+        assert!(text.contains(words), "{line}: {text}");
+    }
+}
+
+#[test]
+fn networks_are_lists_with_commas_or_blanks() {
+    let prefix = |text| taupe_config::prefix::parse(text).expect(text);
+    let expected = Order::AllowedIps {
+        networks: vec![prefix("10.0.0.0/8"), prefix("fd00::/8")],
+        except: vec![prefix("10.1.0.0/16"), prefix("10.2.3.4/32")],
+    };
+    for line in [
+        "taupe allowed-ips 10.0.0.0/8,fd00::/8 --except 10.1.0.0/16,10.2.3.4",
+        "taupe allowed-ips 10.0.0.0/8,fd00::/8 --except 10.1.0.0/16 --except 10.2.3.4",
+        "taupe allowed-ips 10.0.0.0/8 fd00::/8 --except=10.1.0.0/16,10.2.3.4",
+        "taupe allowed-ips --except 10.1.0.0/16,10.2.3.4 10.0.0.0/8 fd00::/8",
+        // What stood after `AllowedIPs =`, unquoted.
+        "taupe allowed-ips 10.0.0.0/8, fd00::/8 --except 10.1.0.0/16,10.2.3.4",
+    ] {
+        assert_eq!(any_order(line, &[]), expected, "{line}");
+    }
+    let quoted: Vec<OsString> = ["taupe", "allowed-ips", "10.0.0.0/8, fd00::/8", "--except"]
+        .into_iter()
+        .chain(["10.1.0.0/16 , 10.2.3.4"])
+        .map(OsString::from)
+        .collect();
+    assert_eq!(parse(&quoted, &nothing).expect("quoted"), expected);
+}
+
+// --- wireguard-tools ---
+
+#[test]
+fn what_belongs_to_wg_is_not_read_here() {
+    use crate::wg::Personality;
+    let words = |line: &str| line.split(' ').map(OsString::from).collect();
+    for line in [
+        "wg",
+        "wg show",
+        "/usr/bin/wg --help",
+        "wg set wg0 -- -x",
+        "wg \u{e9}",
+    ] {
+        let expected = Order::Wg {
+            personality: Personality::Wg,
+            arguments: words(line),
+        };
+        assert_eq!(any_order(line, &[]), expected, "{line}");
+    }
+    for rest in [
+        "show",
+        "show all dump",
+        "showconf wg0",
+        "showconf wg0 --help",
+        "set wg0 peer k= preshared-key /dev/stdin --version",
+        "set -- wg0",
+        "setconf wg0 -f",
+        "addconf wg0 /dev/fd/63",
+        "syncconf --",
+        "genkey",
+        "genpsk 1",
+        "pubkey -V",
+    ] {
+        let expected = Order::Wg {
+            personality: Personality::Taupe,
+            arguments: words(&format!("taupe {rest}")),
+        };
+        assert_eq!(
+            any_order(&format!("/usr/bin/taupe {rest}"), &[]),
+            expected,
+            "{rest}"
+        );
+    }
+}
+
+#[test]
+fn each_command_of_wg_tells_how_it_is_called() {
+    for command in "show showconf set setconf addconf syncconf genkey genpsk pubkey".split(' ') {
+        let (help, status) = refusal(&format!("taupe help {command}"), &[]);
+        assert_eq!(status, 0, "{command}");
+        assert!(help.contains(&format!("Usage: taupe {command}")), "{help}");
+        for flag in ["--help", "-h"] {
+            let asked = refusal(&format!("taupe {command} {flag}"), &[]);
+            assert_eq!(asked, (help.clone(), 0), "{command} {flag}");
+        }
+    }
+    let (show, _) = refusal("taupe show --help", &[]);
+    for (field, _) in taupe_config::show::Field::ALL {
+        assert!(show.contains(&format!("\n  {field} ")), "{field}: {show}");
+    }
+}
+
+#[test]
+fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
+    let quick = |action| {
+        Order::Tunnel(TunnelOrder {
+            personality: Personality::WgQuick,
+            action,
+            file: "wg0".into(),
+            verbose: true,
+        })
+    };
+    for (line, action) in [
+        ("wg-quick up wg0", Action::Up(plain_up())),
+        (
+            "/usr/bin/wg-quick down wg0",
+            Action::Down { no_save: false },
+        ),
+        ("wg-quick save wg0", Action::Save),
+        ("wg-quick strip wg0", Action::Strip),
+    ] {
+        assert_eq!(any_order(line, &[]), quick(action), "{line}");
+    }
+    for (line, asked) in [
+        ("wg-quick --help", true),
+        ("wg-quick -h", true),
+        ("wg-quick help", true),
+        ("wg-quick", false),
+        ("wg-quick up", false),
+        ("wg-quick --version", false),
+        ("wg-quick reload wg0", false),
+        ("wg-quick UP wg0", false),
+        ("wg-quick up wg0 wg1", false),
+        ("wg-quick help up", false),
+    ] {
+        assert_eq!(any_order(line, &[]), Order::QuickUsage { asked }, "{line}");
+    }
+}
+
+#[test]
+fn the_definition_has_no_contradictions() {
+    super::definition().debug_assert();
 }

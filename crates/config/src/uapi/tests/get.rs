@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::update::{DeviceStatus, PeerStatus, Prefix};
+use taupe_protocol::update::{DeviceStatus, EndpointName, PeerStatus, Prefix};
 
 use super::super::{answer_get, write_get};
 use super::hex;
@@ -16,7 +16,8 @@ fn an_empty_device() {
         private_key: None,
         peers: Vec::new(),
     };
-    assert_eq!(answer_get(&status, 0, 0).as_str(), "errno=0\n\n");
+    let answer = answer_get(&status, 0, 0);
+    assert_eq!(answer.as_str(), "features=endpoint_name\nerrno=0\n\n");
 }
 
 #[test]
@@ -29,6 +30,7 @@ fn everything_in_its_order() {
                 public_key: PublicKey([0xab; 32]),
                 preshared_key: PresharedKey::new([0xcd; 32]),
                 endpoint: Some("[fe80::1%3]:51820".parse().unwrap()),
+                endpoint_name: EndpointName::new("vpn.example.org", 65535),
                 latest_handshake: Some(Duration::new(1_700_000_000, 5)),
                 tx_bytes: u64::MAX,
                 rx_bytes: 1,
@@ -43,6 +45,7 @@ fn everything_in_its_order() {
                 public_key: PublicKey([2; 32]),
                 preshared_key: PresharedKey::NONE,
                 endpoint: None,
+                endpoint_name: None,
                 latest_handshake: None,
                 tx_bytes: 0,
                 rx_bytes: 0,
@@ -52,8 +55,9 @@ fn everything_in_its_order() {
         ],
     };
     let expected = format!(
-        "private_key={}\nlisten_port=51820\nfwmark=4294967295\n\
+        "features=endpoint_name\nprivate_key={}\nlisten_port=51820\nfwmark=4294967295\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[fe80::1%3]:51820\n\
+         endpoint_name=vpn.example.org:65535\n\
          last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n\
          tx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
          allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\nallowed_ip=0.0.0.0/0\n\
@@ -126,6 +130,8 @@ struct SeenPeer {
 fn seen(answer: &str) -> Seen {
     let mut seen = Seen::default();
     let body = answer.strip_suffix("errno=0\n\n").unwrap();
+    // What it does not know `wg` passes over.
+    let body = body.strip_prefix("features=endpoint_name\n").unwrap();
     for line in body.split_terminator('\n') {
         let (key, value) = line.split_once('=').unwrap();
         match (key, seen.peers.last_mut()) {
@@ -215,6 +221,7 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         public_key: PublicKey(peer.public_key),
         preshared_key: PresharedKey::new(peer.preshared_key),
         endpoint: peer.endpoint,
+        endpoint_name: None,
         latest_handshake: (!handshake.is_zero()).then_some(handshake),
         tx_bytes: peer.tx_bytes,
         rx_bytes: peer.rx_bytes,

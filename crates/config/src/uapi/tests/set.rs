@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate};
 
 use super::super::{Errno, write_set};
 use super::*;
@@ -325,6 +325,50 @@ fn an_endpoint_s_scope_may_be_a_known_interface() {
 }
 
 #[test]
+fn endpoint_name() {
+    assert_eq!(peer("endpoint=192.0.2.1:1").endpoint_name, None);
+    assert_eq!(peer("endpoint_name=").endpoint_name, Some(None));
+    let longest = "a".repeat(253);
+    for (text, host, port) in [
+        ("a:1".to_owned(), "a", 1),
+        ("vpn.example.org:51820".to_owned(), "vpn.example.org", 51820),
+        ("a.:00080".to_owned(), "a.", 80),
+        (format!("{longest}:65535"), &longest, 65535),
+    ] {
+        let name = peer(&format!("endpoint_name={text}")).endpoint_name;
+        assert_eq!(name, Some(EndpointName::new(host, port)), "{text}");
+    }
+    for text in [
+        "a",
+        "a:",
+        ":1",
+        ":",
+        "a:0",
+        "a:65536",
+        "a:-1",
+        "a:+1",
+        "a:1 ",
+        " a:1",
+        "a b:1",
+        "a\t:1",
+        "a\0:1",
+        "a\r:1",
+        "a:b:1",
+        "192.0.2.1:51820",
+        "[2001:db8::1]:51820",
+        "2001:db8::1:51820",
+        "[a]:1",
+        &format!("{}:1", "a".repeat(254)),
+    ] {
+        let cause = peer_cause(&format!("endpoint_name={text}"));
+        assert_eq!(cause, Cause::EndpointName, "{text:?}");
+    }
+    let last = peer("endpoint_name=a:1\nendpoint=192.0.2.1:1\nendpoint_name=b:2");
+    assert_eq!(last.endpoint_name, Some(EndpointName::new("b", 2)));
+    assert!(last.endpoint.is_some());
+}
+
+#[test]
 fn allowed_ips() {
     let peer = peer(
         "allowed_ip=10.1.2.3/8\nallowed_ip=192.0.2.1/32\nallowed_ip=+::1/128\nallowed_ip=-192.168.0.1/32\n\
@@ -392,6 +436,7 @@ fn keys_in_the_wrong_place() {
         "remove",
         "preshared_key",
         "endpoint",
+        "endpoint_name",
         "persistent_keepalive_interval",
         "replace_allowed_ips",
         "allowed_ip",
@@ -487,6 +532,11 @@ fn change() -> impl Strategy<Value = AllowedIpChange> {
     })
 }
 
+fn name() -> impl Strategy<Value = EndpointName> {
+    ("\\PC{1,80}", 1..=u16::MAX)
+        .prop_filter_map("not a name", |(host, port)| EndpointName::new(&host, port))
+}
+
 /// `Debug`, which proptest wants, without one on secrets.
 struct Opaque<T>(T);
 
@@ -502,6 +552,7 @@ prop_compose! {
         flags: [bool; 3],
         preshared_key: Option<[u8; 32]>,
         endpoint: Option<(IpAddr, u16)>,
+        endpoint_name in prop::option::of(prop::option::of(name())),
         persistent_keepalive: Option<u16>,
         allowed_ips in prop::collection::vec(change(), 0..6),
     ) -> Opaque<PeerUpdate> {
@@ -511,6 +562,7 @@ prop_compose! {
             update_only: flags[1],
             preshared_key: preshared_key.map(PresharedKey::new),
             endpoint: endpoint.map(SocketAddr::from),
+            endpoint_name,
             persistent_keepalive,
             replace_allowed_ips: flags[2],
             allowed_ips,
@@ -542,7 +594,7 @@ proptest! {
     /// No malformed value comes back in the error, in whichever key it is.
     #[test]
     fn values_are_never_repeated(
-        key in prop::sample::select(vec!["private_key", "preshared_key", "endpoint", "allowed_ip", "fwmark"]),
+        key in prop::sample::select(vec!["private_key", "preshared_key", "endpoint", "endpoint_name", "allowed_ip", "fwmark"]),
         value in "[G-Z]{8,80}",
     ) {
         let text = format!("set=1\n{}{key}={value}\n\n", match key {

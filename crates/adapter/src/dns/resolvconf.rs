@@ -1,0 +1,205 @@
+//! The program `resolvconf`, of openresolv or of Debian.
+
+use super::{Error, Paths, Settings};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long it may take. It may wait 10 s for another of its kind, and restarts
+/// local name servers.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The program, if there is one that is of use.
+///
+/// # Errors
+///
+/// Why the one that is there is not.
+pub(super) fn find(paths: &Paths) -> Result<Option<PathBuf>, String> {
+    let Some(path) = paths.program("resolvconf") else {
+        return Ok(None);
+    };
+    // systemd's is another name of resolvectl, which asks systemd-resolved:
+    // Taupe does that itself where systemd-resolved is in charge.
+    let real = path.canonicalize().unwrap_or_default();
+    if real.file_name().is_some_and(|name| name == "resolvectl") {
+        return Err(format!(
+            "{} is another name of resolvectl, which needs systemd-resolved in charge of \
+             /etc/resolv.conf",
+            path.display()
+        ));
+    }
+    Ok(Some(path))
+}
+
+/// The name under which the program keeps an interface's servers. Debian's
+/// sorts records by name, and the order's first pattern goes before the others.
+pub(super) fn record(paths: &Paths, interface: &str) -> String {
+    let order = paths.at("/etc/resolvconf/interface-order");
+    let order = std::fs::read_to_string(order).unwrap_or_default();
+    let prefix = order.lines().find_map(|line| {
+        let name = line.trim().strip_suffix('*')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        (!name.is_empty() && name.chars().all(plain)).then_some(name)
+    });
+    match prefix {
+        Some(prefix) => format!("{prefix}.{interface}"),
+        None => interface.to_owned(),
+    }
+}
+
+pub(super) fn adding(record: &str) -> [&str; 5] {
+    ["-a", record, "-m", "0", "-x"]
+}
+
+pub(super) fn deleting(record: &str) -> [&str; 3] {
+    ["-d", record, "-f"]
+}
+
+/// Hands it the servers.
+pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
+    let mut text = String::new();
+    for server in &settings.servers {
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    if !settings.search.is_empty() {
+        let _ = writeln!(text, "search {}", settings.search.join(" "));
+    }
+    run(program, &adding(record), &text)
+}
+
+/// Makes it forget them.
+pub(super) fn delete(program: &Path, record: &str) -> Result<(), Error> {
+    run(program, &deleting(record), "")
+}
+
+/// What it holds under that name. It is asked, then its file is read.
+pub(super) fn current(paths: &Paths, program: Option<&Path>, interface: &str) -> Option<Settings> {
+    let record = record(paths, interface);
+    let listed = program.and_then(|program| {
+        let mut command = Command::new(program);
+        command.args(["-l", &record]);
+        let (status, output) = finish(command, "", Output::Collected, LIMIT).ok()?;
+        status.success().then_some(output)
+    });
+    let text = listed.or_else(|| {
+        let file = paths.at("/etc/resolvconf/run/interface").join(&record);
+        std::fs::read_to_string(file).ok()
+    })?;
+    let settings = parse(&text, &record);
+    (!settings.servers.is_empty()).then_some(settings)
+}
+
+/// Reads `resolv.conf` lines, of this record only: Debian's program lists them
+/// all, each after a comment that names it.
+fn parse(text: &str, record: &str) -> Settings {
+    let mut settings = Settings::default();
+    let mut ours = true;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("# resolv.conf from ") {
+            ours = name.trim() == record;
+        }
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("nameserver") if ours => {
+                settings
+                    .servers
+                    .extend(words.next().and_then(|word| word.parse::<IpAddr>().ok()));
+            }
+            Some("search" | "domain") if ours => {
+                settings.search.extend(words.map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    settings
+}
+
+enum Output {
+    /// Both go to this process's standard error: people see them.
+    Passed,
+    /// Standard output is wanted, the other one is not.
+    Collected,
+}
+
+fn run(program: &Path, arguments: &[&str], input: &str) -> Result<(), Error> {
+    let line = || format!("{} {}", program.display(), arguments.join(" "));
+    let mut command = Command::new(program);
+    command.args(arguments);
+    match finish(command, input, Output::Passed, LIMIT) {
+        Ok((status, _)) if status.success() => Ok(()),
+        Ok((status, _)) => Err(Error::Resolvconf {
+            command: line(),
+            status,
+        }),
+        Err(source) => Err(Error::Start {
+            command: line(),
+            source,
+        }),
+    }
+}
+
+/// Runs a command to its end, which comes within `limit`. Returns its standard
+/// output if that is collected.
+fn finish(
+    mut command: Command,
+    input: &str,
+    output: Output,
+    limit: Duration,
+) -> io::Result<(ExitStatus, String)> {
+    let (stdout, stderr) = match output {
+        Output::Passed => {
+            let standard_error = io::stderr().as_fd().try_clone_to_owned()?;
+            (Stdio::from(standard_error), Stdio::inherit())
+        }
+        Output::Collected => (Stdio::piped(), Stdio::null()),
+    };
+    command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+    let mut child = command.spawn()?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    std::thread::scope(|scope| {
+        // A program that ends without reading its input says why itself.
+        scope.spawn(move || stdin.map(|mut pipe| pipe.write_all(input.as_bytes())));
+        let reader = scope.spawn(move || {
+            let mut text = Vec::new();
+            if let Some(pipe) = stdout {
+                let _ = pipe.take(1 << 16).read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let ended = ends_within(&child, limit);
+        if !matches!(ended, Ok(true)) {
+            child.kill()?;
+        }
+        let status = child.wait()?;
+        if !ended? {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("it was killed because it had not ended after {limit:?}"),
+            ));
+        }
+        Ok((status, reader.join().unwrap_or_default()))
+    })
+}
+
+fn ends_within(child: &std::process::Child, limit: Duration) -> io::Result<bool> {
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left)) {
+            Ok(events) => return Ok(events > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

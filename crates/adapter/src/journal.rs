@@ -1,0 +1,645 @@
+//! What has been done, on disk before it is done, so that it can be undone by
+//! a process that knows nothing else.
+//!
+//! A journal is lines of JSON: a header, then records. It is in memory only
+//! (`/run` is a tmpfs), so that a reboot, which undoes everything else, takes
+//! it too; nothing is fsynced. A line that was cut off by the end of its writer
+//! is a step that was not begun.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::change::Change;
+use crate::namespace::Namespace;
+use crate::{Options, Personality, Request};
+
+/// Where journals are.
+pub const DIRECTORY: &str = "/run/taupe";
+
+const VERSION: u32 = 1;
+
+/// Between two looks at a lock that another process holds.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a tunnel waits for others that are being brought up.
+const TURN: Duration = Duration::from_secs(60);
+
+/// The folder of the journals.
+#[derive(Clone, Debug)]
+pub struct State {
+    directory: PathBuf,
+}
+
+/// What a journal begins with.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of this format.
+    #[serde(rename = "taupe_journal")]
+    version: u32,
+    /// The interface's name.
+    pub interface: String,
+    /// The file that the tunnel was made from.
+    pub config: PathBuf,
+    /// Its state then.
+    #[serde(default)]
+    seen: Option<Seen>,
+    /// Whether it says that it is to be saved.
+    #[serde(default)]
+    pub save_config: bool,
+    /// When it was begun, in seconds since the Unix epoch.
+    since: u64,
+    /// Where it is.
+    pub namespace: Namespace,
+    /// Whose habits were followed.
+    pub personality: Personality,
+    /// What was asked for.
+    pub options: Options,
+    /// The file's PreDown commands.
+    pub pre_down: Vec<String>,
+    /// The file's PostDown commands.
+    pub post_down: Vec<String>,
+}
+
+impl Header {
+    /// A header of now.
+    #[must_use]
+    pub fn new(request: &Request<'_>, namespace: Namespace) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let hooks = &request.file.interface.hooks;
+        Self {
+            version: VERSION,
+            interface: request.interface.to_owned(),
+            config: request.config.to_owned(),
+            seen: Seen::of(request.config),
+            save_config: request.file.interface.save_config,
+            since: now.unwrap_or_default().as_secs(),
+            namespace,
+            personality: request.personality,
+            options: request.options,
+            pre_down: hooks.pre_down.clone(),
+            post_down: hooks.post_down.clone(),
+        }
+    }
+
+    /// Whether `file` may be the one that the tunnel was made from: it is where
+    /// that was, or nothing is there any more.
+    pub(crate) fn is_of(&self, file: &Path) -> bool {
+        self.config == file || !self.config.exists()
+    }
+
+    /// Whether the file that the tunnel was made from has been written since.
+    pub(crate) fn is_edited(&self) -> bool {
+        let now = Seen::of(&self.config);
+        self.seen.is_some() && now.is_some() && self.seen != now
+    }
+
+    /// When the tunnel was begun.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.since)
+    }
+}
+
+/// What tells a file that has been edited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Seen {
+    /// When it was written last, in seconds and nanoseconds.
+    written: (i64, i64),
+    /// Its length in bytes.
+    length: u64,
+}
+
+impl Seen {
+    fn of(file: &Path) -> Option<Self> {
+        let data = fs::metadata(file).ok()?;
+        Some(Self {
+            written: (data.mtime(), data.mtime_nsec()),
+            length: data.len(),
+        })
+    }
+}
+
+/// Only the version, which every header has.
+#[derive(Deserialize)]
+struct AnyHeader {
+    #[serde(rename = "taupe_journal")]
+    version: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Record {
+    /// The step of this number is about to be done.
+    Do(usize, Change),
+    /// It has been undone.
+    Undone(usize),
+    /// The device's interface has this index.
+    Interface(u32),
+    /// Everything has been done.
+    Complete,
+    /// The file was saved.
+    Saved(Option<Seen>),
+}
+
+/// Why there is no journal.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file.
+    #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process is at it.
+    #[error("{interface} is being brought up or down by another process{}; wait for it", by(.process))]
+    Busy {
+        /// The interface.
+        interface: String,
+        /// The other process, if it has said who it is.
+        process: Option<u32>,
+    },
+    /// Other tunnels take long.
+    #[error(
+        "other tunnels are being brought up, and are not done after {} seconds; try again, or see \
+         who holds {}", TURN.as_secs(), .0.display()
+    )]
+    Crowded(PathBuf),
+    /// Another version wrote it.
+    #[error(
+        "{} was written by another version of taupe (format {found}, this one knows {VERSION}); \
+         take the tunnel down with that version", .path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Nobody wrote it.
+    #[error(
+        "{}, line {line}: this is no record of a step ({reason}); undo by hand what the file \
+         lists, delete the interface (`ip link delete`), and remove the file", .path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn by(process: &Option<u32>) -> String {
+    process.map_or_else(String::new, |id| format!(" ({id})"))
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::at(DIRECTORY)
+    }
+}
+
+impl State {
+    /// Journals in another folder than [`DIRECTORY`].
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+        }
+    }
+
+    /// Makes this process the only one that may change `interface`, until the
+    /// lock is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process is at it for longer than `patience`.
+    pub fn lock(&self, interface: &str, patience: Duration) -> Result<Lock, Error> {
+        let end = Instant::now() + patience;
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory);
+        made.map_err(failed("make the folder", &self.directory))?;
+        let path = self.directory.join(format!("{interface}.lock"));
+        loop {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = options.mode(0o600).open(&path);
+            let mut file = file.map_err(failed("open", &path))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let holder = fs::read_to_string(&path).unwrap_or_default();
+                    return Err(Error::Busy {
+                        interface: interface.to_owned(),
+                        process: holder.trim().parse().ok(),
+                    });
+                }
+                Err(error) => return Err(failed("lock", &path)(error.into())),
+            }
+            // Whoever held it removed the file: then another one may have been
+            // locked by its name meanwhile.
+            if !is_at(&file, &path) {
+                continue;
+            }
+            // Only for the message of who comes second.
+            let _ = file
+                .set_len(0)
+                .and_then(|()| writeln!(file, "{}", std::process::id()));
+            return Ok(Lock {
+                path,
+                _file: file,
+                journal: self.journal(interface),
+            });
+        }
+    }
+
+    /// Waits until no other process is between looking at the network and having
+    /// changed it: what each chooses (a table, the priorities of rules, what to
+    /// leave out) depends on what the others have done.
+    ///
+    /// # Errors
+    /// [`Error::Crowded`] when that takes longer than a minute, or `is_over`.
+    pub(crate) fn turn(&self, is_over: &dyn Fn() -> bool) -> Result<Turn, Error> {
+        let end = Instant::now() + TURN;
+        // The folder itself: a file in it would be left behind.
+        let path = &self.directory;
+        let file = File::open(path).map_err(failed("open", path))?;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Turn(file)),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end && !is_over() => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Crowded(path.clone())),
+                Err(error) => return Err(failed("lock", path)(error.into())),
+            }
+        }
+    }
+
+    /// What the journals of other interfaces of a network namespace say. Those
+    /// that cannot be read are left out.
+    pub(crate) fn others(&self, interface: &str, namespace: &Namespace) -> Vec<Change> {
+        let own = self.journal(interface);
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| *path != own && path.extension().is_some_and(|e| e == "journal"))
+            .filter_map(|path| {
+                let text = fs::read(&path).ok()?;
+                Said::read(&path, whole_lines(&text)).ok().flatten()
+            })
+            .filter(|said| said.header.namespace == *namespace)
+            .flat_map(|said| said.steps.into_iter().flatten())
+            .collect()
+    }
+
+    /// How the tunnel that is up on this interface was made, without waiting
+    /// for who changes it. `None` when `up` has not made it, or in another
+    /// network namespace, or is not done yet.
+    #[must_use]
+    pub fn of_running(&self, interface: &str) -> Option<Header> {
+        let path = self.journal(interface);
+        let said = Said::read(&path, whole_lines(&fs::read(&path).ok()?));
+        let said = said.ok().flatten()?;
+        let is_here = said.header.namespace == Namespace::current()
+            && said.interface.is_some()
+            && said.interface == taupe_sys::interface::index(interface);
+        (said.complete && is_here).then_some(said.header)
+    }
+
+    /// The tunnels of this network namespace that were brought up, and whose
+    /// process has been killed since.
+    #[must_use]
+    pub fn killed(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten();
+        let here = Namespace::current();
+        let mut names: Vec<_> = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "journal"))
+            .filter_map(|path| {
+                let text = fs::read(&path).ok()?;
+                Said::read(&path, whole_lines(&text)).ok().flatten()
+            })
+            .filter(|said| said.complete && said.header.namespace == here)
+            .map(|said| said.header.interface)
+            .filter(|name| taupe_sys::interface::index(name).is_none())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn journal(&self, interface: &str) -> PathBuf {
+        self.directory.join(format!("{interface}.journal"))
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |data: fs::Metadata| (data.dev(), data.ino());
+    let locked = file.metadata().map(identity);
+    let named = fs::metadata(path).map(identity);
+    matches!((locked, named), (Ok(locked), Ok(named)) if locked == named)
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The right to look at the network and to change it by what was seen.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "unlocked when it is closed")] File);
+
+/// The right to change an interface.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+    journal: PathBuf,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked, so that nobody else has locked this very file since.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Lock {
+    /// Where the interface's journal is.
+    pub(crate) fn journal_path(&self) -> &Path {
+        &self.journal
+    }
+
+    /// The interface's journal; `None` when nothing has been done.
+    ///
+    /// # Errors
+    /// See [enum@Error].
+    pub fn journal(&self) -> Result<Option<Journal>, Error> {
+        Journal::open(&self.journal)
+    }
+
+    /// Begins a journal.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn begin(&self, header: Header) -> Result<Journal, Error> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create_new(true).mode(0o600);
+        let file = file.open(&self.journal);
+        let mut journal = Journal {
+            path: self.journal.clone(),
+            file: file.map_err(failed("make", &self.journal))?,
+            said: Said::new(header),
+        };
+        let begun = line(journal.header()).and_then(|line| journal.file.write_all(&line));
+        if let Err(error) = begun {
+            let _ = fs::remove_file(&journal.path);
+            return Err(failed("write", &journal.path)(error));
+        }
+        Ok(journal)
+    }
+}
+
+/// What has been done to bring a tunnel up.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    said: Said,
+}
+
+/// What a journal says.
+#[derive(Debug)]
+struct Said {
+    header: Header,
+    /// By number; `None` when undone.
+    steps: Vec<Option<Change>>,
+    interface: Option<u32>,
+    complete: bool,
+}
+
+impl Journal {
+    /// Where it begins.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.said.header
+    }
+
+    /// The index of the device's interface, once it was known.
+    #[must_use]
+    pub fn interface(&self) -> Option<u32> {
+        self.said.interface
+    }
+
+    /// Whether everything was done that was to be done.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.said.complete
+    }
+
+    /// What has been done, or begun, and not been undone; with its number.
+    pub fn changes(&self) -> impl DoubleEndedIterator<Item = (usize, &Change)> {
+        let steps = self.said.steps.iter().enumerate();
+        steps.filter_map(|(number, change)| Some((number, change.as_ref()?)))
+    }
+
+    /// The number of the next step.
+    pub(crate) fn next(&self) -> usize {
+        self.said.steps.len()
+    }
+
+    /// Writes down a step that is about to be done.
+    pub(crate) fn record(&mut self, change: &Change) -> Result<(), Error> {
+        let number = self.said.steps.len();
+        self.write(Record::Do(number, change.clone()))
+    }
+
+    pub(crate) fn undone(&mut self, number: usize) -> Result<(), Error> {
+        self.write(Record::Undone(number))
+    }
+
+    pub(crate) fn has_interface(&mut self, index: u32) -> Result<(), Error> {
+        self.write(Record::Interface(index))
+    }
+
+    pub(crate) fn completed(&mut self) -> Result<(), Error> {
+        self.write(Record::Complete)
+    }
+
+    /// `file` is what the tunnel is now, if it is what the tunnel was made from.
+    pub(crate) fn saved(&mut self, file: &Path) -> Result<(), Error> {
+        if self.header().config != file {
+            return Ok(());
+        }
+        self.write(Record::Saved(Seen::of(file)))
+    }
+
+    /// Writes it anew, without what has been undone, for a file that has
+    /// changed since.
+    pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let header = Header {
+            since: self.header().since,
+            ..Header::new(request, self.header().namespace.clone())
+        };
+        let draft = self.path.with_extension("journal-draft");
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let file = options.open(&draft).map_err(failed("make", &draft))?;
+        file.set_len(0).map_err(failed("write", &draft))?;
+        let mut anew = Self {
+            path: draft,
+            file,
+            said: Said::new(header),
+        };
+        let written = line(anew.header()).and_then(|line| anew.file.write_all(&line));
+        written.map_err(failed("write", &anew.path))?;
+        for (_, change) in self.changes() {
+            anew.record(change)?;
+        }
+        if let Some(index) = self.interface() {
+            anew.has_interface(index)?;
+        }
+        anew.completed()?;
+        fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;
+        anew.path.clone_from(&self.path);
+        *self = anew;
+        Ok(())
+    }
+
+    /// Ends it: everything has been undone.
+    pub(crate) fn remove(self) -> Result<(), Error> {
+        fs::remove_file(&self.path).map_err(failed("remove", &self.path))
+    }
+
+    fn write(&mut self, record: Record) -> Result<(), Error> {
+        let written = line(&record).and_then(|line| {
+            let before = self.file.metadata()?.len();
+            // What is appended next must not continue half a line.
+            self.file
+                .write_all(&line)
+                .inspect_err(|_| drop(self.file.set_len(before)))
+        });
+        written.map_err(failed("write", &self.path))?;
+        // It is one of ours, numbered from what has been said.
+        let _ = self.said.hear(record);
+        Ok(())
+    }
+
+    fn open(path: &Path) -> Result<Option<Self>, Error> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("read", path)(error)),
+        };
+        let whole = whole_lines(&text);
+        let Some(said) = Said::read(path, whole)? else {
+            fs::remove_file(path).map_err(failed("remove", path))?;
+            return Ok(None);
+        };
+        let file = OpenOptions::new().append(true).open(path);
+        let file = file.map_err(failed("open", path))?;
+        // What is appended must not continue the line that was cut off.
+        let length = u64::try_from(whole.len()).unwrap_or(u64::MAX);
+        file.set_len(length).map_err(failed("write", path))?;
+        let path = path.to_owned();
+        Ok(Some(Self { path, file, said }))
+    }
+}
+
+impl Said {
+    fn new(header: Header) -> Self {
+        Self {
+            header,
+            steps: Vec::new(),
+            interface: None,
+            complete: false,
+        }
+    }
+
+    /// `None` when the writer ended before it did anything.
+    fn read(path: &Path, whole: &[u8]) -> Result<Option<Self>, Error> {
+        let malformed = |index: usize, reason: &dyn std::fmt::Display| Error::Malformed {
+            path: path.to_owned(),
+            line: index + 1,
+            reason: reason.to_string(),
+        };
+        let mut lines = whole.split(|byte| *byte == b'\n').enumerate();
+        let (_, header) = lines.next().unwrap_or_default();
+        if header.is_empty() {
+            return Ok(None);
+        }
+        let found: AnyHeader = serde_json::from_slice(header).map_err(|e| malformed(0, &e))?;
+        if found.version != VERSION {
+            return Err(Error::Version {
+                path: path.to_owned(),
+                found: found.version,
+            });
+        }
+        let mut said = Self::new(serde_json::from_slice(header).map_err(|e| malformed(0, &e))?);
+        for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            let record = serde_json::from_slice(line).map_err(|e| malformed(index, &e))?;
+            said.hear(record).map_err(|e| malformed(index, &e))?;
+        }
+        Ok(Some(said))
+    }
+
+    fn hear(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Do(number, change) if number == self.steps.len() => {
+                self.steps.push(Some(change));
+            }
+            Record::Do(number, _) => {
+                let expected = self.steps.len();
+                return Err(format!("step {number} where step {expected} should be"));
+            }
+            Record::Undone(number) => match self.steps.get_mut(number) {
+                Some(step) => *step = None,
+                None => return Err(format!("there is no step {number}")),
+            },
+            Record::Interface(index) => self.interface = Some(index),
+            Record::Complete => self.complete = true,
+            Record::Saved(seen) => self.header.seen = seen,
+        }
+        Ok(())
+    }
+}
+
+/// Without the line that was cut off by the end of its writer.
+fn whole_lines(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte == b'\n');
+    end.and_then(|end| text.get(..=end)).unwrap_or_default()
+}
+
+fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
+//! Brings the tunnel of a wg-quick file up and down on a virtual adapter.
+//!
+//! ```text
+//! file ─► look (resolve, list) ─► plan (pure) ─► journal ─► apply, one by one
+//!                                                   └─────► undo, last to first
+//! ```
+//!
+//! Every step on the system is a [`Change`]. It is written to a [`Journal`]
+//! before it is taken, so that whoever comes next, after whatever death, can
+//! take everything back: [`down`] needs nothing else.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `change.rs` | one step, and the command that it is like |
+//! | `plan.rs` | which steps, decided without touching anything |
+//! | `journal.rs` | which steps have been taken, on disk |
+//! | `namespace.rs` | where a tunnel is |
+//! | `machine.rs` | what steps are taken on, so that tests can make it fail |
+//! | `linux.rs` | the real one |
+//! | `up.rs`, `down.rs`, `reload.rs` | the order of it all |
+//! | `save.rs` | the file of a running tunnel |
+//! | `dns.rs` | name servers |
+
+mod change;
+pub mod dns;
+mod down;
+mod hook;
+pub mod journal;
+mod linux;
+mod machine;
+mod namespace;
+mod networks;
+mod plan;
+mod reload;
+mod save;
+mod tables;
+mod up;
+
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use taupe_config::file::File;
+use thiserror::Error;
+
+pub use change::{Change, Hook, Phase};
+pub use down::{Down, DownError, down, down_on};
+pub use journal::{Journal, State};
+pub use linux::Linux;
+pub use machine::{LookError, Machine, SaveError, StepError};
+pub use namespace::Namespace;
+pub use plan::{Plan, PlanError, Snapshot, plan};
+pub use reload::{ReloadError, reload, reload_on};
+pub use save::{NotSaved, save};
+pub use up::{UpError, up, up_on};
+
+/// Whose habits are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Personality {
+    /// Taupe's own: nothing leaks, and what others route stays theirs.
+    Taupe,
+    /// Exactly what `wg-quick` does.
+    WgQuick,
+}
+
+/// What was asked for on the command line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Options {
+    /// The tunnel wins against routes that exist and local networks
+    /// ([`Personality::Taupe`] only).
+    pub override_routes: bool,
+    /// The nf_tables table of a tunnelled default route is made.
+    pub firewall: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            override_routes: false,
+            firewall: true,
+        }
+    }
+}
+
+/// A tunnel, and what is wanted of it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The interface's name, 1 to 15 bytes.
+    pub interface: &'a str,
+    /// Where the file is.
+    pub config: &'a Path,
+    /// What it says.
+    pub file: &'a File,
+    /// Whose habits are followed.
+    pub personality: Personality,
+    /// What was asked for.
+    pub options: Options,
+}
+
+/// Starts devices.
+pub trait Devices {
+    /// Starts a device, whose interface and configuration socket are there when
+    /// this returns, and which ends by itself when its interface is deleted.
+    ///
+    /// # Errors
+    /// Why there is none, and what to do.
+    fn start(&mut self, interface: &str) -> Result<(), String>;
+}
+
+/// Tells the person what happens.
+pub trait Report {
+    /// A step that is about to be taken, as the command that it is like:
+    /// `wg-quick` prints it behind `[#]`.
+    fn step(&mut self, command: &str);
+
+    /// As [`Report::step`], of a route, of which there may be many.
+    fn route(&mut self, command: &str) {
+        self.step(command);
+    }
+
+    /// Something to know, in a sentence.
+    fn note(&mut self, sentence: &str);
+
+    /// Whether the person wants it to stop. Asked between two steps; what has
+    /// been done is undone then.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// Something that is left, because it could not be undone.
+#[derive(Debug, Error)]
+#[error("{command}: {error}")]
+pub struct Leftover {
+    /// The command that would have to be done.
+    pub command: String,
+    /// Why it was not.
+    pub error: StepError,
+}
+
+/// Tells of a step that makes or undoes `change`.
+pub(crate) fn tell(report: &mut dyn Report, change: &Change, command: &str) {
+    match change {
+        Change::Route { .. } | Change::Unreachable { .. } => report.route(command),
+        _ => report.step(command),
+    }
+}
+
+/// Leftovers as the end of a sentence.
+pub(crate) fn list(leftovers: &[Leftover]) -> String {
+    let lines: Vec<_> = leftovers.iter().map(Leftover::to_string).collect();
+    lines.join("\n  ")
+}

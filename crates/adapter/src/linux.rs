@@ -1,0 +1,588 @@
+//! The system that this process runs on.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use rustix::io::Errno;
+use taupe_client::{ResolveError, SetRequest};
+use taupe_config::file::{Endpoint, File, Table};
+use taupe_net::system::{Address, Family, Firewall, Link, Mark, Route, Rule, System, SystemError};
+use taupe_sys::run_directory;
+
+use crate::change::{Change, LAST_METRIC, mark_in_effect};
+use crate::dns::{self, Dns, Paths};
+use crate::journal::{State, Turn};
+use crate::machine::{LookError, Machine, SaveError, StepError};
+use crate::namespace::Namespace;
+use crate::plan::{Snapshot, distinct};
+use crate::save::{self, Running};
+use crate::{Devices, Personality, Report, hook, tables};
+
+/// The file of [`Change::ValidMark`].
+const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
+
+/// There as long as the kernel has IPv6.
+const IPV6: &str = "/proc/thread-self/net/if_inet6";
+
+/// Whether new interfaces are without it.
+const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+
+/// How long a device may take to end when its interface is gone.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The kernel and the files of this system, in the calling thread's network
+/// namespace.
+pub struct Linux<'a> {
+    interface: &'a str,
+    state: &'a State,
+    devices: &'a mut dyn Devices,
+    system: System,
+    paths: Paths,
+    /// The file of the last look, with addresses for names.
+    configuration: Option<SetRequest>,
+    /// The port that the device was told to listen at.
+    port: Option<u16>,
+    /// Held from looking to the last step that what was seen counts for.
+    turn: Option<Turn>,
+    /// A device was to be started and was not, so that an interface of its name
+    /// is somebody else's.
+    not_started: bool,
+}
+
+impl<'a> Linux<'a> {
+    /// The system for the tunnel of an interface.
+    ///
+    /// # Errors
+    /// Without netlink.
+    pub fn new(
+        interface: &'a str,
+        state: &'a State,
+        devices: &'a mut dyn Devices,
+    ) -> Result<Self, SystemError> {
+        Ok(Self {
+            interface,
+            state,
+            devices,
+            system: System::open()?,
+            paths: Paths::system(),
+            configuration: None,
+            port: None,
+            turn: None,
+            not_started: false,
+        })
+    }
+
+    fn link(&mut self) -> Result<Option<Link>, SystemError> {
+        self.system.link(self.interface)
+    }
+
+    fn index(&mut self) -> Result<u32, StepError> {
+        let link = self.link()?.ok_or(StepError::NoInterface)?;
+        Ok(link.index)
+    }
+
+    fn snapshot(&mut self, own: &[Change]) -> Result<Snapshot, SystemError> {
+        let index = self.link()?.map(|link| link.index);
+        let is_own = |interface: u32| Some(interface) == index;
+        let own_route = |route: &Route| {
+            route.interface.is_some_and(is_own)
+                || own.iter().any(|change| match change {
+                    Change::Unreachable { destination, table } => {
+                        *route == Route::unreachable(*destination, LAST_METRIC, *table)
+                    }
+                    _ => false,
+                })
+        };
+        let own_rule = |rule: &Rule| {
+            own.iter()
+                .any(|c| matches!(c, Change::Rule(own) if own == rule))
+        };
+        let mut snapshot = Snapshot {
+            links: self.system.links()?,
+            addresses: self.system.addresses()?,
+            routes: self.system.routes()?,
+            rules: self.system.rules()?,
+            table_names: tables::names(Path::new("/")),
+            ipv6: Path::new(IPV6).exists(),
+            ipv6_on_interfaces: fs::read_to_string(NO_IPV6)
+                .is_ok_and(|switched_off| switched_off.trim() == "0"),
+            ..Snapshot::default()
+        };
+        snapshot.links.retain(|link| !is_own(link.index));
+        snapshot
+            .addresses
+            .retain(|address| !is_own(address.interface));
+        snapshot.routes.retain(|route| !own_route(route));
+        snapshot.rules.retain(|rule| !own_rule(rule));
+        Ok(snapshot)
+    }
+
+    /// The setting before the first tunnel that wanted it otherwise.
+    fn original_valid_mark(&self, own: &[Change]) -> Option<u32> {
+        let others = self.state.others(self.interface, &Namespace::current());
+        let original = |change: &Change| match change {
+            Change::ValidMark { original } => *original,
+            _ => None,
+        };
+        let known = own.iter().chain(&others).find_map(original);
+        known.or_else(|| fs::read_to_string(VALID_MARK).ok()?.trim().parse().ok())
+    }
+
+    /// Whether another tunnel relies on marks being taken into account: one of
+    /// ours, or one that `wg-quick` has made. The rule of this one is still there
+    /// when its setting is undone.
+    fn valid_mark_is_wanted(&mut self) -> bool {
+        let others = self.state.others(self.interface, &Namespace::current());
+        let wants = |change: &Change| matches!(change, Change::ValidMark { .. });
+        let is_wg_quicks = |rule: &&Rule| {
+            let is_table = |mark: Mark| mark.value == rule.table;
+            rule.family == Family::Ipv4 && rule.invert && rule.mark.is_some_and(is_table)
+        };
+        let rules = self.system.rules().unwrap_or_default();
+        others.iter().any(wants) || rules.iter().filter(is_wg_quicks).count() > 1
+    }
+
+    /// The narrowest MTU on the way of a datagram with a mark to an address;
+    /// `None` when nobody knows it.
+    ///
+    /// # Errors
+    /// When there is no way.
+    fn path_mtu(
+        &mut self,
+        destination: IpAddr,
+        mark: u32,
+        links: &[Link],
+    ) -> Result<Option<u32>, SystemError> {
+        let route = self.system.route_to(destination, mark)?;
+        let link = || links.iter().find(|link| link.index == route.interface);
+        Ok(route.mtu.or_else(|| Some(link()?.mtu)))
+    }
+
+    fn add_firewall(&mut self, family: Family, mark: u32) -> Result<(), StepError> {
+        let index = self.index()?;
+        // As the kernel lists them, which is the order that wg-quick has.
+        let addresses = self.system.addresses()?;
+        let own = addresses
+            .iter()
+            .filter(|address| address.interface == index)
+            .map(|address| address.network.addr())
+            .filter(|address| Family::of_address(*address) == family);
+        let firewall = Firewall {
+            family,
+            name: firewall_name(self.interface),
+            interface: self.interface.to_owned(),
+            addresses: own.collect(),
+            mark,
+        };
+        let added = self.system.add_firewall(&firewall);
+        added.map_err(|error| match error.errno().map(Errno::from_raw_os_error) {
+            Some(Errno::OPNOTSUPP) => StepError::NoFirewall(error),
+            _ => error.into(),
+        })
+    }
+
+    fn configure(&self, request: SetRequest) -> Result<(), StepError> {
+        let port = request.listen_port;
+        let applied = taupe_client::apply(self.interface, request);
+        applied.map_err(|error| match port {
+            Some(port) if error.errno() == Errno::ADDRINUSE.raw_os_error() => {
+                StepError::PortTaken(port)
+            }
+            _ => error.into(),
+        })
+    }
+
+    fn set_mark(&self, mark: u32) -> Result<(), StepError> {
+        self.configure(SetRequest {
+            fwmark: Some(mark),
+            ..SetRequest::default()
+        })
+    }
+
+    /// Deletes the interface, and waits for its process to give up the
+    /// configuration socket, so that the next one can have it.
+    fn delete(&mut self) -> Result<(), StepError> {
+        if self.not_started {
+            return Ok(());
+        }
+        if let Some(link) = self.link()? {
+            gone(self.system.delete_link(link.index), &[Errno::NODEV])?;
+        }
+        let socket = PathBuf::from(run_directory::PATH).join(format!("{}.sock", self.interface));
+        let end = Instant::now() + FAREWELL;
+        loop {
+            match UnixStream::connect(&socket) {
+                Ok(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+                Ok(_) => {
+                    return Err(StepError::Io {
+                        what: format!(
+                            "the process of {} does not end: {} still answers",
+                            self.interface,
+                            socket.display()
+                        ),
+                        source: io::ErrorKind::TimedOut.into(),
+                    });
+                }
+                // It was killed, and left its socket.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let _ = fs::remove_file(&socket);
+                    return Ok(());
+                }
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Machine for Linux<'_> {
+    fn namespace(&mut self) -> Namespace {
+        Namespace::current()
+    }
+
+    fn recover(&mut self) -> Result<Option<String>, StepError> {
+        let note = dns::recover(&self.paths)?;
+        Ok(note.map(|note| note.to_string()))
+    }
+
+    fn interface(&mut self) -> Result<Option<u32>, StepError> {
+        Ok(self.link()?.map(|link| link.index))
+    }
+
+    fn is_wireguard(&mut self) -> bool {
+        let devices = taupe_client::interfaces().unwrap_or_default();
+        devices.iter().any(|device| device == self.interface)
+    }
+
+    fn look(
+        &mut self,
+        file: &File,
+        own: &[Change],
+        report: &mut dyn Report,
+    ) -> Result<Snapshot, LookError> {
+        let endpoints = resolve(file, report)?;
+        // Names may take for ever; then it is quick.
+        self.turn = Some(self.state.turn(&|| report.is_interrupted())?);
+        let mut snapshot = self.snapshot(own)?;
+        snapshot.endpoints = endpoints.iter().flatten().copied().collect();
+        let addresses = distinct(&snapshot.endpoints);
+        // Those of a tunnel that is up go around it by their mark.
+        let mark = mark_in_effect(own)
+            .or(file.interface.fwmark)
+            .unwrap_or_default();
+        for address in addresses {
+            match self.path_mtu(address, mark, &snapshot.links) {
+                Ok(mtu) => snapshot.path_mtus.extend(mtu),
+                Err(_) => snapshot.unreachable.push(address),
+            }
+        }
+        snapshot.valid_mark = self.original_valid_mark(own);
+        snapshot.mark = own.iter().find_map(|change| match change {
+            Change::Mark(mark) => Some(*mark),
+            _ => None,
+        });
+        snapshot.dns = self.dns(file)?;
+        self.configuration = Some(taupe_client::request(file, &endpoints));
+        Ok(snapshot)
+    }
+
+    fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError> {
+        let mut changes = vec![Change::Device];
+        let device = taupe_client::read(self.interface).ok();
+        let mark = device.as_ref().map_or(0, |device| device.fwmark);
+        let peers = device.iter().flat_map(|device| &device.status.peers);
+        let is_default = peers
+            .flat_map(|peer| &peer.allowed_ips)
+            .any(|prefix| prefix.length() == 0);
+        if file.interface.table == Table::Auto && mark != 0 && is_default {
+            let rules = self.system.rules()?;
+            changes.extend(wg_quick_rules(&rules, mark).into_iter().map(Change::Rule));
+        }
+        let name = firewall_name(self.interface);
+        // A kernel without nf_tables has none.
+        let firewalls = self.system.firewall_tables().unwrap_or_default();
+        let firewalls = firewalls.into_iter().filter(|(_, found)| *found == name);
+        changes.extend(firewalls.map(|(family, _)| Change::Firewall {
+            family,
+            mark,
+            addresses: Vec::new(),
+        }));
+        changes.extend(self.dns(file)?.map(Change::Dns));
+        Ok(changes)
+    }
+
+    fn command(&mut self, change: &Change, interface: &str) -> String {
+        match change {
+            Change::Dns(dns) => dns.line_now(&self.paths),
+            _ => change.command(interface).to_string(),
+        }
+    }
+
+    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String> {
+        match change {
+            Change::Dns(dns) => dns.undo_line_now(&self.paths),
+            Change::ValidMark { .. } if self.valid_mark_is_wanted() => None,
+            _ => change.undoing(interface),
+        }
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), StepError> {
+        match change {
+            Change::Hook(hook) => {
+                // It may bring up another tunnel.
+                self.turn = None;
+                hook::run(hook, self.interface)?;
+            }
+            Change::Device => {
+                let started = self.devices.start(self.interface);
+                self.not_started = started.is_err();
+                started.map_err(StepError::Device)?;
+            }
+            Change::Configure => {
+                let request = self.configuration.take().unwrap_or_default();
+                self.port = request.listen_port.filter(|port| *port != 0);
+                self.configure(request)?;
+            }
+            Change::Address(network) => {
+                let address = self.address(*network)?;
+                self.system.add_address(&address)?;
+            }
+            Change::Up { mtu } => {
+                let index = self.index()?;
+                self.system.set_mtu(index, *mtu)?;
+                self.system.set_up(index, true)?;
+                // Only now it listens, and says when it cannot.
+                if self.port.is_some() {
+                    self.configure(SetRequest {
+                        listen_port: self.port,
+                        ..SetRequest::default()
+                    })?;
+                }
+            }
+            Change::Dns(dns) => dns.apply(&self.paths)?,
+            Change::Mark(mark) => self.set_mark(*mark)?,
+            Change::Route { destination, table } => {
+                let route = Route::by_interface(*destination, self.index()?, *table);
+                self.system.add_route(&route)?;
+            }
+            Change::Unreachable { destination, table } => {
+                let route = Route::unreachable(*destination, LAST_METRIC, *table);
+                self.system.add_route(&route)?;
+            }
+            Change::Rule(rule) => self.system.add_rule(rule)?,
+            Change::Firewall { family, mark, .. } => self.add_firewall(*family, *mark)?,
+            Change::ValidMark { .. } => write_valid_mark(1)?,
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError> {
+        match change {
+            Change::Hook(_) | Change::Configure | Change::Up { .. } => {}
+            Change::Device => self.delete()?,
+            Change::Address(network) => {
+                if let Some(link) = self.link()? {
+                    self.remove_address(link.index, *network)?;
+                }
+            }
+            Change::Dns(dns) => {
+                let note = dns.undo(&self.paths)?;
+                return Ok(note.map(|note| note.to_string()));
+            }
+            Change::Mark(_) => {
+                if self.link()?.is_some() {
+                    self.set_mark(0)?;
+                }
+            }
+            Change::Route { destination, table } => {
+                if let Some(link) = self.link()? {
+                    let route = Route::by_interface(*destination, link.index, *table);
+                    gone(self.system.remove_route(&route), &NO_ROUTE)?;
+                }
+            }
+            Change::Unreachable { destination, table } => {
+                let route = Route::unreachable(*destination, LAST_METRIC, *table);
+                gone(self.system.remove_route(&route), &NO_ROUTE)?;
+            }
+            Change::Rule(rule) => {
+                let removed = self.system.remove_rule(rule);
+                gone(removed, &[Errno::NOENT, Errno::AFNOSUPPORT])?;
+            }
+            Change::Firewall { family, .. } => {
+                let name = firewall_name(self.interface);
+                let removed = self.system.remove_firewall(*family, &name);
+                gone(removed, &[Errno::NOENT, Errno::OPNOTSUPP])?;
+            }
+            Change::ValidMark { original } => {
+                if let Some(original) = original.filter(|_| !self.valid_mark_is_wanted()) {
+                    write_valid_mark(original)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {
+        let mut request = self.configuration.take().unwrap_or_default();
+        if let Some(mark) = mark {
+            request.fwmark = Some(mark);
+        }
+        // Where any port will do, the one will that the peers know.
+        request.listen_port = request.listen_port.filter(|port| *port != 0);
+        Ok(taupe_client::sync(self.interface, request)?)
+    }
+
+    fn save(
+        &mut self,
+        file: &File,
+        config: &Path,
+        personality: Personality,
+    ) -> Result<(), SaveError> {
+        let device = taupe_client::read(self.interface)?;
+        let link = self.link()?.ok_or(taupe_client::Error::NoDevice)?;
+        let mut addresses = self.system.addresses()?;
+        addresses.retain(|address| address.interface == link.index);
+        let addresses: Vec<_> = addresses.iter().map(|address| address.network).collect();
+        let running = Running {
+            device: &device,
+            addresses: &addresses,
+            mtu: link.mtu,
+            dns: dns::current(&self.paths, self.interface).ok().flatten(),
+        };
+        save::write(file, config, running, personality)
+    }
+}
+
+impl Linux<'_> {
+    /// Removes one address. With the first of an IPv4 network the kernel removes
+    /// all of that network (`promote_secondaries` off); they are put back.
+    fn remove_address(&mut self, interface: u32, network: IpNet) -> Result<(), StepError> {
+        let removed = Address { interface, network };
+        let before = self.system.addresses()?;
+        let removal = self.system.remove_address(&removed);
+        gone(removal, &[Errno::ADDRNOTAVAIL, Errno::NODEV])?;
+        let after = self.system.addresses()?;
+        let own = before.iter().filter(|other| other.interface == interface);
+        for lost in own.filter(|other| **other != removed && !after.contains(other)) {
+            self.system.add_address(lost)?;
+        }
+        Ok(())
+    }
+
+    fn address(&mut self, network: IpNet) -> Result<Address, StepError> {
+        Ok(Address {
+            interface: self.index()?,
+            network,
+        })
+    }
+
+    fn dns(&self, file: &File) -> Result<Option<Dns>, dns::Error> {
+        let (servers, search) = (&file.interface.dns, &file.interface.dns_search);
+        dns::choose(&self.paths, self.interface, servers, search)
+    }
+}
+
+/// What a route that is not there makes the kernel say.
+const NO_ROUTE: [Errno; 4] = [Errno::SRCH, Errno::NODEV, Errno::NOENT, Errno::AFNOSUPPORT];
+
+/// Takes what is gone already for done.
+fn gone(result: Result<(), SystemError>, means: &[Errno]) -> Result<(), SystemError> {
+    let is_gone = |error: &SystemError| {
+        let errno = error.errno();
+        means.iter().any(|gone| Some(gone.raw_os_error()) == errno)
+    };
+    match result {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn firewall_name(interface: &str) -> String {
+    format!("wg-quick-{interface}")
+}
+
+/// Writes only what is not there already: in most containers it cannot be
+/// written.
+fn write_valid_mark(value: u32) -> Result<(), StepError> {
+    let is = fs::read_to_string(VALID_MARK).unwrap_or_default();
+    if is.trim().parse() == Ok(value) {
+        return Ok(());
+    }
+    fs::write(VALID_MARK, value.to_string()).map_err(|source| StepError::Io {
+        what: format!(
+            "cannot write {value} to {VALID_MARK} (in a container, start it with \
+             --sysctl net.ipv4.conf.all.src_valid_mark={value})"
+        ),
+        source,
+    })
+}
+
+/// The rules that lead into a table of `wg-quick`, each with the one that it
+/// has put before it.
+fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
+    let mut found = Vec::new();
+    let its_own = Mark {
+        value: mark,
+        mask: u32::MAX,
+    };
+    for rule in rules.iter().filter(|rule| !rule.more) {
+        if !(rule.invert && rule.mark == Some(its_own) && rule.table == mark) {
+            continue;
+        }
+        found.push(rule.clone());
+        let before = rules.iter().filter(|other| {
+            other.family == rule.family
+                && other.priority < rule.priority
+                && other.table == Route::MAIN_TABLE
+                && other.suppress_prefix_length == Some(0)
+                && !other.more
+        });
+        found.extend(before.max_by_key(|other| other.priority).cloned());
+    }
+    found
+}
+
+/// Why an endpoint has no address, and what to do.
+fn unresolved(host: &str, error: &ResolveError) -> String {
+    match error {
+        // It says what to set.
+        ResolveError::Retries(_) => error.to_string(),
+        _ => format!(
+            "{error}; correct the name, see by `getent ahosts {host}` whether this machine's name \
+             servers answer, or write an address in its place"
+        ),
+    }
+}
+
+/// The address of each peer's endpoint, in the order of the file.
+fn resolve(file: &File, report: &mut dyn Report) -> Result<Vec<Option<SocketAddr>>, LookError> {
+    let mut endpoints = Vec::with_capacity(file.peers.len());
+    for peer in &file.peers {
+        endpoints.push(match &peer.endpoint {
+            None => None,
+            Some(Endpoint::Address(address)) => Some(*address),
+            Some(Endpoint::Name { host, port }) => {
+                let address = taupe_client::resolve(host, *port, &mut |line| {
+                    if let Some(line) = line {
+                        report.note(line);
+                    }
+                    !report.is_interrupted()
+                });
+                Some(address.map_err(|error| match error {
+                    ResolveError::Interrupted => LookError::Interrupted,
+                    error => LookError::Endpoint {
+                        host: host.clone(),
+                        port: *port,
+                        line: peer.line,
+                        reason: unresolved(host, &error),
+                    },
+                })?)
+            }
+        });
+    }
+    Ok(endpoints)
+}

@@ -1,0 +1,112 @@
+//! Which network namespace a tunnel is in.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use taupe_sys::namespace::network_cookie;
+
+/// The network namespace of the thread that asks.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// Tells a network namespace from all others, those that are gone included: a
+/// container that starts again has a new one, with what `/run` holds of before.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Namespace {
+    /// One of each start of the system (`random(4)`).
+    boot: String,
+    /// One of each since then; 0 where the kernel has none.
+    cookie: u64,
+    /// The inode, which the next one may get.
+    inode: u64,
+}
+
+impl Namespace {
+    /// The calling thread's. Without `/proc` all of a system look alike.
+    #[must_use]
+    pub fn current() -> Self {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self {
+            boot: boot.trim().to_owned(),
+            cookie: network_cookie().unwrap_or_default(),
+            inode: inode(Path::new(OWN)).unwrap_or_default(),
+        }
+    }
+
+    /// One that there is only in tests.
+    #[cfg(test)]
+    pub(crate) fn numbered(cookie: u64) -> Self {
+        Self {
+            cookie,
+            ..Self::current()
+        }
+    }
+
+    /// Whether it is known to have ended, with all that was made in it.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let current = Self::current();
+        if self.boot != current.boot {
+            return true;
+        }
+        if self.inode == current.inode {
+            return self.cookie != current.cookie;
+        }
+        !self.has_process() && !self.is_mounted()
+    }
+
+    /// Whether a process that can be seen from here is in it. What cannot be
+    /// known counts as one.
+    fn has_process(&self) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return true;
+        };
+        processes
+            .flatten()
+            .map(|process| process.path().join("ns/net"))
+            .any(|link| inode(&link) == Some(self.inode))
+    }
+
+    /// Whether it has a name, as `ip netns` gives it.
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo");
+        mounts.map_or(true, |mounts| mounts.contains(&format!(" {self} ")))
+    }
+}
+
+/// As the kernel names it: `net:[4026531840]`.
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "net:[{}]", self.inode)
+    }
+}
+
+fn inode(link: &Path) -> Option<u64> {
+    fs::metadata(link).ok().map(|data| data.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Namespace;
+
+    #[test]
+    fn the_own_one_is_there_and_what_was_before_it_is_gone() {
+        let own = Namespace::current();
+        assert_eq!(own, Namespace::current());
+        assert!(!own.is_gone());
+        let before_a_restart = Namespace {
+            boot: "another".to_owned(),
+            ..own.clone()
+        };
+        assert!(before_a_restart.is_gone());
+        let with_the_same_inode = Namespace {
+            cookie: own.cookie + 1,
+            ..own.clone()
+        };
+        assert!(with_the_same_inode.is_gone());
+        let of_nobody = Namespace { inode: 1, ..own };
+        assert!(of_nobody.is_gone());
+    }
+}

@@ -1,0 +1,164 @@
+//! Sets of networks that are asked which member holds an address.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use taupe_config::networks;
+use taupe_config::prefix::Prefix;
+use taupe_net::system::Family;
+
+/// Networks without host bits.
+///
+/// A question costs one lookup for each prefix length that some member has, so
+/// that hundreds of thousands of networks can be checked against each other.
+#[derive(Clone, Default)]
+pub(crate) struct Networks {
+    members: HashSet<IpNet>,
+    /// How many members have each prefix length.
+    v4: Vec<usize>,
+    v6: Vec<usize>,
+}
+
+impl Networks {
+    pub(crate) fn insert(&mut self, network: IpNet) {
+        let network = network.trunc();
+        if self.members.insert(network) {
+            let length = usize::from(network.prefix_len());
+            let lengths = self.lengths_mut(Family::of(&network));
+            if lengths.len() <= length {
+                lengths.resize(length + 1, 0);
+            }
+            if let Some(count) = lengths.get_mut(length) {
+                *count += 1;
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, network: &IpNet) {
+        if self.members.remove(network) {
+            let length = usize::from(network.prefix_len());
+            let lengths = self.lengths_mut(Family::of(network));
+            if let Some(count) = lengths.get_mut(length) {
+                *count -= 1;
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, network: &IpNet) -> bool {
+        self.members.contains(network)
+    }
+
+    /// The longest member that holds all of `network`.
+    pub(crate) fn holding(&self, network: &IpNet) -> Option<IpNet> {
+        let lengths = match Family::of(network) {
+            Family::Ipv4 => &self.v4,
+            Family::Ipv6 => &self.v6,
+        };
+        let longest = usize::from(network.prefix_len());
+        let used = lengths.iter().enumerate().take(longest + 1).rev();
+        used.filter(|(_, count)| **count > 0)
+            .filter_map(|(length, _)| first_bits(network.addr(), u8::try_from(length).ok()?))
+            .find(|candidate| self.members.contains(candidate))
+    }
+
+    fn lengths_mut(&mut self, family: Family) -> &mut Vec<usize> {
+        match family {
+            Family::Ipv4 => &mut self.v4,
+            Family::Ipv6 => &mut self.v6,
+        }
+    }
+}
+
+impl FromIterator<IpNet> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        let mut set = Self::default();
+        networks.into_iter().for_each(|network| set.insert(network));
+        set
+    }
+}
+
+/// The network of every interface's own IPv6 address (RFC 4291 §2.5.6).
+pub(crate) const LINK_LOCAL: IpNet = IpNet::V6(Ipv6Net::new_assert(
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
+    64,
+));
+
+/// The network of `length` bits that holds `address`.
+pub(crate) fn first_bits(address: IpAddr, length: u8) -> Option<IpNet> {
+    IpNet::new(address, length).ok().map(|net| net.trunc())
+}
+
+/// The network that holds one address only.
+pub(crate) fn host(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}
+
+/// The whole of a family.
+pub(crate) fn everything(family: Family) -> IpNet {
+    match family {
+        Family::Ipv4 => IpNet::V4(Ipv4Net::default()),
+        Family::Ipv6 => IpNet::V6(Ipv6Net::default()),
+    }
+}
+
+/// The two halves of a network; `None` for a single address.
+pub(crate) fn halves(network: &IpNet) -> Option<[IpNet; 2]> {
+    let mut halves = network.subnets(network.prefix_len() + 1).ok()?;
+    Some([halves.next()?, halves.next()?])
+}
+
+/// Whether no address of a network is public.
+pub(crate) fn is_special(network: &IpNet) -> bool {
+    let prefix = Prefix::new(network.addr(), network.prefix_len());
+    prefix.is_some_and(networks::is_special)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Networks, halves};
+    use ipnet::IpNet;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn the_longest_holder_is_found() {
+        let mut set: Networks = [
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "fd00::/8",
+            "::1/128",
+        ]
+        .map(net)
+        .into_iter()
+        .collect();
+        let holder = |set: &Networks, text| set.holding(&net(text)).map(|net| net.to_string());
+        let is =
+            |found: Option<String>, expected: &str| assert_eq!(found.as_deref(), Some(expected));
+        is(holder(&set, "10.1.2.3/32"), "10.1.0.0/16");
+        is(holder(&set, "10.1.0.0/16"), "10.1.0.0/16");
+        is(holder(&set, "10.0.0.0/15"), "10.0.0.0/8");
+        is(holder(&set, "8.0.0.0/7"), "0.0.0.0/0");
+        is(holder(&set, "::1/128"), "::1/128");
+        assert_eq!(holder(&set, "::/0"), None);
+        set.remove(&net("10.1.0.0/16"));
+        is(holder(&set, "10.1.2.3/32"), "10.0.0.0/8");
+        set.insert(net("10.1.2.3/16"));
+        is(holder(&set, "10.1.2.3/32"), "10.1.0.0/16");
+    }
+
+    #[test]
+    fn a_network_has_two_halves_but_an_address_has_none() {
+        let halves = |text| halves(&net(text)).map(|halves| halves.map(|net| net.to_string()));
+        assert_eq!(
+            halves("192.168.1.0/24"),
+            Some(["192.168.1.0/25".into(), "192.168.1.128/25".into()])
+        );
+        assert_eq!(halves("::/0"), Some(["::/1".into(), "8000::/1".into()]));
+        assert_eq!(halves("192.0.2.1/32"), None);
+        assert_eq!(halves("::1/128"), None);
+    }
+}

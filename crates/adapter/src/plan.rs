@@ -1,0 +1,220 @@
+//! What is to be done to bring a tunnel up, decided without touching anything.
+//!
+//! [`plan`] is a pure function of the file, of the system as it is and of what
+//! was asked for. Routes are decided in this order:
+//!
+//! 1. *wanted*: the allowed IPs of all peers, longest first;
+//! 2. *implied*: what the tunnel's own addresses lead into it already is left
+//!    out, as `wg-quick` does;
+//! 3. *conflicts*: what another interface has a route to, or is its local
+//!    network, is left out, or wins by being more specific;
+//! 4. *policy*: default routes, and routes that would carry the tunnel's own
+//!    datagrams, go to a table of their own that marked packets do not see.
+
+mod routing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use taupe_config::file::{File, InterfaceAddress, Table};
+use taupe_net::system::{Address, Family, Link, Route, Rule};
+use thiserror::Error;
+
+use crate::change::{Change, Hook, Phase};
+use crate::dns::Dns;
+use crate::{Options, Personality};
+
+/// What an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8
+/// (UDP) + 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the
+/// worse of the two families.
+const OVERHEAD: u32 = 80;
+
+/// What an IP packet measures at most; the loopback interface has one byte more.
+const LARGEST: u32 = 65535;
+
+/// The MTU of Ethernet, for want of anything better.
+const ETHERNET: u32 = 1500;
+
+/// What the plan depends on.
+#[derive(Clone, Default, Debug)]
+pub struct Snapshot {
+    /// All interfaces, without the tunnel's.
+    pub links: Vec<Link>,
+    /// Their addresses.
+    pub addresses: Vec<Address>,
+    /// All routes of all tables, without those of this tunnel.
+    pub routes: Vec<Route>,
+    /// All rules of policy routing, without those of this tunnel.
+    pub rules: Vec<Rule>,
+    /// Where the peers are reached that have an endpoint.
+    pub endpoints: Vec<SocketAddr>,
+    /// The MTU of the path to each endpoint to which there is a route.
+    pub path_mtus: Vec<u32>,
+    /// The endpoints to which there is none.
+    pub unreachable: Vec<IpAddr>,
+    /// The numbers of routing tables that have a name.
+    pub table_names: BTreeMap<String, u32>,
+    /// The kernel has IPv6.
+    pub ipv6: bool,
+    /// A new interface has it: it is not switched off.
+    pub ipv6_on_interfaces: bool,
+    /// `net.ipv4.conf.all.src_valid_mark` before the first tunnel that set it.
+    pub valid_mark: Option<u32>,
+    /// The mark that this tunnel has been given already, when it is up.
+    pub mark: Option<u32>,
+    /// How the name servers of the file are made known.
+    pub dns: Option<Dns>,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Plan {
+    /// The steps, in order.
+    pub changes: Vec<Change>,
+    /// What the owner of the file should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum PlanError {
+    /// A routing table that nobody has given a number.
+    #[error(
+        "Table = {0}: there is no routing table of this name; give its number, or name it in \
+         /etc/iproute2/rt_tables"
+    )]
+    UnknownTable(String),
+}
+
+/// Decides what is to be done to bring the tunnel of `file` up as `interface`,
+/// after its PreUp commands.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn plan(
+    interface: &str,
+    file: &File,
+    snapshot: &Snapshot,
+    personality: Personality,
+    options: Options,
+) -> Result<Plan, PlanError> {
+    let mut plan = Plan::default();
+    let without_ipv6 = personality == Personality::Taupe && !snapshot.ipv6_on_interfaces;
+    let mut addresses = addresses(file);
+    if without_ipv6 {
+        addresses.retain(|net| Family::of(net) == Family::Ipv4);
+        plan.notes.extend(says_ipv6(file).then(|| {
+            format!(
+                "IPv6 is switched off on this system (net.ipv6.conf.default.disable_ipv6): the \
+                 IPv6 addresses and networks of {interface} are left out"
+            )
+        }));
+    }
+    if personality == Personality::Taupe {
+        plan.notes.extend(unreachable(&snapshot.unreachable));
+    }
+    plan.changes.push(Change::Device);
+    plan.changes.push(Change::Configure);
+    plan.changes
+        .extend(addresses.iter().copied().map(Change::Address));
+    plan.changes.push(Change::Up {
+        mtu: mtu(file, snapshot),
+    });
+    plan.changes.extend(snapshot.dns.clone().map(Change::Dns));
+    let routing = routing::Routing {
+        interface,
+        file,
+        snapshot,
+        personality,
+        options,
+        addresses: &addresses,
+        without_ipv6,
+    };
+    match &file.interface.table {
+        Table::Off => {}
+        Table::Id(table) => routing.lead_into(*table, &mut plan),
+        Table::Name(name) => {
+            let table = snapshot.table_names.get(name);
+            let table = table.ok_or_else(|| PlanError::UnknownTable(name.clone()))?;
+            routing.lead_into(*table, &mut plan);
+        }
+        Table::Auto => routing.decide(&mut plan),
+    }
+    let post_up = hooks(Phase::PostUp, &file.interface.hooks.post_up, interface);
+    plan.changes.extend(post_up.map(Change::Hook));
+    Ok(plan)
+}
+
+/// The commands of one phase, with `%i` replaced.
+pub(crate) fn hooks<'a>(
+    phase: Phase,
+    commands: &'a [String],
+    interface: &'a str,
+) -> impl Iterator<Item = Hook> + 'a {
+    commands.iter().map(move |command| Hook {
+        phase,
+        command: command.replace("%i", interface),
+    })
+}
+
+/// It may come: the system may only just be starting.
+fn unreachable(endpoints: &[IpAddr]) -> Option<String> {
+    let (first, others) = endpoints.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!(" and {count} others"),
+    };
+    Some(format!(
+        "there is no route to the endpoint {first}{others}: nothing gets through to it before \
+         there is one"
+    ))
+}
+
+/// Whether a file is about IPv6 inside the tunnel.
+fn says_ipv6(file: &File) -> bool {
+    let addresses = file.interface.addresses.iter().map(|own| own.address);
+    let networks = file.peers.iter().flat_map(|peer| &peer.allowed_ips);
+    let networks = networks.map(|prefix| prefix.address());
+    addresses.chain(networks).any(|address| address.is_ipv6())
+}
+
+fn addresses(file: &File) -> Vec<IpNet> {
+    let addresses = file.interface.addresses.iter();
+    let network = |a: &InterfaceAddress| IpNet::new(a.address, a.length).ok();
+    addresses.filter_map(network).collect()
+}
+
+/// The file's MTU, or what fits through the narrowest path to a peer.
+///
+/// `wg-quick` before wireguard-tools 1.0.20250521 took the widest path.
+fn mtu(file: &File, snapshot: &Snapshot) -> u32 {
+    if let Some(mtu) = file.interface.mtu {
+        return mtu;
+    }
+    let narrowest = snapshot.path_mtus.iter().min().copied();
+    let path = narrowest.or_else(|| default_route_mtu(snapshot));
+    path.unwrap_or(ETHERNET)
+        .min(LARGEST)
+        .saturating_sub(OVERHEAD)
+}
+
+fn default_route_mtu(snapshot: &Snapshot) -> Option<u32> {
+    let any = IpNet::V4(ipnet::Ipv4Net::default());
+    let of_main = |route: &&Route| route.table == Route::MAIN_TABLE && route.destination == any;
+    let route = snapshot.routes.iter().find(of_main)?;
+    route.mtu.or_else(|| {
+        let link = |link: &&Link| Some(link.index) == route.interface;
+        snapshot.links.iter().find(link).map(|link| link.mtu)
+    })
+}
+
+/// The endpoints' addresses, each once.
+pub(crate) fn distinct(endpoints: &[SocketAddr]) -> Vec<IpAddr> {
+    let mut addresses: Vec<_> = endpoints.iter().map(SocketAddr::ip).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}

@@ -1,0 +1,441 @@
+//! Which network is routed where.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use taupe_config::file::File;
+use taupe_config::networks;
+use taupe_net::system::{Address, Family, Route, RouteKind, Rule};
+
+use super::{Plan, Snapshot, distinct};
+use crate::change::Change;
+use crate::networks::{LINK_LOCAL, Networks, everything, first_bits, halves, host, is_special};
+use crate::{Options, Personality};
+
+/// Where `wg-quick` begins to look for a mark and a table.
+const FIRST_TABLE: u32 = 51820;
+
+/// The first and the last of the tables that the kernel asks for every packet
+/// (`rtnetlink(7)`); the main one is between them.
+const DEFAULT_TABLE: u32 = 253;
+const LOCAL_TABLE: u32 = 255;
+
+/// Everything that routing depends on.
+pub(super) struct Routing<'a> {
+    pub(super) interface: &'a str,
+    pub(super) file: &'a File,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) personality: Personality,
+    pub(super) options: Options,
+    /// The tunnel's own.
+    pub(super) addresses: &'a [IpNet],
+    /// The tunnel's interface cannot have IPv6.
+    pub(super) without_ipv6: bool,
+}
+
+/// The routes of one family that go to a table of their own.
+#[derive(Default)]
+struct Policy {
+    /// Those into the tunnel.
+    routes: Vec<IpNet>,
+    /// Those that refuse what the tunnel does not take any more.
+    unreachable: Vec<IpNet>,
+    /// The family is tunnelled as a whole, or refused as a whole.
+    full: bool,
+    /// The tunnel's table is asked before anybody else's routes.
+    first: bool,
+}
+
+impl Routing<'_> {
+    /// Routes to a table that the file names: just as they are.
+    pub(super) fn lead_into(&self, table: u32, plan: &mut Plan) {
+        let routes = sorted(self.wanted());
+        let route = |destination| Change::Route { destination, table };
+        plan.changes.extend(routes.into_iter().map(route));
+    }
+
+    /// Routes to the main table, and policy routing where that does not do.
+    pub(super) fn decide(&self, plan: &mut Plan) {
+        let wanted = sorted(self.wanted());
+        let implied = self.implied();
+        let (defaults, others): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|net| net.prefix_len() == 0);
+        let others = others.into_iter();
+        let mut main: Vec<IpNet> = others
+            .filter(|net| implied.holding(net).is_none())
+            .collect();
+        let mut policies: [(Family, Policy); 2] = Family::ALL.map(|f| (f, Policy::default()));
+        for (family, policy) in &mut policies {
+            let of_family = defaults.iter().filter(|net| Family::of(net) == *family);
+            policy.routes.extend(of_family);
+            policy.full = !policy.routes.is_empty();
+        }
+        if self.personality == Personality::Taupe {
+            self.consider(&mut main, &mut policies, plan);
+        }
+        let to_main = main.into_iter().map(|destination| Change::Route {
+            destination,
+            table: Route::MAIN_TABLE,
+        });
+        plan.changes.extend(to_main);
+        self.add_policies(policies, plan);
+    }
+
+    /// What Taupe does beyond `wg-quick`.
+    fn consider(
+        &self,
+        main: &mut Vec<IpNet>,
+        policies: &mut [(Family, Policy); 2],
+        plan: &mut Plan,
+    ) {
+        for (family, policy) in &mut *policies {
+            policy.full = self.has(*family) && self.is_full(*family);
+            policy.first = self.options.override_routes;
+        }
+        let full = policies
+            .each_ref()
+            .map(|(family, policy)| (*family, policy.full));
+        let is_full = |net: &IpNet| full.contains(&(Family::of(net), true));
+        *main = self.settle_conflicts(std::mem::take(main), &is_full, &mut plan.notes);
+        for (family, policy) in &mut *policies {
+            if policy.full {
+                let of_family = main.iter().filter(|net| Family::of(net) == *family);
+                let pieces: Vec<_> = of_family.copied().collect();
+                if policy.routes.is_empty() {
+                    // Pieces of a default route belong where it would be: a
+                    // peer may move to any public address.
+                    let public = pieces.iter().filter(|net| !is_special(net));
+                    policy.routes.extend(public);
+                    main.retain(|net| Family::of(net) != *family || is_special(net));
+                    policy.unreachable = pieces;
+                } else {
+                    policy.unreachable.clone_from(&policy.routes);
+                }
+            }
+        }
+        let carrying = self.carrying_itself(main);
+        main.retain(|net| !carrying.contains_key(net));
+        for (family, policy) in &mut *policies {
+            let of_family = carrying.keys().filter(|net| Family::of(net) == *family);
+            policy.routes.extend(of_family);
+        }
+        plan.notes.extend(carrying.iter().map(|(net, endpoint)| {
+            format!(
+                "the endpoint {endpoint} lies in {net}: policy routing keeps the tunnel's own \
+                 packets out of the tunnel"
+            )
+        }));
+        let [(_, v4), (_, v6)] = policies;
+        if v4.full && !v6.full && self.snapshot.ipv6 {
+            v6.unreachable.push(everything(Family::Ipv6));
+            v6.full = true;
+            v6.first = false;
+            let note = format!(
+                "{} carries all of IPv4 but not of IPv6: IPv6 to anywhere but local networks is \
+                 refused while it is up, so that nothing leaves beside the tunnel; \
+                 AllowedIPs = ::/0 tunnels it",
+                self.interface
+            );
+            // Where it is switched off nobody misses it.
+            plan.notes.extend((!self.without_ipv6).then_some(note));
+        }
+    }
+
+    /// The rules, routes and firewall of policy routing, IPv6 first as
+    /// `wg-quick` has it.
+    fn add_policies(&self, mut policies: [(Family, Policy); 2], plan: &mut Plan) {
+        policies.reverse();
+        let used = |policy: &Policy| !(policy.routes.is_empty() && policy.unreachable.is_empty());
+        if !policies.iter().any(|(_, policy)| used(policy)) {
+            return;
+        }
+        let given = self.file.interface.fwmark.filter(|mark| *mark != 0);
+        let mark = given.unwrap_or_else(|| self.free_mark());
+        if given.is_none() {
+            plan.changes.push(Change::Mark(mark));
+        }
+        for (family, policy) in policies {
+            if used(&policy) {
+                self.add_policy(family, policy, mark, plan);
+            }
+        }
+    }
+
+    fn add_policy(&self, family: Family, mut policy: Policy, mark: u32, plan: &mut Plan) {
+        let table = self.table_of(mark);
+        let tunnelled = !policy.routes.is_empty();
+        policy.routes = sorted(policy.routes);
+        let shortest = policy.routes.last().map_or(0, IpNet::prefix_len);
+        let routes = policy.routes.into_iter();
+        plan.changes
+            .extend(routes.map(|destination| Change::Route { destination, table }));
+        let unreachable = sorted(policy.unreachable).into_iter();
+        plan.changes
+            .extend(unreachable.map(|destination| Change::Unreachable { destination, table }));
+        let mut rules = self.snapshot.rules.clone();
+        let mut add = |plan: &mut Plan, make: &dyn Fn(u32) -> Rule| {
+            let rule = make(Rule::next_priority(&rules, family));
+            rules.push(rule.clone());
+            plan.changes.push(Change::Rule(rule));
+        };
+        add(plan, &|priority| {
+            Rule::not_marked(family, priority, mark, table)
+        });
+        if !policy.first {
+            // Of the main table, what is more specific than the tunnel's.
+            let length = if policy.full {
+                0
+            } else {
+                shortest.saturating_sub(1)
+            };
+            add(plan, &|priority| {
+                Rule::suppressing(family, priority, length.into(), Route::MAIN_TABLE)
+            });
+        }
+        if !tunnelled {
+            return;
+        }
+        if family == Family::Ipv4 {
+            let original = match self.personality {
+                Personality::Taupe => self.snapshot.valid_mark,
+                Personality::WgQuick => None,
+            };
+            plan.changes.push(Change::ValidMark { original });
+        }
+        if self.options.firewall {
+            let own = self.addresses.iter().map(IpNet::addr);
+            let addresses = own.filter(|a| Family::of_address(*a) == family).collect();
+            plan.changes.push(Change::Firewall {
+                family,
+                mark,
+                addresses,
+            });
+        }
+    }
+
+    /// The networks that the tunnel takes, each once.
+    fn wanted(&self) -> Vec<IpNet> {
+        let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
+        let networks = routed.filter_map(|p| first_bits(p.address(), p.length()));
+        networks.filter(|net| self.has(Family::of(net))).collect()
+    }
+
+    /// Whether a family is tunnelled as a whole, but for what the file
+    /// excepts.
+    fn is_full(&self, family: Family) -> bool {
+        let allowed = self.file.peers.iter().flat_map(|peer| &peer.allowed_ips);
+        let allowed: Vec<_> = allowed.copied().collect();
+        let family = match family {
+            Family::Ipv4 => networks::Family::V4,
+            Family::Ipv6 => networks::Family::V6,
+        };
+        networks::covers_public(&allowed, family)
+    }
+
+    /// Whether the tunnel can carry a family.
+    fn has(&self, family: Family) -> bool {
+        family == Family::Ipv4 || !self.without_ipv6
+    }
+
+    /// What the kernel leads into the tunnel because of its own addresses: the
+    /// network of each, but none for a single IPv4 address, and the link-local
+    /// one that every TUN has.
+    fn implied(&self) -> Networks {
+        let addresses = self.addresses.iter();
+        let connected = addresses.filter(|net| net.prefix_len() != 32 || net.addr().is_ipv6());
+        connected.copied().chain([LINK_LOCAL]).collect()
+    }
+
+    /// Leaves out what somebody else has a route to already, or makes ours the
+    /// more specific ones.
+    fn settle_conflicts(
+        &self,
+        main: Vec<IpNet>,
+        is_full: &dyn Fn(&IpNet) -> bool,
+        notes: &mut Vec<String>,
+    ) -> Vec<IpNet> {
+        let existing = self.existing();
+        let local = self.local_networks();
+        let owned: HashMap<IpNet, &Address> = local
+            .iter()
+            .map(|address| (address.network.trunc(), *address))
+            .collect();
+        let mut settled = Networks::default();
+        let mut result = Vec::with_capacity(main.len());
+        let mut keep = |net: IpNet, result: &mut Vec<IpNet>| {
+            if !settled.contains(&net) {
+                settled.insert(net);
+                result.push(net);
+            }
+        };
+        let all: Networks = main.iter().copied().collect();
+        for net in main {
+            let route = existing.get(&net);
+            let what = match (route, owned.get(&net)) {
+                (None, None) => {
+                    keep(net, &mut result);
+                    continue;
+                }
+                (_, Some(address)) => format!(
+                    "it is the local network of {} on {}",
+                    address.network.addr(),
+                    self.name(Some(address.interface))
+                ),
+                (Some(route), None) => {
+                    format!("there is a route already, `{}`", self.describe(route))
+                }
+            };
+            match halves(&net).filter(|_| self.options.override_routes) {
+                Some(halves) => {
+                    notes.push(format!("{net} is tunnelled, although {what}"));
+                    halves.into_iter().for_each(|half| keep(half, &mut result));
+                }
+                None if self.options.override_routes => notes.push(format!(
+                    "AllowedIPs {net} is not tunnelled: {what}, and no route is more specific; \
+                     remove that one first"
+                )),
+                None => notes.push(format!(
+                    "AllowedIPs {net} is not tunnelled: {what}; --override-routes tunnels it"
+                )),
+            }
+        }
+        for address in local {
+            let net = address.network.trunc();
+            let holder = all.holding(&net).filter(|holder| *holder != net);
+            let Some(holder) = holder.filter(|holder| !is_full(holder)) else {
+                continue;
+            };
+            let name = self.name(Some(address.interface));
+            match halves(&net).filter(|_| self.options.override_routes) {
+                Some(halves) => {
+                    notes.push(format!(
+                        "the local network {net} on {name} is tunnelled, since {holder} is"
+                    ));
+                    halves.into_iter().for_each(|half| keep(half, &mut result));
+                }
+                None => notes.push(format!(
+                    "the local network {net} on {name} is not tunnelled, though AllowedIPs \
+                     {holder} contains it; --override-routes tunnels it"
+                )),
+            }
+        }
+        sorted(result)
+    }
+
+    /// The routes of the main table that lead by other interfaces. The first of
+    /// each destination is the kernel's choice.
+    fn existing(&self) -> HashMap<IpNet, &Route> {
+        let mut existing = HashMap::new();
+        for route in &self.snapshot.routes {
+            if route.table == Route::MAIN_TABLE {
+                let best = existing.entry(route.destination).or_insert(route);
+                if route.metric < best.metric {
+                    *best = route;
+                }
+            }
+        }
+        existing
+    }
+
+    /// The networks in which other hosts can be reached directly.
+    fn local_networks(&self) -> Vec<&Address> {
+        let shared = |address: &&Address| {
+            let network = &address.network;
+            let alone = network.prefix_len() == network.max_prefix_len();
+            let link_local = LINK_LOCAL.contains(network);
+            let links = &self.snapshot.links;
+            let link = links.iter().find(|link| link.index == address.interface);
+            let usable = link.is_some_and(|link| link.up && link.name != "lo");
+            !alone && !link_local && usable
+        };
+        self.snapshot.addresses.iter().filter(shared).collect()
+    }
+
+    /// The routes of ours that would lead the tunnel's own datagrams into it,
+    /// each with an endpoint that it holds.
+    fn carrying_itself(&self, main: &[IpNet]) -> BTreeMap<IpNet, IpAddr> {
+        let mut ours: Networks = main.iter().copied().collect();
+        let theirs: Networks = self
+            .snapshot
+            .routes
+            .iter()
+            .filter(|route| route.table == Route::MAIN_TABLE)
+            .map(|route| route.destination)
+            .collect();
+        let mut carrying = BTreeMap::new();
+        for endpoint in distinct(&self.snapshot.endpoints) {
+            let alone = host(endpoint);
+            let theirs = theirs.holding(&alone).map_or(0, |net| net.prefix_len());
+            while let Some(net) = ours.holding(&alone) {
+                if net.prefix_len() < theirs {
+                    break;
+                }
+                ours.remove(&net);
+                carrying.insert(net, endpoint);
+            }
+        }
+        carrying
+    }
+
+    /// The table of a mark is the one of its number, but for the kernel's own.
+    fn table_of(&self, mark: u32) -> u32 {
+        let kernels = (DEFAULT_TABLE..=LOCAL_TABLE).contains(&mark);
+        if kernels && self.personality == Personality::Taupe {
+            self.free_mark()
+        } else {
+            mark
+        }
+    }
+
+    /// The mark that this tunnel has, or the number of the first table that
+    /// nobody uses.
+    fn free_mark(&self) -> u32 {
+        let snapshot = self.snapshot;
+        let taken = |table: u32| {
+            snapshot.routes.iter().any(|route| route.table == table)
+                || snapshot.rules.iter().any(|rule| rule.table == table)
+        };
+        let free = || (FIRST_TABLE..).find(|table| !taken(*table));
+        snapshot.mark.or_else(free).unwrap_or(FIRST_TABLE)
+    }
+
+    /// A route as `ip` shows it.
+    fn describe(&self, route: &Route) -> String {
+        let mut text = match route.kind {
+            RouteKind::Unicast => String::new(),
+            RouteKind::Unreachable => "unreachable ".to_owned(),
+            RouteKind::Other(kind) => format!("type {kind} "),
+        };
+        text.push_str(&route.destination.to_string());
+        if let Some(gateway) = route.gateway {
+            text.push_str(&format!(" via {gateway}"));
+        }
+        if route.interface.is_some() {
+            text.push_str(&format!(" dev {}", self.name(route.interface)));
+        }
+        if route.metric != 0 {
+            text.push_str(&format!(" metric {}", route.metric));
+        }
+        text
+    }
+
+    fn name(&self, index: Option<u32>) -> String {
+        let links = self.snapshot.links.iter();
+        let link = links.into_iter().find(|link| Some(link.index) == index);
+        match (link, index) {
+            (Some(link), _) => link.name.clone(),
+            (None, Some(index)) => format!("interface {index}"),
+            (None, None) => "no interface".to_owned(),
+        }
+    }
+}
+
+/// The longest first; those of one length in the order in which `sort -nr`
+/// leaves them to `wg-quick`, and each once.
+fn sorted(mut networks: Vec<IpNet>) -> Vec<IpNet> {
+    networks.sort_by_cached_key(|net| Reverse((net.prefix_len(), net.to_string())));
+    networks.dedup();
+    networks
+}

@@ -1,0 +1,610 @@
+//! What is done for a file on a system, as the commands that it is like.
+
+use taupe_config::file::File;
+use taupe_net::system::{Family, Route, RouteKind, Rule};
+
+use super::{PlanError, Snapshot, plan};
+use crate::change::Change;
+use crate::fixtures::{file, host, net, route};
+use crate::{Options, Personality};
+
+const INTERFACE: &str = "wg0";
+const OVERRIDE: Options = Options {
+    override_routes: true,
+    firewall: true,
+};
+
+struct Outcome {
+    changes: Vec<Change>,
+    commands: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The commands that concern routing.
+    fn routing(&self) -> Vec<&str> {
+        let commands = self.commands.iter().map(String::as_str);
+        let of = |command: &&str| {
+            !["ip link", "wg setconf"]
+                .iter()
+                .any(|w| command.starts_with(w))
+                && !command.contains(" address ")
+        };
+        commands.filter(of).collect()
+    }
+
+    /// The priorities of the rules, in the order in which they are added.
+    fn priorities(&self) -> Vec<u32> {
+        let rules = self.changes.iter().filter_map(|change| match change {
+            Change::Rule(rule) => Some(rule.priority),
+            _ => None,
+        });
+        rules.collect()
+    }
+}
+
+fn outcome(file: &File, host: &Snapshot, personality: Personality, options: Options) -> Outcome {
+    let plan = plan(INTERFACE, file, host, personality, options).expect("a plan");
+    let commands = plan.changes.iter();
+    let commands = commands.map(|change| change.command(INTERFACE).to_string());
+    Outcome {
+        commands: commands.collect(),
+        changes: plan.changes,
+        notes: plan.notes,
+    }
+}
+
+fn taupe(file: &File, host: &Snapshot) -> Outcome {
+    outcome(file, host, Personality::Taupe, Options::default())
+}
+
+fn wg_quick(file: &File, host: &Snapshot) -> Outcome {
+    outcome(file, host, Personality::WgQuick, Options::default())
+}
+
+fn overriding(file: &File, host: &Snapshot) -> Outcome {
+    outcome(file, host, Personality::Taupe, OVERRIDE)
+}
+
+#[test]
+fn a_plain_tunnel_is_the_same_for_both() {
+    let file = file(
+        "Address = 10.9.0.2/24, 10.8.0.1/32\nAddress = fd09::2/64\nPostUp = echo %i",
+        "AllowedIPs = 10.9.0.0/24, 10.9.0.128/25, 10.8.0.1/32, 172.20.0.0/16, fd09::/80, \
+         fe80::/64, fd10::/64",
+    );
+    let expected = [
+        "ip link add wg0 type wireguard",
+        "wg setconf wg0 /dev/fd/63",
+        "ip -4 address add 10.9.0.2/24 dev wg0",
+        "ip -4 address add 10.8.0.1/32 dev wg0",
+        "ip -6 address add fd09::2/64 dev wg0",
+        "ip link set mtu 1420 up dev wg0",
+        // What the addresses imply is left out, but an IPv4 host has no route.
+        "ip -6 route add fd10::/64 dev wg0",
+        "ip -4 route add 10.8.0.1/32 dev wg0",
+        "ip -4 route add 172.20.0.0/16 dev wg0",
+        "echo wg0",
+    ];
+    for made in [taupe(&file, &host()), wg_quick(&file, &host())] {
+        assert_eq!(made.commands, expected);
+        assert_eq!(made.notes, [""; 0]);
+    }
+}
+
+#[test]
+fn a_dual_full_tunnel_as_wg_quick_makes_it() {
+    let file = file(
+        "Address = 10.9.0.2/24, fd09::2/64",
+        "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16",
+    );
+    let made = wg_quick(&file, &host());
+    assert_eq!(
+        made.routing(),
+        [
+            "ip -4 route add 172.20.0.0/16 dev wg0",
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add ::/0 dev wg0 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -6 rule add table main suppress_prefixlength 0",
+            "nft -f /dev/fd/63 (table ip6 wg-quick-wg0)",
+            "ip -4 route add 0.0.0.0/0 dev wg0 table 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+            "ip -4 rule add table main suppress_prefixlength 0",
+            "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
+            "nft -f /dev/fd/63 (table ip wg-quick-wg0)",
+        ]
+    );
+    assert_eq!(made.priorities(), [32765, 32764, 32765, 32764]);
+    assert!(made.changes.contains(&Change::ValidMark { original: None }));
+    assert_eq!(made.notes, [""; 0]);
+}
+
+#[test]
+fn taupe_also_refuses_what_a_killed_full_tunnel_would_let_out() {
+    let file = file("", "AllowedIPs = 0.0.0.0/0, ::/0");
+    let made = taupe(&file, &host());
+    assert_eq!(
+        made.routing(),
+        [
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add ::/0 dev wg0 table 51820",
+            "ip -6 route add unreachable ::/0 metric 4294967295 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -6 rule add table main suppress_prefixlength 0",
+            "nft -f /dev/fd/63 (table ip6 wg-quick-wg0)",
+            "ip -4 route add 0.0.0.0/0 dev wg0 table 51820",
+            "ip -4 route add unreachable 0.0.0.0/0 metric 4294967295 table 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+            "ip -4 rule add table main suppress_prefixlength 0",
+            "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
+            "nft -f /dev/fd/63 (table ip wg-quick-wg0)",
+        ]
+    );
+    assert!(
+        made.changes
+            .contains(&Change::ValidMark { original: Some(0) })
+    );
+    assert_eq!(made.notes, [""; 0]);
+}
+
+#[test]
+fn a_full_tunnel_of_ipv4_refuses_ipv6() {
+    let file = file("", "AllowedIPs = 0.0.0.0/0, fd10::/64");
+    let made = taupe(&file, &host());
+    assert_eq!(
+        made.routing()[..6],
+        [
+            "ip -6 route add fd10::/64 dev wg0",
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add unreachable ::/0 metric 4294967295 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -6 rule add table main suppress_prefixlength 0",
+            "ip -4 route add 0.0.0.0/0 dev wg0 table 51820",
+        ]
+    );
+    assert!(made.notes[0].contains("IPv6"), "{:?}", made.notes);
+    // As the refusal is not for local networks, overriding changes nothing.
+    let overridden = overriding(&file, &host());
+    assert_eq!(overridden.routing()[..6], made.routing()[..6]);
+
+    let no_ipv6 = Snapshot {
+        ipv6: false,
+        ..host()
+    };
+    assert!(
+        !taupe(&file, &no_ipv6)
+            .routing()
+            .iter()
+            .any(|c| c.contains("unreachable ::/0"))
+    );
+    assert!(
+        !wg_quick(&file, &host())
+            .routing()
+            .iter()
+            .any(|c| c.contains("ip -6 rule"))
+    );
+}
+
+#[test]
+fn where_ipv6_is_switched_off_a_dual_tunnel_does_without() {
+    let file = file(
+        "Address = 10.9.0.2/32, fd09::2/64",
+        "AllowedIPs = 0.0.0.0/0, ::/0, fd10::/16",
+    );
+    let off = Snapshot {
+        ipv6_on_interfaces: false,
+        ..host()
+    };
+    let made = taupe(&file, &off);
+    let of_device = |command: &&String| command.contains("ip -6") && command.contains("dev wg0");
+    assert_eq!(made.commands.iter().find(of_device), None);
+    // Some other interface may have it all the same.
+    assert_eq!(
+        made.routing()[..3],
+        [
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add unreachable ::/0 metric 4294967295 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+        ]
+    );
+    assert_eq!(made.notes.len(), 1);
+    assert!(made.notes[0].starts_with("IPv6 is switched off on this system"));
+    let exact = wg_quick(&file, &off);
+    assert_eq!(exact.commands, wg_quick(&file, &host()).commands);
+}
+
+#[test]
+fn a_full_tunnel_of_ipv6_leaves_ipv4_alone() {
+    let file = file("", "AllowedIPs = ::/0");
+    let made = taupe(&file, &host());
+    assert_eq!(
+        made.routing(),
+        [
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add ::/0 dev wg0 table 51820",
+            "ip -6 route add unreachable ::/0 metric 4294967295 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -6 rule add table main suppress_prefixlength 0",
+            "nft -f /dev/fd/63 (table ip6 wg-quick-wg0)",
+        ]
+    );
+}
+
+#[test]
+fn a_mark_of_the_file_is_the_table() {
+    let given = file("FwMark = 0x1f", "AllowedIPs = 0.0.0.0/0");
+    for made in [taupe(&given, &host()), wg_quick(&given, &host())] {
+        let routing = made.routing().join("\n");
+        assert!(routing.contains("ip -4 route add 0.0.0.0/0 dev wg0 table 31"));
+        assert!(routing.contains("ip -4 rule add not fwmark 31 table 31"));
+        assert!(!routing.contains("wg set"));
+    }
+    let off = file("FwMark = off", "AllowedIPs = 0.0.0.0/0");
+    assert!(
+        taupe(&off, &host())
+            .routing()
+            .contains(&"wg set wg0 fwmark 51820")
+    );
+}
+
+#[test]
+fn a_table_that_anybody_uses_is_not_taken() {
+    let file = file("", "AllowedIPs = 0.0.0.0/0");
+    let mut host = host();
+    host.routes.push(Route {
+        table: 51820,
+        ..route("10.0.0.0/8", 2)
+    });
+    assert!(
+        wg_quick(&file, &host)
+            .routing()
+            .contains(&"wg set wg0 fwmark 51821")
+    );
+    host.rules
+        .push(Rule::not_marked(Family::Ipv6, 32765, 51821, 51821));
+    let made = taupe(&file, &host);
+    assert!(made.routing().contains(&"wg set wg0 fwmark 51822"));
+    // Before the rules that are there.
+    assert_eq!(made.priorities(), [32764, 32763, 32765, 32764]);
+    host.mark = Some(51820);
+    assert!(
+        taupe(&file, &host)
+            .routing()
+            .contains(&"wg set wg0 fwmark 51820")
+    );
+}
+
+#[test]
+fn a_table_of_the_file_is_filled_as_it_is() {
+    let peer = "AllowedIPs = 0.0.0.0/0, 192.168.1.0/24, 203.0.113.0/24";
+    let expected = [
+        "ip -4 route add 203.0.113.0/24 dev wg0 table 7",
+        "ip -4 route add 192.168.1.0/24 dev wg0 table 7",
+        "ip -4 route add 0.0.0.0/0 dev wg0 table 7",
+    ];
+    let mut host = host();
+    host.table_names.insert("seven".to_owned(), 7);
+    for table in ["Table = 7", "Table = seven"] {
+        let file = file(table, peer);
+        assert_eq!(taupe(&file, &host).routing(), expected);
+        assert_eq!(wg_quick(&file, &host).routing(), expected);
+    }
+    assert_eq!(taupe(&file("Table = off", peer), &host).routing(), [""; 0]);
+    let unknown = file("Table = eight", peer);
+    let options = Options::default();
+    assert_eq!(
+        plan(INTERFACE, &unknown, &host, Personality::Taupe, options),
+        Err(PlanError::UnknownTable("eight".to_owned()))
+    );
+}
+
+#[test]
+fn the_local_network_stays_local() {
+    let equal = file("", "AllowedIPs = 192.168.1.0/24, 10.0.0.0/8");
+    let made = taupe(&equal, &host());
+    assert_eq!(made.routing(), ["ip -4 route add 10.0.0.0/8 dev wg0"]);
+    assert_eq!(
+        made.notes,
+        [
+            "AllowedIPs 192.168.1.0/24 is not tunnelled: it is the local network of 192.168.1.7 \
+             on eth0; --override-routes tunnels it"
+        ]
+    );
+    assert_eq!(
+        overriding(&equal, &host()).routing(),
+        [
+            "ip -4 route add 192.168.1.128/25 dev wg0",
+            "ip -4 route add 192.168.1.0/25 dev wg0",
+            "ip -4 route add 10.0.0.0/8 dev wg0",
+        ]
+    );
+    assert!(
+        wg_quick(&equal, &host())
+            .routing()
+            .contains(&"ip -4 route add 192.168.1.0/24 dev wg0")
+    );
+
+    let containing = file("", "AllowedIPs = 192.168.0.0/16");
+    let made = taupe(&containing, &host());
+    assert_eq!(made.routing(), ["ip -4 route add 192.168.0.0/16 dev wg0"]);
+    assert_eq!(
+        made.notes,
+        [
+            "the local network 192.168.1.0/24 on eth0 is not tunnelled, though AllowedIPs \
+             192.168.0.0/16 contains it; --override-routes tunnels it"
+        ]
+    );
+    assert_eq!(
+        overriding(&containing, &host()).routing(),
+        [
+            "ip -4 route add 192.168.1.128/25 dev wg0",
+            "ip -4 route add 192.168.1.0/25 dev wg0",
+            "ip -4 route add 192.168.0.0/16 dev wg0",
+        ]
+    );
+
+    let contained = file("", "AllowedIPs = 192.168.1.64/26");
+    let made = taupe(&contained, &host());
+    assert_eq!(made.routing(), ["ip -4 route add 192.168.1.64/26 dev wg0"]);
+    assert_eq!(made.notes, [""; 0]);
+}
+
+#[test]
+fn a_route_that_exists_is_kept_whatever_its_metric() {
+    let file = file("", "AllowedIPs = 10.1.0.0/16, 172.20.0.1/32, 172.21.0.0/16");
+    let mut host = host();
+    host.routes.push(Route {
+        metric: 100,
+        gateway: "192.168.1.1".parse().ok(),
+        ..route("10.1.0.0/16", 2)
+    });
+    host.routes.push(Route {
+        interface: None,
+        kind: RouteKind::Unreachable,
+        ..route("172.20.0.1/32", 2)
+    });
+    // In another table it is nobody's concern.
+    host.routes.push(Route {
+        table: 7,
+        ..route("172.21.0.0/16", 2)
+    });
+    let made = taupe(&file, &host);
+    assert_eq!(made.routing(), ["ip -4 route add 172.21.0.0/16 dev wg0"]);
+    assert_eq!(
+        made.notes,
+        [
+            "AllowedIPs 172.20.0.1/32 is not tunnelled: there is a route already, `unreachable \
+             172.20.0.1/32`; --override-routes tunnels it",
+            "AllowedIPs 10.1.0.0/16 is not tunnelled: there is a route already, `10.1.0.0/16 via \
+             192.168.1.1 dev eth0 metric 100`; --override-routes tunnels it",
+        ]
+    );
+    let made = overriding(&file, &host);
+    assert_eq!(
+        made.routing(),
+        [
+            "ip -4 route add 10.1.128.0/17 dev wg0",
+            "ip -4 route add 10.1.0.0/17 dev wg0",
+            "ip -4 route add 172.21.0.0/16 dev wg0",
+        ]
+    );
+    assert!(
+        made.notes[0].contains("no route is more specific"),
+        "{:?}",
+        made.notes
+    );
+    assert_eq!(wg_quick(&file, &host).routing().len(), 3);
+}
+
+#[test]
+fn an_endpoint_inside_the_tunnel_is_reached_beside_it() {
+    let file = file("", "AllowedIPs = 203.0.113.0/24, 10.0.0.0/8");
+    let made = taupe(&file, &host());
+    assert_eq!(
+        made.routing(),
+        [
+            "ip -4 route add 10.0.0.0/8 dev wg0",
+            "wg set wg0 fwmark 51820",
+            "ip -4 route add 203.0.113.0/24 dev wg0 table 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+            // A shorter route of the main table loses against the tunnel's.
+            "ip -4 rule add table main suppress_prefixlength 23",
+            "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
+            "nft -f /dev/fd/63 (table ip wg-quick-wg0)",
+        ]
+    );
+    assert!(made.notes[0].starts_with("the endpoint 203.0.113.9 lies in 203.0.113.0/24"));
+
+    // A more specific route, such as a local network, keeps it outside.
+    let mut near = host();
+    near.routes.push(route("203.0.113.0/28", 2));
+    assert_eq!(
+        taupe(&file, &near).routing(),
+        [
+            "ip -4 route add 203.0.113.0/24 dev wg0",
+            "ip -4 route add 10.0.0.0/8 dev wg0",
+        ]
+    );
+    assert!(
+        !wg_quick(&file, &host())
+            .routing()
+            .contains(&"wg set wg0 fwmark 51820")
+    );
+}
+
+#[test]
+fn two_halves_are_a_full_tunnel() {
+    let file = file(
+        "",
+        "AllowedIPs = 0.0.0.0/1, 128.0.0.0/1, ::/1, 8000::/1, 10.1.0.0/16",
+    );
+    let made = taupe(&file, &host());
+    assert_eq!(
+        made.routing(),
+        [
+            // Where nobody can roam to, and others may have longer routes.
+            "ip -4 route add 10.1.0.0/16 dev wg0",
+            "ip -6 route add 8000::/1 dev wg0",
+            "wg set wg0 fwmark 51820",
+            "ip -6 route add ::/1 dev wg0 table 51820",
+            "ip -6 route add unreachable ::/1 metric 4294967295 table 51820",
+            "ip -6 route add unreachable 8000::/1 metric 4294967295 table 51820",
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -6 rule add table main suppress_prefixlength 0",
+            "nft -f /dev/fd/63 (table ip6 wg-quick-wg0)",
+            "ip -4 route add 128.0.0.0/1 dev wg0 table 51820",
+            "ip -4 route add 0.0.0.0/1 dev wg0 table 51820",
+            "ip -4 route add unreachable 10.1.0.0/16 metric 4294967295 table 51820",
+            "ip -4 route add unreachable 128.0.0.0/1 metric 4294967295 table 51820",
+            "ip -4 route add unreachable 0.0.0.0/1 metric 4294967295 table 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+            "ip -4 rule add table main suppress_prefixlength 0",
+            "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
+            "nft -f /dev/fd/63 (table ip wg-quick-wg0)",
+        ]
+    );
+    assert_eq!(made.notes, [""; 0]);
+    assert_eq!(wg_quick(&file, &host()).routing().len(), 5);
+}
+
+#[test]
+fn what_is_disallowed_is_neither_tunnelled_nor_refused() {
+    let file = file(
+        "",
+        "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 198.51.100.0/24, 10.0.0.0/8",
+    );
+    let made = taupe(&file, &host());
+    let holds = |change: &Change, address: &str| match change {
+        Change::Route { destination, .. } | Change::Unreachable { destination, .. } => {
+            destination.contains(&net(address))
+        }
+        _ => false,
+    };
+    for outside in ["198.51.100.1/32", "10.0.0.1/32"] {
+        assert!(!made.changes.iter().any(|change| holds(change, outside)));
+    }
+    for inside in [
+        "198.51.101.1/32",
+        "9.255.255.255/32",
+        "203.0.113.9/32",
+        "172.20.0.1/32",
+    ] {
+        let holders = made.changes.iter().filter(|change| holds(change, inside));
+        let holders: Vec<_> = holders.collect();
+        let routed = |change: &&&Change| matches!(change, Change::Route { .. });
+        assert_eq!(holders.len(), 2, "{inside}: {holders:?}");
+        assert_eq!(holders.iter().filter(routed).count(), 1);
+    }
+    let routing = made.routing();
+    assert!(routing.contains(&"ip -4 rule add table main suppress_prefixlength 0"));
+}
+
+#[test]
+fn an_overriding_full_tunnel_is_asked_before_the_main_table() {
+    let file = file("", "AllowedIPs = 0.0.0.0/0, ::/0");
+    let made = overriding(&file, &host());
+    let rules: Vec<_> = made
+        .routing()
+        .into_iter()
+        .filter(|c| c.contains("rule add"))
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            "ip -6 rule add not fwmark 51820 table 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+        ]
+    );
+    let bare = Options {
+        firewall: false,
+        ..OVERRIDE
+    };
+    let made = outcome(&file, &host(), Personality::Taupe, bare);
+    assert!(!made.routing().iter().any(|command| command.contains("nft")));
+}
+
+#[test]
+fn the_mtu_is_that_of_the_narrowest_path() {
+    let up = |file: &File, host: &Snapshot| {
+        let made = taupe(file, host);
+        made.changes.into_iter().find_map(|change| match change {
+            Change::Up { mtu } => Some(mtu),
+            _ => None,
+        })
+    };
+    let automatic = file("", "AllowedIPs = 10.0.0.0/8");
+    let mut host = host();
+    host.path_mtus = vec![9000, 1400, 1500];
+    assert_eq!(up(&automatic, &host), Some(1320));
+    assert_eq!(
+        up(&file("MTU = 1280", "AllowedIPs = 10.0.0.0/8"), &host),
+        Some(1280)
+    );
+    host.path_mtus.clear();
+    host.links[1].mtu = 1492;
+    assert_eq!(up(&automatic, &host), Some(1412));
+    host.routes[0].mtu = Some(1300);
+    assert_eq!(up(&automatic, &host), Some(1220));
+    host.routes.clear();
+    assert_eq!(up(&automatic, &host), Some(1420));
+}
+
+#[test]
+fn very_many_networks_are_planned_at_once() {
+    let networks: Vec<String> = (0..130_000_u32)
+        .map(|index| {
+            format!(
+                "AllowedIPs = {}/32",
+                std::net::Ipv4Addr::from(0x2000_0000 + 2 * index)
+            )
+        })
+        .collect();
+    let file = file("", &networks.join("\n"));
+    let mut host = host();
+    host.endpoints = (0..1000_u32)
+        .map(|index| (std::net::Ipv4Addr::from(0x2000_0000 + 4 * index), 1).into())
+        .collect();
+    let made = taupe(&file, &host);
+    let routes = made
+        .changes
+        .iter()
+        .filter(|c| matches!(c, Change::Route { .. }));
+    assert_eq!(routes.count(), 130_000);
+}
+
+#[test]
+fn endpoints_without_a_route_are_told() {
+    let file = file("Address = 10.9.0.2/24", "AllowedIPs = 10.0.0.0/8");
+    let cut_off = |addresses: &[&str]| Snapshot {
+        unreachable: addresses.iter().map(|a| a.parse().expect(a)).collect(),
+        ..host()
+    };
+    let told = |addresses: &[&str]| taupe(&file, &cut_off(addresses)).notes;
+    assert_eq!(told(&[]), [""; 0]);
+    let (one, two) = (&told(&["2001:db8::1"])[0], &told(&["192.0.2.1", "::2"])[0]);
+    assert!(one.starts_with("there is no route to the endpoint 2001:db8::1:"));
+    assert!(two.contains("192.0.2.1 and 1 others"), "{two}");
+    let quick = outcome(
+        &file,
+        &cut_off(&["::2"]),
+        Personality::WgQuick,
+        Options::default(),
+    );
+    assert_eq!(quick.notes, [""; 0]);
+}
+
+#[test]
+fn a_mark_of_the_kernels_tables_has_another_table() {
+    for (mark, table) in [(252, 252), (253, 51820), (254, 51820), (255, 51820)] {
+        let file = file(&format!("FwMark = {mark}"), "AllowedIPs = 0.0.0.0/0");
+        let routing = taupe(&file, &host());
+        let expected = [
+            format!("ip -4 route add 0.0.0.0/0 dev wg0 table {table}"),
+            format!("ip -4 rule add not fwmark {mark} table {table}"),
+        ];
+        for command in &expected {
+            assert!(routing.commands.contains(command), "{:?}", routing.commands);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Making a tunnel that is up what its file says now.
+
+use std::collections::HashSet;
+
+use ipnet::IpNet;
+use taupe_net::system::Family;
+use thiserror::Error;
+
+use crate::change::{self, Change};
+use crate::down::{NoDevices, PATIENCE, take_back};
+use crate::journal::{self, Header, Journal, State};
+use crate::linux::Linux;
+use crate::machine::{LookError, Machine, StepError};
+use crate::plan::{self, PlanError};
+use crate::up::{Cause, is_ours, is_somebody_elses, take};
+use crate::{Leftover, Report, Request, list, tell};
+
+/// Why a tunnel is not what its file says now. Unless leftovers are listed, it
+/// is as it was.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// It is not up, or not by `taupe up`.
+    #[error("{0} is not up; `taupe up` brings it up")]
+    NotUp(String),
+    /// Its process has died.
+    #[error(
+        "{0} is not up: its process was killed, and what it had is refused still where it was a \
+         full tunnel; `taupe up` starts it again, `taupe down` gives the network back"
+    )]
+    Killed(String),
+    /// Somebody else has made it.
+    #[error("{0} was not brought up by `taupe up`; `taupe down` and `taupe up` make it so")]
+    NotOurs(String),
+    /// It is up in another network namespace.
+    #[error("{0} was brought up in another network namespace; run this there")]
+    Elsewhere(String),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// The system cannot be looked at.
+    #[error(transparent)]
+    System(#[from] StepError),
+    /// Something that has to be known first.
+    #[error(transparent)]
+    Look(#[from] LookError),
+    /// The file asks for what there is not.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Something went wrong on the way.
+    #[error("{cause}{}", outcome(.leftovers))]
+    Failed {
+        /// What.
+        cause: Cause,
+        /// What could not be put back.
+        leftovers: Vec<Leftover>,
+    },
+}
+
+/// Makes the tunnel what its file says now, without ending sessions with peers
+/// that stay. Commands of the file are not run, and what was asked for when the
+/// tunnel was brought up goes on: options and personality of `request` do not
+/// matter.
+///
+/// # Errors
+/// See [`ReloadError`].
+pub fn reload(request: &Request<'_>, report: &mut dyn Report) -> Result<(), ReloadError> {
+    let state = State::default();
+    let mut devices = NoDevices;
+    let machine = Linux::new(request.interface, &state, &mut devices);
+    let mut machine = machine.map_err(StepError::from)?;
+    reload_on(&mut machine, &state, request, report)
+}
+
+/// [`reload`] on a given system.
+///
+/// # Errors
+/// See [`ReloadError`].
+pub fn reload_on(
+    machine: &mut dyn Machine,
+    state: &State,
+    request: &Request<'_>,
+    report: &mut dyn Report,
+) -> Result<(), ReloadError> {
+    let Request {
+        interface, file, ..
+    } = *request;
+    let lock = state.lock(interface, PATIENCE)?;
+    let journal = lock.journal()?.filter(Journal::is_complete);
+    let found = machine.interface()?;
+    let mut journal = match (journal, found) {
+        (Some(journal), _) => journal,
+        (None, None) => return Err(ReloadError::NotUp(interface.to_owned())),
+        (None, Some(_)) => return Err(ReloadError::NotOurs(interface.to_owned())),
+    };
+    if journal.header().namespace != machine.namespace() {
+        return Err(ReloadError::Elsewhere(interface.to_owned()));
+    }
+    if found.is_none() {
+        return Err(ReloadError::Killed(interface.to_owned()));
+    }
+    if !is_ours(&journal, found) {
+        return Err(ReloadError::NotOurs(interface.to_owned()));
+    }
+    tell_of_changes(journal.header(), request, report);
+    let there: Vec<(usize, Change)> = journal
+        .changes()
+        .map(|(number, change)| (number, change.clone()))
+        .collect();
+    let own: Vec<Change> = there.iter().map(|(_, change)| change.clone()).collect();
+    let snapshot = machine.look(file, &own, report)?;
+    let header = journal.header();
+    let (personality, options) = (header.personality, header.options);
+    let plan = plan::plan(interface, file, &snapshot, personality, options)?;
+    for note in &plan.notes {
+        report.note(note);
+    }
+    let mark = change::mark_in_effect(&own);
+    let difference = Difference::between(there, plan.changes);
+    let mut done = Vec::new();
+    let outcome = go(
+        machine,
+        &mut journal,
+        interface,
+        difference,
+        report,
+        &mut done,
+    );
+    outcome.map_err(|cause| ReloadError::Failed {
+        cause,
+        leftovers: go_back(machine, &mut journal, interface, done, mark, report),
+    })?;
+    Ok(journal.rewrite(&Request {
+        personality,
+        options,
+        ..*request
+    })?)
+}
+
+/// What a reload does not do, or not as one may think.
+fn tell_of_changes(header: &Header, request: &Request<'_>, report: &mut dyn Report) {
+    let interface = request.interface;
+    if header.config != request.config {
+        report.note(&format!(
+            "{interface} was begun from {}; it is {}'s from now on",
+            header.config.display(),
+            request.config.display()
+        ));
+    }
+    let hooks = &request.file.interface.hooks;
+    if header.pre_down != hooks.pre_down || header.post_down != hooks.post_down {
+        report.note(
+            "a reload runs no commands: those of PreDown and PostDown have changed, and undo at \
+             `down` what those of PreUp and PostUp may not have done",
+        );
+    }
+}
+
+/// Something done on the way from one plan to another.
+enum Done {
+    Taken(usize, Change),
+    TakenBack(Change),
+}
+
+fn go(
+    machine: &mut dyn Machine,
+    journal: &mut Journal,
+    interface: &str,
+    difference: Difference,
+    report: &mut dyn Report,
+    done: &mut Vec<Done>,
+) -> Result<(), Cause> {
+    let take_all = |changes: Vec<Change>,
+                    machine: &mut dyn Machine,
+                    journal: &mut Journal,
+                    report: &mut dyn Report,
+                    done: &mut Vec<Done>| {
+        changes.into_iter().try_for_each(|change| {
+            let number = journal.next();
+            let taken = take(machine, journal, interface, &change, report);
+            let begun = match &taken {
+                Ok(()) => true,
+                Err(Cause::Step { error, .. }) => !is_somebody_elses(error),
+                Err(_) => false,
+            };
+            done.extend(begun.then_some(Done::Taken(number, change)));
+            taken
+        })
+    };
+    // First, as an interface without an IPv4 address loses its IPv4 routes.
+    take_all(difference.new_addresses, machine, journal, report, done)?;
+    // Before what they replace, so that nothing leaves in clear in between.
+    take_all(difference.new_guards, machine, journal, report, done)?;
+    for (number, change) in difference.gone.into_iter().rev() {
+        take_back(machine, &change, interface, report)
+            .map_err(|Leftover { command, error }| Cause::Step { command, error })?;
+        done.push(Done::TakenBack(change));
+        journal.undone(number)?;
+    }
+    take_all(difference.new, machine, journal, report, done)?;
+    // Last, so that there is no need to put back keys and peers.
+    let command = format!("wg syncconf {interface} /dev/fd/63");
+    report.step(&command);
+    let synced = machine.sync(difference.mark);
+    synced.map_err(|error| Cause::Step { command, error })
+}
+
+/// Puts back what was there, with the mark that its rules know. Returns what
+/// cannot be.
+fn go_back(
+    machine: &mut dyn Machine,
+    journal: &mut Journal,
+    interface: &str,
+    done: Vec<Done>,
+    mark: Option<u32>,
+    report: &mut dyn Report,
+) -> Vec<Leftover> {
+    let mut leftovers = Vec::new();
+    for done in done.into_iter().rev() {
+        let back = match done {
+            Done::Taken(number, change) => {
+                let before = match (&change, mark) {
+                    (Change::Mark(_), Some(mark)) => Some(Change::Mark(mark)),
+                    _ => None,
+                };
+                let back = match before {
+                    Some(before) => put_back(machine, &before, interface, report),
+                    None => take_back(machine, &change, interface, report),
+                };
+                back.map(|()| drop(journal.undone(number)))
+            }
+            Done::TakenBack(change) => {
+                // Not written down anew: it has not been crossed out, or will
+                // be missed by nobody when it is taken back twice.
+                let _ = journal.record(&change);
+                put_back(machine, &change, interface, report)
+            }
+        };
+        leftovers.extend(back.err());
+    }
+    leftovers
+}
+
+fn put_back(
+    machine: &mut dyn Machine,
+    change: &Change,
+    interface: &str,
+    report: &mut dyn Report,
+) -> Result<(), Leftover> {
+    let command = machine.command(change, interface);
+    tell(report, change, &command);
+    let taken = machine.apply(change);
+    taken.map_err(|error| Leftover { command, error })
+}
+
+/// What is there and not wanted any more, and the other way round.
+struct Difference {
+    new_addresses: Vec<Change>,
+    /// What leads packets into the tunnel, or refuses them.
+    new_guards: Vec<Change>,
+    gone: Vec<(usize, Change)>,
+    new: Vec<Change>,
+    mark: Option<u32>,
+}
+
+impl Difference {
+    fn between(there: Vec<(usize, Change)>, wanted: Vec<Change>) -> Self {
+        let comparable = |change: &Change| !matches!(change, Change::Hook(_) | Change::Configure);
+        let there: Vec<_> = there.into_iter().filter(|(_, c)| comparable(c)).collect();
+        let wanted: Vec<_> = wanted.into_iter().filter(comparable).collect();
+        let mark = wanted.iter().find_map(|change| match change {
+            Change::Mark(mark) => Some(*mark),
+            _ => None,
+        });
+        let v4 = |change: &Change| match change {
+            Change::Address(network @ IpNet::V4(_)) => Some(*network),
+            _ => None,
+        };
+        let wanted_v4: Vec<IpNet> = wanted.iter().filter_map(v4).collect();
+        let there_v4 = || there.iter().filter_map(|(_, change)| v4(change));
+        let kept_v4: Vec<IpNet> = there_v4().filter(|net| wanted_v4.contains(net)).collect();
+        // The first address of a network is the one that packets are sent from.
+        // When it goes, the kernel takes all others of its network along, and
+        // the interface's routes with the last address.
+        let goes = |net: &IpNet| !wanted_v4.contains(net);
+        let takes_along = |gone: IpNet| wanted_v4.iter().any(|net| net.trunc() == gone.trunc());
+        let again = !wanted_v4.starts_with(&kept_v4)
+            || there_v4().filter(goes).any(takes_along)
+            || (wanted_v4.is_empty() && there_v4().next().is_some());
+        let stays = |change: &Change| {
+            let of_v4 = matches!(
+                change,
+                Change::Address(IpNet::V4(_))
+                    | Change::Route {
+                        destination: IpNet::V4(_),
+                        ..
+                    }
+            );
+            !(again && of_v4)
+        };
+        // The rules of a family count on their order: with one of them new, none
+        // is kept that would not be where it is now.
+        let rules = |changes: Vec<&Change>, family| {
+            let rules = changes.into_iter().filter(
+                move |change| matches!(change, Change::Rule(rule) if rule.family == family),
+            );
+            rules.map(essence).collect::<Vec<_>>()
+        };
+        let renewed = Family::ALL.map(|family| {
+            let there = rules(there.iter().map(|(_, change)| change).collect(), family);
+            (family, there != rules(wanted.iter().collect(), family))
+        });
+        let essence = |change: &Change| match change {
+            Change::Rule(rule) if renewed.contains(&(rule.family, true)) => format!("{change:?}"),
+            _ => essence(change),
+        };
+        let old: HashSet<String> = there
+            .iter()
+            .filter(|(_, change)| stays(change))
+            .map(|(_, change)| essence(change))
+            .collect();
+        let kept: HashSet<String> = wanted
+            .iter()
+            .map(essence)
+            .filter(|e| old.contains(e))
+            .collect();
+        // An interface that is without IPv4 addresses for a moment takes no
+        // IPv4 routes.
+        let guards = |change: &Change| match change {
+            Change::Mark(_) | Change::Unreachable { .. } | Change::Rule(_) => true,
+            Change::Route { .. } => stays(change),
+            _ => false,
+        };
+        let gone = there
+            .into_iter()
+            .filter(|(_, c)| !kept.contains(&essence(c)));
+        let new = wanted.into_iter().filter(|c| !kept.contains(&essence(c)));
+        let (new_addresses, new): (_, Vec<_>) =
+            new.partition(|c| !again && matches!(c, Change::Address(_)));
+        let (new_guards, new) = new.into_iter().partition(guards);
+        Self {
+            new_addresses,
+            new_guards,
+            gone: gone.collect(),
+            new,
+            mark,
+        }
+    }
+}
+
+/// A change without what does not make it another one.
+fn essence(change: &Change) -> String {
+    let mut change = change.clone();
+    match &mut change {
+        Change::Rule(rule) => rule.priority = 0,
+        Change::ValidMark { original } => *original = None,
+        _ => {}
+    }
+    format!("{change:?}")
+}
+
+fn outcome(leftovers: &[Leftover]) -> String {
+    if leftovers.is_empty() {
+        return "; the tunnel is as it was before".to_owned();
+    }
+    let list = list(leftovers);
+    format!("; of what was there before, this could not be put back:\n  {list}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Difference;
+    use crate::change::Change;
+    use taupe_net::system::{Family, Route, Rule};
+
+    fn rules(first: u32, mark: u32) -> Vec<Change> {
+        let (family, main) = (Family::Ipv4, Route::MAIN_TABLE);
+        vec![
+            Change::Rule(Rule::not_marked(family, first, mark, mark)),
+            Change::Rule(Rule::suppressing(family, first - 1, 0, main)),
+        ]
+    }
+
+    #[test]
+    fn routes_are_made_again_when_their_addresses_go() {
+        let changes = |address: &str| {
+            let destination = "10.0.0.0/8".parse().expect("a network");
+            let table = Route::MAIN_TABLE;
+            vec![
+                Change::Address(address.parse().expect("an address")),
+                Change::Route { destination, table },
+            ]
+        };
+        let between = |there: &str, wanted: &str| {
+            let there = changes(there).into_iter().enumerate().collect();
+            Difference::between(there, changes(wanted))
+        };
+        let again = between("10.9.0.2/24", "10.9.0.3/24");
+        assert_eq!(again.gone.len(), 2);
+        assert_eq!(again.new, changes("10.9.0.3/24"));
+        let beside = between("10.9.0.2/24", "10.9.1.3/24");
+        assert_eq!(beside.new_addresses, changes("10.9.1.3/24")[..1]);
+        assert_eq!(beside.gone.len(), 1);
+    }
+
+    #[test]
+    fn rules_are_replaced_together_or_not_at_all() {
+        let between = |there: Vec<Change>, wanted| {
+            let there = there.into_iter().enumerate().collect();
+            let difference = Difference::between(there, wanted);
+            (difference.gone.len(), difference.new_guards)
+        };
+        // Others' have come before them meanwhile.
+        assert_eq!(between(rules(99, 9), rules(50, 9)), (0, vec![]));
+        assert_eq!(between(rules(99, 9), rules(50, 10)), (2, rules(50, 10)));
+        let [not_marked, _] = <[Change; 2]>::try_from(rules(99, 10)).expect("two");
+        let replaced = between(rules(99, 9), rules(99, 10));
+        assert_eq!(replaced, (1, vec![not_marked]));
+    }
+}

@@ -1,0 +1,6 @@
+//! The order of it all, on a system that is a few sets in memory and can be
+//! made to fail, or to kill its process, at any step.
+
+mod faults;
+mod model;
+mod stories;

@@ -1,0 +1,376 @@
+//! A fault at every call.
+
+use taupe_config::file::File;
+
+use super::model::{Fault, Listener, Model, World};
+use crate::fixtures::file;
+use crate::{Personality, UpError};
+
+const HOOKS: &str = "PreUp = a\nPostUp = b\nPreDown = c\nPostDown = d";
+
+/// More calls than any of these tunnels takes.
+const MANY: usize = 200;
+
+/// One tunnel of each kind.
+fn files() -> Vec<File> {
+    let addresses = "Address = 10.9.0.2/24, fd09::2/64";
+    let dns = "DNS = 10.9.0.1, example.org";
+    let hooked = |lines: &str| format!("{HOOKS}\n{addresses}\n{lines}");
+    vec![
+        file(addresses, "AllowedIPs = 10.0.0.0/8, 172.20.0.0/16"),
+        file(&hooked(dns), "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16"),
+        file(&hooked(""), "AllowedIPs = 0.0.0.0/0"),
+        file(&hooked("FwMark = 9"), "AllowedIPs = 0.0.0.0/1, 128.0.0.0/1"),
+        file(&hooked(dns), "AllowedIPs = 203.0.113.0/24, 192.168.1.0/24"),
+        file(&hooked("Table = 7"), "AllowedIPs = 0.0.0.0/0, ::/0"),
+    ]
+}
+
+fn every_tunnel(mut test: impl FnMut(&File, Personality)) {
+    for personality in [Personality::Taupe, Personality::WgQuick] {
+        for file in files() {
+            test(&file, personality);
+        }
+    }
+}
+
+/// As it was before; `wg-quick` leaves the sysctl as it has set it.
+fn untouched(world: &World, personality: Personality) -> bool {
+    let mut world = world.clone();
+    if personality == Personality::WgQuick {
+        world.valid_mark = false;
+    }
+    world == World::default()
+}
+
+fn up(model: &mut Model, file: &File, personality: Personality) {
+    let mut report = Listener::default();
+    let up = model.up(file, personality, &mut report).expect("alive");
+    up.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Takes it down with nothing but the journal.
+fn down(model: &mut Model, personality: Personality) {
+    let down = model.down(&mut Listener::default()).expect("alive");
+    down.unwrap_or_else(|error| panic!("{error}"));
+    assert!(untouched(&model.world, personality), "{:?}", model.world);
+    assert!(!model.has_journal());
+}
+
+/// Runs `test` with a fault at the first, second… call until there are no
+/// more; whether each struck is what `test` returns.
+fn at_every_call(mut test: impl FnMut(usize) -> bool) -> usize {
+    let calls = (0..MANY).find(|number| !test(*number)).expect("an end");
+    assert!(calls > 0, "there was nothing to strike");
+    calls
+}
+
+#[test]
+fn an_up_that_fails_anywhere_leaves_nothing() {
+    every_tunnel(|file, personality| {
+        let calls = at_every_call(|number| {
+            let mut model = Model::new();
+            model.strike(number, Fault::Fail);
+            let outcome = model.up(file, personality, &mut Listener::default());
+            if !model.struck {
+                return false;
+            }
+            match outcome.expect("alive") {
+                Err(UpError::Failed { leftovers, .. }) => assert!(leftovers.is_empty()),
+                other => panic!("{other:?}"),
+            }
+            assert!(
+                untouched(&model.world, personality),
+                "{number}: {:?}",
+                model.world
+            );
+            assert!(!model.has_journal());
+            true
+        });
+        assert!(calls >= 6, "{calls}");
+    });
+}
+
+#[test]
+fn an_up_that_is_killed_anywhere_can_be_taken_down() {
+    every_tunnel(|file, personality| {
+        for fault in [Fault::DieBefore, Fault::DieAfter] {
+            at_every_call(|number| {
+                let mut model = Model::new();
+                model.strike(number, fault);
+                let outcome = model.up(file, personality, &mut Listener::default());
+                model.calm();
+                if !model.struck {
+                    return false;
+                }
+                assert!(outcome.is_none(), "it died");
+                down(&mut model, personality);
+                true
+            });
+        }
+    });
+}
+
+#[test]
+fn an_up_that_is_killed_anywhere_can_be_done_again() {
+    every_tunnel(|file, personality| {
+        let mut model = Model::new();
+        up(&mut model, file, personality);
+        let mut whole = model.world.clone();
+        for fault in [Fault::DieBefore, Fault::DieAfter] {
+            at_every_call(|number| {
+                let mut model = Model::new();
+                model.strike(number, fault);
+                let outcome = model.up(file, personality, &mut Listener::default());
+                model.calm();
+                if !model.struck {
+                    return false;
+                }
+                assert!(outcome.is_none(), "it died");
+                up(&mut model, file, personality);
+                whole.link = model.world.link;
+                assert_eq!(model.world, whole);
+                down(&mut model, personality);
+                true
+            });
+        }
+    });
+}
+
+#[test]
+fn a_down_that_is_killed_anywhere_can_be_done_again() {
+    every_tunnel(|file, personality| {
+        for fault in [Fault::DieBefore, Fault::DieAfter] {
+            at_every_call(|number| {
+                let mut model = Model::new();
+                up(&mut model, file, personality);
+                model.strike(number, fault);
+                let outcome = model.down(&mut Listener::default());
+                model.calm();
+                if !model.struck {
+                    return false;
+                }
+                assert!(outcome.is_none(), "it died");
+                // Killed while it ran PostDown, it had done all else.
+                if model.has_journal() {
+                    down(&mut model, personality);
+                }
+                assert!(untouched(&model.world, personality), "{:?}", model.world);
+                true
+            });
+        }
+    });
+}
+
+#[test]
+fn a_down_that_fails_anywhere_says_what_is_left_and_can_be_done_again() {
+    every_tunnel(|file, personality| {
+        at_every_call(|number| {
+            let mut model = Model::new();
+            up(&mut model, file, personality);
+            model.strike(number, Fault::Fail);
+            let outcome = model.down(&mut Listener::default());
+            model.calm();
+            if !model.struck {
+                return false;
+            }
+            let error = outcome.expect("alive").expect_err("a call failed");
+            assert!(error.to_string().contains("injected"), "{error}");
+            if model.has_journal() {
+                down(&mut model, personality);
+            }
+            assert!(untouched(&model.world, personality), "{:?}", model.world);
+            true
+        });
+    });
+}
+
+#[test]
+fn a_rollback_that_fails_too_says_what_is_left_and_down_ends_it() {
+    every_tunnel(|file, personality| {
+        let mut model = Model::new();
+        up(&mut model, file, personality);
+        let steps = model.calls;
+        at_every_call(|number| {
+            let mut model = Model::new();
+            // The person stops it before its last step.
+            let mut report = Listener {
+                patience: Some(steps - 1),
+                ..Listener::default()
+            };
+            model.strike(steps - 1 + number, Fault::Fail);
+            let outcome = model.up(file, personality, &mut report);
+            model.calm();
+            let outcome = outcome.expect("alive").expect_err("interrupted");
+            assert!(outcome.to_string().starts_with("interrupted"), "{outcome}");
+            let UpError::Failed { leftovers, .. } = outcome else {
+                panic!("{outcome}");
+            };
+            if model.has_journal() {
+                assert_eq!(leftovers.len(), 1);
+                down(&mut model, personality);
+            } else {
+                assert!(leftovers.is_empty());
+            }
+            assert!(untouched(&model.world, personality), "{:?}", model.world);
+            model.struck
+        });
+    });
+}
+
+/// What a tunnel is like, but for what its history has left its mark on.
+fn likeness(world: &World) -> World {
+    let mut world = world.clone();
+    world.link = world.link.map(|_| 0);
+    world
+}
+
+fn every_change(mut test: impl FnMut(&File, &File)) {
+    let files = files();
+    for old in &files {
+        for new in &files {
+            test(old, new);
+        }
+    }
+}
+
+/// From each to the next, and from the last to the first.
+fn some_changes(mut test: impl FnMut(&File, &File)) {
+    let files = files();
+    for (old, new) in files.iter().zip(files.iter().cycle().skip(1)) {
+        test(old, new);
+    }
+}
+
+#[test]
+fn a_reload_makes_what_a_new_tunnel_would_be() {
+    every_change(|old, new| {
+        let mut fresh = Model::new();
+        up(&mut fresh, new, Personality::Taupe);
+        let mut model = Model::new();
+        up(&mut model, old, Personality::Taupe);
+        let hooks = model.ran.len();
+        let mut report = Listener::default();
+        let reloaded = model.reload(new, &mut report).expect("alive");
+        reloaded.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(likeness(&model.world), likeness(&fresh.world));
+        assert_eq!(model.ran.len(), hooks, "no command is run");
+        down(&mut model, Personality::Taupe);
+    });
+}
+
+#[test]
+fn a_reload_of_the_same_file_touches_only_the_device() {
+    for file in files() {
+        let mut model = Model::new();
+        up(&mut model, &file, Personality::Taupe);
+        let mut report = Listener::default();
+        let reloaded = model.reload(&file, &mut report).expect("alive");
+        reloaded.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(report.steps, ["wg syncconf wg0 /dev/fd/63"]);
+    }
+}
+
+#[test]
+fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
+    some_changes(|old, new| {
+        at_every_call(|number| {
+            let mut model = Model::new();
+            up(&mut model, old, Personality::Taupe);
+            let before = model.world.clone();
+            model.strike(number, Fault::Fail);
+            let outcome = model.reload(new, &mut Listener::default());
+            model.calm();
+            if !model.struck {
+                return false;
+            }
+            let error = outcome.expect("alive").expect_err("a call failed");
+            assert!(error.to_string().contains("as it was"), "{error}");
+            assert_eq!(model.world, before);
+            down(&mut model, Personality::Taupe);
+            true
+        });
+    });
+}
+
+#[test]
+fn a_reload_that_is_killed_anywhere_can_be_taken_down() {
+    some_changes(|old, new| {
+        for fault in [Fault::DieBefore, Fault::DieAfter] {
+            at_every_call(|number| {
+                let mut model = Model::new();
+                up(&mut model, old, Personality::Taupe);
+                model.strike(number, fault);
+                let outcome = model.reload(new, &mut Listener::default());
+                model.calm();
+                if !model.struck {
+                    return false;
+                }
+                assert!(outcome.is_none(), "it died");
+                down(&mut model, Personality::Taupe);
+                true
+            });
+        }
+    });
+}
+
+#[test]
+fn what_somebody_else_has_made_is_not_undone() {
+    every_tunnel(|file, personality| {
+        let mut other = Model::new();
+        up(&mut other, file, personality);
+        for theirs in &other.world.of_host {
+            let mut model = Model::new();
+            model.world.of_host.insert(theirs.clone());
+            let before = model.world.clone();
+            let outcome = model.up(file, personality, &mut Listener::default());
+            let error = outcome.expect("alive").expect_err("it exists");
+            assert!(error.to_string().contains("os error 17"), "{error}");
+            let mut left = model.world.clone();
+            left.valid_mark = false;
+            assert_eq!(left, before);
+        }
+    });
+}
+
+#[test]
+fn what_somebody_else_has_made_is_not_undone_by_a_reload() {
+    some_changes(|old, new| {
+        let mut other = Model::new();
+        up(&mut other, new, Personality::Taupe);
+        for theirs in &other.world.of_host {
+            let mut model = Model::new();
+            up(&mut model, old, Personality::Taupe);
+            if !model.world.of_host.insert(theirs.clone()) {
+                continue;
+            }
+            let before = model.world.clone();
+            let outcome = model.reload(new, &mut Listener::default());
+            let error = outcome.expect("alive").expect_err("it exists");
+            assert!(error.to_string().contains("os error 17"), "{error}");
+            assert_eq!(model.world, before);
+        }
+    });
+}
+
+#[test]
+fn a_reload_that_is_interrupted_anywhere_puts_back_what_was_there() {
+    some_changes(|old, new| {
+        at_every_call(|number| {
+            let mut model = Model::new();
+            up(&mut model, old, Personality::Taupe);
+            let before = model.world.clone();
+            let mut report = Listener {
+                patience: Some(number),
+                ..Listener::default()
+            };
+            let outcome = model.reload(new, &mut report).expect("alive");
+            if outcome.is_ok() {
+                return number == 0;
+            }
+            assert_eq!(model.world, before);
+            down(&mut model, Personality::Taupe);
+            true
+        });
+    });
+}

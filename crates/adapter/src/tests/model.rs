@@ -1,0 +1,406 @@
+//! A system in memory.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use taupe_config::file::File;
+use taupe_net::system::SystemError;
+
+use crate::dns::{self, Paths};
+use crate::fixtures::host;
+use crate::{
+    Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
+    ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
+    reload_on, up_on,
+};
+
+pub(super) const INTERFACE: &str = "wg0";
+
+/// What is on the system: everything that a tunnel changes.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct World {
+    /// The index of the tunnel's interface.
+    pub(super) link: Option<u32>,
+    /// What ends with the interface.
+    pub(super) of_device: BTreeSet<String>,
+    /// What does not.
+    pub(super) of_host: BTreeSet<String>,
+    /// The device's mark; 0 is none.
+    pub(super) mark: u32,
+    /// How far the sysctl is from what it was.
+    pub(super) valid_mark: bool,
+}
+
+/// What happens at a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// It fails, and nothing is done.
+    Fail,
+    /// The process dies before anything is done.
+    DieBefore,
+    /// The process dies when it is done.
+    DieAfter,
+}
+
+/// When a process dies it unwinds with this.
+struct Death;
+
+pub(super) struct Model {
+    pub(super) world: World,
+    /// Hooks in the order in which they ran.
+    pub(super) ran: Vec<Phase>,
+    /// The mark of the file that was looked at last.
+    file_mark: u32,
+    /// Interfaces made so far.
+    made: u32,
+    /// Calls that change something.
+    pub(super) calls: usize,
+    /// At which call, what.
+    pub(super) fault: Option<(usize, Fault)>,
+    /// The fault has happened.
+    pub(super) struck: bool,
+    /// Hooks of this phase fail.
+    pub(super) failing: Option<Phase>,
+    pub(super) resolvable: bool,
+    pub(super) savable: bool,
+    /// The interface that is there is a WireGuard device.
+    pub(super) is_wireguard: bool,
+    pub(super) saved: usize,
+    /// Where the file is.
+    pub(super) config: PathBuf,
+    directory: PathBuf,
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("taupe-adapter-{}-{number}", std::process::id());
+        Self {
+            world: World::default(),
+            ran: Vec::new(),
+            file_mark: 0,
+            made: 40,
+            calls: 0,
+            fault: None,
+            struck: false,
+            failing: None,
+            resolvable: true,
+            savable: true,
+            is_wireguard: false,
+            saved: 0,
+            config: PathBuf::from("/etc/wireguard/wg0.conf"),
+            directory: std::env::temp_dir().join(name),
+        }
+    }
+
+    /// From the next call on, the fault comes at the `number`th.
+    pub(super) fn strike(&mut self, number: usize, fault: Fault) {
+        self.calls = 0;
+        self.struck = false;
+        self.fault = Some((number, fault));
+    }
+
+    pub(super) fn calm(&mut self) {
+        self.fault = None;
+    }
+
+    pub(super) fn state(&self) -> State {
+        State::at(&self.directory)
+    }
+
+    pub(super) fn has_journal(&self) -> bool {
+        self.directory.join("wg0.journal").exists()
+    }
+
+    /// The device's process is killed: its interface goes with it.
+    pub(super) fn kill_device(&mut self) {
+        self.world.link = None;
+        self.world.mark = 0;
+        self.world.of_device.clear();
+    }
+
+    /// Somebody makes an interface of that name.
+    pub(super) fn intrude(&mut self) {
+        self.made += 1;
+        self.world.link = Some(self.made);
+    }
+
+    /// `None` when the process died.
+    pub(super) fn up(
+        &mut self,
+        file: &File,
+        personality: Personality,
+        report: &mut Listener,
+    ) -> Option<Result<(), UpError>> {
+        self.up_with(file, personality, Options::default(), report)
+    }
+
+    pub(super) fn up_with(
+        &mut self,
+        file: &File,
+        personality: Personality,
+        options: Options,
+        report: &mut Listener,
+    ) -> Option<Result<(), UpError>> {
+        let state = self.state();
+        let config = self.config.clone();
+        let request = Request {
+            interface: INTERFACE,
+            config: &config,
+            file,
+            personality,
+            options,
+        };
+        mortal(|| up_on(self, &state, &request, report))
+    }
+
+    /// Without the file, as after its loss.
+    pub(super) fn down(&mut self, report: &mut Listener) -> Option<Result<(), DownError>> {
+        self.down_with(None, Personality::Taupe, report)
+    }
+
+    pub(super) fn down_with(
+        &mut self,
+        file: Option<&File>,
+        personality: Personality,
+        report: &mut Listener,
+    ) -> Option<Result<(), DownError>> {
+        let state = self.state();
+        let config = self.config.clone();
+        let request = Down {
+            interface: INTERFACE,
+            file: file.map(|file| (&*config, file)),
+            problem: None,
+            personality,
+            save: true,
+        };
+        mortal(|| down_on(self, &state, &request, report))
+    }
+
+    pub(super) fn reload(
+        &mut self,
+        file: &File,
+        report: &mut Listener,
+    ) -> Option<Result<(), ReloadError>> {
+        let state = self.state();
+        let config = self.config.clone();
+        let request = Request {
+            interface: INTERFACE,
+            config: &config,
+            file,
+            personality: Personality::Taupe,
+            options: Options::default(),
+        };
+        mortal(|| reload_on(self, &state, &request, report))
+    }
+
+    /// One call, with the fault that is due.
+    fn call(
+        &mut self,
+        effect: impl FnOnce(&mut Self) -> Result<(), StepError>,
+    ) -> Result<(), StepError> {
+        let due = self.fault.filter(|(number, _)| *number == self.calls);
+        self.calls += 1;
+        self.struck |= due.is_some();
+        match due {
+            None => effect(self),
+            Some((_, Fault::Fail)) => Err(failure("injected")),
+            Some((_, Fault::DieBefore)) => die(),
+            Some((_, Fault::DieAfter)) => {
+                let _ = effect(self);
+                die()
+            }
+        }
+    }
+
+    fn add(&mut self, change: &Change) -> Result<(), StepError> {
+        match change {
+            Change::Hook(hook) => {
+                self.ran.push(hook.phase);
+                if self.failing == Some(hook.phase) {
+                    return Err(failure("hook"));
+                }
+            }
+            Change::Device => {
+                assert_eq!(self.world.link, None, "one interface of a name");
+                self.made += 1;
+                self.world.link = Some(self.made);
+            }
+            Change::ValidMark { .. } => self.world.valid_mark = true,
+            Change::Mark(mark) => {
+                self.world.link.ok_or(StepError::NoInterface)?;
+                self.world.mark = *mark;
+            }
+            // Sets rather than adds.
+            Change::Up { .. } => {
+                let old = |what: &String| !what.starts_with("Up");
+                self.world.of_device.retain(old);
+                self.world.of_device.insert(format!("{change:?}"));
+            }
+            change if change.ends_with_device() => {
+                self.world.link.ok_or(StepError::NoInterface)?;
+                let new = self.world.of_device.insert(format!("{change:?}"));
+                assert!(new, "{change:?} exists");
+                if *change == Change::Configure {
+                    self.world.mark = self.file_mark;
+                }
+            }
+            change => {
+                if !self.world.of_host.insert(format!("{change:?}")) {
+                    return Err(StepError::System(SystemError {
+                        what: format!("make {change:?}"),
+                        reason: None,
+                        source: io::Error::from_raw_os_error(17), // EEXIST
+                    }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, change: &Change) {
+        match change {
+            Change::Hook(_) | Change::Configure | Change::Up { .. } => {}
+            Change::Device => self.kill_device(),
+            Change::Mark(_) => self.world.mark = 0,
+            Change::ValidMark { original } => self.world.valid_mark &= original.is_none(),
+            change => {
+                self.world.of_device.remove(&format!("{change:?}"));
+                self.world.of_host.remove(&format!("{change:?}"));
+            }
+        }
+    }
+}
+
+impl Machine for Model {
+    fn namespace(&mut self) -> Namespace {
+        Namespace::current()
+    }
+
+    fn recover(&mut self) -> Result<Option<String>, StepError> {
+        Ok(None)
+    }
+
+    fn interface(&mut self) -> Result<Option<u32>, StepError> {
+        Ok(self.world.link)
+    }
+
+    fn is_wireguard(&mut self) -> bool {
+        self.is_wireguard
+    }
+
+    fn look(
+        &mut self,
+        file: &File,
+        own: &[Change],
+        _report: &mut dyn Report,
+    ) -> Result<Snapshot, LookError> {
+        if !self.resolvable {
+            return Err(LookError::Interrupted);
+        }
+        self.file_mark = file.interface.fwmark.unwrap_or(0);
+        let paths = Paths::new(self.directory.clone(), "".as_ref(), None);
+        let (servers, search) = (&file.interface.dns, &file.interface.dns_search);
+        let mark = own.iter().find_map(|change| match change {
+            Change::Mark(mark) => Some(*mark),
+            _ => None,
+        });
+        Ok(Snapshot {
+            dns: dns::choose(&paths, INTERFACE, servers, search)?,
+            mark,
+            ..host()
+        })
+    }
+
+    fn recognise(&mut self, _file: &File) -> Result<Vec<Change>, LookError> {
+        Ok(vec![Change::Device])
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), StepError> {
+        self.call(|model| model.add(change))
+    }
+
+    fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError> {
+        self.call(|model| {
+            model.remove(change);
+            Ok(())
+        })?;
+        Ok(None)
+    }
+
+    fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {
+        self.call(|model| {
+            model.world.mark = mark.unwrap_or(model.file_mark);
+            Ok(())
+        })
+    }
+
+    fn save(&mut self, _: &File, config: &Path, _: Personality) -> Result<(), SaveError> {
+        if self.savable {
+            self.saved += 1;
+            return Ok(());
+        }
+        Err(SaveError::Io {
+            what: "write",
+            path: config.to_owned(),
+            source: io::ErrorKind::StorageFull.into(),
+        })
+    }
+}
+
+fn failure(what: &str) -> StepError {
+    StepError::Io {
+        what: what.to_owned(),
+        source: io::ErrorKind::Other.into(),
+    }
+}
+
+fn die() -> ! {
+    std::panic::resume_unwind(Box::new(Death))
+}
+
+/// Runs what may die of a fault; any other panic goes on.
+fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(panic) if panic.is::<Death>() => None,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+pub(super) struct Listener {
+    pub(super) steps: Vec<String>,
+    pub(super) notes: Vec<String>,
+    /// Interrupts when it is asked for the `n`th time.
+    pub(super) patience: Option<usize>,
+    pub(super) asked: Cell<usize>,
+}
+
+impl Report for Listener {
+    fn step(&mut self, command: &str) {
+        self.steps.push(command.to_owned());
+    }
+
+    fn note(&mut self, sentence: &str) {
+        self.notes.push(sentence.to_owned());
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        self.patience
+            .is_some_and(|patience| self.asked.get() > patience)
+    }
+}

@@ -1,0 +1,120 @@
+//! The real system with a fault at one of its calls.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+
+use taupe_adapter::{
+    Change, Linux, LookError, Machine, Namespace, Personality, Report, SaveError, Snapshot,
+    StepError,
+};
+use taupe_config::file::File;
+
+/// What happens at a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// It fails, and nothing is done.
+    Fail,
+    /// The process dies before anything is done.
+    DieBefore,
+    /// The process dies when it is done.
+    DieAfter,
+}
+
+/// At which call what happens, and how far it has come.
+#[derive(Default)]
+pub(crate) struct Schedule {
+    pub(crate) due: Option<(usize, Fault)>,
+    pub(crate) calls: usize,
+    pub(crate) struck: bool,
+}
+
+/// When a process dies it unwinds with this: nothing that it has is cleaned up
+/// but what the kernel would close, its lock.
+struct Death;
+
+pub(crate) struct Faulty<'a, 'b> {
+    pub(crate) inner: Linux<'a>,
+    pub(crate) schedule: &'b mut Schedule,
+}
+
+impl Faulty<'_, '_> {
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&mut Linux<'_>) -> Result<T, StepError>,
+    ) -> Result<T, StepError> {
+        let schedule = &mut *self.schedule;
+        let due = schedule.due.filter(|(number, _)| *number == schedule.calls);
+        schedule.calls += 1;
+        schedule.struck |= due.is_some();
+        match due {
+            None => call(&mut self.inner),
+            Some((_, Fault::Fail)) => Err(StepError::Device("injected".to_owned())),
+            Some((_, Fault::DieBefore)) => resume_unwind(Box::new(Death)),
+            Some((_, Fault::DieAfter)) => {
+                let _ = call(&mut self.inner);
+                resume_unwind(Box::new(Death))
+            }
+        }
+    }
+}
+
+/// Runs what may die of a fault; `None` when it did.
+pub(crate) fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(panic) if panic.is::<Death>() => None,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+impl Machine for Faulty<'_, '_> {
+    fn namespace(&mut self) -> Namespace {
+        self.inner.namespace()
+    }
+
+    fn recover(&mut self) -> Result<Option<String>, StepError> {
+        self.inner.recover()
+    }
+
+    fn interface(&mut self) -> Result<Option<u32>, StepError> {
+        self.inner.interface()
+    }
+
+    fn is_wireguard(&mut self) -> bool {
+        self.inner.is_wireguard()
+    }
+
+    fn look(
+        &mut self,
+        file: &File,
+        own: &[Change],
+        report: &mut dyn Report,
+    ) -> Result<Snapshot, LookError> {
+        self.inner.look(file, own, report)
+    }
+
+    fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError> {
+        self.inner.recognise(file)
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), StepError> {
+        self.call(|inner| inner.apply(change))
+    }
+
+    fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError> {
+        self.call(|inner| inner.undo(change))
+    }
+
+    fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {
+        self.call(|inner| inner.sync(mark))
+    }
+
+    fn save(
+        &mut self,
+        file: &File,
+        config: &Path,
+        personality: Personality,
+    ) -> Result<(), SaveError> {
+        self.inner.save(file, config, personality)
+    }
+}

@@ -1,0 +1,79 @@
+//! Why a device did not do what was asked.
+
+use std::io;
+
+use rustix::io::Errno;
+use taupe_config::uapi::AnswerError;
+use thiserror::Error;
+
+/// Why a device could not be read or changed. [`Error::errno`] is what `wg`
+/// prints of it.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// There is no WireGuard device of that name.
+    #[error("there is no such device")]
+    NoDevice,
+    /// Nobody in user space runs that device, and the kernel cannot.
+    #[error(
+        "there is no such device: no program in user space runs one of that name, and the kernel \
+         has no WireGuard"
+    )]
+    NoKernelSupport,
+    /// The device cannot be reached, or the connection to it broke.
+    #[error("cannot talk to the device: {0}")]
+    Io(#[from] io::Error),
+    /// What the device answers is not an answer.
+    #[error("the device's answer is cut short or malformed")]
+    Malformed,
+    /// The device, or the kernel for it, refuses.
+    #[error("{}{}", text(*.errno), because(.reason.as_deref()))]
+    Refused {
+        /// The error number: positive, unless the device has the sign wrong.
+        errno: i32,
+        /// Why in words, if the device says so.
+        reason: Option<String>,
+    },
+}
+
+impl Error {
+    /// The error number that stands for it (`errno(3)`), as `wg` would have it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NoDevice => Errno::NODEV.raw_os_error(),
+            Self::NoKernelSupport => Errno::PROTONOSUPPORT.raw_os_error(),
+            Self::Io(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Self::Malformed => Errno::PROTO.raw_os_error(),
+            Self::Refused { errno, .. } => *errno,
+        }
+    }
+
+    /// The system's words for [`Self::errno`], as `strerror(3)` has them.
+    #[must_use]
+    pub fn errno_text(&self) -> String {
+        text(self.errno())
+    }
+}
+
+impl From<AnswerError> for Error {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Malformed => Self::Malformed,
+            AnswerError::Refused { errno, reason } => Self::Refused { errno, reason },
+        }
+    }
+}
+
+/// What the system calls an error number, as `strerror(3)` has it.
+#[must_use]
+pub fn text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    match text.strip_suffix(&format!(" (os error {errno})")) {
+        Some(text) => text.to_owned(),
+        None => text,
+    }
+}
+
+fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}

@@ -1,0 +1,112 @@
+//! A request in pieces that the kernel takes.
+
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
+
+/// What a message may measure, in bytes: below a page of memory, of which the
+/// kernel needs no second one in sequence.
+pub(crate) const SIZE: usize = 4000;
+
+/// What comes before the peers: the headers, and everything about the device.
+const DEVICE: usize = 128;
+
+/// A peer without its networks, with everything.
+const PEER: usize = 144;
+
+/// One network.
+const NETWORK: usize = 48;
+
+/// What one message says of one peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    pub(crate) peer: &'a PeerUpdate,
+    /// Whether everything but the networks is said here.
+    pub(crate) first: bool,
+    pub(crate) allowed_ips: &'a [AllowedIpChange],
+}
+
+/// Cuts a request into messages, at least one. A peer that is cut is named
+/// again in the next message, with the rest of its networks.
+pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
+    let mut messages = Vec::new();
+    let mut pieces = Vec::new();
+    let mut room = SIZE - DEVICE;
+    for peer in peers {
+        let mut networks = peer.allowed_ips.as_slice();
+        let mut first = true;
+        while first || !networks.is_empty() {
+            let least = PEER + NETWORK * networks.len().min(1);
+            if room < least {
+                messages.push(std::mem::take(&mut pieces));
+                room = SIZE - DEVICE;
+            }
+            let count = networks.len().min((room - PEER) / NETWORK);
+            let (now, later) = networks.split_at(count);
+            pieces.push(Piece {
+                peer,
+                first,
+                allowed_ips: now,
+            });
+            room -= PEER + NETWORK * count;
+            networks = later;
+            first = false;
+        }
+    }
+    messages.push(pieces);
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use taupe_protocol::key::PublicKey;
+    use taupe_protocol::update::Prefix;
+
+    fn peer(byte: u8, networks: u32) -> PeerUpdate {
+        let network = |index| {
+            let prefix = Prefix::new(Ipv4Addr::from(index).into(), 32);
+            AllowedIpChange::Add(prefix.expect("a length of 32 bits"))
+        };
+        PeerUpdate {
+            allowed_ips: (0..networks).map(network).collect(),
+            ..PeerUpdate::new(PublicKey([byte; 32]))
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_and_nothing_said_twice() {
+        for counts in [
+            &[][..],
+            &[0],
+            &[0; 100],
+            &[1; 100],
+            &[77],
+            &[78],
+            &[79],
+            &[1000],
+            &[75, 0, 500, 0, 0, 3],
+        ] {
+            let peers: Vec<_> = (0..).zip(counts).map(|(i, n)| peer(i, *n)).collect();
+            let messages = cut(&peers);
+            assert!(!messages.is_empty());
+            for message in &messages {
+                let size: usize = message
+                    .iter()
+                    .map(|piece| PEER + NETWORK * piece.allowed_ips.len())
+                    .sum();
+                assert!(DEVICE + size <= SIZE, "{counts:?}: {size}");
+            }
+            let pieces: Vec<_> = messages.iter().flatten().collect();
+            for peer in &peers {
+                let of_peer: Vec<_> = pieces
+                    .iter()
+                    .filter(|piece| piece.peer.public_key == peer.public_key)
+                    .collect();
+                let firsts: Vec<_> = of_peer.iter().map(|piece| piece.first).collect();
+                assert!(firsts[0] && !firsts[1..].contains(&true), "{counts:?}");
+                let networks: Vec<_> = of_peer.iter().flat_map(|piece| piece.allowed_ips).collect();
+                assert_eq!(networks, peer.allowed_ips.iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads and configures running WireGuard devices, whoever runs them: a program
+//! in user space, through its socket (<https://www.wireguard.com/xplatform/>),
+//! or the kernel, through generic netlink (`linux/wireguard.h`).
+//!
+//! Everything blocks, and concerns the calling thread's network namespace;
+//! sockets are those of the file system that it sees. A name that has a socket
+//! on which somebody listens is a device in user space, any other the kernel's.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod kernel;
+mod request;
+mod resolve;
+mod socket;
+mod sync;
+
+use std::io;
+
+use taupe_protocol::crypto::default_provider;
+
+pub use error::{Error, text as errno_text};
+pub use request::{addition, new_private_key, request};
+pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
+pub use sync::difference;
+pub use taupe_config::uapi::{Device, SetRequest};
+pub use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
+pub use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, Prefix};
+
+/// The names of all running devices, in the order in which `wg` lists them:
+/// first the kernel's, then those that have a socket, as the directory has
+/// them.
+///
+/// A socket that nobody listens on any more is removed, as `wg` does.
+///
+/// # Errors
+/// When one of the two lists cannot be read.
+pub fn interfaces() -> io::Result<Vec<String>> {
+    let mut names = kernel::interfaces()?;
+    names.extend(socket::interfaces()?);
+    Ok(names)
+}
+
+/// Reads everything about a device, keys included.
+///
+/// # Errors
+/// See [`Error`].
+pub fn read(interface: &str) -> Result<Device, Error> {
+    match socket::connect(interface)? {
+        Some(stream) => socket::read(stream, interface),
+        None => kernel::read(interface),
+    }
+}
+
+/// Changes a device.
+///
+/// A Taupe applies all of it or nothing. The kernel takes a large request in
+/// several pieces: when one is refused, those before it stay.
+///
+/// Names of endpoints are passed on to a device that takes them, and left out
+/// for any other.
+///
+/// # Errors
+/// See [`Error`].
+pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
+    let mut peers = request.device.peers.iter();
+    if peers.any(|peer| peer.endpoint_name.is_some()) && !takes_endpoint_names(interface)? {
+        for peer in &mut request.device.peers {
+            peer.endpoint_name = None;
+        }
+    }
+    match socket::connect(interface)? {
+        Some(stream) => socket::apply(stream, &request),
+        None => kernel::apply(interface, &request),
+    }
+}
+
+/// Makes a device what `wanted` says, without touching what is so already:
+/// sessions with peers that stay go on.
+///
+/// `wanted` lists the peers as a file does, every one of them with
+/// `replace_allowed_ips`. Peers that are not in it are removed; a preshared
+/// key or a keepalive that it does not have is taken away.
+///
+/// # Errors
+/// See [`Error`].
+pub fn sync(interface: &str, wanted: SetRequest) -> Result<(), Error> {
+    apply(interface, difference(&read(interface)?, wanted))
+}
+
+/// The public key that belongs to a private one, clamped or not (X25519,
+/// RFC 7748).
+#[must_use]
+pub fn public_key(private: &[u8; KEY_LEN]) -> PublicKey {
+    PublicKey(default_provider().dh.public(private))
+}
+
+/// The connection for this is closed when it returns: a device may serve one
+/// at a time.
+fn takes_endpoint_names(interface: &str) -> Result<bool, Error> {
+    match socket::connect(interface)? {
+        Some(stream) => Ok(socket::read(stream, interface)?.takes_endpoint_names),
+        None => Ok(false),
+    }
+}

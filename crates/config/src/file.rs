@@ -1,0 +1,237 @@
+//! Configuration files: what `wg-quick` and `wg setconf` read, with the keys
+//! that Taupe adds.
+//!
+//! [`parse`] reads a whole file and finds everything that is wrong with it at
+//! once; [`strip`] leaves of a file what `wg setconf` takes; [`save`] writes
+//! the file that describes a running tunnel.
+//!
+//! # What is refused although `wg-quick` takes it
+//! Whatever `wg-quick` brings up is accepted, apart from files that cannot
+//! mean what they say: no private key (and no hook that sets one), one key
+//! with two different values, two peers with one public key, no peer but the
+//! tunnel itself, a public key of all zeros, an address or endpoint that no
+//! host can have, an MTU that the tunnel cannot carry, names of services
+//! instead of port numbers.
+//!
+//! What it takes in a surprising way is a [`Severity::Warning`].
+
+mod diagnostic;
+mod fix;
+mod line;
+mod parse;
+mod print;
+mod report;
+mod seen;
+mod strip;
+mod value;
+mod wg;
+mod word;
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+
+use crate::networks;
+use crate::prefix::Prefix;
+
+pub use diagnostic::{
+    AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
+};
+pub use parse::parse;
+pub use print::{Current, print, save};
+pub use strip::strip;
+pub use wg::wg_message;
+pub use word::{Foreign, Key, Section};
+
+/// The longest file, in bytes.
+pub const MAX_FILE: usize = 64 << 20;
+
+/// The longest line, in bytes, without its end: hundreds of thousands of
+/// networks.
+pub const MAX_LINE: usize = 16 << 20;
+
+/// The greatest MTU of a tunnel, in bytes: what WireGuard's 80 bytes around a
+/// packet (32 of its own, 8 of UDP, 40 of IPv6) leave of the greatest IP
+/// packet, which has 65535.
+pub const MAX_MTU: u32 = 65_535 - 80;
+
+/// A whole, valid file.
+///
+/// Nothing here that holds a key can be printed by `Debug`, and every secret is
+/// zeroised on drop.
+#[derive(Default)]
+pub struct File {
+    /// `[Interface]`.
+    pub interface: Interface,
+    /// `[Peer]`, in the order of the file. One that is the tunnel itself has
+    /// neither networks nor an endpoint.
+    pub peers: Vec<Peer>,
+}
+
+/// What `[Interface]` says.
+#[derive(Default)]
+pub struct Interface {
+    /// `PrivateKey`.
+    pub private_key: Option<PrivateKey>,
+    /// `ListenPort`; 0 lets the system choose.
+    pub listen_port: Option<u16>,
+    /// `FwMark`; 0 is off.
+    pub fwmark: Option<u32>,
+    /// `Address`.
+    pub addresses: Vec<InterfaceAddress>,
+    /// `DNS`: the servers.
+    pub dns: Vec<IpAddr>,
+    /// `DNS`: what is not an address, the search domains.
+    pub dns_search: Vec<String>,
+    /// `MTU` in bytes.
+    pub mtu: Option<u32>,
+    /// `Table`.
+    pub table: Table,
+    /// `PreUp`, `PostUp`, `PreDown` and `PostDown`.
+    pub hooks: Hooks,
+    /// `SaveConfig`.
+    pub save_config: bool,
+}
+
+/// An address of the tunnel's interface with its network's length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct InterfaceAddress {
+    /// The address itself, host bits included.
+    pub address: IpAddr,
+    /// The length of its network: up to 32 (IPv4) or 128 (IPv6).
+    pub length: u8,
+}
+
+/// Where the routes go.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Table {
+    /// The main table, and policy routing for default routes.
+    #[default]
+    Auto,
+    /// No routes are made.
+    Off,
+    /// The table of this number, never 0.
+    Id(u32),
+    /// The table of this name (`/etc/iproute2/rt_tables`).
+    Name(String),
+}
+
+/// Commands for `bash`, each with `%i` for the interface's name.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Hooks {
+    /// Before the interface exists.
+    pub pre_up: Vec<String>,
+    /// When the tunnel is usable.
+    pub post_up: Vec<String>,
+    /// Before anything is undone.
+    pub pre_down: Vec<String>,
+    /// When the interface is gone.
+    pub post_down: Vec<String>,
+}
+
+/// What a `[Peer]` says.
+pub struct Peer {
+    /// `PublicKey`.
+    pub public_key: PublicKey,
+    /// `PresharedKey`; all zeros are [`PresharedKey::NONE`].
+    pub preshared_key: Option<PresharedKey>,
+    /// `Endpoint`.
+    pub endpoint: Option<Endpoint>,
+    /// `AllowedIPs`, in the order of the file, host bits cleared.
+    pub allowed_ips: Vec<Prefix>,
+    /// `DisallowedIPs`, likewise.
+    pub disallowed_ips: Vec<Prefix>,
+    /// `PersistentKeepalive` in seconds; 0 is off.
+    pub persistent_keepalive: Option<u16>,
+    /// The line of its `[Peer]`, counted from 1; 0 when it is from no file.
+    pub line: usize,
+}
+
+/// Where a peer is reached.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Endpoint {
+    /// An address.
+    Address(SocketAddr),
+    /// A name to look up, or an IPv6 address whose scope is an interface's
+    /// name (`fe80::1%eth0`, without brackets), which `getaddrinfo` takes too.
+    Name {
+        /// The host.
+        host: String,
+        /// The UDP port.
+        port: u16,
+    },
+}
+
+/// Which keys there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// Those of `wg-quick` and Taupe.
+    Quick,
+    /// Those of `wg setconf` only.
+    Wg,
+}
+
+/// What became of a file.
+pub struct Parsed {
+    /// The file; `None` when any diagnostic is an error.
+    pub file: Option<File>,
+    /// Everything worth telling, by line and column.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Line and column of the private key, if there is one.
+    pub private_key_at: Option<(usize, usize)>,
+}
+
+impl Parsed {
+    /// Warns of a file that every user can read, as `wg-quick` does: unless its
+    /// folder keeps them out. Both are modes as `stat` tells them.
+    pub fn check_permissions(&mut self, file: u32, folder: u32) {
+        if file & folder & 0o007 == 0 {
+            return;
+        }
+        let (line, column) = self.private_key_at.unwrap_or((1, 1));
+        let warning = Diagnostic {
+            line,
+            column,
+            severity: Severity::Warning,
+            kind: DiagnosticKind::WorldAccessible { mode: file },
+        };
+        let place = self
+            .diagnostics
+            .partition_point(|other| (other.line, other.column) < (line, column));
+        self.diagnostics.insert(place, warning);
+    }
+}
+
+impl Peer {
+    /// The networks that are reached through the peer: `AllowedIPs` as they
+    /// are, or without `DisallowedIPs`, then as the shortest list.
+    #[must_use]
+    pub fn routed(&self) -> Vec<Prefix> {
+        if self.disallowed_ips.is_empty() {
+            self.allowed_ips.clone()
+        } else {
+            networks::subtract(&self.allowed_ips, &self.disallowed_ips)
+        }
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// As a file has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,460 @@
+//! What can be wrong with a file, why, and what to do about it.
+
+use core::fmt;
+
+use taupe_protocol::update::Prefix;
+use thiserror::Error;
+
+use super::fix::{
+    access, address_problem, again, endpoint_problem, foreign, key_problem, look_alike, needs,
+    other, put, unusable, zeros,
+};
+use super::word::{Foreign, Key, Section};
+use super::{MAX_FILE, MAX_LINE};
+use crate::prefix::display;
+
+/// One thing worth telling about a file. Never repeats a secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Diagnostic {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The character in the line, counted from 1.
+    pub column: usize,
+    /// Whether the file is refused for it.
+    pub severity: Severity,
+    /// What it is. Its `Display` is the reason, [`DiagnosticKind::fix`] says
+    /// what to do.
+    pub kind: DiagnosticKind,
+}
+
+impl Diagnostic {
+    /// `line 3, column 9: error: why; what to do`, on one line. `tool` as for
+    /// [`DiagnosticKind::fix`].
+    pub fn told(&self, tool: &str) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            let Self {
+                line,
+                column,
+                severity,
+                kind,
+            } = self;
+            let fix = kind.fix(tool);
+            write!(f, "line {line}, column {column}: {severity}: {kind}; {fix}")
+        })
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Severity {
+    /// The file is taken, perhaps not as it was meant.
+    Warning,
+    /// The file is refused.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// What it is; its `Display` is the reason, on one line and without the value.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum DiagnosticKind {
+    // The text as such.
+    /// The text is UTF-16, as some editors on Windows write it.
+    #[error("the file is UTF-16 text; expected UTF-8")]
+    Utf16,
+    /// A NUL byte.
+    #[error("a NUL byte: this is not a text file, or it was damaged")]
+    NulByte,
+    /// More than [`MAX_FILE`] bytes.
+    #[error("the file is longer than {} MiB", MAX_FILE >> 20)]
+    FileTooLong,
+    /// More than [`MAX_LINE`] bytes.
+    #[error("the line is longer than {} MiB", MAX_LINE >> 20)]
+    LineTooLong,
+    /// Bytes that are not UTF-8, outside of a comment.
+    #[error("not UTF-8 text")]
+    NotUtf8,
+    /// A character that looks like another and is not the same.
+    #[error("{} (U+{:04X}), which web pages and word processors put {}",
+        look_alike(*.character).0, u32::from(*.character), put(*.character))]
+    LookAlike {
+        /// The character.
+        character: char,
+    },
+
+    // Lines, sections and keys.
+    /// There is no `[Interface]`.
+    #[error("there is no [Interface] section")]
+    NoInterface,
+    /// Another `[Interface]`.
+    #[error("[Interface] has begun in line {first} already; both sections count")]
+    RepeatedInterface {
+        /// The line of the first.
+        first: usize,
+    },
+    /// A section that does not exist, or one without its `]`.
+    #[error("{}not a section; expected [Interface] or [Peer] and nothing else in the line", quote(.name))]
+    UnknownSection {
+        /// What stands there, if it can be told.
+        name: Option<String>,
+        /// What was probably meant.
+        meant: Option<Section>,
+    },
+    /// A key above the first section.
+    #[error("{}above the first section", quote(.name))]
+    BeforeSection {
+        /// What stands there, if it can be told.
+        name: Option<String>,
+        /// Which key it is.
+        key: Option<Key>,
+    },
+    /// Neither a section nor `key = value`.
+    #[error("{}neither a section nor of the form Key = value", quote(.name))]
+    NotKeyValue {
+        /// The first word, if it can be told.
+        name: Option<String>,
+        /// Which key was probably meant.
+        meant: Option<Key>,
+    },
+    /// `;` or `//` in front of a comment.
+    #[error("a comment begins with #, not with `{mark}'")]
+    ForeignComment {
+        /// What it begins with.
+        mark: &'static str,
+    },
+    /// A key that does not exist.
+    #[error("{}not a known key", quote(.name))]
+    UnknownKey {
+        /// What stands there, if it can be told.
+        name: Option<String>,
+        /// What was probably meant.
+        meant: Option<Key>,
+    },
+    /// A key of the other section.
+    #[error("{key} belongs into {}, this is {}", .key.section(), other(.key.section()))]
+    Misplaced {
+        /// The key.
+        key: Key,
+    },
+    /// A key that `wg` does not take.
+    #[error("{key} is for bringing a tunnel up; `setconf` and its like do not take it")]
+    NotForWg {
+        /// The key.
+        key: Key,
+    },
+    /// A key of another program.
+    #[error("{name}: {}", foreign(*.what).0)]
+    Foreign {
+        /// The key.
+        name: &'static str,
+        /// What it is for.
+        what: Foreign,
+    },
+    /// Nothing after the `=`.
+    #[error("{key} has no value")]
+    NoValue {
+        /// The key.
+        key: Key,
+    },
+    /// A key that can have one value has another one.
+    #[error("{key} stands in line {first} already, {}", again(*.same))]
+    Repeated {
+        /// The key.
+        key: Key,
+        /// The line of the first.
+        first: usize,
+        /// Whether the value is the same.
+        same: bool,
+    },
+    /// Quotation marks around a value.
+    #[error("{key} takes its value without quotation marks")]
+    Quoted {
+        /// The key.
+        key: Key,
+    },
+
+    // Keys, in the cryptographic sense.
+    /// `[Interface]` has no `PrivateKey`, and no hook that could set one.
+    #[error("[Interface] has no PrivateKey: the tunnel could not talk to anyone")]
+    NoPrivateKey,
+    /// A `[Peer]` has no `PublicKey`.
+    #[error("this [Peer] has no PublicKey")]
+    NoPublicKey,
+    /// Not a key.
+    #[error("{key} is not a key: {}", key_problem(*.problem))]
+    NotAKey {
+        /// Which.
+        key: Key,
+        /// Why.
+        problem: KeyProblem,
+    },
+    /// A key of 32 zero bytes.
+    #[error("{key} is all zeros, which {}", zeros(*.key))]
+    ZeroKey {
+        /// Which.
+        key: Key,
+    },
+    /// Two peers with one key.
+    #[error(
+        "the peer of line {first} has the same PublicKey; a tunnel knows a peer only once, and the later section would overwrite the earlier"
+    )]
+    RepeatedPeer {
+        /// The line of the other's `PublicKey`.
+        first: usize,
+    },
+    /// The peer's public key is the private key of the tunnel.
+    #[error("this PublicKey is the PrivateKey of line {private}, which nobody else may know")]
+    PublicKeyIsPrivate {
+        /// The line of the private key.
+        private: usize,
+    },
+    /// The peer's public key belongs to the private key of the tunnel.
+    #[error(
+        "this PublicKey belongs to the PrivateKey of line {private}: the peer is the tunnel itself, and nothing is sent to it"
+    )]
+    OwnPeer {
+        /// The line of the private key.
+        private: usize,
+    },
+    /// The preshared key is a public one.
+    #[error("this PresharedKey is the PublicKey of line {public}, so it is no secret")]
+    PresharedKeyIsPublic {
+        /// The line of the public key.
+        public: usize,
+    },
+    /// The preshared key is the private one.
+    #[error("this PresharedKey is the PrivateKey of line {private}, which the peer may not know")]
+    PresharedKeyIsPrivate {
+        /// The line of the private key.
+        private: usize,
+    },
+
+    // Numbers and words.
+    /// Not a port.
+    #[error("ListenPort is not a decimal number from 0 (any) to 65535")]
+    ListenPort,
+    /// Not a mark.
+    #[error("FwMark is not off, nor a number from 0 to 4294967295, in decimal or in hex after 0x")]
+    FwMark,
+    /// Not a keepalive.
+    #[error("PersistentKeepalive is not off, nor a number of seconds from 0 to 65535")]
+    PersistentKeepalive,
+    /// Neither true nor false.
+    #[error("SaveConfig is neither true nor false")]
+    SaveConfig,
+    /// Not a routing table.
+    #[error("Table is not auto, off, a number from 1 to 4294967295, or a name")]
+    Table,
+    /// Not a number of bytes.
+    #[error("MTU is not a number of bytes")]
+    Mtu,
+    /// Less than IP needs.
+    #[error("an MTU of {mtu} is too small: {} {least}", needs(*.least, *.ipv6))]
+    MtuTooSmall {
+        /// The value.
+        mtu: u32,
+        /// The least that is needed.
+        least: u32,
+        /// Whether IPv6 needs it.
+        ipv6: bool,
+    },
+    /// More than a UDP datagram carries.
+    #[error(
+        "an MTU of {mtu} is too large: WireGuard's 80 bytes around it leave {most} of the 65535 of an IP packet"
+    )]
+    MtuTooLarge {
+        /// The value.
+        mtu: u64,
+        /// The greatest that works: [`MAX_MTU`](super::MAX_MTU).
+        most: u32,
+    },
+
+    // Addresses.
+    /// Not an address, or not a network.
+    #[error("{}{}", quote(.value), address_problem(*.problem))]
+    Address {
+        /// Which key.
+        key: Key,
+        /// Why.
+        problem: AddressProblem,
+        /// What stands there, if it can be told.
+        value: Option<String>,
+    },
+    /// A network with bits set beyond its length.
+    #[error("{key} has bits set beyond its length; it means {}", display(*.network))]
+    HostBits {
+        /// Which key.
+        key: Key,
+        /// The network that it means.
+        network: Prefix,
+    },
+    /// An address that cannot be used like this.
+    #[error("{key} is {}", unusable(*.what))]
+    Unusable {
+        /// Which key.
+        key: Key,
+        /// What the address is.
+        what: Unusable,
+    },
+    /// The interface has the address already.
+    #[error("the address stands in line {first} already; the system takes it only once")]
+    RepeatedAddress {
+        /// The line of the first.
+        first: usize,
+    },
+    /// `0.0.0.0` or `::` without a length.
+    #[error("without a length this means the single address {}, which nobody has", display(*.network))]
+    SingleUnspecified {
+        /// What it means.
+        network: Prefix,
+    },
+    /// The same network for two peers.
+    #[error("{} belongs to the peer with the AllowedIPs of line {first} already, which would lose it: the last one has it", display(*.network))]
+    Overlap {
+        /// The network.
+        network: Prefix,
+        /// The line of the other's.
+        first: usize,
+    },
+    /// A peer without `AllowedIPs`.
+    #[error(
+        "this [Peer] has no AllowedIPs: nothing can be sent to it, and nothing from it is taken"
+    )]
+    NoAllowedIps,
+    /// `DisallowedIPs` that `AllowedIPs` do not contain.
+    #[error("no AllowedIPs of this peer have {}: taking it away changes nothing", display(*.network))]
+    DisallowedElsewhere {
+        /// The network.
+        network: Prefix,
+    },
+    /// `DisallowedIPs` that contain all `AllowedIPs`.
+    #[error(
+        "the DisallowedIPs take away all AllowedIPs of this peer: nothing is left to send to it"
+    )]
+    AllDisallowed,
+    /// Search domains, but no DNS server.
+    #[error("DNS has a search domain but no server, which changes nothing")]
+    NoDnsServer,
+    /// Not a search domain.
+    #[error("neither the address of a DNS server nor a search domain")]
+    SearchDomain,
+    /// Not an endpoint.
+    #[error("{}", endpoint_problem(*.problem).0)]
+    Endpoint {
+        /// Why.
+        problem: EndpointProblem,
+    },
+
+    // The file, not its text.
+    /// Everyone may read (or write) the file.
+    #[error("the file's mode is {:04o}: every user of this system can {} it", .mode & 0o7777, access(*.mode))]
+    WorldAccessible {
+        /// The mode, as `stat` tells it.
+        mode: u32,
+    },
+    /// More of the same severity.
+    #[error("and {more} more")]
+    More {
+        /// How many.
+        more: usize,
+    },
+}
+
+/// Why a text is not a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyProblem {
+    /// Not 44 characters.
+    Length {
+        /// How many there are.
+        found: usize,
+    },
+    /// A character that base64 does not have, or not here.
+    Character,
+    /// The last digit says more than 256 bits.
+    TrailingBits,
+    /// 64 hexadecimal digits.
+    Hex,
+    /// The path of a file.
+    Path,
+}
+
+/// Why a text is not an address or network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AddressProblem {
+    /// Not an address.
+    Address,
+    /// The length is no number, or too great.
+    Length {
+        /// The greatest length: 32 (IPv4) or 128 (IPv6).
+        max: u8,
+    },
+    /// A mask such as 255.255.255.0 instead of a length.
+    Mask,
+    /// `+` or `-` in front, which only `wg set` takes.
+    Change,
+    /// Nothing between two commas.
+    Empty,
+    /// A blank or `;` where a comma separates.
+    Separator,
+    /// An IPv6 scope (`%eth0`).
+    Scope,
+    /// A port or a length where an address alone is expected.
+    Extra,
+}
+
+/// Addresses that no host has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// `0.0.0.0` or `::`.
+    Unspecified,
+    /// 224.0.0.0/4 or ff00::/8.
+    Multicast,
+    /// 255.255.255.255.
+    Broadcast,
+    /// 127.0.0.0/8 or ::1.
+    Loopback,
+    /// The first address of its network, which is the network's own.
+    Network,
+    /// The last address of its IPv4 network.
+    SubnetBroadcast,
+    /// An address whose network, of length 0, is everything.
+    Everything,
+}
+
+/// Why a text is not an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndpointProblem {
+    /// No `:port` at the end.
+    NoPort,
+    /// A `[` without `]`.
+    NoBracket,
+    /// The port is not a number from 1 to 65535.
+    Port,
+    /// The port is 0.
+    PortZero,
+    /// Nothing before the port.
+    NoHost,
+    /// Neither an address nor a possible name.
+    Host,
+    /// `https://` or the like.
+    Url,
+    /// An IPv6 address and a port without brackets.
+    Unbracketed,
+    /// A link-local IPv6 address without its interface.
+    NoScope,
+}
+
+/// What stands at a place, if it may be told; then a colon.
+fn quote(text: &Option<String>) -> impl fmt::Display {
+    fmt::from_fn(move |f| match text {
+        Some(text) => write!(f, "`{text}' is "),
+        None => Ok(()),
+    })
+}

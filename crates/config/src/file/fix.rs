@@ -1,0 +1,385 @@
+//! What to do about a diagnostic, and the parts of its reason that depend on
+//! what was found.
+
+use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
+use super::word::{Foreign, Key, Section};
+use crate::prefix::display;
+
+impl DiagnosticKind {
+    /// What to do, in the imperative. `tool` is the program that makes keys here
+    /// as `wg` does, and sets interfaces: `wg`, or `taupe`.
+    #[must_use]
+    pub fn fix(&self, tool: &str) -> String {
+        let fixed = match self {
+            Self::Utf16 => "save it as UTF-8 (iconv -f UTF-16 -t UTF-8)",
+            Self::NulByte => "check that this is the right file, and delete the byte",
+            Self::FileTooLong => "check that this is the right file",
+            Self::LineTooLong => "split it: AllowedIPs, Address and DNS may be repeated",
+            Self::NotUtf8 => "save the file as UTF-8, or type the line again",
+            Self::LookAlike { character } => match look_alike(*character).1 {
+                NOTHING => "delete it",
+                meant => return format!("type {meant} instead"),
+            },
+            Self::NoInterface => "put [Interface] with the tunnel's PrivateKey in front",
+            Self::RepeatedInterface { .. } => "join the two sections",
+            Self::UnknownSection {
+                meant: Some(meant), ..
+            } => {
+                return format!("write {meant}");
+            }
+            Self::UnknownSection { meant: None, .. } => "write [Interface] or [Peer]",
+            Self::BeforeSection { key: Some(key), .. } => {
+                return format!("put {} in front of it", key.section());
+            }
+            Self::BeforeSection { key: None, .. } => "put [Interface] in front of it, or delete it",
+            Self::NotKeyValue {
+                meant: Some(key), ..
+            } => {
+                return format!("write it like this: {}", key.example(tool));
+            }
+            Self::NotKeyValue { meant: None, .. } => "write Key = value, or put # in front",
+            Self::ForeignComment { .. } => "put # in front",
+            Self::UnknownKey {
+                meant: Some(key), ..
+            } => {
+                return format!("write {key} (in {})", key.section());
+            }
+            Self::UnknownKey { meant: None, .. } => "delete the line or put # in front",
+            Self::Misplaced { key } => return format!("move it below {}", key.section()),
+            Self::NotForWg { .. } => {
+                "bring the tunnel up with this file, or leave of it what `strip` prints"
+            }
+            Self::Foreign { what, .. } => foreign(*what).1,
+            Self::NoValue { key } => {
+                return format!(
+                    "delete the line, or write it like this: {}",
+                    key.example(tool)
+                );
+            }
+            Self::Repeated { .. } => "keep one of the two lines",
+            Self::Quoted { .. } => "delete the quotation marks",
+            Self::NoPrivateKey => {
+                return format!("add PrivateKey = and what `{tool} genkey` prints");
+            }
+            Self::NoPublicKey => {
+                return format!("add PublicKey = and what `{tool} pubkey` prints at the peer");
+            }
+            Self::NotAKey { key, problem } => return key_fix(*key, *problem, tool),
+            Self::ZeroKey { key } => return zero_fix(*key, tool),
+            Self::RepeatedPeer { .. } => "join the two sections, or give the right key to each",
+            Self::PublicKeyIsPrivate { .. } => {
+                "make a new private key if anyone has seen this line, and write the peer's public key"
+            }
+            Self::OwnPeer { .. } => "write the public key of the other side, or delete this [Peer]",
+            Self::PresharedKeyIsPublic { .. } | Self::PresharedKeyIsPrivate { .. } => {
+                return format!("make one with `{tool} genpsk` and give it to both sides");
+            }
+            Self::ListenPort => "write such as ListenPort = 51820",
+            Self::FwMark => "write such as FwMark = 0xca6c, or off",
+            Self::PersistentKeepalive => "write such as PersistentKeepalive = 25, or off",
+            Self::SaveConfig => "write true or false",
+            Self::Table => "write auto, off or such as 1000",
+            Self::Mtu => "write such as MTU = 1420, or delete the line: it is then found out",
+            Self::MtuTooSmall {
+                least, ipv6: false, ..
+            } => {
+                return format!("write at least {least}, or delete the line: it is then found out");
+            }
+            Self::MtuTooSmall {
+                least, ipv6: true, ..
+            } => {
+                return format!("write at least {least}, or take the IPv6 addresses out");
+            }
+            Self::MtuTooLarge { most, .. } => {
+                return format!("write at most {most}, or delete the line: it is then found out");
+            }
+            Self::Address { key, problem, .. } => return address_fix(*key, *problem, tool),
+            Self::HostBits { network, .. } => {
+                return format!("write {}", display(*network));
+            }
+            Self::Unusable {
+                what: Unusable::Everything,
+                ..
+            } => "write such as /24, and in AllowedIPs what goes into the tunnel",
+            Self::Unusable {
+                key: Key::Address, ..
+            } => "write the address that the other side has given to this one",
+            Self::Unusable { .. } => "write the address of a host",
+            Self::RepeatedAddress { .. } => "delete one of the two",
+            Self::SingleUnspecified { network } if network.address().is_ipv4() => {
+                "write 0.0.0.0/0 for all of IPv4"
+            }
+            Self::SingleUnspecified { .. } => "write ::/0 for all of IPv6",
+            Self::Overlap { .. } => "give the network to one of the two peers",
+            Self::NoAllowedIps => {
+                "add AllowedIPs = with the networks behind the peer (0.0.0.0/0, ::/0 for all)"
+            }
+            Self::DisallowedElsewhere { .. } => "delete it, or correct the AllowedIPs",
+            Self::AllDisallowed => "take less away",
+            Self::NoDnsServer => "add a server, such as DNS = 10.0.0.1, example.org",
+            Self::SearchDomain => "write such as DNS = 10.0.0.1, example.org",
+            Self::Endpoint { problem } => endpoint_problem(*problem).1,
+            Self::WorldAccessible { .. } => {
+                "chmod 600 the file, and make new keys if anyone may have read it"
+            }
+            Self::More { .. } => "mend those above first",
+        };
+        fixed.to_owned()
+    }
+}
+
+/// What was meant by a character that nobody sees.
+const NOTHING: &str = "nothing";
+
+/// Where other programs put a character.
+pub(super) fn put(character: char) -> impl core::fmt::Display {
+    core::fmt::from_fn(move |f| match look_alike(character).1 {
+        NOTHING => f.write_str("where nothing was meant"),
+        meant => write!(f, "in place of {meant}"),
+    })
+}
+
+/// Another character's name, and what was meant.
+pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
+    match character {
+        '\u{a0}' | '\u{2007}' | '\u{202f}' => ("a no-break space", "an ordinary space"),
+        '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => {
+            ("a wide or narrow space", "an ordinary space")
+        }
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{feff}' => {
+            ("an invisible character", NOTHING)
+        }
+        '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' => {
+            ("a typographic quotation mark", "an ordinary one (')")
+        }
+        '\u{201c}'..='\u{201f}' | '\u{ab}' | '\u{bb}' => {
+            ("a typographic quotation mark", "an ordinary one (\")")
+        }
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => ("a typographic dash", "an ordinary -"),
+        '\u{2026}' => ("an ellipsis", "what it stands for"),
+        '\u{ff1d}' => ("a wide equals sign", "an ordinary ="),
+        '\u{ff0c}' | '\u{3001}' => ("a wide comma", "an ordinary ,"),
+        '\u{ff1a}' => ("a wide colon", "an ordinary :"),
+        '\u{ff03}' => ("a wide number sign", "an ordinary #"),
+        '\u{2028}' | '\u{2029}' | '\u{85}' => ("an unusual line end", "an ordinary one"),
+        _ => ("an unusual character", "an ordinary one"),
+    }
+}
+
+/// Whether [`look_alike`] has a name for it.
+pub(super) fn is_look_alike(character: char) -> bool {
+    !character.is_ascii() && look_alike(character).0 != "an unusual character"
+}
+
+pub(super) fn other(section: Section) -> Section {
+    match section {
+        Section::Interface => Section::Peer,
+        Section::Peer => Section::Interface,
+    }
+}
+
+/// Why another program's key is refused, and what to do.
+pub(super) fn foreign(what: Foreign) -> (&'static str, &'static str) {
+    match what {
+        Foreign::Applications => (
+            "this version cannot choose applications yet; without the choice everything would go \
+             through the tunnel",
+            "delete the line if that is what you want",
+        ),
+        Foreign::Obfuscation => (
+            "this version cannot disguise its packets; with S1 to S4 or H1 to H4 the peer would \
+             not even understand them",
+            "delete the line if the peer is an ordinary WireGuard and being recognised is no harm",
+        ),
+        Foreign::Proxy => (
+            "this version cannot reach a peer through a proxy",
+            "delete the line if the peer can be reached directly",
+        ),
+        Foreign::Client => (
+            "a setting of another program that has no meaning here",
+            "delete the line",
+        ),
+    }
+}
+
+pub(super) fn again(same: bool) -> &'static str {
+    if same {
+        "with the same value"
+    } else {
+        "with another value"
+    }
+}
+
+pub(super) fn needs(least: u32, ipv6: bool) -> &'static str {
+    match least {
+        _ if ipv6 => "the tunnel carries IPv6, which needs at least",
+        68 => "an interface needs at least",
+        _ => "every host must take packets of up to",
+    }
+}
+
+pub(super) fn key_problem(problem: KeyProblem) -> impl core::fmt::Display {
+    core::fmt::from_fn(move |f| match problem {
+        KeyProblem::Length { found } => write!(
+            f,
+            "it has {found} characters; a key has 44, the last of which is ="
+        ),
+        KeyProblem::Character => f.write_str(
+            "this character does not belong there; a key is 43 letters, digits, + or /, and one =",
+        ),
+        KeyProblem::TrailingBits => {
+            f.write_str("its last letter before the = cannot be right, so something is mistyped")
+        }
+        KeyProblem::Hex => f.write_str("it is in hexadecimal; expected base64, 44 characters"),
+        KeyProblem::Path => f.write_str("it is the path of a file; expected the key itself"),
+    })
+}
+
+fn key_fix(key: Key, problem: KeyProblem, tool: &str) -> String {
+    match (problem, key) {
+        (KeyProblem::Path, Key::PresharedKey) => format!(
+            "write what the file holds (`{tool} set` takes a file, a configuration takes the key)"
+        ),
+        (KeyProblem::Path, _) => format!(
+            "write what the file holds, or set it from the file: \
+             PostUp = {tool} set %i private-key FILE"
+        ),
+        (KeyProblem::Hex, _) => "write it in base64 (xxd -r -p | base64)".to_owned(),
+        (_, Key::PrivateKey) => format!("copy all of what `{tool} genkey` has printed"),
+        (_, Key::PresharedKey) => format!("copy all of what `{tool} genpsk` has printed"),
+        _ => format!("copy all of what `{tool} pubkey` has printed at the peer"),
+    }
+}
+
+/// What a key of zeros means.
+pub(super) fn zeros(key: Key) -> &'static str {
+    match key {
+        Key::PresharedKey => "is the same as none",
+        Key::PublicKey => "is nobody's key",
+        _ => "stands for no key",
+    }
+}
+
+fn zero_fix(key: Key, tool: &str) -> String {
+    match key {
+        Key::PresharedKey => {
+            format!("delete the line, or write what `{tool} genpsk` prints, at both sides")
+        }
+        Key::PublicKey => format!("write what `{tool} pubkey` prints at the peer"),
+        _ => format!("write what `{tool} genkey` prints"),
+    }
+}
+
+pub(super) fn address_problem(problem: AddressProblem) -> impl core::fmt::Display {
+    core::fmt::from_fn(move |f| {
+        match problem {
+        AddressProblem::Address => f.write_str("not an IPv4 or IPv6 address"),
+        AddressProblem::Length { max } => {
+            write!(
+                f,
+                "not a network: the length after the / is not a number from 0 to {max}"
+            )
+        }
+        AddressProblem::Mask => {
+            f.write_str("not a network: expected how many bits are fixed (24), not a mask")
+        }
+        AddressProblem::Change => f.write_str(
+            "a change of AllowedIPs, which a file cannot make; only the command `set` takes + and -",
+        ),
+        AddressProblem::Empty => {
+            f.write_str("two commas follow each other, or one stands at the end")
+        }
+        AddressProblem::Separator => {
+            f.write_str("not separated by a comma from what stands before it")
+        }
+        AddressProblem::Scope => {
+            f.write_str("an address with a scope (after the %), which has no place here")
+        }
+        AddressProblem::Extra => {
+            f.write_str("an address with a port or a length; expected the address alone")
+        }
+    }
+    })
+}
+
+fn address_fix(key: Key, problem: AddressProblem, tool: &str) -> String {
+    match problem {
+        AddressProblem::Address => format!("write such as {}", key.example(tool)),
+        AddressProblem::Length { max } => format!("write such as /{}", max / 4 * 3),
+        AddressProblem::Mask => "write such as /24 for 255.255.255.0".to_owned(),
+        AddressProblem::Change => {
+            "list what the peer has, and DisallowedIPs for what it has not".to_owned()
+        }
+        AddressProblem::Empty => "delete the comma".to_owned(),
+        AddressProblem::Separator => format!("write commas, such as {}", key.example(tool)),
+        AddressProblem::Scope => "delete the % and what follows it".to_owned(),
+        AddressProblem::Extra => "delete what follows the address".to_owned(),
+    }
+}
+
+pub(super) fn unusable(what: Unusable) -> &'static str {
+    match what {
+        Unusable::Unspecified => "the unspecified address, which no host has",
+        Unusable::Multicast => "a multicast address, which no single host has",
+        Unusable::Broadcast => "the broadcast address, which no single host has",
+        Unusable::Loopback => "a loopback address: it never leaves this host",
+        Unusable::Network => "the first address of its network, which names the network itself",
+        Unusable::Everything => {
+            "in a network of length 0: all other addresses would be its neighbours"
+        }
+        Unusable::SubnetBroadcast => "the last address of its network, which is for broadcasts",
+    }
+}
+
+/// Why a text is not an endpoint, and what to do.
+pub(super) fn endpoint_problem(problem: EndpointProblem) -> (&'static str, &'static str) {
+    match problem {
+        EndpointProblem::NoPort => (
+            "the endpoint has no port",
+            "write such as vpn.example.org:51820 or [2001:db8::1]:51820",
+        ),
+        EndpointProblem::NoBracket => (
+            "the endpoint's [ has no ] before the port",
+            "write such as [2001:db8::1]:51820",
+        ),
+        EndpointProblem::Port => (
+            "the endpoint's port is not a decimal number from 1 to 65535",
+            "write such as vpn.example.org:51820",
+        ),
+        EndpointProblem::PortZero => (
+            "the endpoint's port is 0, where nothing can be sent to",
+            "write the peer's ListenPort",
+        ),
+        EndpointProblem::NoHost => (
+            "the endpoint has no host before the port",
+            "write such as vpn.example.org:51820",
+        ),
+        EndpointProblem::Host => (
+            "the endpoint is neither an address nor a possible host name",
+            "write such as vpn.example.org:51820 (names of other alphabets in their xn-- form)",
+        ),
+        EndpointProblem::Url => (
+            "the endpoint is a URL; WireGuard always uses UDP",
+            "write only host and port, such as vpn.example.org:51820",
+        ),
+        EndpointProblem::Unbracketed => (
+            "the endpoint is an IPv6 address without brackets; what follows the last colon is \
+             taken for the port",
+            "write such as [2001:db8::1]:51820",
+        ),
+        EndpointProblem::NoScope => (
+            "the endpoint is a link-local address, which every interface's network has; it does \
+             not say on which interface",
+            "write such as [fe80::1%eth0]:51820",
+        ),
+    }
+}
+
+pub(super) fn access(mode: u32) -> &'static str {
+    match mode & 0o6 {
+        0o6 => "read and change",
+        0o4 => "read",
+        0o2 => "change",
+        _ => "execute",
+    }
+}

@@ -1,0 +1,167 @@
+//! Lines and their parts, each of which knows where it stands.
+
+use zeroize::Zeroizing;
+
+/// What `wg` and `wg-quick` take for blank: C's `isspace` without a locale.
+pub(super) fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t'..='\r')
+}
+
+/// A part of a line.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    /// The whole line, without its end.
+    line: &'a str,
+    /// The line's number, counted from 1.
+    pub(super) number: usize,
+    /// Where the part begins in the line, in bytes.
+    start: usize,
+    pub(super) text: &'a str,
+}
+
+impl<'a> Piece<'a> {
+    /// A whole line.
+    pub(super) fn new(line: &'a str, number: usize) -> Self {
+        Self {
+            line,
+            number,
+            start: 0,
+            text: line,
+        }
+    }
+
+    /// Which character of the line it begins with, counted from 1.
+    pub(super) fn column(&self) -> usize {
+        let before = self.line.get(..self.start).unwrap_or(self.line);
+        before.chars().count() + 1
+    }
+
+    /// The part of it that begins `offset` bytes after its beginning and is
+    /// `length` bytes long.
+    fn part(self, offset: usize, length: usize) -> Self {
+        let text = self.text.get(offset..offset + length).unwrap_or_default();
+        Self {
+            start: self.start + offset,
+            text,
+            ..self
+        }
+    }
+
+    /// What follows its first `offset` bytes.
+    pub(super) fn after(self, offset: usize) -> Self {
+        self.part(offset, self.text.len().saturating_sub(offset))
+    }
+
+    /// Without blanks at either end.
+    pub(super) fn trim(self) -> Self {
+        let rest = self.text.trim_start_matches(is_blank);
+        let offset = self.text.len() - rest.len();
+        self.part(offset, rest.trim_end_matches(is_blank).len())
+    }
+
+    /// What stands before and after the first `separator`.
+    pub(super) fn split_once(self, separator: char) -> Option<(Self, Self)> {
+        let (before, _) = self.text.split_once(separator)?;
+        let rest = self.after(before.len() + separator.len_utf8());
+        Some((self.part(0, before.len()), rest))
+    }
+
+    /// What stands between separators, trimmed.
+    pub(super) fn split(self, is_separator: fn(char) -> bool) -> impl Iterator<Item = Self> {
+        let mut offset = 0;
+        self.text.split(is_separator).map(move |text| {
+            let part = self.part(offset, text.len());
+            // Every separator is one ASCII character.
+            offset += text.len() + 1;
+            part.trim()
+        })
+    }
+
+    /// Where its `n`th character that is no blank stands, counted from 1.
+    pub(super) fn nth(self, n: usize) -> Self {
+        let mut characters = self.text.char_indices().filter(|(_, c)| !is_blank(*c));
+        characters
+            .nth(n.saturating_sub(1))
+            .map_or(self, |(offset, c)| self.part(offset, c.len_utf8()))
+    }
+
+    /// The first character that fulfils a condition, and where it stands.
+    pub(super) fn find(self, wanted: fn(char) -> bool) -> Option<(char, Self)> {
+        let (offset, c) = self.text.char_indices().find(|(_, c)| wanted(*c))?;
+        Some((c, self.part(offset, c.len_utf8())))
+    }
+
+    /// Its text without any blanks, as `wg` reads it. A copy, which may be a
+    /// secret's, is zeroised.
+    pub(super) fn clean(self) -> Clean<'a> {
+        if self.text.contains(is_blank) {
+            // Never grows, so that no part of a secret stays behind.
+            let mut text = Zeroizing::new(String::with_capacity(self.text.len()));
+            text.extend(self.text.chars().filter(|c| !is_blank(*c)));
+            Clean::Copied(text)
+        } else {
+            Clean::Whole(self.text)
+        }
+    }
+}
+
+/// A text without blanks.
+pub(super) enum Clean<'a> {
+    Whole(&'a str),
+    Copied(Zeroizing<String>),
+}
+
+impl core::ops::Deref for Clean<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Whole(text) => text,
+            Self::Copied(text) => text,
+        }
+    }
+}
+
+/// A text from a key's place, if it can be repeated: it is plausible there,
+/// and too short for a secret.
+pub(super) fn quotable(text: &str) -> Option<String> {
+    let plausible =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '[' | ']');
+    let fits = (1..=32).contains(&text.len()) && text.chars().all(plausible);
+    fits.then(|| text.to_owned())
+}
+
+/// A text from an address's place, likewise.
+pub(super) fn quotable_address(text: &str) -> Option<String> {
+    let plausible = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/');
+    let fits = (1..=43).contains(&text.len()) && text.chars().all(plausible);
+    fits.then(|| text.to_owned())
+}
+
+/// The lines of a text, with their numbers, without their ends. What follows
+/// the last line feed is a line unless it is empty.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let whole = text.strip_suffix(b"\n").unwrap_or(text);
+    let count = if text.is_empty() { 0 } else { usize::MAX };
+    whole
+        .split(|byte| *byte == b'\n')
+        .take(count)
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+}
+
+/// A text without the byte-order mark of UTF-8, which some editors write.
+pub(super) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+/// As much of the beginning of a line as is UTF-8, and whether that is all.
+pub(super) fn utf8(line: &[u8]) -> (&str, bool) {
+    match core::str::from_utf8(line) {
+        Ok(text) => (text, true),
+        Err(error) => {
+            let valid = line.get(..error.valid_up_to()).unwrap_or_default();
+            (core::str::from_utf8(valid).unwrap_or_default(), false)
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! From a file's content to its text, and the file of a running tunnel.
+
+use core::fmt::{self, Write};
+use core::net::IpAddr;
+
+use taupe_protocol::key::{KEY_LEN, PublicKey};
+use taupe_protocol::update::{DeviceStatus, PeerStatus};
+use zeroize::Zeroizing;
+
+use super::word::Key;
+use super::{Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, Table};
+use crate::key::Encoding;
+use crate::networks::aggregate;
+use crate::prefix::{Prefix, display};
+
+/// Writes a file in the order in which `wg-quick save` writes it. Without what
+/// only `wg-quick` knows, it is what `wg showconf` prints.
+///
+/// The buffer is as large as it needs to be from the start, so that no part of
+/// it stays behind in freed memory, and is zeroised on drop.
+#[must_use]
+pub fn print(file: &File) -> Zeroizing<String> {
+    let mut length = Length(0);
+    let mut text = Zeroizing::new(String::new());
+    // Neither of the two sinks can fail.
+    let _ = write_file(&mut length, file);
+    text.reserve_exact(length.0);
+    let _ = write_file(&mut *text, file);
+    text
+}
+
+/// What a running tunnel is like.
+#[derive(Clone, Copy)]
+pub struct Current<'a> {
+    /// What the device tells.
+    pub status: &'a DeviceStatus,
+    /// The device's port; 0 is none.
+    pub listen_port: u16,
+    /// The device's mark; 0 is off.
+    pub fwmark: u32,
+    /// The interface's addresses.
+    pub addresses: &'a [InterfaceAddress],
+    /// The DNS servers that are in use for it.
+    pub dns: &'a [IpAddr],
+    /// The search domains, likewise.
+    pub dns_search: &'a [String],
+    /// The interface's MTU in bytes.
+    pub mtu: u32,
+}
+
+/// The file that brings up what is running, as `wg-quick save` writes it: the
+/// device as it is, and from the old file what nobody can ask the system for.
+///
+/// Differences from `wg-quick`: an endpoint that the device has by name
+/// keeps its name; search domains stay; and a peer whose networks are still
+/// what its `DisallowedIPs` leave of its `AllowedIPs` keeps both lists. When
+/// they are others, somebody has chosen them, and nothing is taken away from
+/// them. `Table = auto`, which is the default, is left out.
+#[must_use]
+pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
+    let Interface {
+        mtu,
+        table,
+        hooks,
+        save_config,
+        ..
+    } = &old.interface;
+    let interface = Interface {
+        private_key: current.status.private_key.clone(),
+        listen_port: Some(current.listen_port).filter(|port| *port != 0),
+        fwmark: Some(current.fwmark).filter(|mark| *mark != 0),
+        addresses: current.addresses.to_vec(),
+        dns: current.dns.to_vec(),
+        dns_search: current.dns_search.to_vec(),
+        mtu: mtu.map(|_| current.mtu),
+        table: table.clone(),
+        hooks: hooks.clone(),
+        save_config: *save_config,
+    };
+    let by_key: std::collections::HashMap<&PublicKey, &Peer> = old
+        .peers
+        .iter()
+        .map(|peer| (&peer.public_key, peer))
+        .collect();
+    // Collected into its final size: no preshared key is left behind.
+    let peers = current
+        .status
+        .peers
+        .iter()
+        .map(|status| saved(status, by_key.get(&status.public_key).copied()))
+        .collect();
+    print(&File { interface, peers })
+}
+
+fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
+    let mut allowed_ips = status.allowed_ips.clone();
+    let mut disallowed_ips = Vec::new();
+    if let Some(old) = old.filter(|old| !old.disallowed_ips.is_empty())
+        && aggregate(&allowed_ips) == old.routed()
+    {
+        allowed_ips.clone_from(&old.allowed_ips);
+        disallowed_ips.clone_from(&old.disallowed_ips);
+    }
+    Peer {
+        public_key: status.public_key,
+        preshared_key: Some(status.preshared_key.clone()).filter(|key| key.is_set()),
+        endpoint: match &status.endpoint_name {
+            Some(name) => Some(Endpoint::Name {
+                host: name.host().to_owned(),
+                port: name.port(),
+            }),
+            None => status.endpoint.map(Endpoint::Address),
+        },
+        allowed_ips,
+        disallowed_ips,
+        persistent_keepalive: Some(status.persistent_keepalive).filter(|every| *every != 0),
+        line: 0,
+    }
+}
+
+fn write_file(out: &mut impl Write, file: &File) -> fmt::Result {
+    let File { interface, peers } = file;
+    writeln!(out, "[Interface]")?;
+    write_interface(out, interface)?;
+    for peer in peers {
+        writeln!(out, "\n[Peer]")?;
+        write_peer(out, peer)?;
+    }
+    Ok(())
+}
+
+fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
+    let Interface {
+        private_key,
+        listen_port,
+        fwmark,
+        addresses,
+        dns,
+        dns_search,
+        mtu,
+        table,
+        hooks,
+        save_config,
+    } = interface;
+    for address in addresses {
+        line(out, Key::Address, address)?;
+    }
+    for server in dns {
+        line(out, Key::Dns, server)?;
+    }
+    for domain in dns_search {
+        line(out, Key::Dns, domain)?;
+    }
+    if let Some(mtu) = mtu {
+        line(out, Key::Mtu, mtu)?;
+    }
+    match table {
+        Table::Auto => {}
+        Table::Off => line(out, Key::Table, "off")?,
+        Table::Id(id) => line(out, Key::Table, id)?,
+        Table::Name(name) => line(out, Key::Table, name)?,
+    }
+    if *save_config {
+        line(out, Key::SaveConfig, "true")?;
+    }
+    let Hooks {
+        pre_up,
+        post_up,
+        pre_down,
+        post_down,
+    } = hooks;
+    for (key, commands) in [
+        (Key::PreUp, pre_up),
+        (Key::PostUp, post_up),
+        (Key::PreDown, pre_down),
+        (Key::PostDown, post_down),
+    ] {
+        for command in commands {
+            line(out, key, command)?;
+        }
+    }
+    if let Some(port) = listen_port {
+        line(out, Key::ListenPort, port)?;
+    }
+    match fwmark {
+        None => {}
+        Some(0) => line(out, Key::FwMark, "off")?,
+        Some(mark) => line(out, Key::FwMark, format_args!("{mark:#x}"))?,
+    }
+    if let Some(key) = private_key {
+        secret(out, Key::PrivateKey, key.expose())?;
+    }
+    Ok(())
+}
+
+fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
+    let Peer {
+        public_key,
+        preshared_key,
+        endpoint,
+        allowed_ips,
+        disallowed_ips,
+        persistent_keepalive,
+        line: _,
+    } = peer;
+    secret(out, Key::PublicKey, &public_key.0)?;
+    if let Some(key) = preshared_key {
+        secret(out, Key::PresharedKey, key.expose())?;
+    }
+    list(out, Key::AllowedIps, allowed_ips)?;
+    list(out, Key::DisallowedIps, disallowed_ips)?;
+    if let Some(endpoint) = endpoint {
+        line(out, Key::Endpoint, endpoint)?;
+    }
+    match persistent_keepalive {
+        None => {}
+        Some(0) => line(out, Key::PersistentKeepalive, "off")?,
+        Some(seconds) => line(out, Key::PersistentKeepalive, seconds)?,
+    }
+    Ok(())
+}
+
+fn line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
+    writeln!(out, "{key} = {value}")
+}
+
+fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result {
+    line(out, key, Encoding::Base64.encode(value).as_str())
+}
+
+pub(super) fn list(out: &mut impl Write, key: Key, networks: &[Prefix]) -> fmt::Result {
+    // Far from `MAX_LINE`, also with the longest networks.
+    for networks in networks.chunks(100_000) {
+        write!(out, "{key} = ")?;
+        for (index, network) in networks.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(out, "{comma}{}", display(*network))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
+    }
+}

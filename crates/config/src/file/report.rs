@@ -1,0 +1,143 @@
+//! Collects what is found, each with its severity.
+
+use super::Dialect;
+use super::diagnostic::{Diagnostic, DiagnosticKind, EndpointProblem, Severity, Unusable};
+use super::line::Piece;
+use super::word::Key;
+
+/// How many diagnostics of each severity are told; the rest is counted.
+const MOST: usize = 1000;
+
+/// What has been found so far.
+pub(super) struct Report {
+    dialect: Dialect,
+    found: Vec<Diagnostic>,
+    errors: Tally,
+    warnings: Tally,
+}
+
+#[derive(Default)]
+struct Tally {
+    count: usize,
+    /// Where the first one stands that is not told.
+    beyond: Option<(usize, usize)>,
+}
+
+impl Report {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            found: Vec::new(),
+            errors: Tally::default(),
+            warnings: Tally::default(),
+        }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Whether further errors are only counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.errors.count >= MOST
+    }
+
+    /// Notes something about `piece`.
+    pub(super) fn add(&mut self, piece: Piece, kind: DiagnosticKind) {
+        let severity = severity(&kind, self.dialect);
+        self.add_as(severity, piece, kind);
+    }
+
+    /// Notes something with another severity than it usually has.
+    pub(super) fn add_as(&mut self, severity: Severity, piece: Piece, kind: DiagnosticKind) {
+        let tally = match severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warning => &mut self.warnings,
+        };
+        tally.count += 1;
+        if tally.count <= MOST {
+            self.found.push(Diagnostic {
+                line: piece.number,
+                column: piece.column(),
+                severity,
+                kind,
+            });
+        } else if tally.beyond.is_none() {
+            tally.beyond = Some((piece.number, piece.column()));
+        }
+    }
+
+    /// Whether there is any error.
+    pub(super) fn refuses(&self) -> bool {
+        self.errors.count > 0
+    }
+
+    /// Everything, by line and column.
+    pub(super) fn finish(self) -> Vec<Diagnostic> {
+        let mut found = self.found;
+        for (severity, tally) in [
+            (Severity::Error, self.errors),
+            (Severity::Warning, self.warnings),
+        ] {
+            found.extend(tally.beyond.map(|(line, column)| Diagnostic {
+                line,
+                column,
+                severity,
+                kind: DiagnosticKind::More {
+                    more: tally.count - MOST,
+                },
+            }));
+        }
+        found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+        found
+    }
+}
+
+/// Whether a file is refused for it: where `wg` or `wg-quick` would fail, and
+/// where the file cannot mean what it says. For `wg setconf`, which is no
+/// place for new rules, only the former.
+fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
+    match kind {
+        DiagnosticKind::RepeatedInterface { .. }
+        | DiagnosticKind::Repeated { same: true, .. }
+        | DiagnosticKind::ZeroKey {
+            key: Key::PresharedKey,
+        }
+        | DiagnosticKind::PresharedKeyIsPublic { .. }
+        | DiagnosticKind::PresharedKeyIsPrivate { .. }
+        | DiagnosticKind::MtuTooSmall { least: 576, .. }
+        | DiagnosticKind::HostBits { .. }
+        | DiagnosticKind::Unusable {
+            what:
+                Unusable::Loopback
+                | Unusable::Network
+                | Unusable::SubnetBroadcast
+                | Unusable::Everything,
+            ..
+        }
+        | DiagnosticKind::SingleUnspecified { .. }
+        | DiagnosticKind::Overlap { .. }
+        | DiagnosticKind::NoAllowedIps
+        | DiagnosticKind::DisallowedElsewhere { .. }
+        | DiagnosticKind::AllDisallowed
+        | DiagnosticKind::Endpoint {
+            problem: EndpointProblem::Unbracketed | EndpointProblem::NoScope,
+        }
+        | DiagnosticKind::NoDnsServer
+        | DiagnosticKind::WorldAccessible { .. } => Severity::Warning,
+        // An empty list is empty; `wg` takes no empty value.
+        DiagnosticKind::NoValue { key } if !key.known_to_wg() && *key != Key::SaveConfig => {
+            Severity::Warning
+        }
+        DiagnosticKind::Repeated { .. }
+        | DiagnosticKind::ZeroKey { .. }
+        | DiagnosticKind::RepeatedPeer { .. }
+        | DiagnosticKind::PublicKeyIsPrivate { .. }
+        | DiagnosticKind::OwnPeer { .. }
+        | DiagnosticKind::Unusable { .. }
+        | DiagnosticKind::Endpoint {
+            problem: EndpointProblem::PortZero,
+        } if dialect == Dialect::Wg => Severity::Warning,
+        _ => Severity::Error,
+    }
+}

@@ -1,0 +1,210 @@
+//! What of a file is for `wg`.
+
+use std::collections::HashMap;
+
+use zeroize::Zeroizing;
+
+use super::line::{Piece, is_blank, lines, without_mark};
+use super::parse::EXTENSION;
+use super::print::list;
+use super::value;
+use super::word::{Key, Section};
+use crate::networks::subtract;
+use crate::prefix::Prefix;
+
+/// What `wg-quick strip` prints of a file, and without the keys that only
+/// Taupe knows: everything that is for `wg`, comments included, which may be no
+/// UTF-8. A mark at the beginning of the file, which `wg` would stumble on, is
+/// left out.
+///
+/// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
+/// of its `AllowedIPs`, in place of the first line of those; nothing when
+/// nothing is left. Where that cannot be found out, because a network of either
+/// list is wrong, an empty `AllowedIPs =` stands there: `wg` refuses it, and a
+/// reader that takes it gives the peer no network. The tunnel is never wider
+/// than the file says.
+///
+/// Looks at nothing else: see [`super::parse`] for whether the file is right.
+#[must_use]
+pub fn strip(text: &[u8]) -> Zeroizing<Vec<u8>> {
+    // Bash's `read`, with which `wg-quick` reads, skips every NUL.
+    let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
+    readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
+    let mut narrowed = narrowed_peers(&readable);
+    let added: usize = narrowed.values().map(String::len).sum();
+    // Never grows, so that no part of it stays behind in freed memory: a line
+    // grows by its end at most, and one more follows.
+    let mut stripped = Zeroizing::new(Vec::with_capacity(text.len() + added + 2));
+    let mut section = None;
+    let mut place = Place::default();
+    let mut narrow = false;
+    for (_, line) in lines(&readable) {
+        let line = trim(line, |byte| matches!(byte, b' ' | b'\t'));
+        let uncommented = before(line, b'#');
+        let name = trim(before(uncommented, b'='), is_space);
+        if name.starts_with(b"[") {
+            section = [
+                (Section::Interface, "[Interface]"),
+                (Section::Peer, "[Peer]"),
+            ]
+            .into_iter()
+            .find(|(_, header)| name.eq_ignore_ascii_case(header.as_bytes()))
+            .map(|(section, _)| section);
+        }
+        if place.header(line) {
+            narrow = narrowed.contains_key(&place.number);
+        }
+        let taken_out = Key::ALL.into_iter().any(|key| {
+            let here = section == Some(key.section()) || place.peer && key == Key::DisallowedIps;
+            !key.known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
+        });
+        if narrow && matches!(entry(line), Some((Key::AllowedIps, _))) {
+            // What is left stands where the first line did.
+            let left = narrowed.get_mut(&place.number).map(core::mem::take);
+            stripped.extend_from_slice(left.unwrap_or_default().as_bytes());
+        } else if !taken_out {
+            stripped.extend_from_slice(line);
+            stripped.push(b'\n');
+        }
+    }
+    stripped.push(b'\n');
+    stripped
+}
+
+/// The section where a line stands, as `wg` sees it.
+#[derive(Default)]
+struct Place {
+    /// How many sections have begun.
+    number: usize,
+    peer: bool,
+}
+
+impl Place {
+    /// Whether a section begins with the line.
+    fn header(&mut self, line: &[u8]) -> bool {
+        let body = before(line, b'#');
+        let begins = trim(body, is_space).starts_with(b"[");
+        if begins {
+            self.number += 1;
+            self.peer = is_word(body, "[Peer]");
+        }
+        begins
+    }
+}
+
+/// The networks of a peer, until the next section.
+#[derive(Default)]
+struct Networks {
+    allowed: Vec<Prefix>,
+    disallowed: Vec<Prefix>,
+    narrow: bool,
+    wrong: bool,
+}
+
+impl Networks {
+    fn add(&mut self, key: Key, text: &[u8]) {
+        let text = trim(text, is_space);
+        if text.is_empty() {
+            // Nothing is taken away; but nothing is no network.
+            self.wrong |= key == Key::AllowedIps;
+            return;
+        }
+        self.narrow |= key == Key::DisallowedIps;
+        let Ok(text) = core::str::from_utf8(text) else {
+            self.wrong = true;
+            return;
+        };
+        let networks = match key {
+            Key::AllowedIps => &mut self.allowed,
+            _ => &mut self.disallowed,
+        };
+        for part in Piece::new(text, 0).split(|c| c == ',') {
+            match value::network(key, part) {
+                Ok((network, _)) => networks.push(network),
+                Err(_) => self.wrong = true,
+            }
+        }
+    }
+
+    /// The lines for `wg`, if they are others than those of the file.
+    fn lines(&self) -> Option<String> {
+        let mut text = String::new();
+        if !self.narrow {
+            return None;
+        }
+        if self.wrong {
+            text.push_str("AllowedIPs =\n");
+        } else {
+            let left = subtract(&self.allowed, &self.disallowed);
+            // A `String` takes everything.
+            let _ = list(&mut text, Key::AllowedIps, &left);
+        }
+        Some(text)
+    }
+}
+
+/// The peers with `DisallowedIPs`, by the number of their section, and what
+/// stands there instead of `AllowedIPs`.
+fn narrowed_peers(text: &[u8]) -> HashMap<usize, String> {
+    let mut narrowed = HashMap::new();
+    let mut place = Place::default();
+    let mut networks = Networks::default();
+    for (_, line) in lines(text) {
+        let number = place.number;
+        if place.header(line) {
+            let text = core::mem::take(&mut networks).lines();
+            narrowed.extend(text.map(|text| (number, text)));
+        } else if place.peer
+            && let Some((key, value)) = entry(line)
+        {
+            networks.add(key, value);
+        }
+    }
+    narrowed.extend(networks.lines().map(|text| (place.number, text)));
+    narrowed
+}
+
+/// `AllowedIPs` or `DisallowedIPs`, also in the form that is a comment to
+/// others, with the value.
+fn entry(line: &[u8]) -> Option<(Key, &[u8])> {
+    let line = trim(line, is_space);
+    let line = line.strip_prefix(EXTENSION.as_bytes()).unwrap_or(line);
+    let body = before(line, b'#');
+    let name = before(body, b'=');
+    let value = body.get(name.len() + 1..)?;
+    [Key::AllowedIps, Key::DisallowedIps]
+        .into_iter()
+        .find(|key| is_word(name, key.name()))
+        .map(|key| (key, value))
+}
+
+/// Whether a text is a word, as `wg` reads it: without blanks and without
+/// regard to case.
+fn is_word(text: &[u8], word: &str) -> bool {
+    let bytes = text.iter().filter(|byte| !is_space(**byte));
+    bytes
+        .map(u8::to_ascii_lowercase)
+        .eq(word.bytes().map(|byte| byte.to_ascii_lowercase()))
+}
+
+fn is_space(byte: u8) -> bool {
+    is_blank(char::from(byte))
+}
+
+fn before(text: &[u8], end: u8) -> &[u8] {
+    text.split(|byte| *byte == end).next().unwrap_or_default()
+}
+
+fn trim(mut text: &[u8], blank: fn(u8) -> bool) -> &[u8] {
+    while let [first, rest @ ..] = text
+        && blank(*first)
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && blank(*last)
+    {
+        text = rest;
+    }
+    text
+}

@@ -1,0 +1,32 @@
+use super::*;
+
+mod accept;
+mod corpus;
+mod print;
+mod refuse;
+mod strip;
+mod wg;
+
+/// The private key of most tests, and two public keys.
+const OWN: &str = "CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICEg=";
+const PEER: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+const OTHER: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+
+/// The name of a kind, as its `Debug` begins.
+fn name(diagnostic: &Diagnostic) -> String {
+    let text = format!("{:?}", diagnostic.kind);
+    text.chars()
+        .take_while(char::is_ascii_alphanumeric)
+        .collect()
+}
+
+fn quick(text: &str) -> Parsed {
+    parse(text.as_bytes(), Dialect::Quick)
+}
+
+/// The file, of which nothing is worth telling.
+fn clean(text: &str) -> File {
+    let parsed = quick(text);
+    assert_eq!(parsed.diagnostics, [], "{text}");
+    parsed.file.expect("no diagnostics, but no file")
+}

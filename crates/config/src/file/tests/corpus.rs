@@ -1,0 +1,185 @@
+//! Files that must be refused, in bulk.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fuzzing::malformed::{Malformed, generated, hand_written, valid};
+use crate::fuzzing::{file, same_file};
+
+fn assert_refused(malformed: &Malformed) {
+    let Malformed {
+        name: what,
+        text,
+        line,
+        kind,
+    } = malformed;
+    let parsed = parse(text, Dialect::Quick);
+    let shown = || {
+        let told = parsed
+            .diagnostics
+            .iter()
+            .map(|one| one.told("taupe").to_string());
+        let told: Vec<String> = told.collect();
+        format!(
+            "{what}\n{}\n{}",
+            String::from_utf8_lossy(text),
+            told.join("\n")
+        )
+    };
+    assert!(parsed.file.is_none(), "{}", shown());
+    let errors = parsed
+        .diagnostics
+        .iter()
+        .filter(|diagnostic| diagnostic.severity == Severity::Error);
+    let here = errors
+        .filter(|diagnostic| diagnostic.line == *line)
+        .find(|diagnostic| kind.is_none_or(|kind| name(diagnostic) == kind));
+    assert!(here.is_some(), "{}", shown());
+    file(text);
+}
+
+#[test]
+fn written_by_hand() {
+    let files = hand_written();
+    assert!(files.len() >= 200, "{}", files.len());
+    for malformed in &files {
+        assert_refused(malformed);
+    }
+}
+
+#[test]
+fn every_kind_of_error_is_among_them() {
+    let told: std::collections::BTreeSet<String> = hand_written()
+        .iter()
+        .flat_map(|malformed| parse(&malformed.text, Dialect::Quick).diagnostics)
+        .filter(|diagnostic| diagnostic.severity == Severity::Error)
+        .map(|diagnostic| name(&diagnostic))
+        .collect();
+    // Too large for a table, for `wg` only, or in need of two related keys;
+    // each has a test of its own.
+    let elsewhere = ["FileTooLong", "LineTooLong", "More", "NotForWg", "OwnPeer"];
+    let source = include_str!("../diagnostic.rs");
+    let (_, kinds) = source.split_once("pub enum DiagnosticKind {").unwrap();
+    let (kinds, _) = kinds.split_once("\n}").unwrap();
+    let warnings = [
+        "RepeatedInterface",
+        "PresharedKeyIsPublic",
+        "PresharedKeyIsPrivate",
+        "HostBits",
+        "SingleUnspecified",
+        "Overlap",
+        "NoAllowedIps",
+        "DisallowedElsewhere",
+        "AllDisallowed",
+        "NoDnsServer",
+        "WorldAccessible",
+    ];
+    let mut count = 0;
+    for line in kinds.lines() {
+        let variant = line
+            .strip_prefix("    ")
+            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()));
+        let Some(variant) = variant else { continue };
+        let variant = variant.trim_end_matches([' ', '{', ',']);
+        count += 1;
+        let expected = !elsewhere.contains(&variant) && !warnings.contains(&variant);
+        assert_eq!(told.contains(variant), expected, "{variant}");
+    }
+    assert!(count > 40, "{count} kinds found in the source");
+}
+
+#[test]
+fn generated_ones() {
+    for seed in 0..2000 {
+        assert_refused(&generated(seed));
+    }
+}
+
+#[test]
+fn what_they_are_made_from_is_valid() {
+    for seed in 0..500 {
+        let text = valid(seed);
+        let parsed = parse(&text, Dialect::Quick);
+        assert_eq!(parsed.diagnostics, [], "{}", String::from_utf8_lossy(&text));
+        file(&text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        file(&bytes);
+    }
+
+    /// Pieces of files in any order.
+    #[test]
+    fn any_lines(
+        lines in prop::collection::vec(
+            prop::sample::select(vec![
+                "[Interface]", "[Peer]", "[ Peer ]", "PrivateKey = ", "PublicKey=", "AllowedIPs = ",
+                "10.0.0.0/8, ", "::/0", ",", "DisallowedIPs = 10.1.0.0/16\n", "Endpoint = ", "[::1]:5",
+                "host:1", "\n", "\n", "\n", " ", "\t", "#", "=", OWN, PEER, OTHER, "Address = 10.0.0.1/24",
+                "PostUp = a # b = c", "PreDown = \u{a0}x", "DNS = ", "MTU = 1280", "\r", "\0", "\u{feff}",
+                "\"", "#@ws:", "Table = main", "FwMark = 0x5", "fe80::1%eth0", "PresharedKey = ", "é",
+                "AllowedApps = x", "ListenPort = 0", "PersistentKeepalive = off", "SaveConfig = TRUE",
+            ]),
+            0..40,
+        ),
+    ) {
+        file(lines.concat().as_bytes());
+    }
+
+    /// What `wg` gets of peers whose networks are written in every way.
+    #[test]
+    fn any_networks(
+        lines in prop::collection::vec(
+            prop::sample::select(vec![
+                "AllowedIPs = 10.0.0.0/8", "allowed ips=10.1.0.0/16,::/0 # x", "AllowedIPs = 10.2.3.4/16",
+                "#@ws:AllowedIPs = 11.0.0.0/8", " #@ws: allowedips = fd00::/8", "AllowedIPs = 0.0.0.0/0",
+                "DisallowedIPs = 10.1.0.0/16", "\t#@ws:disallowedips=8000::/1, 10.3.0.0/16 # x",
+                "DisallowedIPs =", "DisallowedIPs = 0.0.0.0/0, ::/0", "# AllowedIPs = 9.0.0.0/8",
+                "##@ws:DisallowedIPs = ::/0", "Endpoint = a:1", "next", "next",
+            ]),
+            0..16,
+        ),
+    ) {
+        let mut text = format!("[Interface]\nPrivateKey = {OWN}\n[Peer]\nPublicKey = {PEER}\n");
+        // Others than OWN and PEER are made of.
+        let mut peers = 100_u8;
+        for line in lines {
+            if line == "next" {
+                peers += 1;
+                let key = crate::key::Encoding::Base64.encode(&[peers; 32]);
+                text += &format!("[ peer ] # x\nPublicKey = {}\n", key.as_str());
+            } else {
+                text += line;
+                text += "\r\n";
+            }
+        }
+        prop_assert!(parse(text.as_bytes(), Dialect::Quick).file.is_some(), "{text}");
+        prop_assert!(parse(&strip(text.as_bytes()), Dialect::Wg).file.is_some(), "{text}");
+        file(text.as_bytes());
+    }
+
+    /// One changed byte of a valid file.
+    #[test]
+    fn a_changed_byte(seed in any::<u64>(), place in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut text = valid(seed);
+        let place = place.index(text.len());
+        text[place] = byte;
+        file(&text);
+    }
+
+    #[test]
+    fn broken_lines_are_named(seed in any::<u64>()) {
+        assert_refused(&generated(seed));
+    }
+
+    #[test]
+    fn a_printed_file_is_the_same(seed in any::<u64>()) {
+        let parsed = parse(&valid(seed), Dialect::Quick).file.unwrap();
+        let again = parse(crate::file::print(&parsed).as_bytes(), Dialect::Quick);
+        prop_assert_eq!(again.diagnostics, []);
+        prop_assert!(same_file(&parsed, &again.file.unwrap()));
+    }
+}

@@ -1,0 +1,633 @@
+//! What is told about a file, and where it points.
+
+use super::*;
+
+/// Line, column, severity and kind of everything that is told.
+fn told(text: &str) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
+    let text = text.replace("{own}", OWN).replace("{peer}", PEER);
+    let text = text.replace("{other}", OTHER);
+    quick(&text)
+        .diagnostics
+        .into_iter()
+        .map(|d| (d.line, d.column, d.severity, d.kind))
+        .collect()
+}
+
+/// The same for a line of `[Interface]`, without the line.
+fn in_interface(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
+    told(&format!("[Interface]\nPrivateKey = {{own}}\n{line}\n"))
+        .into_iter()
+        .map(|(line, column, severity, kind)| {
+            assert_eq!(line, 3);
+            (column, severity, kind)
+        })
+        .collect()
+}
+
+/// The same for a line of `[Peer]`.
+fn in_peer(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
+    let text = format!(
+        "[Interface]\nPrivateKey = {{own}}\n[Peer]\nAllowedIPs = 10.0.0.0/8\nPublicKey = {{peer}}\n{line}"
+    );
+    told(&text)
+        .into_iter()
+        .map(|(line, column, severity, kind)| {
+            assert_eq!(line, 6, "{kind:?}");
+            (column, severity, kind)
+        })
+        .collect()
+}
+
+fn network(text: &str) -> Prefix {
+    crate::prefix::parse(text).unwrap()
+}
+
+use DiagnosticKind as Kind;
+use Severity::{Error, Warning};
+
+#[test]
+fn everything_is_told_at_once_in_order() {
+    let told =
+        told("MTU = 5\n[Interface]\nFoo = 1\nMTU = x\n[Peer]\nBar\nAllowedIPs = x, y\n[Baz]\n");
+    let places: Vec<_> = told
+        .iter()
+        .map(|(line, column, ..)| (*line, *column))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            (1, 1),
+            (2, 1),
+            (3, 1),
+            (4, 7),
+            (5, 1),
+            (6, 1),
+            (7, 14),
+            (7, 17),
+            (8, 1)
+        ]
+    );
+}
+
+#[test]
+fn columns_count_characters() {
+    assert_eq!(
+        in_interface("PostUp = é; echo “x”"),
+        [(
+            18,
+            Warning,
+            Kind::LookAlike {
+                character: '\u{201c}'
+            }
+        )]
+    );
+    assert_eq!(
+        in_interface("\t Address = 10.0.0.1/24 ,\t10.0.0.300/24")[0].0,
+        27
+    );
+    // What nobody sees is to be deleted.
+    let told = in_interface("MTU = \u{feff}1400");
+    assert_eq!(told[0].0, 7);
+    assert_eq!(told[0].2.fix("taupe"), "delete it");
+    let reason = "an invisible character (U+FEFF), which web pages and word processors put where \
+                  nothing was meant";
+    assert_eq!(told[0].2.to_string(), reason);
+    // With a mark at the beginning, which nobody sees.
+    let text = format!("\u{feff}x[Interface]\nPrivateKey = {OWN}\n");
+    assert_eq!(quick(&text).diagnostics[0].column, 1);
+    // In a key, the very character, also when it is written with blanks.
+    let broken = format!(
+        "PresharedKey = {} {}",
+        &OTHER[..10],
+        OTHER[10..].replacen('A', "!", 1)
+    );
+    let problem = KeyProblem::Character;
+    let key = Key::PresharedKey;
+    let place = broken.find('!').unwrap() + 1;
+    assert_eq!(
+        in_peer(&broken),
+        [(place, Error, Kind::NotAKey { key, problem })]
+    );
+}
+
+#[test]
+fn keys_that_are_none() {
+    let key = Key::PresharedKey;
+    let found = 43;
+    for (value, column, problem) in [
+        ("/etc/psk", 16, KeyProblem::Path),
+        ("~/.psk", 16, KeyProblem::Path),
+        ("wg0.psk", 16, KeyProblem::Path),
+        (&OTHER[1..], 16, KeyProblem::Length { found }),
+        (&"ab".repeat(32), 16, KeyProblem::Hex),
+        (&OTHER.replace("gI=", "gJ="), 58, KeyProblem::TrailingBits),
+        (&OTHER.replace("gI=", "gIA"), 59, KeyProblem::Character),
+    ] {
+        let expected = Kind::NotAKey { key, problem };
+        let told = in_peer(&format!("PresharedKey = {value}"));
+        assert_eq!(told, [(column, Error, expected)], "{value}");
+    }
+}
+
+#[test]
+fn nearest_words_are_proposed() {
+    for (line, name, meant) in [
+        ("Adress = 1", Some("Adress"), Some(Key::Address)),
+        ("Pre-Up = 1", Some("Pre-Up"), Some(Key::PreUp)),
+        ("MTUU = 1", Some("MTUU"), Some(Key::Mtu)),
+        ("AllowedIP = 1", Some("AllowedIP"), Some(Key::AllowedIps)),
+        ("Comment = 1", Some("Comment"), None),
+        // Too long, or with characters that no key has: it may be a secret.
+        ("QkFEQkFEQkFEQkFEQkFEQkFEQkFEQkFEQkFEQkFEQkE=", None, None),
+        ("a+b/c = 1", None, None),
+    ] {
+        let name = name.map(str::to_owned);
+        let kind = Kind::UnknownKey { name, meant };
+        assert_eq!(in_interface(line), [(1, Error, kind)], "{line}");
+    }
+    let [(_, _, kind)] = &in_interface("AllowedIP = 1")[..] else {
+        panic!("not one diagnostic");
+    };
+    assert_eq!(kind.to_string(), "`AllowedIP' is not a known key");
+    assert_eq!(kind.fix("taupe"), "write AllowedIPs (in [Peer])");
+}
+
+#[test]
+fn a_wrong_section_is_read_as_the_right_one() {
+    let told = told("[Interface]\nPrivateKey = {own}\n[Peers]\nPublicKey = {peer}\nMTU = 5\n");
+    let kinds: Vec<_> = told
+        .into_iter()
+        .map(|(line, _, _, kind)| (line, kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (
+                3,
+                Kind::UnknownSection {
+                    name: Some("[Peers]".into()),
+                    meant: Some(Section::Peer),
+                }
+            ),
+            (3, Kind::NoAllowedIps),
+            (5, Kind::Misplaced { key: Key::Mtu }),
+        ]
+    );
+}
+
+#[test]
+fn a_section_that_there_is_not_is_told_once() {
+    let told = told("[Interface]\nPrivateKey = {own}\n[Wireguard]\nA = 1\nB\n[Interface]\nC = 1\n");
+    let lines: Vec<_> = told.iter().map(|(line, ..)| *line).collect();
+    assert_eq!(lines, [3, 6, 7]);
+}
+
+#[test]
+fn repetition() {
+    let key = Key::ListenPort;
+    for (value, severity, same) in [
+        ("1", Warning, true),
+        ("01", Warning, true),
+        ("2", Error, false),
+    ] {
+        let told = told(&format!(
+            "[Interface]\nPrivateKey = {{own}}\nListenPort = 1\n[Interface]\nlistenport = {value}\n"
+        ));
+        let expected = [
+            (4, 1, Warning, Kind::RepeatedInterface { first: 1 }),
+            (
+                5,
+                14,
+                severity,
+                Kind::Repeated {
+                    key,
+                    first: 3,
+                    same,
+                },
+            ),
+        ];
+        assert_eq!(told, expected);
+    }
+    let told = told(
+        "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = ::/0\n\
+         [Peer]\nAllowedIPs = 10.0.0.0/8\nPublicKey = {peer}\n",
+    );
+    assert_eq!(told, [(8, 13, Error, Kind::RepeatedPeer { first: 4 })]);
+}
+
+#[test]
+fn networks_of_two_peers() {
+    let told = told(
+        "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = 10.0.0.0/8, 10.0.0.0/8\n\
+         [Peer]\nPublicKey = {other}\nAllowedIPs = 10.1.0.0/16, 10.0.0.0/8\n",
+    );
+    let network = network("10.0.0.0/8");
+    // The longer one is simply the more specific route.
+    assert_eq!(
+        told,
+        [(8, 27, Warning, Kind::Overlap { network, first: 5 })]
+    );
+}
+
+#[test]
+fn doubtful_networks() {
+    let key = Key::AllowedIps;
+    assert_eq!(
+        in_peer("AllowedIPs = ::/0, 10.1.2.3/16"),
+        [(
+            20,
+            Warning,
+            Kind::HostBits {
+                key,
+                network: network("10.1.0.0/16")
+            }
+        )]
+    );
+    assert_eq!(
+        in_peer("AllowedIPs = 0.0.0.0"),
+        [(
+            14,
+            Warning,
+            Kind::SingleUnspecified {
+                network: network("0.0.0.0/32")
+            }
+        )]
+    );
+    assert_eq!(in_peer("AllowedIPs = 0.0.0.0/32, ::/128"), []);
+    assert_eq!(
+        in_peer("DisallowedIPs = 10.1.0.0/16, 11.0.0.0/8"),
+        [(
+            30,
+            Warning,
+            Kind::DisallowedElsewhere {
+                network: network("11.0.0.0/8")
+            }
+        )]
+    );
+    let text = "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\nAllowedIPs = 10.0.0.0/8\n\
+                DisallowedIPs = 10.0.0.0/9, 10.128.0.0/9\n";
+    assert_eq!(told(text), [(3, 1, Warning, Kind::AllDisallowed)]);
+    let text = "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\n";
+    assert_eq!(told(text), [(3, 1, Warning, Kind::NoAllowedIps)]);
+}
+
+#[test]
+fn networks_that_are_none() {
+    for (value, column, problem) in [
+        (
+            "10.0.0.0/8, 10.0.0.0/33",
+            35,
+            AddressProblem::Length { max: 32 },
+        ),
+        ("10.0.0.0/8,::/129", 28, AddressProblem::Length { max: 128 }),
+        ("10.0.0.0 / 999", 25, AddressProblem::Length { max: 32 }),
+        ("10.0.0.0/", 14, AddressProblem::Length { max: 32 }),
+        ("10.0.0.0/-1", 23, AddressProblem::Length { max: 32 }),
+        ("10.0.0.0/255.0.0.0", 23, AddressProblem::Mask),
+        ("::/0, -10.0.0.0/8", 20, AddressProblem::Change),
+        ("::/0,, ::/1", 19, AddressProblem::Empty),
+        ("::/0, fe80::%1/64", 20, AddressProblem::Scope),
+        ("::/0, 1.2.3/8", 20, AddressProblem::Address),
+        ("10.0.0.0/24 10.1.0.0/24", 26, AddressProblem::Separator),
+        ("10.0.0.0/24;10.1.0.0/24", 26, AddressProblem::Separator),
+        ("0.0.0.0/0 ; ::/0", 26, AddressProblem::Separator),
+        ("10.0.0.1 10.0.0.2", 23, AddressProblem::Separator),
+        ("10.0.0.0/24;", 25, AddressProblem::Separator),
+    ] {
+        let told = in_peer(&format!("AllowedIPs = {value}"));
+        let [(at, Error, Kind::Address { problem: found, .. })] = &told[..] else {
+            panic!("{value}: {told:?}");
+        };
+        assert_eq!((*at, *found), (column, problem), "{value}");
+    }
+}
+
+#[test]
+fn a_comma_is_asked_for() {
+    for (line, column, fix) in [
+        (
+            "Address = 10.0.0.1/24;10.0.1.1/24",
+            23,
+            "write commas, such as Address = 10.0.0.2/24, fd00::2/64",
+        ),
+        (
+            "DNS = 10.0.0.1;10.0.0.2",
+            16,
+            "write commas, such as DNS = 10.0.0.1, example.org",
+        ),
+    ] {
+        let told = in_interface(line);
+        let [(at, Error, kind)] = &told[..] else {
+            panic!("{line}: {told:?}");
+        };
+        assert_eq!((*at, &*kind.fix("taupe")), (column, fix), "{line}");
+    }
+    let told = in_peer("AllowedIPs = 10.0.0.0/24 10.1.0.0/24");
+    assert_eq!(
+        told[0].2.to_string(),
+        "`10.1.0.0/24' is not separated by a comma from what stands before it"
+    );
+    assert_eq!(
+        told[0].2.fix("taupe"),
+        "write commas, such as AllowedIPs = 10.0.0.0/24, fd00::/64"
+    );
+    // `wg` reads over blanks; `ip` and resolvers get what stands between them.
+    assert_eq!(in_peer("AllowedIPs = 10.0.0.0 / 2 4 , ::/0"), []);
+    assert_eq!(in_interface("Address = 10.0.0.1/24 10.0.1.1/24"), []);
+    assert_eq!(in_interface("DNS = 10.0.0.1 10.0.0.2"), []);
+}
+
+#[test]
+fn search_domains_without_a_server() {
+    assert_eq!(
+        in_interface("DNS = corp.example, b"),
+        [(7, Warning, Kind::NoDnsServer)]
+    );
+    assert_eq!(in_interface("DNS = corp.example, 10.0.0.1"), []);
+    // A server was meant.
+    assert_eq!(in_interface("DNS = corp.example, 10.0.0.300").len(), 1);
+    // Would be an option of who is told of it.
+    assert_eq!(
+        in_interface("DNS = 10.0.0.1, -x"),
+        [(17, Error, Kind::SearchDomain)]
+    );
+}
+
+#[test]
+fn the_consequence_of_a_mistyped_key_is_not_told() {
+    let places = |text: &str| -> Vec<_> {
+        let told = told(text).into_iter();
+        told.map(|(line, .., kind)| (line, kind.to_string()))
+            .collect()
+    };
+    let unknown = |line, name| (line, format!("`{name}' is not a known key"));
+    let begin = "[Interface]\nPrivateKey = {own}\n[Peer]\n";
+    assert_eq!(
+        places(&format!("{begin}PublicKey = {{peer}}\nAlowedIPs = ::/0\n")),
+        [unknown(5, "AlowedIPs")]
+    );
+    assert_eq!(
+        places(&format!("{begin}PublicKy = {{peer}}\nAllowedIPs = ::/0\n")),
+        [unknown(4, "PublicKy")]
+    );
+    assert_eq!(
+        places("[Interface]\nPrivatKey = {own}\n"),
+        [unknown(2, "PrivatKey")]
+    );
+    // Another peer's lack is its own; and what stands there again is no repetition.
+    let text = format!(
+        "{begin}PublicKy = {{peer}}\nPublicKey = {{peer}}\nAlowedIPs = ::/0\n[Peer]\nPublicKey = {{other}}\n"
+    );
+    let lines: Vec<_> = told(&text).into_iter().map(|told| told.0).collect();
+    assert_eq!(lines, [4, 6, 7]);
+}
+
+#[test]
+fn doubtful_addresses() {
+    let key = Key::Address;
+    for (line, what, severity) in [
+        ("Address = 127.0.0.2/8", Unusable::Loopback, Warning),
+        ("Address = 10.0.0.0/24", Unusable::Network, Warning),
+        ("Address = fd00::/64", Unusable::Network, Warning),
+        (
+            "Address = 10.0.0.255/24",
+            Unusable::SubnetBroadcast,
+            Warning,
+        ),
+        ("Address = 10.0.0.3/30", Unusable::SubnetBroadcast, Warning),
+        ("Address = 10.0.0.1/0", Unusable::Everything, Warning),
+        ("Address = fd00::1/0", Unusable::Everything, Warning),
+        ("Address = 255.255.255.255", Unusable::Broadcast, Error),
+        ("Address = ::", Unusable::Unspecified, Error),
+    ] {
+        let kind = Kind::Unusable { key, what };
+        assert_eq!(in_interface(line), [(11, severity, kind)], "{line}");
+    }
+    assert_eq!(
+        in_interface("Address = 10.0.0.2/30, 10.0.1.0, 10.0.2.255/31"),
+        []
+    );
+    let what = Unusable::Multicast;
+    let key = Key::Endpoint;
+    assert_eq!(
+        in_peer("Endpoint = [ff02::1]:5"),
+        [(12, Error, Kind::Unusable { key, what })]
+    );
+    let problem = EndpointProblem::NoScope;
+    for value in ["[fe80::1]:51820", "[fe80::1%0]:51820"] {
+        assert_eq!(
+            in_peer(&format!("Endpoint = {value}")),
+            [(12, Warning, Kind::Endpoint { problem })]
+        );
+    }
+    let problem = EndpointProblem::Unbracketed;
+    assert_eq!(
+        in_peer("Endpoint = 2001:db8::1:51820"),
+        [(12, Warning, Kind::Endpoint { problem })]
+    );
+}
+
+#[test]
+fn endpoints_that_are_none() {
+    for (value, problem) in [
+        ("vpn.example.org", EndpointProblem::NoPort),
+        ("vpn.example.org:", EndpointProblem::NoPort),
+        ("2001:db8::1", EndpointProblem::NoPort),
+        ("[2001:db8::1]51820", EndpointProblem::NoPort),
+        ("[2001:db8::1:51820", EndpointProblem::NoBracket),
+        ("vpn:65536", EndpointProblem::Port),
+        ("vpn:+5", EndpointProblem::Port),
+        ("vpn:domain", EndpointProblem::Port),
+        ("vpn:0", EndpointProblem::PortZero),
+        (":51820", EndpointProblem::NoHost),
+        ("[]:51820", EndpointProblem::NoHost),
+        ("1.2.3:51820", EndpointProblem::Host),
+        ("a..b:51820", EndpointProblem::Host),
+        ("vpn.exämple.org:51820", EndpointProblem::Host),
+        ("<server>:51820", EndpointProblem::Host),
+        ("-vpn.example.org:51820", EndpointProblem::Host),
+        ("[fe80::1%]:51820", EndpointProblem::Host),
+        ("[fe80::1%a/b]:51820", EndpointProblem::Host),
+        ("udp://vpn.example.org:51820", EndpointProblem::Url),
+    ] {
+        let told = in_peer(&format!("Endpoint = {value}"));
+        assert_eq!(told, [(12, Error, Kind::Endpoint { problem })], "{value}");
+    }
+    let label = "a".repeat(64);
+    assert_eq!(in_peer(&format!("Endpoint = {label}:5")).len(), 1);
+    assert_eq!(in_peer(&format!("Endpoint = {}:5", &label[1..])), []);
+}
+
+#[test]
+fn mtu_limits() {
+    let small = |mtu, least, ipv6| Kind::MtuTooSmall { mtu, least, ipv6 };
+    let most = MAX_MTU;
+    for (line, expected) in [
+        ("MTU = 67", Some((Error, small(67, 68, false)))),
+        ("MTU = 68", Some((Warning, small(68, 576, false)))),
+        ("MTU = 575", Some((Warning, small(575, 576, false)))),
+        ("MTU = 576", None),
+        ("MTU = 1279", None),
+        ("MTU = 65455", None),
+        (
+            "MTU = 65456",
+            Some((Error, Kind::MtuTooLarge { mtu: 65456, most })),
+        ),
+        (
+            "MTU = 99999999999",
+            Some((
+                Error,
+                Kind::MtuTooLarge {
+                    mtu: 99_999_999_999,
+                    most,
+                },
+            )),
+        ),
+    ] {
+        let expected: Vec<_> = expected.map(|(s, kind)| (7, s, kind)).into_iter().collect();
+        assert_eq!(in_interface(line), expected, "{line}");
+    }
+    for lines in [
+        "Address = fd00::2/64",
+        "[Peer]\nPublicKey = {peer}\nAllowedIPs = ::/0",
+    ] {
+        let told = told(&format!(
+            "[Interface]\nPrivateKey = {{own}}\nMTU = 1279\n{lines}\n"
+        ));
+        assert_eq!(told, [(3, 7, Error, small(1279, 1280, true))], "{lines}");
+    }
+}
+
+#[test]
+fn empty_values() {
+    for key in [Key::Address, Key::Dns, Key::Mtu, Key::Table, Key::PostUp] {
+        let told = in_interface(&format!("{key} = # nothing"));
+        let column = if key == Key::PostUp { 10 } else { 1 };
+        // What follows a hook's = is all the command's.
+        if key == Key::PostUp {
+            assert_eq!(told, []);
+        } else {
+            assert_eq!(told, [(column, Warning, Kind::NoValue { key })]);
+        }
+    }
+    let key = Key::PostUp;
+    let told = in_interface("PostUp =");
+    assert_eq!(told, [(9, Warning, Kind::NoValue { key })]);
+}
+
+#[test]
+fn related_keys() {
+    // As `wg pubkey` says.
+    let private = OWN;
+    let public = "MdSras7slhE3kXA3k25gcW+sVzr+lNnahKgCBEjfwRI=";
+    let text = |public: &str, preshared: &str| {
+        told(&format!(
+            "[Interface]\nPrivateKey = {private}\n[Peer]\nAllowedIPs = ::/0\nPublicKey = {public}\n{preshared}\n"
+        ))
+    };
+    assert_eq!(text("{peer}", ""), []);
+    assert_eq!(
+        text(public, ""),
+        [(5, 13, Error, Kind::OwnPeer { private: 2 })]
+    );
+    assert_eq!(
+        text(private, ""),
+        [(5, 13, Error, Kind::PublicKeyIsPrivate { private: 2 })]
+    );
+    assert_eq!(text("{peer}", "PresharedKey = {other}"), []);
+    assert_eq!(
+        text("{peer}", "PresharedKey = {peer}"),
+        [(6, 16, Warning, Kind::PresharedKeyIsPublic { public: 5 })]
+    );
+    assert_eq!(
+        text("{peer}", &format!("PresharedKey = {private}")),
+        [(6, 16, Warning, Kind::PresharedKeyIsPrivate { private: 2 })]
+    );
+    let key = Key::PresharedKey;
+    let zero = "A".repeat(43) + "=";
+    assert_eq!(
+        text("{peer}", &format!("PresharedKey = {zero}")),
+        [(6, 16, Warning, Kind::ZeroKey { key })]
+    );
+    let key = Key::PublicKey;
+    assert_eq!(text(&zero, ""), [(5, 13, Error, Kind::ZeroKey { key })]);
+}
+
+#[test]
+fn too_long() {
+    let file = vec![b'#'; MAX_FILE + 1];
+    let parsed = parse(&file, Dialect::Quick);
+    assert_eq!(parsed.diagnostics.len(), 1);
+    assert_eq!(parsed.diagnostics[0].kind, Kind::FileTooLong);
+
+    let mut text = format!("[Interface]\nPrivateKey = {OWN}\n#");
+    text += &"x".repeat(MAX_LINE - 1);
+    assert_eq!(quick(&text).diagnostics, []);
+    text += "x\nFoo = 1\n";
+    let lines: Vec<_> = quick(&text)
+        .diagnostics
+        .into_iter()
+        .map(|d| (d.line, d.kind))
+        .collect();
+    assert_eq!(lines[0], (3, Kind::LineTooLong));
+    assert_eq!(lines[1].0, 4);
+}
+
+#[test]
+fn many_errors_are_counted() {
+    let text = "[Interface]\n".to_owned() + &"x\n".repeat(5000);
+    let diagnostics = quick(&text).diagnostics;
+    assert_eq!(diagnostics.len(), 1001);
+    // Those of the lines, and the missing private key, which is found last.
+    let last = diagnostics.last().unwrap();
+    assert_eq!((last.line, last.severity), (1002, Error));
+    assert_eq!(last.kind, Kind::More { more: 4001 });
+}
+
+#[test]
+fn world_accessible() {
+    let text = format!("[Interface]\nAddress = 10.0.0.1/24\nPrivateKey = {OWN}\nMTU = 500\n");
+    for (file, folder, expected) in [
+        (0o100_600, 0o40755, false),
+        (0o100_640, 0o40755, false),
+        (0o100_644, 0o40755, true),
+        (0o100_602, 0o40777, true),
+        (0o100_644, 0o40700, false),
+    ] {
+        let mut parsed = quick(&text);
+        parsed.check_permissions(file, folder);
+        let told: Vec<_> = parsed
+            .diagnostics
+            .iter()
+            .map(|d| (d.line, d.column, name(d)))
+            .collect();
+        let mtu = (4, 7, "MtuTooSmall".to_owned());
+        if expected {
+            assert_eq!(told, [(3, 14, "WorldAccessible".to_owned()), mtu]);
+        } else {
+            assert_eq!(told, [mtu]);
+        }
+    }
+    let mut parsed = quick(&text);
+    parsed.check_permissions(0o100_644, 0o40755);
+    assert_eq!(
+        parsed.diagnostics[0].told("taupe").to_string(),
+        "line 3, column 14: warning: the file's mode is 0644: every user of this system can read it; \
+         chmod 600 the file, and make new keys if anyone may have read it"
+    );
+}
+
+/// Every text that a person gets to see, so that a change is seen too.
+#[test]
+fn no_text_is_empty_and_none_repeats_a_key() {
+    for malformed in crate::fuzzing::malformed::hand_written() {
+        for diagnostic in parse(&malformed.text, Dialect::Quick).diagnostics {
+            assert!(!diagnostic.kind.to_string().is_empty());
+            assert!(!diagnostic.kind.fix("taupe").is_empty());
+            let text = diagnostic.told("taupe").to_string();
+            for secret in [OWN, PEER, OTHER, "CAgICAgI", "hunter2", "AQEBAQEB"] {
+                assert!(!text.contains(secret), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! One value: from text to type, or what is wrong with it and where.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::str::FromStr;
+
+use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
+use super::line::{Piece, is_blank, quotable_address};
+use super::word::Key;
+use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
+use crate::key::{Encoding, KeyError};
+use crate::prefix::Prefix;
+
+/// A value, or where something is wrong and what.
+pub(super) type Value<'a, T> = Result<T, (Piece<'a>, DiagnosticKind)>;
+
+/// The least MTU that Linux gives an interface with IPv4 (RFC 791).
+const LEAST_MTU: u32 = 68;
+
+/// What every host must be able to take (RFC 791).
+const USUAL_LEAST_MTU: u32 = 576;
+
+/// The least MTU with IPv6 (RFC 8200 §5).
+pub(super) const LEAST_MTU_IPV6: u32 = 1280;
+
+/// Reads a key with one of [`Encoding`]'s functions.
+pub(super) fn key<'a, T>(
+    key: Key,
+    value: Piece<'a>,
+    read: fn(Encoding, &str) -> Result<T, KeyError>,
+) -> Value<'a, T> {
+    let text = value.clean();
+    read(Encoding::Base64, &text).map_err(|error| {
+        let (piece, problem) = match error {
+            _ if is_path(&text) => (value, KeyProblem::Path),
+            KeyError::Length { .. } if is_hex(&text) => (value, KeyProblem::Hex),
+            KeyError::Length { .. } => {
+                let found = text.chars().count();
+                (value, KeyProblem::Length { found })
+            }
+            KeyError::Character { position } => (value.nth(position), KeyProblem::Character),
+            KeyError::TrailingBits => (value.nth(43), KeyProblem::TrailingBits),
+        };
+        (piece, DiagnosticKind::NotAKey { key, problem })
+    })
+}
+
+fn is_hex(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Whether what is not a key looks like where one is.
+fn is_path(text: &str) -> bool {
+    let begins = ["/", "./", "../", "~", "$"];
+    let ends = [".key", ".psk", ".pub", ".txt", ".conf", ".pem"];
+    begins.iter().any(|begin| text.starts_with(begin)) || ends.iter().any(|end| text.ends_with(end))
+}
+
+/// `ListenPort`.
+pub(super) fn listen_port(value: Piece<'_>) -> Value<'_, u16> {
+    decimal(&value.clean()).ok_or((value, DiagnosticKind::ListenPort))
+}
+
+/// `FwMark`.
+pub(super) fn fwmark(value: Piece<'_>) -> Value<'_, u32> {
+    let text = value.clean();
+    let mark = match text.strip_prefix("0x") {
+        _ if text.eq_ignore_ascii_case("off") => Some(0),
+        Some(hex) => hexadecimal(hex),
+        None => decimal(&text),
+    };
+    mark.ok_or((value, DiagnosticKind::FwMark))
+}
+
+/// `PersistentKeepalive`.
+pub(super) fn keepalive(value: Piece<'_>) -> Value<'_, u16> {
+    let text = value.clean();
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    decimal(&text).ok_or((value, DiagnosticKind::PersistentKeepalive))
+}
+
+/// `SaveConfig`.
+pub(super) fn save_config(value: Piece<'_>) -> Value<'_, bool> {
+    match value.text {
+        text if text.eq_ignore_ascii_case("true") => Ok(true),
+        text if text.eq_ignore_ascii_case("false") => Ok(false),
+        _ => Err((value, DiagnosticKind::SaveConfig)),
+    }
+}
+
+/// `Table`.
+pub(super) fn table(value: Piece<'_>) -> Value<'_, Table> {
+    let text = value.text;
+    let error = (value, DiagnosticKind::Table);
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Table::Auto);
+    }
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(Table::Off);
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        let number = match text.strip_prefix("0x") {
+            Some(hex) => hexadecimal(hex),
+            None => decimal(text),
+        };
+        return number.filter(|id| *id != 0).map(Table::Id).ok_or(error);
+    }
+    let plausible = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if text.starts_with('-') || !text.chars().all(plausible) {
+        return Err(error);
+    }
+    Ok(Table::Name(text.to_owned()))
+}
+
+/// `MTU`, and what is wrong with it on its own.
+pub(super) fn mtu(value: Piece<'_>) -> Value<'_, (u32, Option<DiagnosticKind>)> {
+    let number: Option<u64> = decimal(value.text);
+    let written = number.ok_or((value, DiagnosticKind::Mtu))?;
+    let mtu = u32::try_from(written).unwrap_or(u32::MAX);
+    let too_small = |least| DiagnosticKind::MtuTooSmall {
+        mtu,
+        least,
+        ipv6: false,
+    };
+    let problem = match mtu {
+        0..LEAST_MTU => Some(too_small(LEAST_MTU)),
+        LEAST_MTU..USUAL_LEAST_MTU => Some(too_small(USUAL_LEAST_MTU)),
+        _ if mtu > MAX_MTU => Some(DiagnosticKind::MtuTooLarge {
+            mtu: written,
+            most: MAX_MTU,
+        }),
+        _ => None,
+    };
+    Ok((mtu, problem))
+}
+
+/// One of `AllowedIPs` or `DisallowedIPs`: the network, and whether host bits
+/// were set.
+pub(super) fn network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
+    one_network(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
+}
+
+/// What is wrong with several addresses or networks without commas between
+/// them.
+fn unseparated(key: Key, value: Piece<'_>) -> Option<(Piece<'_>, DiagnosticKind)> {
+    let begins_with_address = |part: &Piece<'_>| {
+        let address = part.split_once('/').map_or(*part, |(address, _)| address);
+        address.text.parse::<IpAddr>().is_ok()
+    };
+    let mut parts = value
+        .split(|c| c == ';' || is_blank(c))
+        .filter(|part| !part.text.is_empty());
+    parts.next().filter(begins_with_address)?;
+    let at = match parts.next() {
+        Some(next) => Some(next).filter(begins_with_address),
+        None => value.find(|c| c == ';').map(|(_, at)| at),
+    }?;
+    Some((at, address_error(key, at, AddressProblem::Separator)))
+}
+
+fn one_network(key: Key, value: Piece<'_>) -> Value<'_, (Prefix, bool)> {
+    let error = |piece, problem| (piece, address_error(key, value, problem));
+    if value.text.is_empty() {
+        return Err(error(value, AddressProblem::Empty));
+    }
+    if value.text.starts_with(['+', '-']) {
+        return Err(error(value, AddressProblem::Change));
+    }
+    let (address, length) = match value.split_once('/') {
+        Some((address, length)) => (address.trim(), Some(length.trim())),
+        None => (value, None),
+    };
+    let ip: IpAddr = parse_ip(key, value, address)?;
+    let max = if ip.is_ipv4() { 32 } else { 128 };
+    let (at, bits) = match length {
+        None => (value, Some(max)),
+        Some(length) if length.text.contains('.') => {
+            return Err(error(length, AddressProblem::Mask));
+        }
+        Some(length) if length.text.is_empty() => (value, None),
+        Some(length) => (length, decimal(&length.clean())),
+    };
+    let network = bits
+        .and_then(|bits| Prefix::new(ip, bits))
+        .ok_or_else(|| error(at, AddressProblem::Length { max }))?;
+    Ok((network, network.address() != ip))
+}
+
+/// One `Address`: as `ip address add` takes it, which also understands a mask.
+pub(super) fn interface_address(value: Piece<'_>) -> Value<'_, InterfaceAddress> {
+    let key = Key::Address;
+    one_interface_address(key, value).map_err(|error| unseparated(key, value).unwrap_or(error))
+}
+
+fn one_interface_address(key: Key, value: Piece<'_>) -> Value<'_, InterfaceAddress> {
+    let (text, length) = match value.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (value, None),
+    };
+    let address = parse_ip(key, value, text)?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        None => max,
+        Some(length) => decimal(length.text)
+            .filter(|bits| *bits <= max)
+            .or_else(|| mask(length.text).filter(|_| address.is_ipv4()))
+            .ok_or_else(|| {
+                let problem = AddressProblem::Length { max };
+                let at = if length.text.is_empty() {
+                    value
+                } else {
+                    length
+                };
+                (at, address_error(key, value, problem))
+            })?,
+    };
+    Ok(InterfaceAddress { address, length })
+}
+
+/// The length of a mask such as 255.255.255.0.
+fn mask(text: &str) -> Option<u8> {
+    let mask = u32::from(text.parse::<Ipv4Addr>().ok()?);
+    let length = mask.leading_ones();
+    let contiguous = mask.count_ones() == length;
+    contiguous.then(|| u8::try_from(length).ok()).flatten()
+}
+
+/// One of what `DNS` lists.
+pub(super) enum Dns {
+    Server(IpAddr),
+    Search(String),
+}
+
+/// One of what `DNS` lists: what has only digits and dots, or a colon, is a
+/// server, as in `wg-quick`.
+pub(super) fn dns(value: Piece<'_>) -> Value<'_, Dns> {
+    let text = value.text;
+    let numeric = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let extra = || text.parse::<SocketAddr>().is_ok() || text.contains(['/', '[']);
+    if let Ok(server) = text.parse() {
+        return Ok(Dns::Server(server));
+    }
+    if let Some(error) = unseparated(Key::Dns, value) {
+        return Err(error);
+    }
+    let looks_like_address = text
+        .split_once('/')
+        .is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok());
+    if numeric || text.contains(':') || looks_like_address {
+        let problem = match text {
+            _ if text.contains('%') => AddressProblem::Scope,
+            _ if extra() => AddressProblem::Extra,
+            _ => AddressProblem::Address,
+        };
+        return Err((value, address_error(Key::Dns, value, problem)));
+    }
+    let domain = text.strip_prefix('~').unwrap_or(text);
+    if domain == "." || is_host_name(domain) {
+        Ok(Dns::Search(text.to_owned()))
+    } else {
+        Err((value, DiagnosticKind::SearchDomain))
+    }
+}
+
+/// `Endpoint`, and what is doubtful about it.
+pub(super) fn endpoint(value: Piece<'_>) -> Value<'_, (Endpoint, Option<DiagnosticKind>)> {
+    let error = |problem| (value, DiagnosticKind::Endpoint { problem });
+    let text = value.clean();
+    if text.contains("://") {
+        return Err(error(EndpointProblem::Url));
+    }
+    let (host, port, bracketed) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or(error(EndpointProblem::NoBracket))?;
+            let port = rest.strip_prefix(':').filter(|port| !port.is_empty());
+            (host, port.ok_or(error(EndpointProblem::NoPort))?, true)
+        }
+        None => {
+            let (host, port) = text
+                .rsplit_once(':')
+                .filter(|(_, port)| !port.is_empty())
+                .ok_or(error(EndpointProblem::NoPort))?;
+            (host, port, false)
+        }
+    };
+    if host.is_empty() {
+        return Err(error(EndpointProblem::NoHost));
+    }
+    let unbracketed = !bracketed && host.contains(':');
+    // `2001:db8::1` is an address without a port, not `2001:db8:` with one.
+    if unbracketed && host.parse::<Ipv6Addr>().is_err() {
+        return Err(error(EndpointProblem::NoPort));
+    }
+    let port: u16 = decimal(port).ok_or(error(EndpointProblem::Port))?;
+    let endpoint = match host.parse::<IpAddr>() {
+        Ok(address) => Endpoint::Address(SocketAddr::new(address, port)),
+        Err(_) => scoped_or_name(host, port).ok_or(error(EndpointProblem::Host))?,
+    };
+    let unusable = match &endpoint {
+        Endpoint::Address(address) => no_host(address.ip()),
+        Endpoint::Name { .. } => None,
+    };
+    let doubt = match unusable {
+        _ if port == 0 => Some(DiagnosticKind::Endpoint {
+            problem: EndpointProblem::PortZero,
+        }),
+        Some(what) => Some(DiagnosticKind::Unusable {
+            key: Key::Endpoint,
+            what,
+        }),
+        None if lacks_scope(&endpoint) => Some(DiagnosticKind::Endpoint {
+            problem: EndpointProblem::NoScope,
+        }),
+        None if unbracketed => Some(DiagnosticKind::Endpoint {
+            problem: EndpointProblem::Unbracketed,
+        }),
+        None => None,
+    };
+    Ok((endpoint, doubt))
+}
+
+/// Whether it is a link-local address (RFC 4291 §2.5.6) of no certain interface.
+fn lacks_scope(endpoint: &Endpoint) -> bool {
+    matches!(endpoint, Endpoint::Address(SocketAddr::V6(address))
+        if address.ip().is_unicast_link_local() && address.scope_id() == 0)
+}
+
+/// `fe80::1%eth0` or a host's name.
+fn scoped_or_name(host: &str, port: u16) -> Option<Endpoint> {
+    let name = || Endpoint::Name {
+        host: host.to_owned(),
+        port,
+    };
+    let Some((address, scope)) = host.split_once('%') else {
+        // Only digits and dots, but not an address: a mistyped one.
+        let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
+        return (!numeric && is_host_name(host)).then(name);
+    };
+    let address: Ipv6Addr = address.parse().ok()?;
+    match decimal(scope) {
+        Some(scope) => {
+            let address = SocketAddrV6::new(address, port, 0, scope);
+            Some(Endpoint::Address(address.into()))
+        }
+        // The kernel's rule for interface names.
+        None => {
+            let possible = (1..16).contains(&scope.len())
+                && scope
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
+            possible.then(name)
+        }
+    }
+}
+
+/// Whether a text can be a name in the DNS or in /etc/hosts: labels of up to
+/// 63 characters, together up to 253 (RFC 1035 §2.3.4). None begins with a
+/// dash (RFC 1123 §2.1), which programs would take for an option.
+fn is_host_name(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let plausible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    text.len() <= 253
+        && !text.starts_with('-')
+        && text
+            .split('.')
+            .all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plausible))
+}
+
+/// Why no host can have an address.
+pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
+    if address.is_unspecified() {
+        Some(Unusable::Unspecified)
+    } else if address.is_multicast() {
+        Some(Unusable::Multicast)
+    } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some(Unusable::Broadcast)
+    } else {
+        None
+    }
+}
+
+/// What is doubtful about the address of an interface.
+pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
+    let InterfaceAddress { address, length } = address;
+    if let Some(unusable) = no_host(address) {
+        return Some(unusable);
+    }
+    if address.is_loopback() {
+        return Some(Unusable::Loopback);
+    }
+    if length == 0 {
+        return Some(Unusable::Everything);
+    }
+    let free = if address.is_ipv4() { 32 } else { 128 } - length.min(128);
+    // Both addresses of a /31 are hosts' (RFC 3021), as of a /127 (RFC 6164).
+    if free < 2 {
+        return None;
+    }
+    let first = Prefix::new(address, length).map(|network| network.address());
+    if first == Some(address) {
+        return Some(Unusable::Network);
+    }
+    match address {
+        IpAddr::V4(v4) if u32::from(v4).trailing_ones() >= u32::from(free) => {
+            Some(Unusable::SubnetBroadcast)
+        }
+        _ => None,
+    }
+}
+
+fn parse_ip<'a>(key: Key, value: Piece<'a>, address: Piece<'a>) -> Value<'a, IpAddr> {
+    address.clean().parse().map_err(|_| {
+        let problem = if address.text.contains('%') {
+            AddressProblem::Scope
+        } else {
+            AddressProblem::Address
+        };
+        (value, address_error(key, value, problem))
+    })
+}
+
+fn address_error(key: Key, value: Piece<'_>, problem: AddressProblem) -> DiagnosticKind {
+    DiagnosticKind::Address {
+        key,
+        problem,
+        value: quotable_address(value.text),
+    }
+}
+
+/// Where elements of `Address` and `DNS` are cut.
+pub(super) fn is_comma_or_blank(character: char) -> bool {
+    character == ',' || is_blank(character)
+}
+
+/// A number without sign, which `FromStr` would take. Leading zeros are fine.
+fn decimal<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+fn hexadecimal(digits: &str) -> Option<u32> {
+    let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    plain
+        .then(|| u32::from_str_radix(digits, 16).ok())
+        .flatten()
+}

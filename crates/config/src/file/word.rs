@@ -1,0 +1,395 @@
+//! The words of a file: sections and keys, Taupe's own and those that other
+//! programs know.
+
+use core::fmt;
+
+/// A section.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Section {
+    /// `[Interface]`.
+    Interface,
+    /// `[Peer]`.
+    Peer,
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interface => "[Interface]",
+            Self::Peer => "[Peer]",
+        })
+    }
+}
+
+/// A key that Taupe understands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "each is called as it is written")]
+pub enum Key {
+    PrivateKey,
+    ListenPort,
+    FwMark,
+    Address,
+    Dns,
+    Mtu,
+    Table,
+    PreUp,
+    PostUp,
+    PreDown,
+    PostDown,
+    SaveConfig,
+    PublicKey,
+    PresharedKey,
+    AllowedIps,
+    DisallowedIps,
+    Endpoint,
+    PersistentKeepalive,
+}
+
+impl Key {
+    /// Every key, by its number.
+    pub(super) const ALL: [Self; 18] = [
+        Self::PrivateKey,
+        Self::ListenPort,
+        Self::FwMark,
+        Self::Address,
+        Self::Dns,
+        Self::Mtu,
+        Self::Table,
+        Self::PreUp,
+        Self::PostUp,
+        Self::PreDown,
+        Self::PostDown,
+        Self::SaveConfig,
+        Self::PublicKey,
+        Self::PresharedKey,
+        Self::AllowedIps,
+        Self::DisallowedIps,
+        Self::Endpoint,
+        Self::PersistentKeepalive,
+    ];
+
+    /// How it is written; case does not matter.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PrivateKey => "PrivateKey",
+            Self::ListenPort => "ListenPort",
+            Self::FwMark => "FwMark",
+            Self::Address => "Address",
+            Self::Dns => "DNS",
+            Self::Mtu => "MTU",
+            Self::Table => "Table",
+            Self::PreUp => "PreUp",
+            Self::PostUp => "PostUp",
+            Self::PreDown => "PreDown",
+            Self::PostDown => "PostDown",
+            Self::SaveConfig => "SaveConfig",
+            Self::PublicKey => "PublicKey",
+            Self::PresharedKey => "PresharedKey",
+            Self::AllowedIps => "AllowedIPs",
+            Self::DisallowedIps => "DisallowedIPs",
+            Self::Endpoint => "Endpoint",
+            Self::PersistentKeepalive => "PersistentKeepalive",
+        }
+    }
+
+    /// The section where it belongs.
+    #[must_use]
+    pub const fn section(self) -> Section {
+        match self {
+            Self::PublicKey
+            | Self::PresharedKey
+            | Self::AllowedIps
+            | Self::DisallowedIps
+            | Self::Endpoint
+            | Self::PersistentKeepalive => Section::Peer,
+            _ => Section::Interface,
+        }
+    }
+
+    /// Whether `wg` itself knows it; the others are for whoever brings the
+    /// tunnel up.
+    #[must_use]
+    pub const fn known_to_wg(self) -> bool {
+        matches!(
+            self,
+            Self::PrivateKey
+                | Self::ListenPort
+                | Self::FwMark
+                | Self::PublicKey
+                | Self::PresharedKey
+                | Self::AllowedIps
+                | Self::Endpoint
+                | Self::PersistentKeepalive
+        )
+    }
+
+    /// Whether its value is a command.
+    pub(super) const fn is_hook(self) -> bool {
+        matches!(
+            self,
+            Self::PreUp | Self::PostUp | Self::PreDown | Self::PostDown
+        )
+    }
+
+    /// Such as one would write it, with keys of `tool`: `wg` or `taupe`.
+    pub(super) fn example(self, tool: &str) -> String {
+        let value = match self {
+            Self::PrivateKey => return format!("{self} = (what `{tool} genkey` prints)"),
+            Self::ListenPort => "51820",
+            Self::FwMark => "0xca6c",
+            Self::Address => "10.0.0.2/24, fd00::2/64",
+            Self::Dns => "10.0.0.1, example.org",
+            Self::Mtu => "1420",
+            Self::Table => "auto",
+            Self::PreUp => "echo up %i",
+            Self::PostUp => "echo up %i",
+            Self::PreDown => "echo down %i",
+            Self::PostDown => "echo down %i",
+            Self::SaveConfig => "true",
+            Self::PublicKey => {
+                return format!("{self} = (what `{tool} pubkey` prints at the peer)");
+            }
+            Self::PresharedKey => return format!("{self} = (what `{tool} genpsk` prints)"),
+            Self::AllowedIps => "10.0.0.0/24, fd00::/64",
+            Self::DisallowedIps => "192.168.1.0/24",
+            Self::Endpoint => "vpn.example.org:51820",
+            Self::PersistentKeepalive => "25",
+        };
+        format!("{self} = {value}")
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What other programs' keys are for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Foreign {
+    /// Which applications use the tunnel (`WireSock`, and WireGuard for
+    /// Android).
+    Applications,
+    /// Packets that do not look like WireGuard (`AmneziaWG`, `WireSock`).
+    Obfuscation,
+    /// Reaching the peer through a proxy (`WireSock`).
+    Proxy,
+    /// How `WireSock`'s client sets the tunnel up on Windows.
+    Client,
+}
+
+/// What a word at a key's place is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    Known(Key),
+    Foreign(&'static str, Foreign),
+}
+
+/// Keys that other programs know.
+const FOREIGN: [(&str, Foreign); 37] = [
+    ("AllowedApps", Foreign::Applications),
+    ("DisallowedApps", Foreign::Applications),
+    ("IncludedApplications", Foreign::Applications),
+    ("ExcludedApplications", Foreign::Applications),
+    ("Jc", Foreign::Obfuscation),
+    ("Jmin", Foreign::Obfuscation),
+    ("Jmax", Foreign::Obfuscation),
+    ("Jd", Foreign::Obfuscation),
+    ("S1", Foreign::Obfuscation),
+    ("S2", Foreign::Obfuscation),
+    ("S3", Foreign::Obfuscation),
+    ("S4", Foreign::Obfuscation),
+    ("H1", Foreign::Obfuscation),
+    ("H2", Foreign::Obfuscation),
+    ("H3", Foreign::Obfuscation),
+    ("H4", Foreign::Obfuscation),
+    ("I1", Foreign::Obfuscation),
+    ("I2", Foreign::Obfuscation),
+    ("I3", Foreign::Obfuscation),
+    ("I4", Foreign::Obfuscation),
+    ("I5", Foreign::Obfuscation),
+    ("J1", Foreign::Obfuscation),
+    ("J2", Foreign::Obfuscation),
+    ("J3", Foreign::Obfuscation),
+    ("Itime", Foreign::Obfuscation),
+    ("Id", Foreign::Obfuscation),
+    ("Ip", Foreign::Obfuscation),
+    ("Ib", Foreign::Obfuscation),
+    ("Socks5Proxy", Foreign::Proxy),
+    ("Socks5ProxyUsername", Foreign::Proxy),
+    ("Socks5ProxyPassword", Foreign::Proxy),
+    ("Socks5ProxyAllTraffic", Foreign::Proxy),
+    ("ScriptExecTimeout", Foreign::Client),
+    ("VirtualAdapterMode", Foreign::Client),
+    ("EnableDefaultGateway", Foreign::Client),
+    ("BypassLanTraffic", Foreign::Client),
+    ("NetworkLock", Foreign::Client),
+];
+
+/// What people write instead of a key, beyond what [`nearest`] finds.
+const SYNONYMS: [(&str, Key); 11] = [
+    ("IPAddress", Key::Address),
+    ("Addresses", Key::Address),
+    ("Nameserver", Key::Dns),
+    ("Nameservers", Key::Dns),
+    ("Server", Key::Endpoint),
+    ("Port", Key::ListenPort),
+    ("PSK", Key::PresharedKey),
+    ("Keepalive", Key::PersistentKeepalive),
+    ("Mark", Key::FwMark),
+    ("ExcludedIPs", Key::DisallowedIps),
+    ("RouteTable", Key::Table),
+];
+
+/// Finds a word, without regard to case.
+pub(super) fn find(word: &str) -> Option<Word> {
+    let known = Key::ALL
+        .into_iter()
+        .find(|key| key.name().eq_ignore_ascii_case(word));
+    if let Some(key) = known {
+        return Some(Word::Known(key));
+    }
+    FOREIGN
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(word))
+        .map(|(name, what)| Word::Foreign(name, *what))
+}
+
+/// The key that was probably meant, if any is near; of two that are equally
+/// near, the one that belongs into `section`.
+pub(super) fn nearest(word: &str, section: Option<Section>) -> Option<Key> {
+    // `Allowed-IPs`, `private_key` and `Post Up` differ in nothing that counts.
+    let bare: String = word
+        .chars()
+        .filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_' | '.'))
+        .map(|c| c.to_ascii_lowercase())
+        .take(32)
+        .collect();
+    let synonym = SYNONYMS
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(&bare));
+    if let Some((_, key)) = synonym {
+        return Some(*key);
+    }
+    Key::ALL
+        .into_iter()
+        .map(|key| {
+            let elsewhere = section.is_some_and(|section| section != key.section());
+            (distance(&bare, key.name()), elsewhere, key)
+        })
+        // A third of the letters may be wrong: `Tabel`, but not `Label`s.
+        .filter(|(distance, _, key)| *distance <= key.name().len().min(bare.len()).div_ceil(3))
+        .min_by_key(|(distance, elsewhere, _)| (*distance, *elsewhere))
+        .map(|(_, _, key)| key)
+}
+
+/// The section that was probably meant.
+pub(super) fn nearest_section(name: &str) -> Option<Section> {
+    let bare: String = name
+        .chars()
+        .filter(char::is_ascii_alphabetic)
+        .take(32)
+        .collect();
+    [(Section::Interface, "Interface"), (Section::Peer, "Peer")]
+        .into_iter()
+        .map(|(section, name)| (section, distance(&bare, name), name.len()))
+        .filter(|(_, distance, length)| *distance <= length.div_ceil(3))
+        .min_by_key(|(_, distance, _)| *distance)
+        .map(|(section, ..)| section)
+}
+
+/// How many letters have to be added, left out, replaced or swapped with their
+/// neighbour (optimal string alignment), without regard to case.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
+    let b: Vec<char> = b.chars().collect();
+    // Rows of the table: of the letter before the last, of the last, of this.
+    let mut older: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    let mut before = None;
+    for (i, x) in a.chars().enumerate() {
+        let mut row = vec![i + 1];
+        let mut left = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX - 1);
+            let mut best = (at(&last, j) + usize::from(x != *y))
+                .min(at(&last, j + 1) + 1)
+                .min(left + 1);
+            let swapped =
+                j > 0 && before == Some(*y) && b.get(j - 1) == Some(&x) && !older.is_empty();
+            if swapped {
+                best = best.min(at(&older, j - 1) + 1);
+            }
+            row.push(best);
+            left = best;
+        }
+        older = last;
+        last = row;
+        before = Some(x);
+    }
+    last.last().copied().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("abc", "ABC", 0),
+            ("tabel", "table", 1),
+            ("kitten", "sitting", 3),
+            ("ab", "ba", 1),
+            ("abcd", "badc", 2),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant() {
+        for (word, expected) in [
+            ("AllowedIP", Some(Key::AllowedIps)),
+            ("Allowed IPs", Some(Key::AllowedIps)),
+            ("Allowed-IPs", Some(Key::AllowedIps)),
+            ("AlowedIPs", Some(Key::AllowedIps)),
+            ("DisalowedIPs", Some(Key::DisallowedIps)),
+            ("private_key", Some(Key::PrivateKey)),
+            ("PreSharedkeys", Some(Key::PresharedKey)),
+            ("EndPiont", Some(Key::Endpoint)),
+            ("Tabel", Some(Key::Table)),
+            ("PersistantKeepAlive", Some(Key::PersistentKeepalive)),
+            ("MTUs", Some(Key::Mtu)),
+            ("PSK", Some(Key::PresharedKey)),
+            ("ExcludedIPs", Some(Key::DisallowedIps)),
+            ("Description", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, None), expected, "{word}");
+        }
+        // `PostUp` and `PreUp` are equally near.
+        assert_eq!(nearest_section("Peers"), Some(Section::Peer));
+        assert_eq!(nearest_section("interfaces"), Some(Section::Interface));
+        assert_eq!(nearest_section("WireGuard"), None);
+    }
+
+    #[test]
+    fn every_key_is_found_and_nearest_to_itself() {
+        for key in Key::ALL {
+            assert_eq!(find(&key.name().to_uppercase()), Some(Word::Known(key)));
+            assert_eq!(nearest(key.name(), None), Some(key));
+            assert!(key.example("taupe").starts_with(key.name()));
+        }
+        for (name, what) in FOREIGN {
+            let found = find(&name.to_lowercase());
+            assert_eq!(found, Some(Word::Foreign(name, what)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The fuzzer's way into configuration files.
+
+use crate::file::{
+    Dialect, File, Interface, Parsed, Peer, Severity, parse, print, strip, wg_message,
+};
+
+/// Reads `data` as a configuration file of either dialect.
+///
+/// Nothing panics; a file is refused exactly when there is an error; every
+/// diagnostic points into the text and repeats no key; a file that is accepted
+/// and printed reads back the same.
+pub fn file(data: &[u8]) {
+    for dialect in [Dialect::Quick, Dialect::Wg] {
+        let parsed = parse(data, dialect);
+        check(data, &parsed);
+        if let Some(file) = &parsed.file {
+            let again = parse(print(file).as_bytes(), dialect);
+            let again = again.file.expect("a printed file is valid");
+            assert!(same_file(file, &again), "print and parse change the file");
+        }
+    }
+    check_strip(data);
+}
+
+/// Of a file without `DisallowedIPs` nothing becomes longer; a peer with them
+/// has for `wg` what it has for Taupe.
+fn check_strip(data: &[u8]) {
+    let stripped = strip(data);
+    let letters: Vec<u8> = data
+        .iter()
+        .filter(|byte| !matches!(byte, 0 | b' ' | b'\t'..=b'\r'))
+        .map(u8::to_ascii_lowercase)
+        .collect();
+    let narrow = letters.windows(13).any(|part| part == b"disallowedips");
+    assert!(
+        narrow || stripped.len() <= data.len() + 2,
+        "stripping adds something"
+    );
+    let before = parse(data, Dialect::Quick).file;
+    let after = parse(&stripped, Dialect::Wg).file;
+    if let (Some(before), Some(after)) = (before, after) {
+        assert_eq!(before.peers.len(), after.peers.len(), "other peers");
+        for (before, after) in before.peers.iter().zip(&after.peers) {
+            assert!(
+                before.disallowed_ips.is_empty() || after.allowed_ips == before.routed(),
+                "stripping changes where packets go"
+            );
+        }
+    }
+}
+
+fn check(data: &[u8], parsed: &Parsed) {
+    let Parsed {
+        file,
+        diagnostics,
+        private_key_at,
+    } = parsed;
+    let refused = diagnostics.iter().any(|d| d.severity == Severity::Error);
+    assert_eq!(refused, file.is_none(), "errors and refusal differ");
+    let places: Vec<_> = diagnostics.iter().map(|d| (d.line, d.column)).collect();
+    assert!(places.is_sorted(), "diagnostics are not in order");
+    let lines: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
+    for (line, column) in places.into_iter().chain(*private_key_at) {
+        assert!(line >= 1 && column >= 1, "not counted from 1");
+        let text = lines.get(line - 1).expect("a line of the text");
+        assert!(
+            column <= text.len() + 1,
+            "column {column} is behind the line"
+        );
+    }
+    for diagnostic in diagnostics {
+        let text = diagnostic.told("taupe").to_string();
+        assert!(!text.contains('\n'), "not one line: {text:?}");
+        let longest = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '+' && c != '/')
+            .map(str::len)
+            .max();
+        assert!(longest < Some(40), "may repeat a key: {text:?}");
+        let _ = wg_message(data, diagnostic);
+    }
+}
+
+/// Whether two files are equal, apart from the peers' lines. Every field is
+/// named, so that a new one cannot be forgotten.
+#[must_use]
+pub fn same_file(a: &File, b: &File) -> bool {
+    let File { interface, peers } = a;
+    let Interface {
+        private_key,
+        listen_port,
+        fwmark,
+        addresses,
+        dns,
+        dns_search,
+        mtu,
+        table,
+        hooks,
+        save_config,
+    } = interface;
+    let other = &b.interface;
+    *private_key == other.private_key
+        && *listen_port == other.listen_port
+        && *fwmark == other.fwmark
+        && *addresses == other.addresses
+        && *dns == other.dns
+        && *dns_search == other.dns_search
+        && *mtu == other.mtu
+        && *table == other.table
+        && *hooks == other.hooks
+        && *save_config == other.save_config
+        && peers.len() == b.peers.len()
+        && peers.iter().zip(&b.peers).all(|(a, b)| same_peer(a, b))
+}
+
+fn same_peer(a: &Peer, b: &Peer) -> bool {
+    let Peer {
+        public_key,
+        preshared_key,
+        endpoint,
+        allowed_ips,
+        disallowed_ips,
+        persistent_keepalive,
+        line: _,
+    } = a;
+    *public_key == b.public_key
+        && *preshared_key == b.preshared_key
+        && *endpoint == b.endpoint
+        && *allowed_ips == b.allowed_ips
+        && *disallowed_ips == b.disallowed_ips
+        && *persistent_keepalive == b.persistent_keepalive
+}

@@ -1,0 +1,253 @@
+//! Arithmetic with lists of networks: what AllowedIPs without DisallowedIPs
+//! amount to, and what a list covers.
+//!
+//! A list is turned into ranges of addresses, which are sorted and joined; so
+//! everything here takes O(n log n) steps for n networks, and a result has at
+//! most 254 networks for each that went in (an IPv6 range needs at most 254).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use std::sync::LazyLock;
+
+use crate::prefix::{self, Prefix};
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// The shortest list of networks that has every address of `allowed` and none
+/// of `disallowed`: IPv4 before IPv6, then by address.
+#[must_use]
+pub fn subtract(allowed: &[Prefix], disallowed: &[Prefix]) -> Vec<Prefix> {
+    let mut networks = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        for (first, last) in without(&ranges(allowed, family), &ranges(disallowed, family)) {
+            split(family, first, last, &mut networks);
+        }
+    }
+    networks
+}
+
+/// The shortest list of networks that has the same addresses, sorted as by
+/// [`subtract`].
+#[must_use]
+pub fn aggregate(networks: &[Prefix]) -> Vec<Prefix> {
+    subtract(networks, &[])
+}
+
+/// Whether `networks` together have every address of `network`.
+#[must_use]
+pub fn covers(networks: &[Prefix], network: Prefix) -> bool {
+    Addresses::of(networks).contain(network)
+}
+
+/// Whether `networks` together have every public address of a family: every
+/// one that IANA's special-purpose registries (RFC 6890) do not keep for other
+/// uses; in IPv6 only 2000::/3 is public.
+#[must_use]
+pub fn covers_public(networks: &[Prefix], family: Family) -> bool {
+    let all = (0, last_of(0, bits(family)));
+    let missing = without(&[all], &ranges(networks, family));
+    without(&missing, SPECIAL.ranges(family)).is_empty()
+}
+
+/// Whether no address of `network` is public, in the same sense.
+#[must_use]
+pub fn is_special(network: Prefix) -> bool {
+    SPECIAL.contain(network)
+}
+
+/// Whether two networks have addresses in common: one contains the other.
+#[must_use]
+pub fn overlap(a: Prefix, b: Prefix) -> bool {
+    let ((a_first, a_last), (b_first, b_last)) = (range(a), range(b));
+    family(a) == family(b) && a_first <= b_last && b_first <= a_last
+}
+
+/// The addresses of a list of networks, ready for many questions.
+pub(crate) struct Addresses {
+    v4: Vec<Range>,
+    v6: Vec<Range>,
+}
+
+impl Addresses {
+    /// Those of `networks`.
+    pub(crate) fn of(networks: &[Prefix]) -> Self {
+        Self {
+            v4: ranges(networks, Family::V4),
+            v6: ranges(networks, Family::V6),
+        }
+    }
+
+    /// Whether `network` has any of them.
+    pub(crate) fn touch(&self, network: Prefix) -> bool {
+        let next = self.ending_within_or_behind(network);
+        next.is_some_and(|next| next.0 <= range(network).1)
+    }
+
+    /// Whether they have all of `network`.
+    pub(crate) fn contain(&self, network: Prefix) -> bool {
+        let (first, last) = range(network);
+        let next = self.ending_within_or_behind(network);
+        next.is_some_and(|next| next.0 <= first && last <= next.1)
+    }
+
+    /// The first range that does not end before `network` begins.
+    fn ending_within_or_behind(&self, network: Prefix) -> Option<Range> {
+        let ranges = self.ranges(family(network));
+        let (first, _) = range(network);
+        let next = ranges.partition_point(|range| range.1 < first);
+        ranges.get(next).copied()
+    }
+
+    fn ranges(&self, family: Family) -> &[Range] {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+/// The family of a network.
+#[must_use]
+pub fn family(network: Prefix) -> Family {
+    match network.address() {
+        IpAddr::V4(_) => Family::V4,
+        IpAddr::V6(_) => Family::V6,
+    }
+}
+
+/// This network, private use, shared, loopback, link-local, protocol
+/// assignments, documentation, relays, benchmarking, multicast, reserved.
+const SPECIAL_V4: [&str; 15] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+];
+
+/// Before 2000::/3; protocol assignments, documentation, 6to4, documentation;
+/// behind it.
+const SPECIAL_V6: [&str; 7] = [
+    "::/3",
+    "2001::/23",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+    "4000::/2",
+    "8000::/1",
+];
+
+static SPECIAL: LazyLock<Addresses> = LazyLock::new(|| {
+    let special = SPECIAL_V4.iter().chain(&SPECIAL_V6);
+    let networks: Vec<Prefix> = special
+        .filter_map(|text| prefix::parse(text).ok())
+        .collect();
+    Addresses::of(&networks)
+});
+
+/// First and last address, as numbers.
+type Range = (u128, u128);
+
+fn range(network: Prefix) -> Range {
+    let first = match network.address() {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    let host = bits(family(network)) - u32::from(network.length());
+    (first, last_of(first, host))
+}
+
+/// The addresses of a family as ranges that neither touch nor overlap, sorted.
+fn ranges(networks: &[Prefix], wanted: Family) -> Vec<Range> {
+    let mut ranges: Vec<Range> = networks
+        .iter()
+        .filter(|network| family(**network) == wanted)
+        .map(|network| range(*network))
+        .collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, joined| {
+        let touches = next.0 <= joined.1.saturating_add(1);
+        if touches {
+            joined.1 = joined.1.max(next.1);
+        }
+        touches
+    });
+    ranges
+}
+
+/// `ranges` without `holes`; both as [`ranges`] makes them.
+fn without(ranges: &[Range], mut holes: &[Range]) -> Vec<Range> {
+    let mut left = Vec::new();
+    for &(first, last) in ranges {
+        // Holes that end before this range concern no later one either.
+        let passed = holes.iter().take_while(|hole| hole.1 < first).count();
+        holes = holes.get(passed..).unwrap_or_default();
+        let mut rest = Some(first);
+        for &(from, to) in holes.iter().take_while(|hole| hole.0 <= last) {
+            if let Some(first) = rest.filter(|first| *first < from) {
+                left.push((first, from - 1));
+            }
+            rest = to.checked_add(1).filter(|next| *next <= last);
+        }
+        left.extend(rest.map(|first| (first, last)));
+    }
+    left
+}
+
+/// The fewest networks that have exactly the addresses from `first` to `last`:
+/// always the greatest that begins at `first` and does not reach further.
+fn split(family: Family, mut first: u128, last: u128, into: &mut Vec<Prefix>) {
+    let bits = bits(family);
+    loop {
+        let aligned = first.trailing_zeros();
+        // The count overflows only when the range is all of IPv6.
+        let fitting = (last - first).checked_add(1).map_or(128, u128::ilog2);
+        let host = aligned.min(fitting).min(bits);
+        into.extend(network(family, first, bits - host));
+        match last_of(first, host).checked_add(1) {
+            Some(next) if next <= last => first = next,
+            _ => return,
+        }
+    }
+}
+
+fn network(family: Family, first: u128, length: u32) -> Option<Prefix> {
+    let address: IpAddr = match family {
+        Family::V4 => Ipv4Addr::from(u32::try_from(first).ok()?).into(),
+        Family::V6 => Ipv6Addr::from(first).into(),
+    };
+    Prefix::new(address, u8::try_from(length).ok()?)
+}
+
+fn bits(family: Family) -> u32 {
+    match family {
+        Family::V4 => 32,
+        Family::V6 => 128,
+    }
+}
+
+/// The last address of the network that begins at `first` and leaves `host`
+/// bits free.
+fn last_of(first: u128, host: u32) -> u128 {
+    first | 1_u128.checked_shl(host).map_or(u128::MAX, |size| size - 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,471 @@
+//! What `wg show` and `wg showconf` print of a device, byte for byte.
+//!
+//! Everything here writes secrets: `out` must not leave copies in memory.
+
+mod colour;
+mod units;
+
+use core::fmt::{self, Write};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::str::FromStr;
+use core::time::Duration;
+
+use taupe_protocol::key::KEY_LEN;
+use taupe_protocol::update::{PeerStatus, Prefix};
+
+use crate::key::Encoding;
+use crate::uapi::Device;
+
+pub use colour::Colours;
+
+use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
+
+/// Finds the name of the interface with an index. IPv6 scopes are printed by
+/// name.
+pub type ScopeNames<'a> = &'a dyn Fn(u32) -> Option<String>;
+
+/// How the form for people is printed.
+#[derive(Clone, Copy)]
+pub struct Pretty<'a> {
+    /// Whether with a terminal's colours.
+    pub colours: Colours,
+    /// Whether private and preshared keys are shown instead of `(hidden)`.
+    pub keys: bool,
+    /// The time of day, since the Unix epoch.
+    pub now: Duration,
+    /// See [`ScopeNames`].
+    pub scopes: ScopeNames<'a>,
+    /// What `taupe show` adds: the names of endpoints, and these lines of
+    /// label and text about the device. `None` prints what `wg` does.
+    pub more: Option<&'a [(&'a str, String)]>,
+}
+
+/// Writes everything about a device for people, peers with the most recent
+/// handshake first.
+///
+/// # Errors
+/// Those of `out`.
+pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::Result {
+    let paint = how.colours;
+    paint.write(out, &[RESET, GREEN, BOLD])?;
+    out.write_str("interface")?;
+    paint.write(out, &[RESET])?;
+    out.write_str(": ")?;
+    paint.write(out, &[GREEN])?;
+    out.write_str(&device.name)?;
+    paint.write(out, &[RESET])?;
+    out.write_char('\n')?;
+    if let Some(key) = &device.public_key {
+        label(out, paint, "public key")?;
+        writeln!(out, "{}", base64(&key.0).as_str())?;
+    }
+    if let Some(key) = &device.status.private_key {
+        label(out, paint, "private key")?;
+        writeln!(out, "{}", hidden(how, key.expose()).as_str())?;
+    }
+    if device.listen_port != 0 {
+        label(out, paint, "listening port")?;
+        writeln!(out, "{}", device.listen_port)?;
+    }
+    if device.fwmark != 0 {
+        label(out, paint, "fwmark")?;
+        writeln!(out, "{:#x}", device.fwmark)?;
+    }
+    for (name, text) in how.more.unwrap_or_default() {
+        label(out, paint, name)?;
+        writeln!(out, "{text}")?;
+    }
+    let mut peers: Vec<&PeerStatus> = device.status.peers.iter().collect();
+    peers.sort_by_key(|peer| core::cmp::Reverse(peer.latest_handshake));
+    peers
+        .into_iter()
+        .try_for_each(|peer| pretty_peer(out, peer, how))
+}
+
+fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt::Result {
+    let paint = how.colours;
+    out.write_char('\n')?;
+    paint.write(out, &[YELLOW, BOLD])?;
+    out.write_str("peer")?;
+    paint.write(out, &[RESET])?;
+    out.write_str(": ")?;
+    paint.write(out, &[YELLOW])?;
+    out.write_str(&base64(&peer.public_key.0))?;
+    paint.write(out, &[RESET])?;
+    out.write_char('\n')?;
+    if peer.preshared_key.is_set() {
+        label(out, paint, "preshared key")?;
+        writeln!(out, "{}", hidden(how, peer.preshared_key.expose()).as_str())?;
+    }
+    if let Some(address) = peer.endpoint {
+        label(out, paint, "endpoint")?;
+        writeln!(out, "{}", endpoint(address, how.scopes))?;
+    }
+    label(out, paint, "allowed ips")?;
+    if peer.allowed_ips.is_empty() {
+        out.write_str("(none)")?;
+    }
+    for (index, network) in peer.allowed_ips.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        write!(out, "{separator}{}", ip(network.address()))?;
+        paint.write(out, &[CYAN])?;
+        out.write_char('/')?;
+        paint.write(out, &[RESET])?;
+        write!(out, "{}", network.length())?;
+    }
+    out.write_char('\n')?;
+    if let Some(time) = peer.latest_handshake.map(|time| time.as_secs())
+        && time != 0
+    {
+        label(out, paint, "latest handshake")?;
+        match how.now.as_secs().checked_sub(time) {
+            None => {
+                out.write_char('(')?;
+                paint.write(out, &[RED])?;
+                out.write_str("System clock wound backward; connection problems may ensue.")?;
+                paint.write(out, &[RESET])?;
+                out.write_char(')')?;
+            }
+            Some(0) => out.write_str("Now")?,
+            Some(seconds) => {
+                units::duration(out, paint, seconds)?;
+                out.write_str(" ago")?;
+            }
+        }
+        out.write_char('\n')?;
+    }
+    if (peer.rx_bytes, peer.tx_bytes) != (0, 0) {
+        label(out, paint, "transfer")?;
+        units::bytes(out, paint, peer.rx_bytes)?;
+        out.write_str(" received, ")?;
+        units::bytes(out, paint, peer.tx_bytes)?;
+        out.write_str(" sent\n")?;
+    }
+    if peer.persistent_keepalive != 0 {
+        label(out, paint, "persistent keepalive")?;
+        out.write_str("every ")?;
+        units::duration(out, paint, peer.persistent_keepalive.into())?;
+        out.write_char('\n')?;
+    }
+    if let (Some(_), Some(name)) = (how.more, &peer.endpoint_name) {
+        label(out, paint, "endpoint name")?;
+        writeln!(out, "{name}")?;
+    }
+    Ok(())
+}
+
+fn label(out: &mut impl Write, paint: Colours, text: &str) -> fmt::Result {
+    out.write_str("  ")?;
+    paint.write(out, &[BOLD])?;
+    out.write_str(text)?;
+    paint.write(out, &[RESET])?;
+    out.write_str(": ")
+}
+
+/// One thing about a device, for programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Field {
+    /// The device's public key.
+    PublicKey,
+    /// The device's private key.
+    PrivateKey,
+    /// The device's UDP port.
+    ListenPort,
+    /// The device's packet mark.
+    Fwmark,
+    /// The peers' public keys.
+    Peers,
+    /// The peers' preshared keys.
+    PresharedKeys,
+    /// The peers' addresses and ports.
+    Endpoints,
+    /// The peers' networks.
+    AllowedIps,
+    /// When the peers' latest handshakes were.
+    LatestHandshakes,
+    /// Bytes from and to the peers.
+    Transfer,
+    /// The peers' persistent keepalives.
+    PersistentKeepalive,
+    /// All of it, the device in the first line, each peer in one of its own.
+    Dump,
+}
+
+/// There is no field of that name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownField;
+
+impl Field {
+    /// All fields with their names, in the order of `wg`'s manual.
+    pub const ALL: [(&'static str, Self); 12] = [
+        ("public-key", Self::PublicKey),
+        ("private-key", Self::PrivateKey),
+        ("listen-port", Self::ListenPort),
+        ("fwmark", Self::Fwmark),
+        ("peers", Self::Peers),
+        ("preshared-keys", Self::PresharedKeys),
+        ("endpoints", Self::Endpoints),
+        ("allowed-ips", Self::AllowedIps),
+        ("latest-handshakes", Self::LatestHandshakes),
+        ("transfer", Self::Transfer),
+        ("persistent-keepalive", Self::PersistentKeepalive),
+        ("dump", Self::Dump),
+    ];
+}
+
+impl FromStr for Field {
+    type Err = UnknownField;
+
+    fn from_str(text: &str) -> Result<Self, UnknownField> {
+        let named = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, field)| field).ok_or(UnknownField)
+    }
+}
+
+/// Writes one field of a device, tab separated; each line begins with the
+/// device's name when `with_name`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn field(
+    out: &mut impl Write,
+    device: &Device,
+    field: Field,
+    with_name: bool,
+    scopes: ScopeNames<'_>,
+) -> fmt::Result {
+    let begin = |out: &mut dyn Write| match with_name {
+        true => write!(out, "{}\t", device.name),
+        false => Ok(()),
+    };
+    if let Field::PublicKey | Field::PrivateKey | Field::ListenPort | Field::Fwmark | Field::Dump =
+        field
+    {
+        begin(out)?;
+    }
+    match field {
+        Field::PublicKey => write_key(out, device.public_key.as_ref().map(|key| &key.0))?,
+        Field::PrivateKey => write_private_key(out, device)?,
+        Field::ListenPort => write!(out, "{}", device.listen_port)?,
+        Field::Fwmark => write_fwmark(out, device.fwmark)?,
+        Field::Dump => {
+            write_private_key(out, device)?;
+            out.write_char('\t')?;
+            write_key(out, device.public_key.as_ref().map(|key| &key.0))?;
+            write!(out, "\t{}\t", device.listen_port)?;
+            write_fwmark(out, device.fwmark)?;
+        }
+        _ => {
+            return device.status.peers.iter().try_for_each(|peer| {
+                begin(out)?;
+                peer_field(out, peer, field, scopes)
+            });
+        }
+    }
+    out.write_char('\n')?;
+    if field == Field::Dump {
+        for peer in &device.status.peers {
+            begin(out)?;
+            dump_peer(out, peer, scopes)?;
+        }
+    }
+    Ok(())
+}
+
+fn peer_field(
+    out: &mut impl Write,
+    peer: &PeerStatus,
+    field: Field,
+    scopes: ScopeNames<'_>,
+) -> fmt::Result {
+    write_key(out, Some(&peer.public_key.0))?;
+    match field {
+        Field::PresharedKeys => {
+            out.write_char('\t')?;
+            write_preshared_key(out, peer)?;
+        }
+        Field::Endpoints => {
+            out.write_char('\t')?;
+            write_endpoint(out, peer, scopes)?;
+        }
+        Field::AllowedIps => {
+            out.write_char('\t')?;
+            write_networks(out, &peer.allowed_ips, " ")?;
+        }
+        Field::LatestHandshakes => write!(out, "\t{}", seconds(peer))?,
+        Field::Transfer => write!(out, "\t{}\t{}", peer.rx_bytes, peer.tx_bytes)?,
+        Field::PersistentKeepalive => {
+            out.write_char('\t')?;
+            write_keepalive(out, peer.persistent_keepalive)?;
+        }
+        _ => {}
+    }
+    out.write_char('\n')
+}
+
+fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) -> fmt::Result {
+    write_key(out, Some(&peer.public_key.0))?;
+    out.write_char('\t')?;
+    write_preshared_key(out, peer)?;
+    out.write_char('\t')?;
+    write_endpoint(out, peer, scopes)?;
+    out.write_char('\t')?;
+    write_networks(out, &peer.allowed_ips, ",")?;
+    write!(
+        out,
+        "\t{}\t{}\t{}\t",
+        seconds(peer),
+        peer.rx_bytes,
+        peer.tx_bytes
+    )?;
+    write_keepalive(out, peer.persistent_keepalive)?;
+    out.write_char('\n')
+}
+
+/// Writes a device as a file that `wg setconf` takes.
+///
+/// # Errors
+/// Those of `out`.
+pub fn showconf(out: &mut impl Write, device: &Device, scopes: ScopeNames<'_>) -> fmt::Result {
+    out.write_str("[Interface]\n")?;
+    if device.listen_port != 0 {
+        writeln!(out, "ListenPort = {}", device.listen_port)?;
+    }
+    if device.fwmark != 0 {
+        writeln!(out, "FwMark = {:#x}", device.fwmark)?;
+    }
+    if let Some(key) = &device.status.private_key {
+        writeln!(out, "PrivateKey = {}", base64(key.expose()).as_str())?;
+    }
+    out.write_char('\n')?;
+    for (index, peer) in device.status.peers.iter().enumerate() {
+        let gap = if index == 0 { "" } else { "\n" };
+        let key = base64(&peer.public_key.0);
+        writeln!(out, "{gap}[Peer]\nPublicKey = {}", key.as_str())?;
+        if peer.preshared_key.is_set() {
+            let key = base64(peer.preshared_key.expose());
+            writeln!(out, "PresharedKey = {}", key.as_str())?;
+        }
+        if !peer.allowed_ips.is_empty() {
+            out.write_str("AllowedIPs = ")?;
+            write_networks(out, &peer.allowed_ips, ", ")?;
+            out.write_char('\n')?;
+        }
+        if let Some(address) = peer.endpoint {
+            writeln!(out, "Endpoint = {}", endpoint(address, scopes))?;
+        }
+        if peer.persistent_keepalive != 0 {
+            writeln!(out, "PersistentKeepalive = {}", peer.persistent_keepalive)?;
+        }
+    }
+    Ok(())
+}
+
+fn seconds(peer: &PeerStatus) -> u64 {
+    peer.latest_handshake.unwrap_or_default().as_secs()
+}
+
+fn base64(key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
+    Encoding::Base64.encode(key)
+}
+
+fn hidden(how: &Pretty<'_>, key: &[u8; KEY_LEN]) -> zeroize::Zeroizing<String> {
+    if how.keys {
+        base64(key)
+    } else {
+        zeroize::Zeroizing::new("(hidden)".to_owned())
+    }
+}
+
+fn write_key(out: &mut impl Write, key: Option<&[u8; KEY_LEN]>) -> fmt::Result {
+    match key {
+        Some(key) => out.write_str(&base64(key)),
+        None => out.write_str("(none)"),
+    }
+}
+
+fn write_private_key(out: &mut impl Write, device: &Device) -> fmt::Result {
+    let key = device.status.private_key.as_ref();
+    write_key(out, key.map(|key| key.expose()))
+}
+
+fn write_preshared_key(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
+    let key = &peer.preshared_key;
+    write_key(out, key.is_set().then(|| key.expose()))
+}
+
+fn write_fwmark(out: &mut impl Write, mark: u32) -> fmt::Result {
+    match mark {
+        0 => out.write_str("off"),
+        mark => write!(out, "{mark:#x}"),
+    }
+}
+
+fn write_keepalive(out: &mut impl Write, seconds: u16) -> fmt::Result {
+    match seconds {
+        0 => out.write_str("off"),
+        seconds => write!(out, "{seconds}"),
+    }
+}
+
+fn write_endpoint(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) -> fmt::Result {
+    match peer.endpoint {
+        Some(address) => write!(out, "{}", endpoint(address, scopes)),
+        None => out.write_str("(none)"),
+    }
+}
+
+fn write_networks(out: &mut impl Write, networks: &[Prefix], separator: &str) -> fmt::Result {
+    if networks.is_empty() {
+        return out.write_str("(none)");
+    }
+    for (index, network) in networks.iter().enumerate() {
+        let before = if index == 0 { "" } else { separator };
+        write!(
+            out,
+            "{before}{}/{}",
+            ip(network.address()),
+            network.length()
+        )?;
+    }
+    Ok(())
+}
+
+/// Writes an address and port as `getnameinfo(3)` has them.
+fn endpoint(address: SocketAddr, scopes: ScopeNames<'_>) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let SocketAddr::V6(v6) = address else {
+            return write!(f, "{address}");
+        };
+        write!(f, "[{}", ip((*v6.ip()).into()))?;
+        if v6.scope_id() != 0 {
+            let of_link =
+                v6.ip().is_unicast_link_local() || v6.ip().segments()[0] & 0xff0f == 0xff02;
+            // Elsewhere the number means something else than an interface.
+            match of_link.then(|| scopes(v6.scope_id())).flatten() {
+                Some(name) => write!(f, "%{name}")?,
+                None => write!(f, "%{}", v6.scope_id())?,
+            }
+        }
+        write!(f, "]:{}", v6.port())
+    })
+}
+
+/// Writes an address as `inet_ntop(3)` does: unlike Rust, it has the last four
+/// bytes of an IPv4-compatible address (RFC 4291 §2.5.5.1) in decimal.
+fn ip(address: IpAddr) -> impl fmt::Display {
+    fmt::from_fn(move |f| match address {
+        IpAddr::V6(v6) if is_compatible(v6) => {
+            let [.., a, b, c, d] = v6.octets();
+            write!(f, "::{a}.{b}.{c}.{d}")
+        }
+        _ => write!(f, "{address}"),
+    })
+}
+
+fn is_compatible(address: Ipv6Addr) -> bool {
+    matches!(address.segments(), [0, 0, 0, 0, 0, 0, high, _] if high != 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Look-ups of endpoint names, each in a thread of its own that ends with it:
+//! the control loop never waits for a name server, and a device whose peers
+//! answer has no such thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use socket2::SockRef;
+use taupe_protocol::key::PublicKey;
+use taupe_protocol::update::EndpointName;
+
+use crate::resolver::Resolver;
+use crate::spawn;
+
+/// Look-ups that wait for the one under way. There is no room for more: they
+/// fail, and are asked for again later.
+const MAX_WAITING: usize = 256;
+
+/// Addresses of one name that are looked at.
+const MAX_ADDRESSES: usize = 16;
+
+/// Whose endpoint a look-up is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Question {
+    pub(crate) public_key: PublicKey,
+    pub(crate) name: EndpointName,
+}
+
+/// What came of a look-up: the addresses that can be sent to.
+pub(crate) struct Answer {
+    pub(crate) question: Question,
+    pub(crate) addresses: io::Result<Vec<SocketAddr>>,
+}
+
+/// The look-ups of a device, one at a time.
+pub(crate) struct Lookups {
+    resolver: Arc<dyn Resolver>,
+    report: Arc<dyn Fn(Answer) + Send + Sync>,
+    waiting: VecDeque<Question>,
+    busy: bool,
+}
+
+impl Lookups {
+    /// None yet. Each answer goes to `report`, which is followed by
+    /// [`Lookups::proceed`].
+    pub(crate) fn new(
+        resolver: Arc<dyn Resolver>,
+        report: impl Fn(Answer) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            resolver,
+            report: Arc::new(report),
+            waiting: VecDeque::new(),
+            busy: false,
+        }
+    }
+
+    /// Has a name looked up, for sockets with the device's `mark`. Gives
+    /// the question back if there is no room.
+    pub(crate) fn ask(&mut self, question: Question, mark: u32) -> Result<(), Question> {
+        if !self.busy {
+            self.start(question, mark);
+        } else if self.waiting.len() < MAX_WAITING {
+            self.waiting.push_back(question);
+        } else {
+            return Err(question);
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next, after the answer to the one under way has come.
+    pub(crate) fn proceed(&mut self, mark: u32) {
+        self.busy = false;
+        if let Some(question) = self.waiting.pop_front() {
+            self.start(question, mark);
+        }
+    }
+
+    fn start(&mut self, question: Question, mark: u32) {
+        self.busy = true;
+        let (resolver, report) = (Arc::clone(&self.resolver), Arc::clone(&self.report));
+        let asked = question.clone();
+        let started = spawn("names", move || {
+            let addresses = resolver.resolve(&question.name, mark);
+            let addresses = addresses.map(|addresses| usable(&addresses, mark));
+            report(Answer {
+                question,
+                addresses,
+            });
+        });
+        if let Err(error) = started {
+            (self.report)(Answer {
+                question: asked,
+                addresses: Err(io::Error::other(error)),
+            });
+        }
+    }
+}
+
+/// Those of the addresses that a datagram of the device could be sent to now: a
+/// system without IPv6, or a name server that sends its own word for "blocked"
+/// (`0.0.0.0`), must not take the endpoint to where nobody is.
+fn usable(addresses: &[SocketAddr], mark: u32) -> Vec<SocketAddr> {
+    let plain = |address: &SocketAddr| match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => *address,
+    };
+    let anyone = |address: &SocketAddr| {
+        let ip = address.ip();
+        ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+    };
+    addresses
+        .iter()
+        .take(MAX_ADDRESSES)
+        .map(plain)
+        .filter(|address| !anyone(address))
+        .filter(|address| socket_to(*address, mark).is_ok())
+        .collect()
+}
+
+/// A UDP socket with a mark that is connected to `remote`, which nothing has
+/// been sent to; an error when no route leads there.
+pub(crate) fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    if mark != 0 {
+        SockRef::from(&socket).set_mark(mark)?;
+    }
+    socket.connect(remote)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests;

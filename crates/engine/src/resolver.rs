@@ -1,0 +1,167 @@
+//! How a name becomes addresses.
+//!
+//! The system is asked first (`getaddrinfo`), as `wg` does. In a full tunnel
+//! its name servers may be behind the very tunnel that is down. So those that
+//! were there when a peer was first given a name are remembered, and asked when
+//! the system knows nothing, from a socket with the device's mark: what keeps
+//! WireGuard's own packets out of the tunnel keeps these out too.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
+use taupe_protocol::update::EndpointName;
+use tracing::debug;
+
+use crate::names::socket_to;
+
+/// Finds the addresses of endpoints' names.
+pub trait Resolver: Send + Sync {
+    /// A peer is about to be given a name; its first look-up comes later, if
+    /// ever. May take as long as reading a file.
+    fn prepare(&self) {}
+
+    /// The addresses of a name, with its port, the preferred first; may block
+    /// for as long as it has to. `mark` is that of the device's packets.
+    ///
+    /// # Errors
+    /// That there are none, or that it cannot be known now.
+    fn resolve(&self, name: &EndpointName, mark: u32) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// The system's own, and the name servers that it had before the tunnel.
+#[derive(Default)]
+pub struct SystemResolver {
+    servers: Mutex<Vec<IpAddr>>,
+}
+
+/// Where a system says which name servers it has: the C library's file, and
+/// that of systemd-resolved, whose stub is all that the former shows.
+const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+
+/// Name servers that are remembered, the first ones (the C library takes three).
+const MAX_SERVERS: usize = 4;
+
+/// How long one name server has for one question.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest answer over UDP without extensions (RFC 1035 §4.2.1).
+const MAX_ANSWER: usize = 512;
+
+impl Resolver for SystemResolver {
+    fn prepare(&self) {
+        for file in FILES {
+            self.learn(&std::fs::read_to_string(file).unwrap_or_default());
+        }
+    }
+
+    fn resolve(&self, name: &EndpointName, mark: u32) -> io::Result<Vec<SocketAddr>> {
+        let system = (name.host(), name.port()).to_socket_addrs();
+        system.map(Iterator::collect).or_else(|error| {
+            let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+            let servers = servers.clone();
+            debug!(%name, %error, ?servers, "asking the name servers from before the tunnel");
+            let found = servers
+                .into_iter()
+                .map(|server| ask(SocketAddr::new(server, 53), mark, name))
+                .find(|found| !found.is_empty());
+            found.ok_or(error)
+        })
+    }
+}
+
+impl SystemResolver {
+    fn learn(&self, text: &str) {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        for server in name_servers(text) {
+            if servers.len() < MAX_SERVERS && !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+    }
+}
+
+/// The name servers of a `resolv.conf(5)` but for those of this machine, which
+/// ask others in ways of their own.
+fn name_servers(text: &str) -> impl Iterator<Item = IpAddr> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("nameserver"))
+        .filter_map(|rest| rest.trim().parse().ok())
+        .filter(|address: &IpAddr| !address.is_loopback())
+}
+
+/// Asks one name server for the addresses of both families.
+fn ask(server: SocketAddr, mark: u32, name: &EndpointName) -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    for kind in [TYPE::A, TYPE::AAAA] {
+        match query(server, mark, name.host(), kind) {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => {
+                debug!(%server, %name, %error, "no answer");
+                break;
+            }
+        }
+    }
+    let with_port = |address| SocketAddr::new(address, name.port());
+    found.into_iter().map(with_port).collect()
+}
+
+/// One question (RFC 1035 §4), by UDP.
+fn query(server: SocketAddr, mark: u32, host: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
+    let mut id = [0; 2];
+    taupe_sys::random::fill(&mut id);
+    let mut packet = Packet::new_query(u16::from_ne_bytes(id));
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = Name::new(host.trim_end_matches('.')).map_err(io::Error::other)?;
+    let question = Question::new(name, kind.into(), CLASS::IN.into(), false);
+    packet.questions.push(question);
+    let socket = socket_to(server, mark)?;
+    socket.send(&packet.build_bytes_vec().map_err(io::Error::other)?)?;
+    let end = Instant::now() + PATIENCE;
+    let mut answer = [0; MAX_ANSWER];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let length = socket.recv(&mut answer)?;
+        if let Some(addresses) = addresses(&packet, answer.get(..length).unwrap_or_default()) {
+            return Ok(addresses);
+        }
+    }
+}
+
+/// The addresses in the answer to `query`; `None` if it is no answer to it.
+fn addresses(query: &Packet<'_>, answer: &[u8]) -> Option<Vec<IpAddr>> {
+    let answer = Packet::parse(answer).ok()?;
+    let [asked] = query.questions.as_slice() else {
+        return None;
+    };
+    let [question] = answer.questions.as_slice() else {
+        return None;
+    };
+    let ours = answer.has_flags(PacketFlag::RESPONSE)
+        && answer.id() == query.id()
+        && question.qname == asked.qname
+        && question.qtype == asked.qtype
+        && question.qclass == asked.qclass;
+    if !ours {
+        return None;
+    }
+    if answer.rcode() != RCODE::NoError {
+        return Some(Vec::new());
+    }
+    let addresses = answer
+        .answers
+        .iter()
+        .filter_map(|record| match &record.rdata {
+            RData::A(a) => Some(IpAddr::V4(a.address.into())),
+            RData::AAAA(a) => Some(IpAddr::V6(a.address.into())),
+            _ => None,
+        });
+    Some(addresses.collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! A device with a resolver that takes its time. The test runs a second time,
+//! alone, in a network namespace of its own; making that takes root.
+
+#![cfg(target_os = "linux")]
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use taupe_engine::{Engine, Exit, Offloads, Options, Resolver, TunSource, UapiSource};
+use taupe_protocol::limits::RESOLVE_AFTER;
+use taupe_protocol::update::EndpointName;
+
+/// Set for the process inside.
+const INSIDE: &str = "TAUPE_TEST_INSIDE";
+
+/// Long enough for a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says what it is asked, and answers when it is let go.
+struct Slow {
+    asked: Sender<EndpointName>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Resolver for Slow {
+    fn resolve(&self, name: &EndpointName, _: u32) -> io::Result<Vec<SocketAddr>> {
+        let _ = self.asked.send(name.clone());
+        let _ = self.go.lock().expect("one look-up at a time").recv();
+        Err(io::Error::other("let go"))
+    }
+}
+
+/// Of two peers with names the silent one is asked for and the idle one is not;
+/// the device works on meanwhile, and ends without waiting for the look-up.
+#[test]
+fn nothing_waits_for_a_look_up() {
+    if std::env::var_os(INSIDE).is_none() {
+        let inside = Command::new("unshare")
+            .arg("--net")
+            .arg(std::env::current_exe().expect("this executable"))
+            .args(["nothing_waits_for_a_look_up", "--exact", "--nocapture"])
+            // Its result is told here, once; panics go to standard error.
+            .stdout(Stdio::null())
+            .env(INSIDE, "1")
+            .status();
+        assert!(inside.expect("unshare(1)").success(), "in the sandbox");
+        return;
+    }
+    let (asked, questions) = mpsc::channel();
+    let (go, wait) = mpsc::channel();
+    let resolver = Slow {
+        asked,
+        go: Mutex::new(wait),
+    };
+    let folder = Folder::new();
+    let socket = folder.0.join("socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let options = Options {
+        interface: "wg0".into(),
+        tun: TunSource::Create,
+        uapi: UapiSource::Fd(listener.into()),
+        offloads: Offloads::default(),
+        state_dir: Some(folder.0.clone()),
+    };
+    let engine = Engine::start_with(options, Arc::new(resolver)).expect("started");
+    for interface in ["lo", "wg0"] {
+        let up = Command::new("ip")
+            .args(["link", "set", interface, "up"])
+            .status();
+        assert!(up.expect("ip(8)").success());
+    }
+    let [own, silent, idle] = [0x41, 0x42, 0x43].map(|byte: u8| format!("{byte:02x}").repeat(32));
+    let begun = Instant::now();
+    let set = ask(
+        &socket,
+        &format!(
+            "set=1\nprivate_key={own}\n\
+             public_key={idle}\nendpoint=127.0.0.2:9\nendpoint_name=idle.example.org:9\n\
+             public_key={silent}\nendpoint=127.0.0.3:9\nendpoint_name=silent.example.org:9\n\
+             persistent_keepalive_interval=1\n\n"
+        ),
+    );
+    assert_eq!(set, "errno=0\n\n");
+    assert_eq!(look_ups(), 0);
+
+    let name = questions.recv_timeout(PATIENCE).expect("a question");
+    assert!(begun.elapsed() >= RESOLVE_AFTER, "{:?}", begun.elapsed());
+    assert_eq!(name.to_string(), "silent.example.org:9");
+    // The control loop answers.
+    let told = ask(&socket, "get=1\n\n");
+    assert!(
+        told.contains("endpoint=127.0.0.3:9\nendpoint_name=silent.example.org:9\n"),
+        "{told}"
+    );
+    assert_eq!(look_ups(), 1);
+    // Two more initiations go out, and nobody else is asked for.
+    let next = questions.recv_timeout(Duration::from_secs(11));
+    assert_eq!(next, Err(mpsc::RecvTimeoutError::Timeout));
+
+    engine.stopper().stop();
+    assert!(matches!(engine.run(), Exit::Stopped));
+    assert_eq!(look_ups(), 1, "it still waits");
+    go.send(()).expect("it waits");
+    let end = Instant::now() + PATIENCE;
+    while look_ups() > 0 {
+        assert!(Instant::now() < end, "the thread stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The threads of this process that look names up.
+fn look_ups() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("this process");
+    let names = threads.flatten().map(|thread| thread.path().join("comm"));
+    // A thread that has ended meanwhile has no name.
+    names
+        .filter(|path| std::fs::read_to_string(path).is_ok_and(|name| name == "names\n"))
+        .count()
+}
+
+/// Removed with its owner.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("taupe-names-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One request on a connection of its own, and its answer.
+fn ask(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.write_all(request.as_bytes()).expect("written");
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("shut down");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}

@@ -1,0 +1,26 @@
+//! What is measured of a session, and by which program.
+//!
+//! Each measurement takes a [`Session`](crate::bench::session::Session) and returns what
+//! it found as a type of its own; [`metrics`] names all of it for a report. Readers of
+//! other programs' output are pure functions: what they do not fully understand is an
+//! error, never a figure.
+//!
+//! - [`iperf`] and [`qperf`] run these programs against the session's
+//!   [`Servers`](servers::Servers),
+//! - [`latency`] and [`packets`] send datagrams themselves,
+//! - [`cost`] tells what any of them took of the machine, [`memory`] what the programs
+//!   hold,
+//! - [`peers`] measures a server before and after it has many peers.
+
+pub mod cost;
+mod datagrams;
+pub mod iperf;
+pub mod latency;
+pub mod memory;
+pub mod metrics;
+pub mod packets;
+pub mod peers;
+mod proc;
+pub mod qperf;
+pub mod servers;
+mod system_calls;

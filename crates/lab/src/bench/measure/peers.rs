@@ -1,0 +1,60 @@
+//! What many peers cost a server.
+
+use super::iperf::{self, Direction, Flow, Transfer};
+use super::latency::{self, RoundTrips};
+use super::memory::{self, Resident};
+use super::servers::Servers;
+use crate::bench::contestant::Contestant;
+use crate::bench::session::Session;
+use crate::error::Result;
+use std::time::{Duration, Instant};
+
+/// Round trips that are measured with the peers there.
+const ROUND_TRIPS: usize = 1000;
+
+/// A server with many peers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Peers {
+    /// How long it took to add one, on average, with what configures them all at once;
+    /// `None` when none were added.
+    pub setup: Option<Duration>,
+    /// What the server's programs hold with them; `None` where there are none.
+    pub resident: Option<Resident>,
+    /// One second of TCP upwards, of the one peer that there is.
+    pub transfer: Transfer,
+    /// Round trips of that peer.
+    pub round_trips: RoundTrips,
+}
+
+/// Adds so many peers to those that the server has, and measures how it fares. `None` for
+/// what has no peers.
+pub fn add(
+    contestant: &dyn Contestant,
+    session: &Session,
+    servers: &mut Servers,
+    count: usize,
+) -> Option<Result<Peers>> {
+    let begin = Instant::now();
+    let added = contestant.add_peers(&session.pair, &session.server, count)?;
+    let setup = u32::try_from(count).ok();
+    let setup = setup.and_then(|count| begin.elapsed().checked_div(count));
+    Some(added.and_then(|()| with_peers(session, servers, setup)))
+}
+
+fn with_peers(session: &Session, servers: &mut Servers, setup: Option<Duration>) -> Result<Peers> {
+    let flow = Flow {
+        direction: Direction::Up,
+        streams: 1,
+        seconds: 1,
+    };
+    let end = &session.server;
+    Ok(Peers {
+        setup,
+        resident: match end.processes[..] {
+            [] => None,
+            [_, ..] => Some(memory::of(end)?),
+        },
+        transfer: iperf::transfer(session, servers, flow)?,
+        round_trips: latency::idle(session, ROUND_TRIPS)?,
+    })
+}

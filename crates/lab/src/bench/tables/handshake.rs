@@ -1,0 +1,474 @@
+//! `handshake-pq`: what a handshake costs, in bytes and in time.
+//!
+//! The client makes the initiation and takes the response, the server takes the
+//! initiation and makes the response. Both are [`Device`]s of Taupe's protocol in this
+//! process: the lowest level at which all four steps are there, MACs included. No
+//! socket, file or other thread takes part.
+
+use super::{DescribedRow, Description, Figure};
+use crate::bench::results::{Better, Failure, Metric, Report, Unit};
+use crate::bench::statistics::median;
+use crate::ensure;
+use crate::error::{Error, Result};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+use taupe_crypto::{AWS_LC, Provider, Secret};
+use taupe_protocol::key::{PrivateKey, PublicKey};
+use taupe_protocol::message::{Kind, classify};
+use taupe_protocol::time::{self, Now, Tai64N};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::{Device, Endpoint, Output, Random, Sorted, Staged, padded_len};
+
+/// Its name, with which the keys of its metrics begin.
+pub const NAME: &str = "handshake-pq";
+
+/// How many handshakes a sample is the median of.
+const HANDSHAKES: usize = 1_000;
+
+/// The cryptography of the product.
+const CRYPTO: &Provider = &AWS_LC;
+
+/// What fits into an IPv6 packet of 1,280 bytes behind its header and UDP's.
+const DATAGRAM: usize = 1_280 - 40 - 8;
+
+/// A handshake that is measured: a row of the table.
+pub struct Variant {
+    /// In place of a contestant's.
+    pub id: &'static str,
+    /// At the beginning of its row.
+    pub label: &'static str,
+    /// Two ends that know each other.
+    pub begin: fn() -> Result<Box<dyn Handshake>>,
+}
+
+/// Every handshake that is measured, in the order of the table.
+pub const VARIANTS: &[Variant] = &[Variant {
+    id: "x25519",
+    label: "WireGuard, X25519",
+    begin: || Ok(Box::new(Vanilla::new()?)),
+}];
+
+/// Two ends that shake hands as often as they are asked to.
+pub trait Handshake {
+    /// A whole handshake, after which a packet has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unmet`] when it does not complete.
+    fn shake(&mut self) -> Result<Exchange>;
+}
+
+/// What a handshake took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The UDP payload of each message, in bytes, in order.
+    pub messages: Vec<usize>,
+    /// To make the initiation and to take the response.
+    pub client: Duration,
+    /// To take the initiation and to make the response.
+    pub server: Duration,
+}
+
+impl Exchange {
+    /// UDP payload of both directions, in bytes.
+    pub fn traffic(&self) -> usize {
+        self.messages.iter().sum()
+    }
+
+    /// How many IPv6 packets of at most 1,280 bytes that is.
+    pub fn packets(&self) -> usize {
+        let packets = self.messages.iter();
+        packets.map(|length| length.div_ceil(DATAGRAM)).sum()
+    }
+}
+
+fn traffic() -> Metric {
+    metric("traffic", "traffic", Unit::Bytes)
+}
+
+fn packets() -> Metric {
+    metric("packets", "IPv6 packets", Unit::Count)
+}
+
+fn client() -> Metric {
+    metric("client", "client", Unit::Seconds)
+}
+
+fn server() -> Metric {
+    metric("server", "server", Unit::Seconds)
+}
+
+fn metric(key: &str, title: &str, unit: Unit) -> Metric {
+    Metric::new(format!("{NAME}/{key}"), title, unit, Better::Lower)
+}
+
+/// The table.
+pub fn description() -> Description {
+    let row =
+        |label, published: [&'static str; 4]| DescribedRow::new(label, None, &published.map(Some));
+    let measured = VARIANTS
+        .iter()
+        .map(|variant| DescribedRow::new(variant.label, Some(variant.id), &[]));
+    let published = [
+        row("K+K", ["4816 B", "4", "0.64 ms", "0.43 ms"]),
+        row("K+tK", ["3760 B", "4", "0.50 ms", "0.29 ms"]),
+        row("R+tK", ["1912 B", "2", "5.76 ms", "5.41 ms"]),
+        row("K512+tK512", ["3172 B", "4", "0.39 ms", "0.27 ms"]),
+        row("R1+tK512", ["1716 B", "2", "4.40 ms", "4.31 ms"]),
+        DescribedRow::new("PQ-OpenVPN", None, &[]),
+        DescribedRow::new("PQ-WireGuard, Hülsing et al.", None, &[]),
+    ];
+    let mut differences = vec![
+        "K is Kyber-768, tK a Kyber with other parameters (“tweaked”), R Rainbow; K512, \
+         tK512 and R1 are those of the lowest level of security.",
+        "PQ-OpenVPN and the PQ-WireGuard of Hülsing et al. are published without figures here.",
+        "Here traffic is the UDP payload of both messages. The published column is not \
+         counted in one way: 4816 B has an IPv6 and a UDP header for each of four packets \
+         in it, 3760, 1912 and 1716 B are payload alone, and for 3172 B the published \
+         program sends 3120.",
+        "IPv6 packets are those of at most 1,280 B that the payload needs, worked out from \
+         the messages' lengths.",
+        "The times are those of whole devices of Taupe's protocol, with AWS-LC: MACs, the \
+         search for the peer, timers, the session's keys and, at the client, the first \
+         packet sealed. The Diffie-Hellman result of the two static keys is kept from one \
+         handshake to the next, as by any device. There are no sockets.",
+        "Each sample is the median of 1,000 handshakes on one thread. The published times are \
+         of other machines and another program: compare the rows that were measured here.",
+    ];
+    if cfg!(debug_assertions) {
+        differences.push("This program was built without optimisation: the times mean nothing.");
+    }
+    Description {
+        name: NAME,
+        title: "Handshakes with and without post-quantum cryptography, medians",
+        source: "a post on post-quantum WireGuard by Kudelski Security, 2021",
+        columns: vec![traffic(), packets(), client(), server()],
+        rows: measured.chain(published).collect(),
+        figure: Figure::Median,
+        differences: differences.into_iter().map(str::to_owned).collect(),
+    }
+}
+
+/// Measures every variant once: a sample for each column. A variant whose handshake does
+/// not complete is among the report's failures.
+pub fn measure(report: &mut Report) {
+    measure_all(VARIANTS, HANDSHAKES, report);
+}
+
+fn measure_all(variants: &[Variant], handshakes: usize, report: &mut Report) {
+    for variant in variants {
+        if let Err(error) = measure_one(variant, handshakes, report) {
+            report.failures.push(Failure {
+                what: NAME.to_owned(),
+                contestant: variant.id.to_owned(),
+                reason: error.one_line(),
+            });
+        }
+    }
+}
+
+fn measure_one(variant: &Variant, handshakes: usize, report: &mut Report) -> Result<()> {
+    let mut ends = (variant.begin)()?;
+    // The first ones fill caches, and compute what is kept.
+    for _ in 0..handshakes / 10 {
+        ends.shake()?;
+    }
+    let exchanges = (0..handshakes).map(|_| ends.shake());
+    let exchanges: Vec<Exchange> = exchanges.collect::<Result<_>>()?;
+    let mut record = |metric: &Metric, figure: fn(&Exchange) -> f64| {
+        let all: Vec<f64> = exchanges.iter().map(figure).collect();
+        if let Some(median) = median(&all) {
+            report.record(variant.id, metric, median);
+        }
+    };
+    record(&traffic(), |exchange| exchange.traffic() as f64);
+    record(&packets(), |exchange| exchange.packets() as f64);
+    record(&client(), |exchange| exchange.client.as_secs_f64());
+    record(&server(), |exchange| exchange.server.as_secs_f64());
+    Ok(())
+}
+
+/// WireGuard as it is.
+struct Vanilla {
+    client: End,
+    server: End,
+    now: Now,
+}
+
+impl Vanilla {
+    fn new() -> Result<Self> {
+        let mut client = End::new([192, 0, 2, 1], [10, 0, 0, 1])?;
+        let mut server = End::new([192, 0, 2, 2], [10, 0, 0, 2])?;
+        let now = Now {
+            boot: time::Instant(1),
+            wall: Duration::from_secs(1_700_000_000),
+        };
+        client.know(now, &server)?;
+        server.know(now, &client)?;
+        Ok(Self {
+            client,
+            server,
+            now,
+        })
+    }
+}
+
+impl Handshake for Vanilla {
+    fn shake(&mut self) -> Result<Exchange> {
+        let (client, server) = (&mut self.client, &mut self.server);
+        // Time enough for another handshake; a device that was down has no session.
+        let second = Duration::from_secs(1);
+        self.now.boot += second;
+        self.now.wall += second;
+        let now = self.now;
+        for end in [&mut *client, &mut *server] {
+            end.device.set_down();
+            end.device.set_up(now);
+        }
+        client.want_to_send(now, server)?;
+
+        let (initiating, initiation) = client.act(|device| device.handle_attention(now))?;
+        let (responding, response) = server.take(now, client.address, &initiation)?;
+        let (finishing, first) = client.take(now, server.address, &response)?;
+
+        let kinds = [&initiation, &response, &first].map(|message| classify(message));
+        let whole = [Kind::Initiation, Kind::Response, Kind::Data].map(Ok);
+        ensure!(kinds == whole, "the handshake was {kinds:?}");
+        server.open(now, client, first)?;
+        Ok(Exchange {
+            messages: vec![initiation.len(), response.len()],
+            client: initiating + finishing,
+            server: responding,
+        })
+    }
+}
+
+/// A device, and where it would be.
+struct End {
+    device: Device,
+    public: PublicKey,
+    /// Outside the tunnel.
+    address: SocketAddr,
+    /// Inside.
+    inner: Ipv4Addr,
+}
+
+impl End {
+    fn new(outer: [u8; 4], inner: [u8; 4]) -> Result<Self> {
+        let secret: Secret<32> = SystemRandom.secret();
+        let private = PrivateKey::new(*secret.expose());
+        let private = private.ok_or_else(|| Error::unmet("a private key of zeros"))?;
+        let public = PublicKey(CRYPTO.dh.public(private.expose()));
+        let now = Now {
+            boot: time::Instant(0),
+            wall: Duration::ZERO,
+        };
+        let mut device = Device::new(CRYPTO, Box::new(SystemRandom), std::sync::Arc::new(|| {}));
+        let key = PrivateKeyUpdate {
+            key: Some(private),
+            timestamp_floor: Tai64N::ZERO,
+        };
+        let update = DeviceUpdate {
+            private_key: Some(key),
+            ..DeviceUpdate::default()
+        };
+        update_device(&mut device, now, update)?;
+        Ok(Self {
+            device,
+            public,
+            address: (outer, 51_820).into(),
+            inner: inner.into(),
+        })
+    }
+
+    /// Makes the other one its peer.
+    fn know(&mut self, now: Now, other: &Self) -> Result<()> {
+        let prefix = Prefix::new(IpAddr::V4(other.inner), 32);
+        let mut peer = PeerUpdate::new(other.public);
+        peer.endpoint = Some(other.address);
+        peer.allowed_ips = prefix.map(AllowedIpChange::Add).into_iter().collect();
+        let update = DeviceUpdate {
+            peers: vec![peer],
+            ..DeviceUpdate::default()
+        };
+        update_device(&mut self.device, now, update)
+    }
+
+    /// Has a packet for the other one, which waits for a session.
+    fn want_to_send(&mut self, now: Now, to: &Self) -> Result<()> {
+        let peer = self.device.peer(&to.public);
+        let peer = peer.ok_or_else(|| Error::unmet("the peer is not known"))?;
+        let mut packet = self.packet(to);
+        packet.resize(padded_len(packet.len(), 1420), 0);
+        let staged = Staged { packet, ecn: 0 };
+        let path = self.device.data_path();
+        path.stage(now.boot, &peer, std::iter::once(staged));
+        Ok(())
+    }
+
+    /// An IPv4 packet without content (RFC 791; protocol 253 of RFC 3692).
+    fn packet(&self, to: &Self) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0];
+        packet.extend(self.inner.octets());
+        packet.extend(to.inner.octets());
+        packet
+    }
+
+    /// Takes a handshake message.
+    fn take(&mut self, now: Now, from: SocketAddr, message: &[u8]) -> Result<(Duration, Vec<u8>)> {
+        let mut refused = None;
+        let done = self.act(|device| {
+            refused = device.handle_message(now, Endpoint::from(from), message, 0);
+        });
+        match refused {
+            Some(cause) => Err(Error::unmet(format!("a handshake message: {cause}"))),
+            None => done,
+        }
+    }
+
+    /// Does something, and tells how long that took and what it sent.
+    fn act(&mut self, work: impl FnOnce(&mut Device)) -> Result<(Duration, Vec<u8>)> {
+        let start = Instant::now();
+        work(&mut self.device);
+        let sent =
+            std::iter::from_fn(|| self.device.poll_output()).find_map(|output| match output {
+                Output::Transmit { datagram, .. } => Some(datagram),
+                Output::ReserveLabels { .. } | Output::Resolve { .. } => None,
+            });
+        let took = start.elapsed();
+        let sent = sent.ok_or_else(|| Error::unmet("a handshake goes on with no message"))?;
+        Ok((took, sent))
+    }
+
+    /// Opens the first message of the session that was agreed on.
+    fn open(&self, now: Now, from: &Self, mut message: Vec<u8>) -> Result<()> {
+        let mut sorted = Sorted::default();
+        let endpoint = Endpoint::from(from.address);
+        let length = message.len();
+        let path = self.device.data_path();
+        path.receive(now.boot, endpoint, &mut message, length, &mut sorted);
+        let inner = sorted.inner.first().and_then(|at| message.get(at.clone()));
+        ensure!(
+            inner == Some(&*from.packet(self)),
+            "the two ends do not have the same keys"
+        );
+        Ok(())
+    }
+}
+
+fn update_device(device: &mut Device, now: Now, update: DeviceUpdate) -> Result<()> {
+    let updated = device.update(now, update);
+    updated.map_err(|error| Error::unmet(error.to_string()))
+}
+
+/// As the product has it.
+struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        taupe_sys::random::fill(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_protocol::key::PresharedKey;
+
+    #[test]
+    fn a_handshake_of_wireguard_has_the_sizes_of_its_paper() -> Result<()> {
+        let mut ends = Vanilla::new()?;
+        for _ in 0..3 {
+            let exchange = ends.shake()?;
+            assert_eq!(exchange.messages, [148, 92]);
+            assert_eq!((exchange.traffic(), exchange.packets()), (240, 2));
+            assert!(exchange.client > Duration::ZERO && exchange.server > Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn ends_that_do_not_share_a_secret_do_not_complete() -> Result<()> {
+        let mut ends = Vanilla::new()?;
+        let mut peer = PeerUpdate::new(ends.client.public);
+        peer.preshared_key = Some(PresharedKey::new([7; 32]));
+        let update = DeviceUpdate {
+            peers: vec![peer],
+            ..DeviceUpdate::default()
+        };
+        let now = ends.now;
+        update_device(&mut ends.server.device, now, update)?;
+        assert!(matches!(ends.shake(), Err(Error::Unmet(_))));
+        Ok(())
+    }
+
+    #[test]
+    fn a_packet_that_does_not_open_is_noticed() -> Result<()> {
+        let (mut one, mut other) = (Vanilla::new()?, Vanilla::new()?);
+        one.shake()?;
+        other.shake()?;
+        let foreign = vec![4; 64];
+        assert!(one.server.open(one.now, &one.client, foreign).is_err());
+        // A message of theirs that belongs to another device's session.
+        other.server.want_to_send(other.now, &other.client)?;
+        let now = other.now;
+        let (_, message) = other.server.act(|device| device.handle_attention(now))?;
+        assert!(
+            one.client
+                .open(one.now, &other.server, message.clone())
+                .is_err()
+        );
+        other.client.open(other.now, &other.server, message)
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_take_several_packets() {
+        let exchange = |messages: &[usize]| Exchange {
+            messages: messages.to_vec(),
+            client: Duration::ZERO,
+            server: Duration::ZERO,
+        };
+        for (messages, packets) in [
+            ([1232, 1], 2),
+            ([1233, 92], 3),
+            // What the published programs send.
+            ([2388, 2236], 4),
+            ([1684, 1436], 4),
+            ([1080, 832], 2),
+        ] {
+            assert_eq!(exchange(&messages).packets(), packets, "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn a_variant_that_fails_is_told_of_in_its_row() {
+        let variant = Variant {
+            id: VARIANTS[0].id,
+            label: VARIANTS[0].label,
+            begin: || Err(Error::unmet("no random numbers")),
+        };
+        let mut report = Report::default();
+        measure_all(&[variant], 1, &mut report);
+        let table = super::super::fill(&description(), &report);
+        let note = table.rows[0].note.as_deref();
+        assert_eq!(note, Some("handshake-pq: no random numbers"));
+    }
+
+    #[test]
+    fn every_column_is_filled_for_every_variant() {
+        let mut report = Report::default();
+        measure_all(VARIANTS, 20, &mut report);
+        let table = super::super::fill(&description(), &report);
+        let measured: Vec<_> = table
+            .rows
+            .iter()
+            .filter(|row| row.contestant.is_some())
+            .collect();
+        assert_eq!(measured.len(), VARIANTS.len());
+        for row in measured {
+            for cell in &row.cells {
+                assert!(cell.measured.is_some_and(|figure| figure > 0.0), "{row:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Programs of this machine in a guest: a file system of their own, unpacked over the
+//! image's, so that the image does not depend on them.
+
+use crate::error::{Error, Result};
+use crate::process::{attempt, run};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where they are in the guest.
+const FOLDER: &str = "/lab";
+
+/// The path in a guest of a program that was brought along.
+pub fn program(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{FOLDER}/{name}")
+}
+
+/// Writes the image's file system, and these programs with the libraries that they
+/// load, to `target`. What is made meanwhile is in a folder beside it.
+pub(super) fn pack(image: &Path, programs: &[PathBuf], target: &Path) -> Result<()> {
+    let root = target.with_extension("root");
+    let mut files = BTreeSet::new();
+    for path in programs {
+        files.insert(copy(path, &root, &program(path))?);
+        for library in libraries(path)? {
+            let name = library.display().to_string();
+            files.insert(copy(&library, &root, &name)?);
+        }
+    }
+    // Folders come before what is in them.
+    let folders = files.iter().flat_map(|file| Path::new(file).ancestors());
+    let names: BTreeSet<&Path> = folders.filter(|path| *path != Path::new("")).collect();
+    let names: String = names
+        .iter()
+        .map(|path| format!("{}\n", path.display()))
+        .collect();
+
+    let archive = target.with_extension("cpio");
+    let mut cpio = Command::new("cpio");
+    cpio.args(["--create", "--format=newc", "--owner=0:0", "--quiet"])
+        .arg("--file")
+        .arg(&archive)
+        .current_dir(&root);
+    run("the guest's programs", cpio, Some(&names))?;
+    // The kernel unpacks one archive after the other.
+    let what = target.display().to_string();
+    let mut joined = File::create(target).map_err(Error::io(&*what))?;
+    for part in [image, &archive] {
+        let part = File::open(part).map_err(Error::io(part.display().to_string()));
+        io::copy(&mut part?, &mut joined).map_err(Error::io(&*what))?;
+    }
+    for made in [fs::remove_file(archive), fs::remove_dir_all(root)] {
+        made.map_err(Error::io(&*what))?;
+    }
+    Ok(())
+}
+
+/// Copies a file to a path below `root`, and returns that path, relative to it.
+fn copy(from: &Path, root: &Path, to: &str) -> Result<String> {
+    let relative = to.trim_start_matches('/').to_owned();
+    let target = root.join(&relative);
+    let what = || Error::io(format!("{} for the guest", from.display()));
+    if let Some(folder) = target.parent() {
+        fs::create_dir_all(folder).map_err(what())?;
+    }
+    fs::copy(from, &target).map_err(what())?;
+    Ok(relative)
+}
+
+/// What a program is linked with, and its dynamic linker; nothing when it is static.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let mut ldd = Command::new("ldd");
+    ldd.arg(program);
+    let told = attempt("this machine", ldd, None)?.stdout;
+    if let Some(missing) = told.lines().find(|line| line.contains("=> not found")) {
+        return Err(Error::Missing {
+            name: missing.trim().to_owned(),
+            path: program.to_owned(),
+            remedy: "install the library that the program is linked with".to_owned(),
+        });
+    }
+    let words = told.split_whitespace();
+    Ok(words
+        .filter(|word| word.starts_with('/'))
+        .map(PathBuf::from)
+        .collect())
+}

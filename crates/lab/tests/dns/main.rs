@@ -1,0 +1,34 @@
+//! A tunnel's name servers, against the programs that manage them: Debian's
+//! systemd-resolved on a message bus, openresolv, Debian's resolvconf, and the
+//! file itself on file systems that refuse.
+
+mod file;
+mod packages;
+mod resolvconf;
+mod resolved;
+mod system;
+
+use packages::{OPENRESOLV, RESOLVCONF, SYSTEMD};
+use taupe_lab::sandbox::{Suite, SystemTest};
+
+fn main() {
+    Suite::new(vec![
+        SystemTest::new("resolved_as_resolvectl_does", resolved::as_resolvectl_does),
+        SystemTest::new("resolved_looks_up_names", resolved::looks_up_names),
+        SystemTest::new("resolved_is_started", resolved::is_started),
+        SystemTest::new("resolved_of_another_network", resolved::of_another_network),
+        SystemTest::new("resolved_that_hangs", resolved::that_hangs),
+        SystemTest::new("resolved_told_too_early", resolved::told_too_early),
+        SystemTest::new("resolved_managed_interface", resolved::managed_interface),
+        SystemTest::new("resolved_or_interface_gone", resolved::or_interface_gone),
+        SystemTest::new("resolvconf_of_openresolv", resolvconf::of_openresolv),
+        SystemTest::new("resolvconf_of_debian", resolvconf::of_debian),
+        SystemTest::new("file_that_is_mounted", file::that_is_mounted),
+        SystemTest::new("file_of_two_namespaces", file::of_two_namespaces),
+        SystemTest::new("file_that_cannot_change", file::that_cannot_change),
+    ])
+    .prepare(|| SYSTEMD.unpack())
+    .prepare(|| OPENRESOLV.unpack())
+    .prepare(|| RESOLVCONF.unpack())
+    .main()
+}

@@ -1,0 +1,90 @@
+//! Debian's resolvers, unpacked beside the system instead of installed:
+//! installing any of them takes over the machine's `/etc/resolv.conf`.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use taupe_lab::{Error, Result, process};
+
+/// A folder with the files of some packages, from the root.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packages(&'static str, &'static [&'static str]);
+
+/// systemd-resolved and resolvectl, with the library of their very version.
+pub(crate) const SYSTEMD: Packages = Packages(
+    "systemd-resolved",
+    &["systemd-resolved", "libsystemd-shared"],
+);
+pub(crate) const OPENRESOLV: Packages = Packages("openresolv", &["openresolv"]);
+pub(crate) const RESOLVCONF: Packages = Packages("resolvconf", &["resolvconf"]);
+
+const HERE: &str = "this machine";
+
+impl Packages {
+    /// Where they are, once [`unpack`](Self::unpack) has put them there.
+    pub(crate) fn folder(self) -> Result<PathBuf> {
+        let path = cache().join(self.0);
+        if path.is_dir() {
+            return Ok(path);
+        }
+        Err(Error::Missing {
+            name: self.0.to_owned(),
+            path,
+            remedy: "it is fetched when the tests begin, which failed or was not done".to_owned(),
+        })
+    }
+
+    /// Fetches and unpacks them, unless they are there. Two that do it at the
+    /// same time do it once.
+    pub(crate) fn unpack(self) -> Result<()> {
+        let (cache, what) = (cache(), |path: &Path| path.display().to_string());
+        fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
+        let lock = cache.join("lock");
+        let lock = File::create(&lock).map_err(Error::io(what(&lock)))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(Error::io("lock on the cache"))?;
+        if self.folder().is_ok() {
+            return Ok(());
+        }
+        let draft = cache.join(format!("{}.draft", self.0));
+        if draft.exists() {
+            fs::remove_dir_all(&draft).map_err(Error::io(what(&draft)))?;
+        }
+        let (fetched, root) = (draft.join("fetched"), draft.join("root"));
+        fs::create_dir_all(&fetched).map_err(Error::io(what(&fetched)))?;
+        let fetch = || {
+            let mut command = Command::new("apt-get");
+            command
+                .arg("-q")
+                .arg("download")
+                .args(self.1)
+                .current_dir(&fetched);
+            process::run(HERE, command, None)
+        };
+        if fetch().is_err() {
+            // Its lists of packages may be missing, or older than the mirror.
+            let mut update = Command::new("apt-get");
+            update.args(["-q", "update"]);
+            process::run(HERE, update, None)?;
+            fetch()?;
+        }
+        for entry in fs::read_dir(&fetched).map_err(Error::io(what(&fetched)))? {
+            let mut command = Command::new("dpkg");
+            let package = entry.map_err(Error::io(what(&fetched)))?.path();
+            command.arg("-x").arg(package).arg(&root);
+            process::run(HERE, command, None)?;
+        }
+        let place = cache.join(self.0);
+        fs::rename(&root, &place).map_err(Error::io(what(&place)))?;
+        fs::remove_dir_all(&draft).map_err(Error::io(what(&draft)))
+    }
+}
+
+/// `TAUPE_CACHE`, or the user's cache directory.
+fn cache() -> PathBuf {
+    let named = std::env::var_os("TAUPE_CACHE").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into()));
+    named
+        .unwrap_or_else(|| home().join(".cache/taupe"))
+        .join("debian")
+}

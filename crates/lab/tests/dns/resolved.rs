@@ -1,0 +1,284 @@
+//! Debian's systemd-resolved on a message bus.
+
+use crate::system::{
+    Bus, INTERFACE, ResolvedDaemon, SERVER, Tunnel, resolv_conf, resolvectl, serve_names, settings,
+    systemd_resolvconf, unmet,
+};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use taupe_adapter::dns::{self, Dns, Paths};
+use taupe_lab::host::Host;
+use taupe_lab::process::wait_until;
+use taupe_lab::{Error, Result, ensure};
+
+/// A machine with everything running.
+struct System {
+    tunnel: Tunnel,
+    paths: Paths,
+    bus: Bus,
+    resolved: ResolvedDaemon,
+}
+
+impl System {
+    fn new() -> Result<Self> {
+        ResolvedDaemon::prepare()?;
+        let tunnel = Tunnel::new()?;
+        let bus = Bus::start(&tunnel.near, false)?;
+        let resolved = ResolvedDaemon::start(&tunnel.near)?;
+        Ok(Self {
+            tunnel,
+            paths: Paths::system(),
+            bus,
+            resolved,
+        })
+    }
+
+    fn choose(&self, servers: &[&str], search: &[&str]) -> Result<Dns> {
+        self.tunnel.choose(&self.paths, servers, search)
+    }
+}
+
+/// The state after Taupe is the one after systemd's `resolvconf` with the input
+/// that wg-quick gives it, in everything that `resolvectl` shows.
+pub(crate) fn as_resolvectl_does() -> Result<()> {
+    let system = System::new()?;
+    let near = &system.tunnel.near;
+    let (before, file) = (settings(near)?, resolv_conf()?);
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&[SERVER], &[]),
+        (&["fd77::2"], &[]),
+        (
+            &[SERVER, "fd77::2", "192.0.2.53"],
+            &["a.example", "b.example"],
+        ),
+        (&[SERVER], &["~corp.example", "a.example"]),
+    ];
+    for (servers, search) in cases {
+        let mut input = String::new();
+        for server in servers {
+            input.push_str(&format!("nameserver {server}\n"));
+        }
+        if !search.is_empty() {
+            input.push_str(&format!("search {}\n", search.join(" ")));
+        }
+        systemd_resolvconf(near, &["-a", INTERFACE, "-m", "0", "-x"], &input)?;
+        let expected = settings(near)?;
+        ensure!(expected != before, "resolvconf did nothing");
+        systemd_resolvconf(near, &["-d", INTERFACE, "-f"], "")?;
+        ensure!(settings(near)? == before, "resolvconf -d left something");
+
+        let dns = system.choose(servers, search)?;
+        let line = format!("resolvectl dns {INTERFACE} {}; ", servers.join(" "));
+        ensure!(dns.to_string().starts_with(&line), "{dns}");
+        ensure!(settings(near)? == before, "choosing has changed something");
+        system.tunnel.apply(&dns, &system.paths)?;
+        let seen = settings(near)?;
+        ensure!(seen == expected, "{seen}instead of\n{expected}");
+
+        let held = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
+        let held = held.ok_or_else(|| Error::unmet("nothing is known of the interface"))?;
+        let words: Vec<String> = held.servers.iter().map(ToString::to_string).collect();
+        ensure!(words == servers, "{held:?}");
+        ensure!(held.search == search, "{held:?}");
+
+        for _ in 0..2 {
+            system.tunnel.undo(&dns, &system.paths)?;
+            let after = settings(near)?;
+            ensure!(after == before, "{after}instead of\n{before}");
+        }
+        let held = near.enter(|| dns::current(&system.paths, INTERFACE).map_err(unmet))?;
+        ensure!(held.is_none(), "{held:?}");
+    }
+    ensure!(
+        resolv_conf()? == file,
+        "/etc/resolv.conf: {:?}",
+        resolv_conf()?
+    );
+    Ok(())
+}
+
+/// A program asks the C library, it systemd-resolved's stub, and that the
+/// server in the tunnel; before and after it knows nobody to ask.
+pub(crate) fn looks_up_names() -> Result<()> {
+    let system = System::new()?;
+    let near = &system.tunnel.near;
+    let asked = serve_names(&system.tunnel.far, [198, 51, 100, 80])?;
+    let look_up = || near.attempt(&["getent", "ahostsv4", "www.example.com"]);
+    let failed = look_up()?;
+    ensure!(failed.status != Some(0), "{failed:?}");
+
+    let dns = system.choose(&[SERVER], &[])?;
+    system.tunnel.apply(&dns, &system.paths)?;
+    // It takes the carrier of the interface into account when it hears of it.
+    wait_until("an address", Duration::from_secs(10), || {
+        Ok(look_up()?.stdout.starts_with("198.51.100.80 "))
+    })?;
+    let names: Vec<String> = asked.try_iter().collect();
+    ensure!(names.contains(&"www.example.com.".to_owned()), "{names:?}");
+
+    system.tunnel.undo(&dns, &system.paths)?;
+    let failed = near.attempt(&["getent", "ahostsv4", "other.example.com"])?;
+    ensure!(failed.status != Some(0), "{failed:?}");
+    Ok(())
+}
+
+/// The bus starts it when it is asked for.
+pub(crate) fn is_started() -> Result<()> {
+    ResolvedDaemon::prepare()?;
+    let tunnel = Tunnel::new()?;
+    let _bus = Bus::start(&tunnel.near, true)?;
+    let paths = Paths::system();
+    let dns = tunnel.choose(&paths, &[SERVER], &[])?;
+    ensure!(dns.to_string().starts_with("resolvectl "), "{dns}");
+    tunnel.apply(&dns, &paths)?;
+    let shown = resolvectl(&tunnel.near, &["dns", INTERFACE])?;
+    ensure!(shown.contains(SERVER), "{shown}");
+    tunnel.undo(&dns, &paths)
+}
+
+/// One that belongs to another network namespace would take the index of the
+/// interface for another one.
+pub(crate) fn of_another_network() -> Result<()> {
+    let system = System::new()?;
+    let before = settings(&system.tunnel.near)?;
+    let servers = [[10, 77, 0, 1].into()];
+    let dns = system.tunnel.far.enter(|| {
+        let chosen = dns::choose(&system.paths, "eth0", &servers, &[]).map_err(unmet)?;
+        chosen.ok_or_else(|| Error::unmet("nothing was chosen"))
+    })?;
+    ensure!(!dns.to_string().starts_with("resolvectl "), "{dns}");
+    let reason = format!("{dns:?}");
+    ensure!(
+        reason.contains("runs in another network namespace"),
+        "{reason}"
+    );
+    ensure!(
+        settings(&system.tunnel.near)? == before,
+        "something has changed"
+    );
+    Ok(())
+}
+
+/// It is stopped, and the bus with it: nothing waits for longer than a few
+/// seconds.
+pub(crate) fn that_hangs() -> Result<()> {
+    let system = System::new()?;
+    let dns = system.choose(&[SERVER], &[])?;
+    ensure!(dns.to_string().starts_with("resolvectl "), "{dns}");
+    let limit = Duration::from_secs(20);
+
+    system.resolved.signal(Signal::STOP)?;
+    let start = Instant::now();
+    let error = system.tunnel.apply(&dns, &system.paths);
+    let error = error
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure!(
+        error.contains("cannot set the name servers of wg0"),
+        "{error}"
+    );
+    ensure!(error.contains("timed out"), "{error}");
+    ensure!(start.elapsed() < limit, "after {:?}", start.elapsed());
+
+    system.bus.signal(Signal::STOP)?;
+    let start = Instant::now();
+    let other = system.choose(&[SERVER], &[])?;
+    ensure!(!other.to_string().starts_with("resolvectl "), "{other}");
+    ensure!(start.elapsed() < limit, "after {:?}", start.elapsed());
+
+    system.bus.signal(Signal::CONT)?;
+    let other = system.choose(&[SERVER], &[])?;
+    ensure!(!other.to_string().starts_with("resolvectl "), "{other}");
+    system.resolved.signal(Signal::CONT)?;
+    // What it was asked for while it was stopped is done by now, or will be.
+    system.tunnel.undo(&dns, &system.paths)
+}
+
+/// It hears of a new interface from the kernel, and may be told of its servers
+/// before. Here the interface is another machine's, and one of the same index
+/// appears where it looks while it is being told.
+pub(crate) fn told_too_early() -> Result<()> {
+    let system = System::new()?;
+    let Tunnel { near, far } = &system.tunnel;
+    let dns = system.choose(&[SERVER], &[])?;
+    let add = |host: &Host, name: &str| {
+        #[rustfmt::skip]
+        let command = [
+            "link", "add", name, "index", "77", "type", "veth", "peer", "name", "other",
+        ];
+        host.ip(&command)
+    };
+    add(far, INTERFACE)?;
+    let tell = || far.enter(|| dns.apply(&system.paths).map_err(unmet));
+    let error = tell()
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure!(error.contains("does not know the interface wg0"), "{error}");
+
+    std::thread::scope(|scope| {
+        let told = scope.spawn(tell);
+        std::thread::sleep(Duration::from_millis(300));
+        add(near, "late")?;
+        told.join()
+            .unwrap_or_else(|_| Err(Error::unmet("it panicked")))
+    })?;
+    let shown = resolvectl(near, &["dns", "late"])?;
+    ensure!(shown.contains(SERVER), "{shown}");
+    Ok(())
+}
+
+/// systemd-networkd says that it manages the interface, in the file where
+/// systemd-resolved reads it.
+pub(crate) fn managed_interface() -> Result<()> {
+    let system = System::new()?;
+    let near = &system.tunnel.near;
+    let path = format!("/sys/class/net/{INTERFACE}/ifindex");
+    let index = near.run(&["cat", &path])?.text().to_owned();
+    let folder = "/run/systemd/netif/links";
+    std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    let state = "ADMIN_STATE=configured\nOPER_STATE=routable\n";
+    std::fs::write(format!("{folder}/{index}"), state).map_err(Error::io(folder))?;
+    drop(system.resolved);
+    let _resolved = ResolvedDaemon::start(near)?;
+
+    let dns = system.tunnel.choose(&system.paths, &[SERVER], &[])?;
+    let before = settings(near)?;
+    let error = system.tunnel.apply(&dns, &system.paths);
+    let error = error
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure!(error.contains("systemd-networkd manages wg0"), "{error}");
+    ensure!(error.contains("`[Link] Unmanaged=yes`"), "{error}");
+    ensure!(settings(near)? == before, "something has changed");
+    Ok(())
+}
+
+/// Taking back is done already when what it was set for has gone.
+pub(crate) fn or_interface_gone() -> Result<()> {
+    let System {
+        tunnel,
+        paths,
+        bus,
+        resolved,
+    } = System::new()?;
+    let dns = tunnel.choose(&paths, &[SERVER], &[])?;
+    tunnel.apply(&dns, &paths)?;
+    drop(resolved);
+    tunnel.undo(&dns, &paths)?;
+
+    tunnel.near.ip(&["link", "delete", INTERFACE])?;
+    tunnel.undo(&dns, &paths)?;
+    drop(bus);
+    tunnel.undo(&dns, &paths)?;
+
+    let error = tunnel.apply(&dns, &paths);
+    let error = error
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure!(error.contains("there is no interface wg0"), "{error}");
+    Ok(())
+}

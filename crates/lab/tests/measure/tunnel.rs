@@ -1,0 +1,115 @@
+//! All of it once, on a real tunnel: Taupe's.
+
+use crate::{find, start};
+use taupe_lab::bench::measure::cost::{Meter, SystemCalls};
+use taupe_lab::bench::measure::iperf::{self, Direction, Flow};
+use taupe_lab::bench::measure::servers::Servers;
+use taupe_lab::bench::measure::{memory, packets, peers};
+use taupe_lab::bench::pair::Link;
+use taupe_lab::bench::session::Session;
+use taupe_lab::sandbox::{SystemTest, figure};
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("a_tunnel_costs_its_programs", costs),
+        SystemTest::new("a_tunnel_takes_whole_packets", whole_packets),
+        SystemTest::new("a_server_with_many_peers", many_peers),
+    ]
+}
+
+const FLOW: Flow = Flow {
+    direction: Direction::Up,
+    streams: 1,
+    seconds: 1,
+};
+
+fn costs() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    for system_calls in [SystemCalls::Ignore, SystemCalls::Count] {
+        let meter = Meter::start(&session, system_calls)?;
+        let found = iperf::transfer(&session, &mut servers, FLOW)?;
+        let usage = meter.stop()?;
+        figure("usage", usage);
+        let Some(programs) = usage.programs else {
+            return Err(Error::unmet("the tunnel has programs"));
+        };
+        ensure!(
+            programs.user > 0.0 && programs.system > 0.0 && programs.switches > 0,
+            "{usage:?}"
+        );
+        // The whole machine's are counted another way, tick by tick.
+        let (part, whole) = (programs.user + programs.system, usage.user + usage.system);
+        ensure!(part < whole * 1.2 + 0.1, "{usage:?}");
+        ensure!(programs.switches <= usage.switches, "{usage:?}");
+        match usage.system_calls {
+            None => ensure!(system_calls == SystemCalls::Ignore, "{usage:?}"),
+            Some(calls) => {
+                // None of its system calls moves more than a super-packet of 64 KiB, and
+                // each byte is read twice and written twice.
+                let least = found.bytes() / 65536 * 4;
+                ensure!(
+                    calls.programs.is_some_and(|count| count > least),
+                    "{calls:?} for {} bytes",
+                    found.bytes()
+                );
+                ensure!(Some(calls.machine) > calls.programs, "{calls:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Those of 1,420 bytes are the greatest that go through in one piece.
+fn whole_packets() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let fragments = |session: &Session| {
+        let client = &session.pair.client;
+        let text = client.run(&["cat", "/proc/net/snmp"])?.stdout;
+        let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+        let (names, values) = (lines.next(), lines.next());
+        let mut pairs = names
+            .unwrap_or_default()
+            .split(' ')
+            .zip(values.unwrap_or_default().split(' '));
+        let found = pairs.find(|(name, _)| *name == "FragCreates");
+        let found = found.and_then(|(_, value)| value.parse::<u64>().ok());
+        found.ok_or_else(|| Error::unmet(format!("no FragCreates in {text}")))
+    };
+    let found = packets::measure(&session, 1420)?;
+    figure("1,420 bytes", found.best);
+    ensure!(fragments(&session)? == 0, "there were fragments");
+    let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
+    ensure!(received > 0, "{found:?}");
+    packets::measure(&session, 1421)?;
+    ensure!(fragments(&session)? > 0, "there were no fragments");
+    Ok(())
+}
+
+fn many_peers() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let before = memory::of(&session.server)?;
+    let found = peers::add(&*find("taupe")?, &session, &mut servers, 2000);
+    let found = found.ok_or_else(|| Error::unmet("it has no peers"))??;
+    figure("2,000 peers", (found.setup, found.resident, before));
+    let Some(resident) = found.resident else {
+        return Err(Error::unmet("it has programs"));
+    };
+    // A peer has two keys of 32 bytes at the least.
+    ensure!(
+        resident.now > before.now + 2000 * 64,
+        "{resident:?} with 2,000 peers, {before:?} with one"
+    );
+    ensure!(
+        found.transfer.up.is_some() && !found.round_trips.answered.is_empty(),
+        "{found:?}"
+    );
+    drop((servers, session));
+    let without = start("direct", &Link::Cable)?;
+    let mut servers = Servers::new(&without);
+    let found = peers::add(&*find("direct")?, &without, &mut servers, 1);
+    ensure!(found.is_none(), "a cable has no peers: {found:?}");
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! Endpoints with names: a peer that has moved is found again, without
+//! anyone's help.
+//!
+//! Each machine has the sandbox's own /etc/hosts and /etc/resolv.conf.
+
+mod server;
+
+use base64ct::{Base64, Encoding};
+use rustix::mount::mount_bind;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch_file, step};
+use taupe_lab::traffic::{first_answer, ping};
+use taupe_lab::{Error, Result, ensure, uapi};
+
+/// A silent peer is noticed after 15 s, its name asked for when the initiations
+/// have been unanswered for 15 s more, and the new address tried 5 s later:
+/// with jitter, and a margin for a machine that is shared.
+const FOUND: Duration = Duration::from_secs(3 * 37);
+
+/// In the same way, where nothing has gone before the initiations and only the
+/// second look-up, after 30 s, takes another address.
+const SECOND_ROUND: Duration = Duration::from_secs(3 * 37);
+
+fn main() {
+    let limit = FOUND + Duration::from_secs(60);
+    let test = |name: &str, body: fn() -> Result<()>| SystemTest::new(name, body).limit(limit);
+    Suite::new(vec![
+        test("peer_that_moves", peer_that_moves),
+        test("peer_that_moves_in_a_full_tunnel", full_tunnel),
+        test("next_address", next_address),
+        test("name_that_goes_away", name_that_goes_away),
+        test("endpoint_forgets_the_name", endpoint_forgets_the_name),
+    ])
+    .prepare(|| Implementation::Taupe.install().map(drop))
+    .main()
+}
+
+const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+const NAME: &str = "far.example.org";
+const PORT: u16 = 51821;
+
+/// Two Taupes on one cable. The far one is at 192.0.2.2, and knows the near one
+/// only from what it hears.
+struct Pair {
+    near: Host,
+    far: Host,
+    tunnels: [Tunnel; 2],
+    keys: [Keys; 2],
+}
+
+impl Pair {
+    fn new(allowed_ips: &str) -> Result<Self> {
+        let (near, far) = (Host::new("near")?, Host::new("far")?);
+        link(
+            near.port("eth0", &["192.0.2.1/24"]),
+            far.port("eth0", &["192.0.2.2/24"]),
+            1500,
+        )?;
+        let keys = [Keys::new(&near)?, Keys::new(&far)?];
+        let tunnels = [
+            Implementation::Taupe.start(&near, "wgnear")?,
+            Implementation::Taupe.start(&far, "wgfar")?,
+        ];
+        let pair = Self {
+            near,
+            far,
+            tunnels,
+            keys,
+        };
+        pair.tunnels[0].configure(&Settings {
+            private_key: &pair.keys[0].private,
+            listen_port: Some(51820),
+            addresses: &["10.77.0.1/24"],
+            peers: &[PeerSettings {
+                public_key: &pair.keys[1].public,
+                preshared_key: None,
+                endpoint: None,
+                allowed_ips,
+            }],
+        })?;
+        pair.tunnels[1].configure(&Settings {
+            private_key: &pair.keys[1].private,
+            listen_port: Some(PORT),
+            addresses: &["10.77.0.2/24"],
+            peers: &[pair.near_as_peer()],
+        })?;
+        Ok(pair)
+    }
+
+    fn near_as_peer(&self) -> PeerSettings<'_> {
+        PeerSettings {
+            public_key: &self.keys[0].public,
+            preshared_key: None,
+            endpoint: None,
+            allowed_ips: "10.77.0.1/32",
+        }
+    }
+
+    /// Gives the far end an endpoint with a name, on the near one.
+    fn name_far(&self, address: &str) -> Result<()> {
+        let key = hex(&self.keys[1].public)?;
+        let lines =
+            format!("public_key={key}\nendpoint={address}:{PORT}\nendpoint_name={NAME}:{PORT}\n");
+        uapi::set("wgnear", &lines)
+    }
+
+    /// Moves the far end to another address. It forgets the near one, so that
+    /// it cannot be the one who is heard first.
+    fn move_far(&self, from: &str, to: &str) -> Result<()> {
+        self.far
+            .ip(&["address", "delete", &format!("{from}/24"), "dev", "eth0"])?;
+        self.tunnels[1].forget_and_add(&self.near_as_peer())?;
+        add_address(&self.far, "eth0", &format!("{to}/24"))
+    }
+
+    /// What the near end tells of the far one's endpoint and its name.
+    fn ensure_endpoint(&self, address: &str, name: Option<&str>) -> Result<()> {
+        let shown = self.tunnels[0].field("endpoints", &self.keys[1].public)?;
+        let expected = format!("{address}:{PORT}");
+        ensure!(shown == expected, "endpoint {shown}, expected {expected}");
+        let told = uapi::ask("wgnear", "get=1\n\n")?;
+        let mut lines = told.lines();
+        let found = lines.find_map(|line| line.strip_prefix("endpoint_name="));
+        let expected = name.map(|name| format!("{name}:{PORT}"));
+        ensure!(found == expected.as_deref(), "{told}");
+        Ok(())
+    }
+
+    /// Waits until the near end's program has said something.
+    fn await_word(&mut self, word: &str, limit: Duration) -> Result<()> {
+        let process = self.tunnels[0].process();
+        let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
+        wait_until(word, limit, || Ok(process.output().contains(word)))
+    }
+}
+
+fn peer_that_moves() -> Result<()> {
+    let hosts = SystemFile::replace("/etc/hosts", &format!("192.0.2.2 {NAME}\n"))?;
+    let pair = Pair::new("10.77.0.2/32")?;
+    pair.name_far("192.0.2.2")?;
+    ping(&pair.near, FAR, 10)?;
+
+    step("it moves");
+    pair.move_far("192.0.2.2", "192.0.2.3")?;
+    hosts.write(&format!("192.0.2.3 {NAME}\n"))?;
+    let took = first_answer(&pair.near, FAR, FOUND)?;
+    figure("traffic after a move", took);
+    pair.ensure_endpoint("192.0.2.3", Some(NAME))
+}
+
+/// Everything goes through the tunnel but what has its mark, the questions of
+/// the C library to name servers included.
+fn full_tunnel() -> Result<()> {
+    let _hosts = SystemFile::replace("/etc/hosts", "127.0.0.1 localhost\n")?;
+    let servers = SystemFile::replace("/etc/resolv.conf", "nameserver 192.0.2.53\n")?;
+    let pair = Pair::new("0.0.0.0/0")?;
+    // Of a subnet of its own: it must not go with the address that goes.
+    add_address(&pair.far, "eth0", "192.0.2.53/32")?;
+    let asked = server::start(&pair.far, NAME, Ipv4Addr::new(192, 0, 2, 3))?;
+    pair.tunnels[0].set(&["fwmark", "51820"])?;
+    pair.name_far("192.0.2.2")?;
+    let near = &pair.near;
+    near.ip(&["route", "add", "default", "dev", "wgnear", "table", "51820"])?;
+    near.ip(&["rule", "add", "not", "fwmark", "51820", "table", "51820"])?;
+    servers.write("nameserver 10.77.0.2\noptions timeout:1 attempts:1\n")?;
+    ping(near, FAR, 10)?;
+    ensure!(asked.count() == 0, "nobody had a reason to ask");
+
+    step("it moves");
+    pair.move_far("192.0.2.2", "192.0.2.3")?;
+    let took = first_answer(near, FAR, FOUND)?;
+    figure("traffic after a move in a full tunnel", took);
+    ensure!(asked.count() > 0, "found without the name server");
+    pair.ensure_endpoint("192.0.2.3", Some(NAME))
+}
+
+/// A name with two addresses, the first of which nobody is at.
+fn next_address() -> Result<()> {
+    let both = format!("192.0.2.9 {NAME}\n192.0.2.2 {NAME}\n");
+    let _hosts = SystemFile::replace("/etc/hosts", &both)?;
+    let pair = Pair::new("10.77.0.2/32")?;
+    pair.name_far("192.0.2.9")?;
+    let took = first_answer(&pair.near, FAR, SECOND_ROUND)?;
+    figure("traffic by the second address", took);
+    pair.ensure_endpoint("192.0.2.2", Some(NAME))
+}
+
+fn name_that_goes_away() -> Result<()> {
+    let hosts = SystemFile::replace("/etc/hosts", &format!("192.0.2.2 {NAME}\n"))?;
+    // Nobody is there, and no route leads there.
+    let _servers = SystemFile::replace("/etc/resolv.conf", "nameserver 203.0.113.53\n")?;
+    let mut pair = Pair::new("10.77.0.2/32")?;
+    pair.name_far("192.0.2.2")?;
+    pair.far.ip(&["link", "set", "eth0", "down"])?;
+    hosts.write("127.0.0.1 localhost\n")?;
+    let limit = Duration::from_secs(3 * 16);
+    let nobody = pair
+        .near
+        .attempt(&["ping", "-n", "-c", "1", "-W", "1", "10.77.0.2"])?;
+    ensure!(nobody.status != Some(0), "an answer from nobody");
+    pair.await_word("cannot be looked up", limit)?;
+    pair.ensure_endpoint("192.0.2.2", Some(NAME))?;
+
+    step("it comes back where it was");
+    pair.far.ip(&["link", "set", "eth0", "up"])?;
+    first_answer(&pair.near, FAR, Duration::from_secs(3 * 6))?;
+    pair.ensure_endpoint("192.0.2.2", Some(NAME))
+}
+
+fn endpoint_forgets_the_name() -> Result<()> {
+    let _hosts = SystemFile::replace("/etc/hosts", &format!("192.0.2.9 {NAME}\n"))?;
+    let pair = Pair::new("10.77.0.2/32")?;
+    pair.name_far("192.0.2.9")?;
+    pair.ensure_endpoint("192.0.2.9", Some(NAME))?;
+    // Debian's wg reads what it does not know of.
+    for field in ["dump", "endpoints", "latest-handshakes"] {
+        pair.tunnels[0].show(Some(field))?;
+    }
+    let config = pair.near.run(&["wg", "showconf", "wgnear"])?;
+    ensure!(
+        config.stdout.contains("Endpoint = 192.0.2.9:51821\n"),
+        "{}",
+        config.stdout
+    );
+
+    let far = &*pair.keys[1].public;
+    pair.tunnels[0].set(&["peer", far, "persistent-keepalive", "25"])?;
+    pair.ensure_endpoint("192.0.2.9", Some(NAME))?;
+    pair.tunnels[0].set(&["peer", far, "endpoint", "192.0.2.2:51821"])?;
+    pair.ensure_endpoint("192.0.2.2", None)?;
+    first_answer(&pair.near, FAR, Duration::from_secs(3 * 6)).map(drop)
+}
+
+/// A file of the system that is another one in this sandbox.
+struct SystemFile(String);
+
+impl SystemFile {
+    fn replace(path: &str, text: &str) -> Result<Self> {
+        let file = Path::new(path);
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let replacement = scratch_file(&name, text)?;
+        // Where it is a link, into /run above all, its target may not be here.
+        if let Ok(target) = fs::read_link(file) {
+            let target = file.parent().unwrap_or(file).join(target);
+            if let (false, Some(folder)) = (target.exists(), target.parent()) {
+                fs::create_dir_all(folder).map_err(Error::io(path))?;
+                fs::write(&target, "").map_err(Error::io(path))?;
+            }
+        }
+        mount_bind(&*replacement, path).map_err(Error::io(path))?;
+        Ok(Self(replacement))
+    }
+
+    /// Writes it in place: other mount namespaces have the same file.
+    fn write(&self, text: &str) -> Result<()> {
+        fs::write(&self.0, text).map_err(Error::io(&*self.0))
+    }
+}
+
+/// A key as the UAPI writes it.
+fn hex(key: &str) -> Result<String> {
+    let bytes = Base64::decode_vec(key).map_err(|error| Error::unmet(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Where a name server listens.
+const NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)), 53);

@@ -1,0 +1,61 @@
+//! A name server that knows one name.
+
+use crate::NAME_SERVER;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use taupe_lab::host::Host;
+use taupe_lab::{Error, Result};
+
+/// How often the server has been asked for the name.
+#[derive(Clone, Default)]
+pub(crate) struct Asked(Arc<AtomicUsize>);
+
+impl Asked {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers for as long as the sandbox lives (RFC 1035 §4).
+pub(crate) fn start(host: &Host, name: &str, address: Ipv4Addr) -> Result<Asked> {
+    let socket = host.enter(|| UdpSocket::bind(NAME_SERVER).map_err(Error::io("name server")))?;
+    let asked = Asked::default();
+    let (count, name) = (asked.clone(), name.to_owned());
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            if let Some(answer) = answer(&buffer[..length], &name, address) {
+                count.0.fetch_add(1, Ordering::Relaxed);
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    Ok(asked)
+}
+
+/// The answer to a question for the name, of whatever kind: its address to one
+/// for that, nothing to others.
+fn answer(query: &[u8], name: &str, address: Ipv4Addr) -> Option<Vec<u8>> {
+    const HEADER: usize = 12;
+    const ADDRESS: [u8; 4] = [0, 1, 0, 1];
+    let mut asked = Vec::new();
+    for label in name.split('.') {
+        asked.push(u8::try_from(label.len()).ok()?);
+        asked.extend(label.bytes());
+    }
+    asked.push(0);
+    let kind = query.get(HEADER..)?.strip_prefix(&*asked)?.get(..4)?;
+    let has_one = u8::from(kind == ADDRESS);
+    // The identifier; a response that recursion was and is available for.
+    let mut answer = query.get(..2)?.to_vec();
+    answer.extend([0x81, 0x80, 0, 1, 0, has_one, 0, 0, 0, 0]);
+    answer.extend(asked.iter().chain(kind));
+    if has_one == 1 {
+        let name_above = [0xc0, HEADER as u8];
+        answer.extend(name_above.iter().chain(&ADDRESS));
+        answer.extend([0, 0, 0, 60, 0, 4]);
+        answer.extend(address.octets());
+    }
+    Some(answer)
+}

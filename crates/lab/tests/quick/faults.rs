@@ -1,0 +1,253 @@
+//! `taupe up` is killed at every step, with SIGKILL: `taupe down` takes away what
+//! it has left.
+
+use crate::state::State as SystemState;
+use crate::{INTERFACE, World, called};
+use std::path::Path;
+use taupe_adapter::{
+    Change, Devices, Linux, LookError, Machine, Namespace, Options, Personality, Report, Request,
+    SaveError, Snapshot, State, StepError, up_on,
+};
+use taupe_config::file::{Dialect, File, parse};
+use taupe_lab::process;
+use taupe_lab::sandbox::{figure, scratch, step};
+use taupe_lab::{Error, Result, ensure};
+
+/// When the process dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Death {
+    /// Instead of the step.
+    Before,
+    /// When the step has been taken.
+    After,
+}
+
+const DEATHS: [Death; 2] = [Death::Before, Death::After];
+
+/// Which files: between them they take every kind of step.
+fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
+    let hooks = "PreUp = true\nPostUp = nft add table ip hooked\n\
+                 PostDown = nft delete table ip hooked 2>/dev/null || true";
+    Ok(vec![
+        (
+            "full",
+            world.file(
+                &format!("{hooks}\nDNS = 10.77.0.53, example.org"),
+                "AllowedIPs = 0.0.0.0/0, ::/0",
+            )?,
+        ),
+        ("networks", {
+            let file = world.file("MTU = 1300", "AllowedIPs = 10.88.0.0/16, fd88::/48")?;
+            let other = scratch("other");
+            std::fs::create_dir_all(&other).map_err(Error::io("other"))?;
+            let path = other.join(format!("{INTERFACE}.conf"));
+            std::fs::rename(&file, &path).map_err(Error::io("other"))?;
+            // The first one again, under its own name.
+            world.file(
+                &format!("{hooks}\nDNS = 10.77.0.53, example.org"),
+                "AllowedIPs = 0.0.0.0/0, ::/0",
+            )?;
+            path.display().to_string()
+        }),
+    ])
+}
+
+pub(crate) fn killed_at_every_step() -> Result<()> {
+    own_resolv_conf()?;
+    let world = World::new()?;
+    crate::same::conntrack_begins(&world)?;
+    let before = SystemState::of(&world.near)?;
+    for (name, path) in files(&world)? {
+        let steps = count(&world, &path)?;
+        world.down(&path)?;
+        unchanged(&world, &before, "down")?;
+        figure(name, steps);
+        ensure!(steps > 6, "{name}: only {steps} steps");
+        for at in 0..steps {
+            for death in DEATHS {
+                step(&format!("{name}: step {at} of {steps}: {death:?}"));
+                killed(&world, &path, at, death)?;
+                world.down(&path)?;
+                unchanged(&world, &before, &format!("{name}, step {at}, {death:?}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `/etc/resolv.conf` of this sandbox's own, a plain file: the third way of
+/// making name servers known is taken, which is the one with the most steps.
+fn own_resolv_conf() -> Result<()> {
+    use rustix::mount::mount_bind_recursive;
+    let upper = scratch("etc");
+    std::fs::create_dir_all(&upper).map_err(Error::io("etc"))?;
+    let mut copy = std::process::Command::new("cp");
+    copy.args(["-a", "/etc/.", &upper.display().to_string()]);
+    process::run("this sandbox", copy, None)?;
+    let _ = std::fs::remove_file(upper.join("resolv.conf"));
+    std::fs::write(upper.join("resolv.conf"), "nameserver 192.0.2.53\n")
+        .map_err(Error::io("resolv.conf"))?;
+    mount_bind_recursive(&upper, "/etc").map_err(Error::io("bind /etc"))?;
+    Ok(())
+}
+
+/// How many steps there are: brings the file's tunnel up and leaves it.
+fn count(world: &World, path: &str) -> Result<usize> {
+    let ended = by_another_process(world, &format!("{} {:?} {path}", usize::MAX, Death::Before))?;
+    let count = ended.stdout.trim().parse();
+    count.map_err(|_| Error::unmet(format!("without a fault: {ended:?}")))
+}
+
+/// The same in a process that is killed at that step.
+fn killed(world: &World, path: &str, at: usize, death: Death) -> Result<()> {
+    let ended = by_another_process(world, &format!("{at} {death:?} {path}"))?;
+    // `ip netns exec` becomes the process that is killed.
+    ensure!(ended.status.is_none(), "it was not killed: {ended:?}");
+    Ok(())
+}
+
+fn by_another_process(world: &World, order: &str) -> Result<process::Attempt> {
+    let executable = std::env::current_exe().map_err(Error::io("own executable"))?;
+    let mut command = world.near.command(&[&executable.display().to_string()]);
+    command.env(ORDER, order);
+    process::attempt(world.near.name(), command, None)
+}
+
+/// Says to a process of this executable when it is to die.
+const ORDER: &str = "TAUPE_LAB_DIES_AT";
+
+/// What such a process does.
+pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
+    let order = std::env::var(ORDER).ok()?;
+    let mut words = order.splitn(3, ' ');
+    let at: usize = words.next()?.parse().ok()?;
+    let death = words.next()?;
+    let death = DEATHS
+        .into_iter()
+        .find(|known| format!("{known:?}") == death)?;
+    let path = words.next()?;
+    let text = std::fs::read(path).ok()?;
+    let file = parse(&text, Dialect::Quick).file?;
+    let mut devices = Here;
+    let state = State::default();
+    let machine = Linux::new(INTERFACE, &state, &mut devices).ok()?;
+    let mut machine = Mortal {
+        machine,
+        at,
+        death,
+        count: 0,
+    };
+    let request = Request {
+        interface: INTERFACE,
+        config: Path::new(path),
+        file: &file,
+        personality: Personality::Taupe,
+        options: Options::default(),
+    };
+    match up_on(&mut machine, &state, &request, &mut Silent) {
+        Ok(()) => println!("{}", machine.count),
+        Err(error) => println!("{error}"),
+    }
+    std::process::exit(1)
+}
+
+fn unchanged(world: &World, before: &SystemState, what: &str) -> Result<()> {
+    let left = before.difference(&SystemState::of(&world.near)?);
+    ensure!(left.is_empty(), "{what}: left behind:\n{left}");
+    Ok(())
+}
+
+struct Silent;
+
+impl Report for Silent {
+    fn step(&mut self, _: &str) {}
+    fn note(&mut self, _: &str) {}
+}
+
+/// Starts devices where this process is.
+struct Here;
+
+impl Devices for Here {
+    fn start(&mut self, interface: &str) -> std::result::Result<(), String> {
+        let program = called("taupe").map_err(|error| error.to_string())?;
+        let mut command = std::process::Command::new(program);
+        command.args(["device", interface]);
+        let started = process::run("near", command, None);
+        started.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// A system on which one step is the last.
+struct Mortal<'a> {
+    machine: Linux<'a>,
+    at: usize,
+    death: Death,
+    /// How many steps there have been.
+    count: usize,
+}
+
+impl Mortal<'_> {
+    fn die_at(&self, step: usize, moment: Death) {
+        if step == self.at && moment == self.death {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Machine for Mortal<'_> {
+    fn namespace(&mut self) -> Namespace {
+        self.machine.namespace()
+    }
+
+    fn recover(&mut self) -> std::result::Result<Option<String>, StepError> {
+        self.machine.recover()
+    }
+
+    fn interface(&mut self) -> std::result::Result<Option<u32>, StepError> {
+        self.machine.interface()
+    }
+
+    fn is_wireguard(&mut self) -> bool {
+        self.machine.is_wireguard()
+    }
+
+    fn look(
+        &mut self,
+        file: &File,
+        own: &[Change],
+        report: &mut dyn Report,
+    ) -> std::result::Result<Snapshot, LookError> {
+        self.machine.look(file, own, report)
+    }
+
+    fn recognise(&mut self, file: &File) -> std::result::Result<Vec<Change>, LookError> {
+        self.machine.recognise(file)
+    }
+
+    fn apply(&mut self, change: &Change) -> std::result::Result<(), StepError> {
+        let step = self.count;
+        self.count += 1;
+        self.die_at(step, Death::Before);
+        let taken = self.machine.apply(change);
+        self.die_at(step, Death::After);
+        taken
+    }
+
+    fn undo(&mut self, change: &Change) -> std::result::Result<Option<String>, StepError> {
+        self.machine.undo(change)
+    }
+
+    fn sync(&mut self, mark: Option<u32>) -> std::result::Result<(), StepError> {
+        self.machine.sync(mark)
+    }
+
+    fn save(
+        &mut self,
+        file: &File,
+        config: &Path,
+        personality: Personality,
+    ) -> std::result::Result<(), SaveError> {
+        self.machine.save(file, config, personality)
+    }
+}

@@ -1,0 +1,607 @@
+//! From `up` to `down`, and the ways in which a tunnel may end in between.
+
+use crate::closed::kill_device;
+use crate::state::State;
+use crate::{BEYOND, INTERFACE, World, called, device_process, read};
+use rustix::process::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::{self, Process, wait_until};
+use taupe_lab::sandbox::{scratch, scratch_file, step};
+use taupe_lab::{Error, Result, ensure};
+
+const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0";
+const SOON: Duration = Duration::from_secs(10);
+
+fn unchanged(world: &World, before: &State, what: &str) -> Result<()> {
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "{what} left behind:\n{left}");
+    Ok(())
+}
+
+pub(crate) fn second_up() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let first = world.up(&file)?;
+    let line = first.stdout.lines().chain(first.stderr.lines()).next();
+    ensure!(
+        line.is_some_and(|line| line.contains("adapter mode") && line.contains("--adapter")),
+        "the first line does not say the mode and why: {first:?}"
+    );
+    let shown = world.taupe(&["show", INTERFACE])?.stdout;
+    for line in ["  mode: adapter", &format!("  file: {file}")] {
+        ensure!(
+            shown.lines().any(|shown| shown == line),
+            "no {line:?}: {shown}"
+        );
+    }
+    let up = State::of(&world.near)?;
+    let second = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(second.status == Some(1), "{second:?}");
+    ensure!(second.stderr.contains("is up"), "{second:?}");
+    unchanged(&world, &up, "a second up")?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel no longer works");
+    world.down(&file)?;
+    let again = world.taupe(&["down", &file])?;
+    ensure!(again.status == Some(1), "{again:?}");
+    ensure!(again.stderr.contains("is not up"), "{again:?}");
+    Ok(())
+}
+
+/// One of two that start at the same moment wins, the other does not disturb
+/// it.
+pub(crate) fn two_at_once() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    for _ in 0..5 {
+        let start = || world.near.spawn(&[&program, "up", "--adapter", &file]);
+        let mut both = [start()?, start()?];
+        let mut statuses = Vec::new();
+        for one in &mut both {
+            statuses.push(one.wait(SOON)?.code());
+        }
+        statuses.sort_unstable();
+        ensure!(
+            statuses == [Some(0), Some(1)],
+            "they ended with {statuses:?}"
+        );
+        ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+        world.down(&file)?;
+        unchanged(&world, &before, "two at once")?;
+    }
+    Ok(())
+}
+
+/// Two tunnels of different names, both of which look for a free table and for
+/// rules' priorities at the same moment.
+pub(crate) fn neighbours_at_once() -> Result<()> {
+    let world = World::new()?;
+    let before = State::of(&world.near)?;
+    let one = world.file("", FULL)?;
+    let text = read(&one)?.replace("10.77.0.1/24, fd77::1/64", "10.78.0.1/24, fd78::1/64");
+    let other = scratch_file("wgother.conf", &text)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    for _ in 0..10 {
+        let start = |file: &str| world.near.spawn(&[&program, "up", "--adapter", file]);
+        for process in &mut [start(&one)?, start(&other)?] {
+            let status = process.wait(SOON)?;
+            ensure!(status.success(), "{}", process.output());
+        }
+        let marks = world.near.run(&["wg", "show", "all", "fwmark"])?;
+        let distinct: std::collections::BTreeSet<_> = marks
+            .stdout
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1))
+            .collect();
+        // The server's is the third: off.
+        ensure!(distinct.len() == 3, "{}", marks.stdout);
+        world.down(&one)?;
+        world.down(&other)?;
+        unchanged(&world, &before, "two tunnels")?;
+    }
+    Ok(())
+}
+
+/// A container that is started again finds the journal of the one before, whose
+/// network namespace is gone. One that only has no process is not.
+pub(crate) fn namespace_that_is_gone() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let elsewhere = taupe_lab::host::Host::new("elsewhere")?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    elsewhere.run(&[&program, "up", "--adapter", &file])?;
+    let number = device_process(&elsewhere)?;
+    let before = State::of_the_network(&world.near)?;
+    let refused = |verb: &str| -> Result<()> {
+        let attempt = world.taupe(&[verb, &file])?;
+        ensure!(attempt.status == Some(1), "{attempt:?}");
+        let says_where = attempt.stderr.contains("another network namespace (net:[");
+        ensure!(says_where, "{attempt:?}");
+        Ok(())
+    };
+    refused("up")?;
+    process::run(
+        "this sandbox",
+        {
+            let mut kill = std::process::Command::new("kill");
+            kill.args(["-9", &number.to_string()]);
+            kill
+        },
+        None,
+    )?;
+    wait_until("end of the interface", SOON, || {
+        let shown = elsewhere.attempt(&["ip", "link", "show", INTERFACE])?;
+        Ok(shown.status != Some(0))
+    })?;
+    refused("up")?;
+    refused("down")?;
+    elsewhere.delete()?;
+    world.up(&file)?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    world.down(&file)?;
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
+    Ok(())
+}
+
+/// A port that somebody else has makes no tunnel: neither by `up`, nor by
+/// Debian's `wg-quick` with Taupe's device.
+pub(crate) fn taken_port() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("ListenPort = 51999", FULL)?;
+    let before = State::of(&world.near)?;
+    let taker = world
+        .near
+        .enter(|| std::net::UdpSocket::bind("0.0.0.0:51999").map_err(Error::io("bind")))?;
+    let up = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(up.status == Some(1), "{up:?}");
+    ensure!(up.stderr.contains("51999 is taken"), "{up:?}");
+    unchanged(&world, &before, "up")?;
+    let mut command = world.near.command(&["wg-quick", "up", &file]);
+    command.env(
+        "WG_QUICK_USERSPACE_IMPLEMENTATION",
+        Implementation::Taupe.daemon()?,
+    );
+    let up = process::attempt(world.near.name(), command, None)?;
+    ensure!(up.status != Some(0), "{up:?}");
+    unchanged(&world, &before, "wg-quick up")?;
+    drop(taker);
+    world.up(&file)?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    Ok(())
+}
+
+/// Where nothing below `/proc/sys` can be written, as in containers.
+pub(crate) fn read_only_variables() -> Result<()> {
+    use rustix::mount::{MountFlags, mount_bind, mount_remount};
+    let world = World::new()?;
+    let variable = "net/ipv4/conf/all/src_valid_mark";
+    let file = world.file("", FULL)?;
+    let seal = || -> Result<()> {
+        mount_bind("/proc/sys", "/proc/sys").map_err(Error::io("/proc/sys"))?;
+        let flags = MountFlags::BIND | MountFlags::RDONLY;
+        mount_remount("/proc/sys", flags, "").map_err(Error::io("/proc/sys"))
+    };
+    for (value, possible) in [("0", false), ("1", true)] {
+        world.near.sysctl(variable, value)?;
+        seal()?;
+        let before = State::of(&world.near)?;
+        let up = world.taupe(&["up", "--adapter", &file])?;
+        ensure!((up.status == Some(0)) == possible, "{value}: {up:?}");
+        if possible {
+            ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+            world.down(&file)?;
+        } else {
+            ensure!(
+                up.stderr.contains("--sysctl"),
+                "it does not say what to do: {up:?}"
+            );
+        }
+        unchanged(&world, &before, value)?;
+        rustix::mount::unmount("/proc/sys", rustix::mount::UnmountFlags::DETACH)
+            .map_err(Error::io("/proc/sys"))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn killed_device() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    kill_device(&world)?;
+    for words in [&["show"][..], &["show", INTERFACE]] {
+        let shown = world.taupe(words)?;
+        ensure!(shown.stderr.contains("was killed"), "{shown:?}");
+    }
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(1), "{reload:?}");
+    ensure!(reload.stderr.contains("was killed"), "{reload:?}");
+    let closed = State::of(&world.near)?;
+    ensure!(
+        !before.difference(&closed).is_empty(),
+        "nothing was left to do"
+    );
+    world.down(&file)?;
+    unchanged(&world, &before, "down after a kill")?;
+    ensure!(
+        !std::path::Path::new(&format!("/var/run/wireguard/{INTERFACE}.sock")).exists(),
+        "the socket is still there"
+    );
+    Ok(())
+}
+
+/// It is not up any more: `up` clears away what is left of it, and starts.
+pub(crate) fn killed_then_up() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    let first = State::of(&world.near)?;
+    kill_device(&world)?;
+    world.up(&file)?;
+    unchanged(&world, &first, "the second up")?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    world.down(&file)?;
+    unchanged(&world, &before, "down")
+}
+
+pub(crate) fn deleted_interface() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    world.near.ip(&["link", "delete", INTERFACE])?;
+    world.down(&file)?;
+    unchanged(&world, &before, "down without an interface")
+}
+
+/// An interface of that name that is somebody else's is left alone.
+pub(crate) fn foreign_interface() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    world.near.ip(&[
+        "link", "add", INTERFACE, "type", "veth", "peer", "name", "other",
+    ])?;
+    let before = State::of(&world.near)?;
+    for verb in ["up", "down", "save", "reload"] {
+        let attempt = world.taupe(&[verb, &file])?;
+        ensure!(attempt.status == Some(1), "{verb}: {attempt:?}");
+        ensure!(attempt.stderr.contains(INTERFACE), "{verb}: {attempt:?}");
+        unchanged(&world, &before, verb)?;
+        // It may be the machine's network.
+        let advised = attempt.stderr.contains("delete");
+        ensure!(!advised, "{verb}: {attempt:?}");
+    }
+    Ok(())
+}
+
+/// In front: told when it is ready, and taken down by a signal or with its
+/// interface.
+pub(crate) fn foreground() -> Result<()> {
+    let world = World::new()?;
+    let done = scratch("post-down");
+    let file = world.file(&format!("PostDown = echo %i >> {}", done.display()), FULL)?;
+    let before = State::of(&world.near)?;
+    let path = scratch("notify");
+    let notify = UnixDatagram::bind(&path).map_err(Error::io("notify"))?;
+    notify
+        .set_read_timeout(Some(SOON))
+        .map_err(Error::io("notify"))?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    for end in ["TERM", "INT", "interface"] {
+        step(end);
+        let mut command = world
+            .near
+            .command(&[&program, "up", "--adapter", "--foreground", &file]);
+        command.env("NOTIFY_SOCKET", &path);
+        let mut process = Process::start(world.near.name(), command)?;
+        await_notice(&notify, "READY=1")?;
+        ensure!(
+            world.tunnelled(BEYOND[0])?,
+            "ready, and the tunnel does not work"
+        );
+        match end {
+            "TERM" => process.signal(Signal::TERM)?,
+            "INT" => process.signal(Signal::INT)?,
+            _ => drop(world.near.ip(&["link", "delete", INTERFACE])?),
+        }
+        let status = process.wait(SOON)?;
+        let expected = if end == "interface" { Some(1) } else { Some(0) };
+        ensure!(
+            status.code() == expected,
+            "{end}: {status}: {}",
+            process.output()
+        );
+        unchanged(&world, &before, end)?;
+        await_notice(&notify, "STOPPING=1")?;
+    }
+    ensure!(
+        read(&done)?.lines().count() == 3,
+        "PostDown ran {}",
+        read(&done)?
+    );
+    Ok(())
+}
+
+fn await_notice(socket: &UnixDatagram, wanted: &str) -> Result<()> {
+    let mut buffer = [0; 1024];
+    loop {
+        let length = socket
+            .recv(&mut buffer)
+            .map_err(Error::io(format!("waiting for {wanted}")))?;
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        if text.lines().any(|line| line == wanted) {
+            return Ok(());
+        }
+    }
+}
+
+/// `up` leaves one process: the device's, in the caller's network namespace,
+/// that holds no pipe of the caller's.
+pub(crate) fn one_process() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let processes = || -> Result<Vec<String>> {
+        let mut command = std::process::Command::new("pgrep");
+        // Those that have ended stay until their parent asks, which is this
+        // test, and it does not.
+        command.args(["--runstates", "D,R,S", "taupe"]);
+        let attempt = process::attempt("this sandbox", command, None)?;
+        Ok(attempt.stdout.lines().map(str::to_owned).collect())
+    };
+    let before = processes()?;
+    // `attempt` returns when nobody holds the ends of the pipes any more.
+    world.up(&file)?;
+    let number = device_process(&world.near)?.to_string();
+    let mut expected = before.clone();
+    expected.push(number.clone());
+    expected.sort();
+    let mut after = processes()?;
+    after.sort();
+    ensure!(after == expected, "{after:?} instead of {expected:?}");
+    let link = |process: &str, name: &str| {
+        std::fs::read_link(format!("/proc/{process}/{name}")).map_err(Error::io("namespace"))
+    };
+    let caller = world.near.run(&["readlink", "/proc/self/ns/net"])?;
+    ensure!(
+        link(&number, "ns/net")?.display().to_string() == caller.text(),
+        "the device is in another network namespace"
+    );
+    ensure!(
+        link(&number, "exe")? == link(&before[0], "exe")?,
+        "the device is another program"
+    );
+    world.down(&file)?;
+    wait_until("end of the process", SOON, || Ok(processes()? == before))
+}
+
+/// A process of which the kernel writes no core file has what is below `/proc`
+/// belong to root (`proc(5)`), whatever its group is.
+pub(crate) fn no_core_file() -> Result<()> {
+    let world = World::new()?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let group = |of: &Process| -> Result<String> {
+        let path = format!("/proc/{}/environ", of.id());
+        Ok(world
+            .near
+            .run(&["stat", "-c", "%g", &path])?
+            .text()
+            .to_owned())
+    };
+    let daemon = ["setpriv", "--regid=1", "--clear-groups", "--"];
+    let other = world
+        .near
+        .spawn(&[&daemon[..], &["sleep", "60"]].concat())?;
+    let device = [&program, "device", "-f", INTERFACE];
+    let device = world.near.spawn(&[&daemon[..], &device].concat())?;
+    wait_until("the device", SOON, || {
+        Ok(world.near.attempt(&["wg", "show", INTERFACE])?.status == Some(0))
+    })?;
+    ensure!(group(&other)? == "1", "the test cannot tell");
+    ensure!(group(&device)? == "0", "a core file can be written");
+    Ok(())
+}
+
+/// What is the same in the file stays as it is, sessions included.
+pub(crate) fn reload() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", "AllowedIPs = 10.88.0.0/16, 198.51.100.0/24")?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    let handshake = || {
+        world
+            .near
+            .run(&["wg", "show", INTERFACE, "latest-handshakes"])
+    };
+    let first = handshake()?;
+    let number = device_process(&world.near)?;
+
+    world.file(
+        "MTU = 1300",
+        "AllowedIPs = 198.51.100.0/24, 10.99.0.0/16, 2001:db8:5::/48",
+    )?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(0), "{reload:?}");
+    ensure!(
+        device_process(&world.near)? == number,
+        "another process runs it"
+    );
+    ensure!(
+        handshake()?.stdout == first.stdout,
+        "there was another handshake"
+    );
+    for address in BEYOND {
+        ensure!(world.tunnelled(address)?, "{address} is not in the tunnel");
+    }
+    let reloaded = State::of(&world.near)?;
+    world.down(&file)?;
+    unchanged(&world, &before, "down after a reload")?;
+    world.up(&file)?;
+    unchanged(&world, &reloaded, "a fresh up, compared with a reload,")?;
+
+    // A file with a mistake changes nothing.
+    let text = read(&file)?;
+    std::fs::write(&file, format!("{text}Nonsense = 1\n")).map_err(Error::io("file"))?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(1), "{reload:?}");
+    unchanged(&world, &reloaded, "a reload of a bad file")?;
+    std::fs::write(&file, text).map_err(Error::io("file"))?;
+    world.down(&file)?;
+    unchanged(&world, &before, "down")
+}
+
+pub(crate) fn hooks() -> Result<()> {
+    let world = World::new()?;
+    let log = scratch("hooks").display().to_string();
+    let lines: Vec<String> = ["PreUp", "PostUp", "PreDown", "PostDown"]
+        .into_iter()
+        .flat_map(|hook| {
+            [1, 2].map(|number| {
+                format!(
+                    "{hook} = there=$(ip -o link show %i 2>/dev/null | wc -l) || true; \
+                     echo \"{hook} {number} %i $there\" >> {log}"
+                )
+            })
+        })
+        .collect();
+    let file = world.file(&lines.join("\n"), "AllowedIPs = 10.88.0.0/16")?;
+    for [up, down] in [
+        [
+            vec!["wg-quick".to_owned(), "up".into()],
+            vec!["wg-quick".to_owned(), "down".into()],
+        ],
+        {
+            let program = Implementation::Taupe.program()?.display().to_string();
+            [
+                vec![program.clone(), "up".into()],
+                vec![program, "down".into()],
+            ]
+        },
+    ] {
+        for invocation in [up, down] {
+            let mut words: Vec<&str> = invocation.iter().map(String::as_str).collect();
+            words.push(&file);
+            let mut command = world.near.command(&words);
+            command.env(
+                "WG_QUICK_USERSPACE_IMPLEMENTATION",
+                Implementation::Taupe.daemon()?,
+            );
+            process::run(world.near.name(), command, None)?;
+        }
+    }
+    let text = read(&log)?;
+    let lines: Vec<_> = text.lines().collect();
+    let (debian, ours) = lines.split_at(lines.len() / 2);
+    ensure!(debian == ours, "Debian's wg-quick and Taupe:\n{text}");
+    ensure!(debian.len() == 8, "not every hook ran:\n{text}");
+    Ok(())
+}
+
+/// Hooks run in a shell that ends at the first failure, in a pipe as well: what
+/// fails with `wg-quick` fails here, and what does not, does not.
+pub(crate) fn hook_language() -> Result<()> {
+    let world = World::new()?;
+    let before = State::of(&world.near)?;
+    let mut fates = Vec::new();
+    for hook in [
+        "true",
+        "false",
+        "false; true",
+        "true; false",
+        "false | true",
+        "false || true",
+        "! false",
+        "a=$(false); true",
+        "if false; then true; fi",
+        "[[ %i == wg* ]]",
+        "[[ %i == +([a-z]) ]]",
+        "exit 0; false",
+        "echo \"a b\" | grep -q 'a b'",
+        "(exit 3)",
+        "no-such-program-anywhere",
+        "test $((1+1)) = 2",
+    ] {
+        let file = world.file(&format!("PostUp = {hook}"), "AllowedIPs = 10.88.0.0/16")?;
+        let mut statuses = Vec::new();
+        for program in ["wg-quick".to_owned(), called("wg-quick")?, called("taupe")?] {
+            let run = |verb| {
+                let mut command = world.near.command(&[&program, verb, &file]);
+                command.env(
+                    "WG_QUICK_USERSPACE_IMPLEMENTATION",
+                    Implementation::Taupe.daemon()?,
+                );
+                process::attempt(world.near.name(), command, None)
+            };
+            let up = run("up")?;
+            statuses.push(up.status == Some(0));
+            if up.status == Some(0) {
+                run("down")?;
+            }
+            unchanged(&world, &before, hook)?;
+        }
+        ensure!(
+            statuses[1] == statuses[0] && statuses[2] == statuses[0],
+            "{hook}: Debian's wg-quick, ours, taupe: {statuses:?}"
+        );
+        fates.push(statuses[0]);
+    }
+    // Debian's version still takes what follows a `#` for a comment; newer ones
+    // and Taupe leave it to the shell.
+    world.up(&world.file(
+        "PostUp = echo '#' | grep -q '#'",
+        "AllowedIPs = 10.88.0.0/16",
+    )?)?;
+    ensure!(fates.contains(&true) && fates.contains(&false), "{fates:?}");
+    Ok(())
+}
+
+/// A hook that fails takes back everything, at whatever step it is.
+pub(crate) fn failing_hooks() -> Result<()> {
+    let world = World::new()?;
+    let before = State::of(&world.near)?;
+    for (hook, others) in [
+        ("PreUp = exit 3", ""),
+        ("PostUp = exit 3", ""),
+        (
+            "PostUp = nft add table ip hooked",
+            "PostUp = exit 3\nPostDown = nft delete table ip hooked",
+        ),
+        ("PostUp = kill -9 $$", ""),
+        ("PostUp = no-such-program-anywhere", ""),
+    ] {
+        step(hook);
+        let file = world.file(&format!("{hook}\n{others}"), FULL)?;
+        let up = world.taupe(&["up", "--adapter", &file])?;
+        ensure!(up.status == Some(1), "{up:?}");
+        ensure!(
+            up.stderr
+                .contains(hook.split('=').next().unwrap_or_default().trim()),
+            "{up:?}"
+        );
+        unchanged(&world, &before, hook)?;
+    }
+    Ok(())
+}
+
+/// Nothing is touched when the other side cannot be found.
+pub(crate) fn unresolvable() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let text = read(&file)?.replace("192.0.2.2:51821", "nowhere.invalid:51821");
+    std::fs::write(&file, text).map_err(Error::io("file"))?;
+    let before = State::of(&world.near)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let mut command = world.near.command(&[&program, "up", "--adapter", &file]);
+    command.env("WG_ENDPOINT_RESOLUTION_RETRIES", "0");
+    let up = process::attempt(world.near.name(), command, None)?;
+    ensure!(up.status == Some(1), "{up:?}");
+    for part in ["nowhere.invalid:51821", "`getent ahosts nowhere.invalid`"] {
+        ensure!(up.stderr.contains(part), "no {part}: {up:?}");
+    }
+    unchanged(&world, &before, "up")
+}

@@ -1,0 +1,109 @@
+//! Tunnels for networks that the system reaches already.
+
+use crate::state::State;
+use crate::{NEIGHBOUR, World, called};
+use taupe_lab::{Result, ensure};
+
+/// The tunnel wants the very network that the uplink is in.
+pub(crate) fn network() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file(
+        "",
+        "AllowedIPs = 192.0.2.0/24, 2001:db8::/64, 198.51.100.0/24",
+    )?;
+    let before = State::of(&world.near)?;
+    let up = world.up(&file)?;
+    for (network, uplink) in [("192.0.2.0/24", "eth0"), ("2001:db8::/64", "eth0")] {
+        let line = up.stderr.lines().find(|line| {
+            line.contains(network) && line.contains(uplink) && line.contains("--override-routes")
+        });
+        ensure!(
+            line.is_some(),
+            "nothing is said of {network}: {}",
+            up.stderr
+        );
+    }
+    for address in NEIGHBOUR {
+        ensure!(world.answers(address)?, "the neighbour {address} is lost");
+    }
+    ensure!(
+        world.tunnelled(crate::BEYOND[0])?,
+        "the rest is not in the tunnel"
+    );
+    world.down(&file)?;
+    unchanged(&world, &before)?;
+
+    // With the option the tunnel has it, and still carries itself outside.
+    let program = called("taupe")?;
+    let up = world
+        .near
+        .attempt(&[&program, "up", "--adapter", "--override-routes", &file])?;
+    ensure!(up.status == Some(0), "{up:?}");
+    world
+        .far
+        .ip(&["address", "add", "192.0.2.99/32", "dev", "lo"])?;
+    let inside = "192.0.2.99"
+        .parse()
+        .map_err(|_| taupe_lab::Error::unmet("address"))?;
+    ensure!(world.tunnelled(inside)?, "--override-routes does nothing");
+    world.down(&file)?;
+    unchanged(&world, &before)?;
+
+    // wg-quick fails, and so does Taupe by its name: nothing is left.
+    let program = called("wg-quick")?;
+    let up = world.near.attempt(&[&program, "up", &file])?;
+    ensure!(up.status == Some(1), "as wg-quick: {up:?}");
+    unchanged(&world, &before)
+}
+
+/// A route that somebody made for a network of the tunnel's, with a metric as
+/// network managers give it: it would lose against the tunnel's.
+pub(crate) fn route() -> Result<()> {
+    let world = World::new()?;
+    #[rustfmt::skip]
+    world.near.ip(&[
+        "route", "add", "198.51.100.0/24", "via", "192.0.2.2", "metric", "600",
+    ])?;
+    let file = world.file("", "AllowedIPs = 198.51.100.0/24, 10.88.0.0/16")?;
+    let before = State::of(&world.near)?;
+    let up = world.up(&file)?;
+    let line = up.stderr.lines().find(|line| {
+        line.contains("198.51.100.0/24")
+            && line.contains("eth0")
+            && line.contains("--override-routes")
+    });
+    ensure!(
+        line.is_some(),
+        "nothing is said of the route: {}",
+        up.stderr
+    );
+    ensure!(world.answers(crate::BEYOND[0])?, "the route is lost");
+    ensure!(
+        !world.tunnelled(crate::BEYOND[0])?,
+        "the route is overridden"
+    );
+    world.down(&file)?;
+    unchanged(&world, &before)
+}
+
+/// The endpoint is inside of what the tunnel is for: it must not be carried by
+/// itself.
+pub(crate) fn endpoint() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", "AllowedIPs = 192.0.0.0/8, 198.0.0.0/8")?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    ensure!(
+        world.tunnelled(crate::BEYOND[0])?,
+        "the tunnel does not work"
+    );
+    ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
+    world.down(&file)?;
+    unchanged(&world, &before)
+}
+
+fn unchanged(world: &World, before: &State) -> Result<()> {
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! `taupe up` and `taupe down`, beside Debian's `wg-quick`, on real systems.
+
+mod closed;
+mod faults;
+mod files;
+mod life;
+mod local;
+mod same;
+mod save;
+mod state;
+mod tunnel;
+
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+use taupe_lab::host::{Host, link};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::process::Attempt;
+use taupe_lab::sandbox::{Suite, SystemTest, scratch, scratch_file};
+use taupe_lab::{Error, Result, ensure};
+
+fn main() {
+    if faults::be_killed().is_some() {
+        return;
+    }
+    let long = Duration::from_secs(180);
+    Suite::new(vec![
+        SystemTest::new("same_as_wg_quick", same::all).limit(long),
+        SystemTest::new("each_undoes_the_other", same::crossed).limit(long),
+        SystemTest::new("full_tunnel_ipv4", tunnel::ipv4),
+        SystemTest::new("full_tunnel_ipv6", tunnel::ipv6),
+        SystemTest::new("full_tunnel_dual", tunnel::dual),
+        SystemTest::new("full_tunnel_by_halves", tunnel::halves),
+        SystemTest::new("full_tunnel_but_for_some", tunnel::disallowed),
+        SystemTest::new("no_clear_text_of_ipv6", closed::ipv6_of_an_ipv4_tunnel),
+        SystemTest::new("no_clear_text_after_a_kill", closed::killed_device),
+        SystemTest::new("local_network_stays", local::network),
+        SystemTest::new("existing_route_stays", local::route),
+        SystemTest::new("endpoint_inside_the_tunnel", local::endpoint),
+        SystemTest::new("killed_at_every_step", faults::killed_at_every_step).limit(long),
+        SystemTest::new("second_up", life::second_up),
+        SystemTest::new("two_at_once", life::two_at_once),
+        SystemTest::new("neighbours_at_once", life::neighbours_at_once),
+        SystemTest::new("namespace_that_is_gone", life::namespace_that_is_gone),
+        SystemTest::new("taken_port", life::taken_port),
+        SystemTest::new("read_only_variables", life::read_only_variables),
+        SystemTest::new("killed_device_then_down", life::killed_device),
+        SystemTest::new("killed_device_then_up", life::killed_then_up),
+        SystemTest::new("deleted_interface_then_down", life::deleted_interface),
+        SystemTest::new("foreign_interface", life::foreign_interface),
+        SystemTest::new("foreground_and_its_signals", life::foreground),
+        SystemTest::new("one_process_stays", life::one_process),
+        SystemTest::new("no_core_file", life::no_core_file),
+        SystemTest::new("reload_changes_what_changed", life::reload),
+        SystemTest::new("hooks_in_order", life::hooks),
+        SystemTest::new("hook_language", life::hook_language),
+        SystemTest::new("failing_hooks_leave_nothing", life::failing_hooks).limit(long),
+        SystemTest::new("unresolvable_endpoint", life::unresolvable),
+        SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
+        SystemTest::new("save_keeps_what_it_should", save::round_trip),
+        SystemTest::new("save_on_a_full_disk", save::full_disk),
+    ])
+    .prepare(|| Implementation::Taupe.install().map(drop))
+    .main()
+}
+
+/// The interface that every test brings up on `near`.
+const INTERFACE: &str = "wgnear";
+
+/// Addresses that are behind the tunnel, and without it behind the default
+/// route.
+const BEYOND: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 1)),
+];
+
+/// The other side's addresses on the local network.
+const NEIGHBOUR: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2)),
+];
+
+/// A machine with an uplink, and what it is connected to: the other side is
+/// its neighbour, its router and its WireGuard server in one.
+struct World {
+    near: Host,
+    far: Host,
+    /// Keeps the server running.
+    _server: Tunnel,
+    keys: [Keys; 2],
+}
+
+impl World {
+    fn new() -> Result<Self> {
+        let (near, far) = (Host::new("near")?, Host::new("far")?);
+        // Otherwise an address appears while a test looks.
+        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+        link(
+            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
+            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
+            1500,
+        )?;
+        near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
+        near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
+        for address in BEYOND {
+            far.ip(&["address", "add", &address.to_string(), "dev", "lo"])?;
+        }
+        let keys = [Keys::new(&near)?, Keys::new(&far)?];
+        let server = Implementation::Taupe.start(&far, "wgfar")?;
+        server.configure(&Settings {
+            private_key: &keys[1].private,
+            listen_port: Some(51821),
+            addresses: &["10.77.0.2/24", "fd77::2/64"],
+            peers: &[PeerSettings {
+                public_key: &keys[0].public,
+                preshared_key: None,
+                endpoint: None,
+                allowed_ips: "10.77.0.1/32, fd77::1/128",
+            }],
+        })?;
+        Ok(Self {
+            near,
+            far,
+            _server: server,
+            keys,
+        })
+    }
+
+    /// Writes a file for `near`: `interface` and `peer` are lines added to the
+    /// sections, the latter with the allowed IPs.
+    fn file(&self, interface: &str, peer: &str) -> Result<String> {
+        scratch_file(
+            &format!("{INTERFACE}.conf"),
+            &format!(
+                "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{interface}\n\
+                 [Peer]\nPublicKey = {}\nEndpoint = 192.0.2.2:51821\n{peer}\n",
+                self.keys[0].private, self.keys[1].public
+            ),
+        )
+    }
+
+    /// Runs a verb of Taupe's, as `taupe`.
+    fn taupe(&self, arguments: &[&str]) -> Result<Attempt> {
+        let program = Implementation::Taupe.program()?.display().to_string();
+        self.near.attempt(&[&[&*program], arguments].concat())
+    }
+
+    /// Brings a file's tunnel up by `taupe up --adapter`, which must succeed.
+    fn up(&self, file: &str) -> Result<Attempt> {
+        let attempt = self.taupe(&["up", "--adapter", file])?;
+        ensure!(attempt.status == Some(0), "up: {attempt:?}");
+        Ok(attempt)
+    }
+
+    fn down(&self, file: &str) -> Result<Attempt> {
+        let attempt = self.taupe(&["down", file])?;
+        ensure!(attempt.status == Some(0), "down: {attempt:?}");
+        Ok(attempt)
+    }
+
+    /// Whether a single ping of `near`'s is answered.
+    fn answers(&self, address: IpAddr) -> Result<bool> {
+        let address = address.to_string();
+        let ping = ["ping", "-n", "-c", "1", "-W", "2", &address];
+        Ok(self.near.attempt(&ping)?.status == Some(0))
+    }
+
+    /// How many packets the server has taken out of the tunnel.
+    fn carried(&self) -> Result<u64> {
+        let text = self
+            .far
+            .run(&["cat", "/sys/class/net/wgfar/statistics/rx_packets"])?;
+        text.text()
+            .parse()
+            .map_err(|_| Error::unmet("packets of wgfar"))
+    }
+
+    /// Whether a ping to `address` is answered, and goes through the tunnel.
+    fn tunnelled(&self, address: IpAddr) -> Result<bool> {
+        let before = self.carried()?;
+        let answered = self.answers(address)?;
+        Ok(answered && self.carried()? > before)
+    }
+}
+
+/// The number of the process of the device of `near`.
+fn device_process(near: &Host) -> Result<u32> {
+    let socket = format!("/var/run/wireguard/{INTERFACE}.sock");
+    let listed = near.run(&["ss", "-xlpH", "src", &socket])?;
+    let number = listed
+        .stdout
+        .split("pid=")
+        .nth(1)
+        .and_then(|rest| rest.split([',', ')']).next());
+    number
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| Error::unmet(format!("nobody listens at {socket}: {}", listed.stdout)))
+}
+
+/// A link to Taupe by another name.
+fn called(name: &str) -> Result<String> {
+    let folder = scratch("names");
+    std::fs::create_dir_all(&folder).map_err(Error::io("names"))?;
+    let path = folder.join(name);
+    if !path.exists() {
+        let program = Implementation::Taupe.program()?;
+        symlink(program, &path).map_err(Error::io("link"))?;
+    }
+    Ok(path.display().to_string())
+}
+
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).map_err(Error::io(path.display().to_string()))
+}

@@ -1,0 +1,238 @@
+//! The two programs, and what they say.
+
+use crate::differences::DIFFERENCES;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use taupe_lab::peers::Implementation;
+use taupe_lab::{Error, Result};
+
+/// Private keys as WireGuard makes them, and the public ones of two of them.
+pub(crate) const KEYS: [(&str, &str); 4] = [
+    ("K1", "WFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFg="),
+    ("K2", "YGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGBgYGA="),
+    ("P1", "ERERERERERERERERERERERERERERERERERERERERERE="),
+    ("P2", "IiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiI="),
+];
+
+/// Puts keys in the place of their names.
+pub(crate) fn with_keys(text: &str) -> String {
+    let named = |text: String, (name, key): (&str, &str)| text.replace(&format!("{{{name}}}"), key);
+    KEYS.into_iter().fold(text.to_owned(), named)
+}
+
+/// What a program said, and how it ended.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Said {
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (out, err) = (self.out(), self.err());
+        write!(f, "status {:?}\n{out:?}\n{err:?}", self.status)
+    }
+}
+
+/// Who is called `wg`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    Debian,
+    Taupe,
+}
+
+/// A call of `wg`.
+#[derive(Clone, Default)]
+pub(crate) struct Call {
+    words: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    input: Vec<u8>,
+}
+
+impl Call {
+    /// The words after `wg`, with keys in the place of `{K1}` and the like.
+    pub(crate) fn new<W: AsRef<str>>(words: &[W]) -> Self {
+        Self {
+            words: words.iter().map(|word| with_keys(word.as_ref())).collect(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn input(mut self, bytes: &[u8]) -> Self {
+        self.input = bytes.to_vec();
+        self
+    }
+
+    /// The call in a line, with `{K1}` and the like for keys.
+    pub(crate) fn name(&self) -> String {
+        let mut line = String::new();
+        for (name, value) in &self.environment {
+            let _ = write!(line, "{name}={value} ");
+        }
+        let words = self.words.iter().map(|word| {
+            let plain = |c: char| c.is_ascii_graphic() && c != '\'';
+            if !word.is_empty() && word.chars().all(plain) {
+                word.clone()
+            } else {
+                format!("{word:?}")
+            }
+        });
+        line.push_str(&words.collect::<Vec<_>>().join(" "));
+        if !self.input.is_empty() {
+            let _ = write!(line, " < {:?}", String::from_utf8_lossy(&self.input));
+        }
+        KEYS.into_iter().fold(line, |line, (name, key)| {
+            line.replace(key, &format!("{{{name}}}"))
+        })
+    }
+
+    /// Makes the call, with both programs called `wg`.
+    pub(crate) fn run(&self, program: Program) -> Result<Said> {
+        self.run_into(program, Stdio::piped())
+    }
+
+    /// As [`run`](Self::run), with another standard output.
+    pub(crate) fn run_into(&self, program: Program, stdout: Stdio) -> Result<Said> {
+        let path = match program {
+            Program::Debian => "/usr/bin/wg".into(),
+            Program::Taupe => Implementation::Taupe.program()?,
+        };
+        let mut child = Command::new(path)
+            .arg0("wg")
+            .args(&self.words)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(Error::io("wg"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // Who does not read says so in another way.
+            let _ = stdin.write_all(&self.input);
+        }
+        let output = child.wait_with_output().map_err(Error::io("wg"))?;
+        Ok(Said {
+            status: output.status.code(),
+            stdout: output.stdout,
+            stderr: output.stderr,
+        })
+    }
+
+    /// Both programs' words. Debian's comes first and last, until it says twice
+    /// the same: then no clock has moved on in between.
+    pub(crate) fn run_both(&self) -> Result<(Said, Said)> {
+        for _ in 0..50 {
+            let before = self.run(Program::Debian)?;
+            let taupe = self.run(Program::Taupe)?;
+            if self.run(Program::Debian)? == before {
+                return Ok((before, taupe));
+            }
+        }
+        let name = self.name();
+        Err(Error::unmet(format!(
+            "Debian's `wg {name}` never says the same"
+        )))
+    }
+}
+
+/// Collects what differs and should not, and the other way round.
+pub(crate) struct Comparison {
+    section: &'static str,
+    count: usize,
+    met: BTreeSet<&'static str>,
+    failures: Vec<String>,
+}
+
+impl Comparison {
+    /// For the cases of the table of differences that belong to `section`.
+    pub(crate) fn new(section: &'static str) -> Self {
+        Self {
+            section,
+            count: 0,
+            met: BTreeSet::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Both programs say the same, unless the table knows better.
+    pub(crate) fn call(&mut self, call: &Call) -> Result<()> {
+        let (debian, taupe) = call.run_both()?;
+        self.said(&call.name(), &debian, &taupe);
+        Ok(())
+    }
+
+    /// Two things said are the same, unless the table knows better.
+    pub(crate) fn said(&mut self, case: &str, debian: &Said, taupe: &Said) {
+        let (debian_text, taupe_text) = (debian.to_string(), taupe.to_string());
+        self.texts(case, debian == taupe, &debian_text, &taupe_text);
+    }
+
+    /// Two effects are the same, unless the table knows better.
+    pub(crate) fn effects(&mut self, case: &str, debian: &str, taupe: &str) {
+        self.texts(case, debian == taupe, debian, taupe);
+    }
+
+    fn texts(&mut self, case: &str, equal: bool, debian: &str, taupe: &str) {
+        self.count += 1;
+        let known = DIFFERENCES
+            .iter()
+            .filter(|known| known.section == self.section)
+            .find(|known| {
+                let any_verb = case.split_once(' ').map(|(_, text)| text);
+                known.case == case || any_verb == Some(known.case)
+            });
+        let failure = match known {
+            None if equal => return,
+            None => "differs",
+            Some(known) => {
+                self.met.insert(known.case);
+                if equal {
+                    "should differ, and does not"
+                } else if !taupe.contains(known.taupe) || debian.contains(known.taupe) {
+                    "differs in another way"
+                } else {
+                    return;
+                }
+            }
+        };
+        self.failures.push(format!(
+            "{case:?}: {failure}\n--- Debian\n{debian}\n--- Taupe\n{taupe}\n"
+        ));
+    }
+
+    /// How the comparison ended.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        for known in DIFFERENCES {
+            if known.section == self.section && !self.met.contains(known.case) {
+                let case = known.case;
+                self.failures
+                    .push(format!("{case}: has not been compared\n"));
+            }
+        }
+        taupe_lab::sandbox::figure("comparisons", self.count);
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        let (failures, count) = (self.failures.concat(), self.failures.len());
+        Err(Error::unmet(format!("{failures}{count} of {}", self.count)))
+    }
+}

@@ -1,0 +1,315 @@
+//! The network's configuration: links, addresses, routes, rules, route lookup
+//! and the firewall table of a default route by a tunnel.
+//!
+//! What `ip` and `nft` would do, without them. [`System`] makes blocking calls;
+//! everything else here is plain data that can be written to a journal and
+//! compared.
+
+use std::{fmt, io, net::IpAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+pub use crate::imp::system::{Generic, System};
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its number, never 0.
+    pub index: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Administratively up.
+    pub up: bool,
+    /// Maximum transmission unit in bytes.
+    pub mtu: u32,
+    /// What made it, such as `wireguard`, `tun` or `bridge`; hardware has none.
+    pub kind: Option<String>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Address {
+    /// The interface's index.
+    pub interface: u32,
+    /// The address with the length of its network; host bits are kept.
+    pub network: IpNet,
+}
+
+/// A route; a route of several next hops is listed once for each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// The number of the table it is in.
+    pub table: u32,
+    /// Where it leads; without host bits.
+    pub destination: IpNet,
+    /// What it does with a packet.
+    pub kind: RouteKind,
+    /// The index of the interface it leads by.
+    pub interface: Option<u32>,
+    /// The next hop; of the other family in a route by RFC 8950.
+    pub gateway: Option<IpAddr>,
+    /// Lower is preferred. An IPv6 route that is added with 0 gets 1024, which
+    /// is what is listed then.
+    pub metric: u32,
+    /// The path's MTU in bytes, if the route sets it.
+    pub mtu: Option<u32>,
+    /// Who made it (`RTPROT_*`); [`Route::BOOT`] is what `ip` says.
+    pub protocol: u8,
+    /// How far its destination is (`RT_SCOPE_*`); always
+    /// [`Route::SCOPE_UNIVERSE`] in IPv6.
+    pub scope: u8,
+}
+
+impl Route {
+    /// The table that everything is in unless told otherwise.
+    pub const MAIN_TABLE: u32 = 254;
+    /// The table of the host's own addresses.
+    pub const LOCAL_TABLE: u32 = 255;
+    /// The protocol of what a person made (`RTPROT_BOOT`).
+    pub const BOOT: u8 = 3;
+    /// Anywhere (`RT_SCOPE_UNIVERSE`).
+    pub const SCOPE_UNIVERSE: u8 = 0;
+    /// Directly on the link (`RT_SCOPE_LINK`).
+    pub const SCOPE_LINK: u8 = 253;
+
+    /// What `ip route add DESTINATION dev INTERFACE table TABLE` makes.
+    #[must_use]
+    pub fn by_interface(destination: IpNet, interface: u32, table: u32) -> Self {
+        Self {
+            table,
+            destination: destination.trunc(),
+            kind: RouteKind::Unicast,
+            interface: Some(interface),
+            gateway: None,
+            metric: Family::of(&destination).default_metric(),
+            mtu: None,
+            protocol: Self::BOOT,
+            scope: match destination {
+                IpNet::V4(_) => Self::SCOPE_LINK,
+                IpNet::V6(_) => Self::SCOPE_UNIVERSE,
+            },
+        }
+    }
+
+    /// What `ip route add unreachable DESTINATION metric METRIC table TABLE`
+    /// makes: senders get `EHOSTUNREACH`.
+    #[must_use]
+    pub fn unreachable(destination: IpNet, metric: u32, table: u32) -> Self {
+        Self {
+            table,
+            destination: destination.trunc(),
+            kind: RouteKind::Unreachable,
+            interface: None,
+            gateway: None,
+            metric,
+            mtu: None,
+            protocol: Self::BOOT,
+            scope: Self::SCOPE_UNIVERSE,
+        }
+    }
+
+    /// The family of its destination.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(&self.destination)
+    }
+}
+
+/// What a route does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RouteKind {
+    /// Sends it on.
+    Unicast,
+    /// Refuses it with `EHOSTUNREACH`.
+    Unreachable,
+    /// Another `RTN_*`: local, broadcast, blackhole and so on.
+    Other(u8),
+}
+
+/// A rule that says which routing table a packet is looked up in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rule {
+    /// Whose packets.
+    pub family: Family,
+    /// Lower is asked first.
+    pub priority: u32,
+    /// The table; 0 for a rule that does something else.
+    pub table: u32,
+    /// The firewall mark that a packet has to have.
+    pub mark: Option<Mark>,
+    /// For packets that the rest of the rule does *not* describe.
+    pub invert: bool,
+    /// Results with this prefix length in bits or a shorter one do not count.
+    pub suppress_prefix_length: Option<u32>,
+    /// Who made it (`RTPROT_*`); `ip` leaves it at 0.
+    pub protocol: u8,
+    /// It has selectors or an action that this type does not tell. Such a rule
+    /// cannot be added or removed here.
+    pub more: bool,
+}
+
+impl Rule {
+    /// What `ip rule add not fwmark MARK table TABLE` makes.
+    #[must_use]
+    pub fn not_marked(family: Family, priority: u32, mark: u32, table: u32) -> Self {
+        Self {
+            family,
+            priority,
+            table,
+            mark: Some(Mark {
+                value: mark,
+                mask: u32::MAX,
+            }),
+            invert: true,
+            suppress_prefix_length: None,
+            protocol: 0,
+            more: false,
+        }
+    }
+
+    /// What `ip rule add table TABLE suppress_prefixlength LENGTH` makes.
+    #[must_use]
+    pub fn suppressing(family: Family, priority: u32, length: u32, table: u32) -> Self {
+        Self {
+            family,
+            priority,
+            table,
+            mark: None,
+            invert: false,
+            suppress_prefix_length: Some(length),
+            protocol: 0,
+            more: false,
+        }
+    }
+
+    /// The priority that the kernel gives to a new rule that asks for none: one
+    /// below the second of the family, which comes after the one for the local
+    /// table. `rules` is what [`System::rules`] lists.
+    #[must_use]
+    pub fn next_priority(rules: &[Self], family: Family) -> u32 {
+        let mut priorities: Vec<u32> = rules
+            .iter()
+            .filter(|rule| rule.family == family)
+            .map(|rule| rule.priority)
+            .collect();
+        priorities.sort_unstable();
+        priorities
+            .get(1)
+            .map_or(0, |second| second.saturating_sub(1))
+    }
+}
+
+/// A firewall mark and which bits of it count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mark {
+    /// The mark.
+    pub value: u32,
+    /// The bits that are compared.
+    pub mask: u32,
+}
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// `AF_INET`, nft's `ip`.
+    Ipv4,
+    /// `AF_INET6`, nft's `ip6`.
+    Ipv6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    /// The family of a network.
+    #[must_use]
+    pub fn of(network: &IpNet) -> Self {
+        match network {
+            IpNet::V4(_) => Self::Ipv4,
+            IpNet::V6(_) => Self::Ipv6,
+        }
+    }
+
+    /// The family of an address.
+    #[must_use]
+    pub fn of_address(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::Ipv4,
+            IpAddr::V6(_) => Self::Ipv6,
+        }
+    }
+
+    /// The metric of a route that is added without one.
+    #[must_use]
+    pub fn default_metric(self) -> u32 {
+        match self {
+            Self::Ipv4 => 0,
+            Self::Ipv6 => 1024,
+        }
+    }
+}
+
+/// Where packets for a destination go now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouteTo {
+    /// The index of the interface they leave by.
+    pub interface: u32,
+    /// The path's MTU in bytes, if the route sets it or the kernel has learned
+    /// it; otherwise the interface's holds.
+    pub mtu: Option<u32>,
+    /// The address they leave from.
+    pub source: Option<IpAddr>,
+    /// The next hop.
+    pub gateway: Option<IpAddr>,
+}
+
+/// The nf_tables table that `wg-quick` makes for a default route by a tunnel:
+/// what claims to come to the tunnel's addresses by another interface is
+/// dropped (CVE-2019-14899), and replies to the tunnel's own datagrams get the
+/// mark of the datagrams, so that a strict reverse-path filter lets them in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Firewall {
+    /// Whose packets.
+    pub family: Family,
+    /// The table's name, at most 255 bytes.
+    pub name: String,
+    /// The tunnel's interface, which need not exist.
+    pub interface: String,
+    /// The tunnel's addresses of this family.
+    pub addresses: Vec<IpAddr>,
+    /// The mark of the tunnel's own datagrams.
+    pub mark: u32,
+}
+
+/// A call that failed: which one, on what and why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what}: {source}{}", Reason(.reason.as_deref()))]
+pub struct SystemError {
+    /// The call, such as `add the route 192.0.2.0/24 by interface 7`.
+    pub what: String,
+    /// The kernel's own explanation, when it gives one.
+    pub reason: Option<String>,
+    /// The error.
+    pub source: io::Error,
+}
+
+impl SystemError {
+    /// The kernel's error number; none when the kernel was not asked or its
+    /// answer could not be read.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+struct Reason<'a>(Option<&'a str>);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}

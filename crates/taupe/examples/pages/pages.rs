@@ -1,0 +1,125 @@
+//! Manual pages and shell completions, made from the definition of the command
+//! line.
+
+use clap::{Arg, ArgAction, Command};
+use clap_complete::{Shell, generate};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Writes all of them into a folder, which is made.
+pub(crate) fn write(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut command = taupe::command_line().disable_help_subcommand(true);
+    command.build();
+    for command in command.get_subcommands().chain([&command]) {
+        let (name, page) = manual_page(command)?;
+        fs::write(folder.join(name), page)?;
+    }
+    for (shell, name) in [
+        (Shell::Bash, "taupe.bash"),
+        (Shell::Zsh, "_taupe"),
+        (Shell::Fish, "taupe.fish"),
+    ] {
+        fs::write(folder.join(name), completions(shell))?;
+    }
+    Ok(())
+}
+
+/// The page of a command, and its file's name. It differs from what `clap_mangen`
+/// makes in that the text after the options gets sections.
+fn manual_page(command: &Command) -> io::Result<(String, Vec<u8>)> {
+    let man = Man::new(command.clone());
+    let name = man.get_filename();
+    let title = name.trim_end_matches(".1").to_uppercase();
+    let mut page = Vec::new();
+    // `render_title` leaves an empty date out, so that what follows is taken for it.
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(page, ".TH {title} 1 \"\" \"taupe {version}\" \"Taupe\"")?;
+    man.render_name_section(&mut page)?;
+    page.extend(synopsis(&man, command)?);
+    man.render_description_section(&mut page)?;
+    let after = command.get_after_help().map(ToString::to_string);
+    let after = after.unwrap_or_default();
+    let (sections, prose): (Vec<_>, Vec<_>) = after
+        .split("\n\n")
+        .filter(|paragraph| !paragraph.is_empty())
+        .partition(|paragraph| heading(paragraph).is_some());
+    for paragraph in prose {
+        let mut roff = Roff::default();
+        roff.control("PP", []).text([roman(paragraph)]);
+        page.write_all(roff.render().as_bytes())?;
+    }
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if command
+        .get_arguments()
+        .any(|argument| !argument.is_hide_set())
+    {
+        man.render_options_section(&mut page)?;
+    }
+    for (title, body) in sections.into_iter().filter_map(heading) {
+        let mut roff = Roff::default();
+        roff.control("SH", [title.to_uppercase().as_str()]);
+        roff.control("nf", []);
+        for line in body.lines() {
+            roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
+        }
+        roff.control("fi", []);
+        page.write_all(roff.render().as_bytes())?;
+    }
+    Ok((name, page))
+}
+
+/// The synopsis, in which `clap_mangen` leaves out what values options take.
+fn synopsis(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    man.render_synopsis_section(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    let takes_value = |one: &&Arg| !one.is_positional() && one.get_action().takes_values();
+    for option in command.get_arguments().filter(takes_value) {
+        let (Some(long), Some(names)) = (option.get_long(), option.get_value_names()) else {
+            continue;
+        };
+        let flag = format!("\\fB\\-\\-{}\\fR]", long.replace('-', "\\-"));
+        let more = match option.get_action() {
+            ArgAction::Append => "...",
+            _ => "",
+        };
+        let with_value = format!(
+            "{} \\fI{}\\fR]{more}",
+            flag.trim_end_matches(']'),
+            names.join(" ")
+        );
+        text = text.replace(&flag, &with_value);
+    }
+    Ok(text.into_bytes())
+}
+
+/// The title and the body of a paragraph whose first line ends in a colon.
+fn heading(paragraph: &str) -> Option<(&str, &str)> {
+    let (first, body) = paragraph.split_once('\n')?;
+    Some((first.strip_suffix(':')?, body))
+}
+
+/// What `clap_complete` makes, and names of tunnels.
+fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    generate(shell, &mut taupe::command_line(), "taupe", &mut text);
+    let text = String::from_utf8_lossy(&text);
+    match shell {
+        Shell::Zsh => {
+            let (head, rest) = text.split_once('\n').unwrap_or((&text, ""));
+            let rest = rest.replace("/etc/wireguard:_files'", "/etc/wireguard:_taupe_tunnels'");
+            let tunnels = include_str!("../../../../packaging/completions/tunnels.zsh");
+            format!("{head}\n{tunnels}{rest}")
+        }
+        Shell::Fish => {
+            text.into_owned() + include_str!("../../../../packaging/completions/tunnels.fish")
+        }
+        _ => text.into_owned() + include_str!("../../../../packaging/completions/tunnels.bash"),
+    }
+}

@@ -1,0 +1,243 @@
+//! Running a device: the options of `taupe device`, and the variables of the
+//! environment that belong to them.
+
+use super::{Environment, Error};
+use crate::interface::InterfaceName;
+use crate::logging::Logging;
+use clap::{Args, Parser, ValueEnum};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use taupe_engine::Offloads;
+
+/// A device to run, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceOrder {
+    pub(crate) interface: InterfaceName,
+    pub(crate) foreground: bool,
+    pub(crate) offloads: Offloads,
+    /// A TUN that the caller opened, by its number.
+    pub(crate) tun: Option<RawFd>,
+    /// A configuration socket that the caller listens on, by its number.
+    pub(crate) uapi: Option<RawFd>,
+    pub(crate) logging: Logging,
+    /// Where the number of the background process is written.
+    pub(crate) pid_file: Option<PathBuf>,
+}
+
+impl DeviceOrder {
+    /// A device in the background that makes its own TUN and socket.
+    pub(crate) fn new(interface: InterfaceName, settings: &DeviceSettings) -> Self {
+        Self {
+            interface,
+            foreground: false,
+            offloads: settings.offloads,
+            tun: None,
+            uapi: None,
+            logging: settings.logging.clone(),
+            pid_file: None,
+        }
+    }
+}
+
+/// What the environment says about any device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DeviceSettings {
+    pub(crate) offloads: Offloads,
+    pub(crate) logging: Logging,
+}
+
+impl DeviceSettings {
+    pub(super) fn read(environment: Environment<'_>) -> Result<Self, Error> {
+        Self::read_with(Vec::new(), environment)
+    }
+
+    fn read_with(no_offload: Vec<Offload>, environment: Environment<'_>) -> Result<Self, Error> {
+        let log_level = environment("LOG_LEVEL");
+        let log_level = log_level.as_deref().map(|word| word.to_string_lossy());
+        Ok(Self {
+            offloads: offloads(no_offload, environment)?,
+            logging: Logging::from_log_level(log_level.as_deref()),
+        })
+    }
+}
+
+pub(super) const EXIT_STATUS: &str = "\
+Exit status:
+  0  In the background: the interface is there, its configuration socket answers.
+     With -f: it ended by SIGTERM or SIGINT, or its interface or socket was removed.
+  1  It could not be started, or could not go on; standard error says why.
+  2  Wrong usage; nothing was done.";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  LOG_LEVEL              silent, error, warn (default), info, verbose or debug, trace.
+                         Goes to standard error; from the background only when set.
+  TAUPE_OFFLOAD          Offloads not to use, as for --no-offload.
+  WG_PROCESS_FOREGROUND  1 is the same as -f.
+  WG_TUN_FD              The number of an open TUN, instead of creating one.
+  WG_UAPI_FD             The number of a listening socket, instead of
+                         /var/run/wireguard/IFACE.sock.";
+
+/// `taupe device` as a program of its own.
+#[derive(Parser)]
+#[command(name = "taupe", version, about = super::ABOUT)]
+pub(super) struct DeviceProgram {
+    #[command(flatten)]
+    pub(super) device: Device,
+}
+
+#[derive(Args)]
+#[command(after_help = format!("{ENVIRONMENT}\n\n{EXIT_STATUS}"))]
+pub(super) struct Device {
+    /// The interface to create: 1 to 15 bytes
+    #[arg(value_name = "IFACE", value_parser = InterfaceName::for_new)]
+    interface: InterfaceName,
+    /// Stay in the foreground, instead of returning once the interface answers
+    #[arg(short, long)]
+    foreground: bool,
+    /// Do not use an offload of the kernel's; may be given more than once
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
+    no_offload: Vec<Offload>,
+}
+
+impl Device {
+    pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
+        let settings = DeviceSettings::read_with(self.no_offload, environment)?;
+        Ok(DeviceOrder {
+            foreground: self.foreground || foreground(environment),
+            tun: descriptor(TUN, environment)?,
+            uapi: descriptor(UAPI, environment)?,
+            ..DeviceOrder::new(self.interface, &settings)
+        })
+    }
+}
+
+/// An offload that can be done without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum Offload {
+    /// TCP super-packets from and to the interface
+    Tso,
+    /// UDP super-packets from and to the interface
+    Uso,
+    /// Batches of datagrams sent in one piece
+    Gso,
+    /// Batches of datagrams received in one piece
+    Gro,
+    /// Checksums left to the other side; goes with `tso` and `uso`, which need it
+    Checksum,
+    /// All of them
+    All,
+}
+
+const OFFLOAD: &str = "TAUPE_OFFLOAD";
+pub(crate) const TUN: &str = "WG_TUN_FD";
+pub(crate) const UAPI: &str = "WG_UAPI_FD";
+
+pub(super) fn offloads(
+    mut without: Vec<Offload>,
+    environment: Environment<'_>,
+) -> Result<Offloads, Error> {
+    if let Some(list) = variable(OFFLOAD, environment)? {
+        let words = list
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty());
+        for word in words {
+            let offload = Offload::from_str(word, true).map_err(|_| Error::Variable {
+                variable: OFFLOAD,
+                value: list.clone(),
+                reason: format!("{word:?} is none of tso, uso, gso, gro, checksum and all"),
+            })?;
+            without.push(offload);
+        }
+    }
+    let mut offloads = Offloads::default();
+    for offload in without {
+        match offload {
+            Offload::Tso => offloads.tun_tso = false,
+            Offload::Uso => offloads.tun_uso = false,
+            Offload::Gso => offloads.udp_gso = false,
+            Offload::Gro => offloads.udp_gro = false,
+            Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
+            Offload::All => {
+                offloads = Offloads {
+                    tun_tso: false,
+                    tun_uso: false,
+                    udp_gso: false,
+                    udp_gro: false,
+                }
+            }
+        }
+    }
+    Ok(offloads)
+}
+
+pub(super) fn foreground(environment: Environment<'_>) -> bool {
+    environment("WG_PROCESS_FOREGROUND").is_some_and(|value| value == "1")
+}
+
+pub(super) fn descriptor(
+    name: &'static str,
+    environment: Environment<'_>,
+) -> Result<Option<RawFd>, Error> {
+    let Some(value) = variable(name, environment)? else {
+        return Ok(None);
+    };
+    value
+        .parse()
+        .map(Descriptor::number)
+        .map_err(|error: NotDescriptor| Error::Variable {
+            variable: name,
+            value,
+            reason: error.to_string(),
+        })
+}
+
+/// A variable that is set and not empty.
+pub(super) fn variable(
+    name: &'static str,
+    environment: Environment<'_>,
+) -> Result<Option<String>, Error> {
+    let value = environment(name).filter(|value| !value.is_empty());
+    value
+        .map(OsString::into_string)
+        .transpose()
+        .map_err(|value| Error::Variable {
+            variable: name,
+            value: value.to_string_lossy().into_owned(),
+            reason: "it is not UTF-8".into(),
+        })
+}
+
+/// The number of a descriptor that was passed on, or -1 for none, which is what
+/// BoringTun takes for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Descriptor(Option<RawFd>);
+
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum NotDescriptor {
+    #[error("it is not the number of a descriptor")]
+    Syntax,
+    #[error("descriptors 0 to 2 are the standard streams, pass another")]
+    StandardStream,
+}
+
+impl Descriptor {
+    pub(super) fn number(self) -> Option<RawFd> {
+        self.0
+    }
+}
+
+impl std::str::FromStr for Descriptor {
+    type Err = NotDescriptor;
+
+    fn from_str(text: &str) -> Result<Self, NotDescriptor> {
+        match text.parse() {
+            Ok(-1) => Ok(Self(None)),
+            Ok(0..=2) => Err(NotDescriptor::StandardStream),
+            Ok(number @ 3..) => Ok(Self(Some(number))),
+            Ok(_) | Err(_) => Err(NotDescriptor::Syntax),
+        }
+    }
+}

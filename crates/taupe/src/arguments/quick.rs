@@ -1,0 +1,37 @@
+//! The grammar of `wg-quick`: an action and a file, and nothing else.
+
+use super::DeviceSettings;
+use super::{Action, Environment, Error, Order, TunnelOrder, Up};
+use std::ffi::OsString;
+use taupe_adapter::Personality;
+
+pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Result<Order, Error> {
+    let words: Vec<_> = arguments.iter().skip(1).collect();
+    let (action, file) = match words.as_slice() {
+        [word] => {
+            let asked = ["--help", "-h", "help"].iter().any(|help| word == help);
+            return Ok(Order::QuickUsage { asked });
+        }
+        [action, file] => (action.to_str(), *file),
+        _ => return Ok(Order::QuickUsage { asked: false }),
+    };
+    let action = match action {
+        Some("up") => Action::Up(Up {
+            mode: None,
+            foreground: false,
+            override_routes: false,
+            no_firewall: false,
+            device: DeviceSettings::read(environment)?,
+        }),
+        Some("down") => Action::Down { no_save: false },
+        Some("save") => Action::Save,
+        Some("strip") => Action::Strip,
+        _ => return Ok(Order::QuickUsage { asked: false }),
+    };
+    Ok(Order::Tunnel(TunnelOrder {
+        personality: Personality::WgQuick,
+        action,
+        file: file.clone(),
+        verbose: true,
+    }))
+}

@@ -1,0 +1,150 @@
+//! What is wrong with a file, for a person to read.
+
+use crate::conf::Conf;
+use crate::console::print;
+use std::ffi::OsStr;
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use taupe_adapter::Personality;
+use taupe_config::file::{self, Diagnostic, Dialect, MAX_FILE, Severity};
+use zeroize::Zeroizing;
+
+/// A file that has been read, and all that there is to say about it.
+pub(crate) struct Checked {
+    /// What it says; `None` when anything is wrong.
+    pub(crate) file: Option<file::File>,
+    pub(crate) text: Zeroizing<Vec<u8>>,
+    pub(crate) remarks: Vec<Remark>,
+}
+
+/// Something about a place in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Remark {
+    file: PathBuf,
+    personality: Personality,
+    pub(crate) diagnostic: Diagnostic,
+}
+
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}{}", .path.display(), advice(.source))]
+pub(crate) struct Unreadable {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Prints all that is wrong with the file that a word means. What it finds is what
+/// was asked for, so it goes to standard output.
+pub(crate) fn main(word: &OsStr) -> ExitCode {
+    let checked = Conf::find(word, Personality::Taupe)
+        .map_err(|error| error.to_string())
+        .and_then(|conf| {
+            let checked = check(&conf, Personality::Taupe).map_err(|error| error.to_string())?;
+            Ok((conf.shown, checked))
+        });
+    let (shown, checked) = match checked {
+        Ok(checked) => checked,
+        Err(error) => return crate::complain(&error, crate::FAILED),
+    };
+    let mut lines: Vec<_> = checked.remarks.iter().map(ToString::to_string).collect();
+    let file = shown.display();
+    lines.push(match (&checked.file, checked.remarks.as_slice()) {
+        (Some(_), []) => format!("{file} is fine"),
+        (Some(_), remarks) => format!("{file} can be used, with {}", count(remarks)),
+        (None, remarks) => format!("{file} cannot be used: {}", count(remarks)),
+    });
+    let status = match checked.file {
+        Some(_) => ExitCode::SUCCESS,
+        None => crate::FAILED.into(),
+    };
+    let printed = print(format!("{}\n", lines.join("\n")).as_bytes());
+    crate::exit(printed, status)
+}
+
+/// Reads a file and finds everything that is wrong with it, to be told in the words
+/// of `personality`.
+pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+    let unreadable = |source| Unreadable {
+        path: conf.shown.clone(),
+        source,
+    };
+    let text = read(&conf.path).map_err(unreadable)?;
+    let mut parsed = file::parse(&text, Dialect::Quick);
+    let (mode, way) = conf.modes();
+    parsed.check_permissions(mode, way);
+    let remark = |diagnostic| Remark {
+        file: conf.shown.clone(),
+        personality,
+        diagnostic,
+    };
+    Ok(Checked {
+        file: parsed.file,
+        text,
+        remarks: parsed.diagnostics.into_iter().map(remark).collect(),
+    })
+}
+
+/// Reads a file into memory that is erased later, whole or up to a byte more than
+/// is taken.
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let most = MAX_FILE + 1;
+    // Growing would leave copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(length.min(MAX_FILE) + 1));
+    file.take(most as u64).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; it takes the file's owner, or root (sudo)",
+        _ => "",
+    }
+}
+
+impl Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        let Diagnostic {
+            line,
+            column,
+            severity,
+            kind,
+        } = &self.diagnostic;
+        let fix = kind.fix(match self.personality {
+            Personality::Taupe => "taupe",
+            Personality::WgQuick => "wg",
+        });
+        write!(
+            f,
+            "{file}:{line}:{column}: {severity}: {kind}\n  fix: {fix}"
+        )
+    }
+}
+
+/// How many errors and warnings there are: `1 error and 2 warnings`.
+pub(crate) fn count(remarks: &[Remark]) -> String {
+    let of = |severity, word: &str| {
+        let found = remarks
+            .iter()
+            .filter(|remark| remark.diagnostic.severity == severity);
+        match found.count() {
+            0 => None,
+            1 => Some(format!("1 {word}")),
+            count => Some(format!("{count} {word}s")),
+        }
+    };
+    let counts = [
+        of(Severity::Error, "error"),
+        of(Severity::Warning, "warning"),
+    ];
+    let counts: Vec<_> = counts.into_iter().flatten().collect();
+    counts.join(" and ")
+}
+
+#[cfg(test)]
+mod tests;

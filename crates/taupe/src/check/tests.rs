@@ -1,0 +1,165 @@
+use super::{Conf, Personality, check, count};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+const KEY: &str = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A file of this text, which only its owner can read.
+    fn new(test: &str, text: &str) -> Self {
+        let name = format!("taupe-check-{test}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("folder");
+        fs::write(folder.join("wg0.conf"), text).expect("file");
+        let private = Permissions::from_mode(0o600);
+        fs::set_permissions(folder.join("wg0.conf"), private).expect("mode");
+        Self(folder)
+    }
+
+    fn conf(&self) -> Conf {
+        Conf {
+            interface: "wg0".parse().expect("name"),
+            path: self.0.join("wg0.conf"),
+            shown: "./wg0.conf".into(),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let checked = check(&self.conf(), Personality::Taupe).expect("readable");
+        let lines = checked.remarks.iter().map(ToString::to_string);
+        lines.collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn good() -> String {
+    format!(
+        "[Interface]\nPrivateKey = {KEY}\nAddress = 10.0.0.2/24\n\n\
+         [Peer]\nPublicKey = {PEER}\nAllowedIPs = 10.0.0.0/24\n"
+    )
+}
+
+#[test]
+fn a_good_file_has_no_remarks() {
+    let scratch = Scratch::new("good", &good());
+    let checked = check(&scratch.conf(), Personality::Taupe).expect("readable");
+    assert!(checked.remarks.is_empty(), "{:?}", checked.remarks);
+    assert_eq!(checked.file.expect("a file").peers.len(), 1);
+    assert_eq!(*checked.text, good().as_bytes());
+}
+
+#[test]
+fn every_error_has_its_place_a_reason_and_a_fix_and_no_secret() {
+    let text = format!(
+        "[Interface]\nPrivateKey = {}\nMTU = many\n[Peer]\n  Speed = fast\nPublicKey = {PEER}\n",
+        &KEY[..40]
+    );
+    let scratch = Scratch::new("bad", &text);
+    let lines = scratch.lines();
+    let errors: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains(": error: "))
+        .collect();
+    assert_eq!(errors.len(), 3, "{lines:#?}");
+    for (line, place) in errors.iter().zip(["2:14", "3:7", "5:3"]) {
+        assert!(
+            line.starts_with(&format!("./wg0.conf:{place}: error: ")),
+            "{line}"
+        );
+        let (reason, fix) = line.split_once("\n  fix: ").expect("a fix");
+        assert!(
+            reason.len() > 30 && !fix.is_empty() && !fix.contains('\n'),
+            "{line}"
+        );
+        assert!(!line.contains(&KEY[..20]), "{line}");
+    }
+    assert!(
+        check(&scratch.conf(), Personality::Taupe)
+            .expect("readable")
+            .file
+            .is_none()
+    );
+}
+
+#[test]
+fn keys_are_made_by_the_program_that_was_called() {
+    let scratch = Scratch::new(
+        "maker",
+        "[Interface]\n[Peer]\nPublicKey\nPresharedKey = x\n",
+    );
+    for (personality, maker, other) in [
+        (Personality::Taupe, "taupe", "`wg "),
+        (Personality::WgQuick, "wg", "taupe"),
+    ] {
+        let remarks = check(&scratch.conf(), personality)
+            .expect("readable")
+            .remarks;
+        let lines: Vec<_> = remarks.iter().map(ToString::to_string).collect();
+        let text = lines.join("\n");
+        for command in ["genkey", "pubkey", "genpsk"] {
+            assert!(text.contains(&format!("`{maker} {command}`")), "{text}");
+        }
+        assert!(!text.contains(other), "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_everybody_can_read_is_pointed_at() {
+    let scratch = Scratch::new("open", &good());
+    let path = scratch.0.join("wg0.conf");
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("mode");
+    if scratch.conf().modes().1 == 0 {
+        // Temporary files are behind a closed folder here.
+        return;
+    }
+    let lines = scratch.lines();
+    let [line] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert!(line.starts_with("./wg0.conf:2:14: warning: "), "{line}");
+    assert!(
+        line.contains("\n  fix: ") && line.contains("chmod"),
+        "{line}"
+    );
+    let checked = check(&scratch.conf(), Personality::Taupe).expect("readable");
+    assert!(checked.file.is_some());
+    assert_eq!(count(&checked.remarks), "1 warning");
+}
+
+#[test]
+fn remarks_are_counted_in_words() {
+    let text = format!("[Interface]\nPrivateKey = {KEY}\nMTU = many\nColour = red\n");
+    let scratch = Scratch::new("count", &text);
+    let remarks = check(&scratch.conf(), Personality::Taupe)
+        .expect("readable")
+        .remarks;
+    assert_eq!(count(&remarks), "2 errors");
+    assert_eq!(count(&remarks[..1]), "1 error");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    let scratch = Scratch::new("folder", "");
+    let conf = Conf {
+        path: scratch.0.clone(),
+        shown: Path::new("./folder.conf").into(),
+        interface: "folder".parse().expect("name"),
+    };
+    let error = check(&conf, Personality::Taupe)
+        .err()
+        .expect("a folder is no file")
+        .to_string();
+    assert!(
+        error.starts_with("cannot read ./folder.conf: Is a directory"),
+        "{error}"
+    );
+}

@@ -1,0 +1,226 @@
+//! Which file is meant, and which interface: a path, or a name in
+//! `/etc/wireguard`. A tunnel is named after its file.
+
+use crate::interface::{InterfaceName, LONGEST, NameError};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use taupe_adapter::Personality;
+
+/// Where files are that are given by name.
+const FOLDER: &str = "/etc/wireguard";
+
+/// A file, which is there, and the tunnel that it describes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Conf {
+    pub(crate) interface: InterfaceName,
+    /// Absolute, and without symbolic links.
+    pub(crate) path: PathBuf,
+    /// As it was given, for messages.
+    pub(crate) shown: PathBuf,
+}
+
+/// Why a word does not name a file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    // As wg-quick says it.
+    #[error("`{}' does not exist", .0.display())]
+    QuickMissing(PathBuf),
+    #[error("The config file must be a valid interface name, followed by .conf")]
+    QuickName,
+    // In our own words.
+    #[error("there is no file {}{hint}", .path.display())]
+    Missing { path: PathBuf, hint: String },
+    #[error(
+        "the tunnel is named after its file, and {name:?} cannot be the name of an interface: it \
+         takes 1 to {LONGEST} of a-z, A-Z, 0-9 and _=+.- before \".conf\"; rename the file, or \
+         make a link to it with another name"
+    )]
+    Name { name: String },
+    #[error("{0}; rename the file, or make a link to it with another name")]
+    Reserved(#[source] NameError),
+    #[error(
+        "{} is neither a name in {FOLDER} nor a path that ends in \".conf\"; rename the file, or \
+         make a link to it with another name", .0.display()
+    )]
+    NeitherNameNorPath(PathBuf),
+    #[error("cannot find out where {} is: {source}", .path.display())]
+    Unreachable { path: PathBuf, source: io::Error },
+}
+
+impl Conf {
+    /// Finds the file that a word of the command line means.
+    ///
+    /// For Taupe what ends in `.conf` is a path; for `wg-quick` everything that
+    /// could be an interface's name is one, `wg0.conf` too.
+    pub(crate) fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
+        Self::find_in(Path::new(FOLDER), word, personality)
+    }
+
+    fn find_in(folder: &Path, word: &OsStr, personality: Personality) -> Result<Self, Error> {
+        let path = match personality {
+            Personality::WgQuick => quick_path(folder, word),
+            Personality::Taupe => own_path(folder, word)?,
+        };
+        if !fs::exists(&path).unwrap_or(true) {
+            return Err(match personality {
+                Personality::WgQuick => Error::QuickMissing(path),
+                Personality::Taupe => Error::Missing {
+                    hint: hint(folder, word),
+                    path,
+                },
+            });
+        }
+        let interface = match (name_of(&path), personality) {
+            (Some(Ok(name)), Personality::Taupe) => name.not_reserved().map_err(Error::Reserved)?,
+            (Some(Ok(name)), Personality::WgQuick) => name,
+            (_, Personality::WgQuick) => return Err(Error::QuickName),
+            (Some(Err(name)), Personality::Taupe) => return Err(Error::Name { name }),
+            (None, Personality::Taupe) => return Err(Error::NeitherNameNorPath(path)),
+        };
+        match path.canonicalize() {
+            Ok(real) => Ok(Self {
+                interface,
+                path: real,
+                shown: path,
+            }),
+            Err(source) => Err(Error::Unreachable { path, source }),
+        }
+    }
+
+    /// The mode of the file, and what the way to it lets of that through: all, as
+    /// long as every folder can be entered, and nothing otherwise.
+    pub(crate) fn modes(&self) -> (u32, u32) {
+        let folders = self.path.ancestors().skip(1);
+        (mode(&self.path), way(folders.map(mode)))
+    }
+
+    /// Whether `wg-quick` would warn of it. It looks at the file and its folder
+    /// only, and takes a folder that one can enter but not list for closed.
+    pub(crate) fn quick_warns(&self) -> bool {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        mode(&self.path) & mode(folder) & 0o007 != 0
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).map_or(0, |metadata| metadata.mode())
+}
+
+fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
+    if folders.all(|mode| mode & 0o001 != 0) {
+        // To execute a file of this kind is nothing.
+        0o006
+    } else {
+        0
+    }
+}
+
+/// The name of the interface that a word means, whether or not there is a file:
+/// a tunnel that is up can have lost its file.
+pub(crate) fn interface(word: &OsStr) -> Option<InterfaceName> {
+    if is_name(word) && !is_path(word) {
+        return word.to_str()?.parse().ok();
+    }
+    name_of(Path::new(word))?.ok()
+}
+
+fn quick_path(folder: &Path, word: &OsStr) -> PathBuf {
+    if is_name(word) {
+        named(folder, word)
+    } else {
+        PathBuf::from(word)
+    }
+}
+
+fn own_path(folder: &Path, word: &OsStr) -> Result<PathBuf, Error> {
+    if is_path(word) {
+        Ok(PathBuf::from(word))
+    } else if is_name(word) {
+        Ok(named(folder, word))
+    } else if word.as_bytes().contains(&b'/') {
+        Err(Error::NeitherNameNorPath(word.into()))
+    } else {
+        let name = word.to_string_lossy().into_owned();
+        Err(Error::Name { name })
+    }
+}
+
+fn named(folder: &Path, name: &OsStr) -> PathBuf {
+    let mut file = name.to_owned();
+    file.push(".conf");
+    folder.join(file)
+}
+
+fn is_path(word: &OsStr) -> bool {
+    word.as_bytes().ends_with(b".conf")
+}
+
+/// What `wg-quick` takes for an interface's name.
+fn is_name(word: &OsStr) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(byte);
+    let bytes = word.as_bytes();
+    (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(allowed)
+}
+
+/// The name of the tunnel of a `.conf` file, or what is none; `None` for other
+/// files.
+fn name_of(path: &Path) -> Option<Result<InterfaceName, String>> {
+    let file = path.file_name()?.as_bytes();
+    let stem = OsStr::from_bytes(file.strip_suffix(b".conf")?);
+    let text = stem.to_string_lossy().into_owned();
+    let name = text.parse().ok().filter(|_| is_name(stem));
+    Some(name.ok_or(text))
+}
+
+/// What may have been meant by a file that is not there.
+fn hint(folder: &Path, word: &OsStr) -> String {
+    let place = folder.display();
+    if is_path(word) {
+        let file = Path::new(word).file_name().unwrap_or_default();
+        return match folder.join(file) {
+            other if other.exists() => {
+                format!(
+                    "; {} is there, give its name alone to use it",
+                    other.display()
+                )
+            }
+            _ => String::new(),
+        };
+    }
+    let here = named(Path::new("."), word);
+    if here.exists() {
+        return format!("; to use the one in this folder, say {}", here.display());
+    }
+    if Path::new(word).is_file() {
+        return format!(
+            "; the name of a file has to end in \".conf\": rename the {} in this folder, or make a \
+             link to it with such a name",
+            word.display()
+        );
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return format!("; there is no {place}: make it, or give the path of the file");
+        }
+        Err(error) => return format!("; {place} cannot be read: {error}"),
+    };
+    let names = entries
+        .flatten()
+        .map(|entry| PathBuf::from(entry.file_name()));
+    let names = names.filter_map(|file| name_of(&file)?.ok());
+    let mut names: Vec<_> = names.map(|name| name.to_string()).collect();
+    names.sort_unstable();
+    if names.is_empty() {
+        format!("; {place} has no file whose name ends in \".conf\"")
+    } else {
+        format!("; {place} has: {}", names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests;

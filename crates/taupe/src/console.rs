@@ -1,0 +1,188 @@
+//! What a person is told while a tunnel is brought up or taken down, and how they
+//! stop it.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use taupe_adapter::Report;
+
+/// Prints a line to standard error, in one piece, as hooks print there too. Not
+/// `eprintln`, which panics when that is a closed pipe.
+pub(crate) fn say(line: &dyn Display) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// What was asked for could not be handed over.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct NotPrinted(#[source] io::Error);
+
+impl NotPrinted {
+    /// Who would have read it has had enough, as `head` has: no reason to complain.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Prints to standard output; all of it, as what is left in a buffer at the end
+/// of the process is lost without a word.
+pub(crate) fn print(text: &[u8]) -> Result<(), NotPrinted> {
+    print_by(|| io::stdout().write_all(text))
+}
+
+/// As [`print`], by something else that writes to standard output.
+pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), NotPrinted> {
+    let printed = write().and_then(|()| io::stdout().flush());
+    printed.map_err(NotPrinted)
+}
+
+/// As many routes in a row are told of one by one when not all are to be.
+const FEW: usize = 6;
+
+/// Standard error, and signals.
+pub(crate) struct Console {
+    interrupted: Arc<AtomicBool>,
+    /// Every route is told of, and not just how many there are.
+    verbose: bool,
+    /// The first of a row of routes that has not ended, and how many it has.
+    routes: (Vec<String>, usize),
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// SIGTERM or SIGINT: the end.
+    End,
+    /// SIGHUP.
+    Reload,
+}
+
+impl Console {
+    /// One that catches no signals.
+    pub(crate) fn new(verbose: bool) -> Self {
+        Self {
+            interrupted: Arc::default(),
+            verbose,
+            routes: (Vec::new(), 0),
+        }
+    }
+
+    /// Catches SIGTERM, SIGINT and SIGHUP for the rest of the process's life, and
+    /// passes on what they ask for. SIGTERM and SIGINT interrupt what is going on.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor or thread left for it.
+    pub(crate) fn catching(
+        verbose: bool,
+        mut asked: impl FnMut(Asked) + Send + 'static,
+    ) -> io::Result<Self> {
+        let console = Self::new(verbose);
+        let interrupted = Arc::clone(&console.interrupted);
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let listen = move || {
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    asked(Asked::Reload);
+                } else {
+                    interrupted.store(true, Ordering::Relaxed);
+                    asked(Asked::End);
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(listen)?;
+        Ok(console)
+    }
+
+    /// What a signal interrupted has ended: from here on it takes another one.
+    pub(crate) fn heard(&self) {
+        self.interrupted.store(false, Ordering::Relaxed);
+    }
+
+    /// No further route belongs to those that came last: tells of them.
+    pub(crate) fn end_routes(&mut self) {
+        let (first, count) = std::mem::take(&mut self.routes);
+        for line in in_short(&first, count) {
+            say(&line);
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.end_routes();
+    }
+}
+
+/// Whether a command makes a route, and does not take one away.
+fn is_adding(command: &str) -> bool {
+    command.split(' ').any(|word| word == "add")
+}
+
+/// What is told of `count` routes, the first [`FEW`] of which are known: each, or
+/// one and how many more.
+fn in_short(first: &[String], count: usize) -> Vec<String> {
+    match (first, count.saturating_sub(1)) {
+        ([one, ..], more) if count > FEW => {
+            vec![format!(
+                "[#] {one} (and {more} more routes; --verbose or LOG_LEVEL=verbose shows each)"
+            )]
+        }
+        _ => first.iter().map(|one| format!("[#] {one}")).collect(),
+    }
+}
+
+impl Report for Console {
+    fn step(&mut self, command: &str) {
+        self.end_routes();
+        say(&format_args!("[#] {command}"));
+    }
+
+    fn route(&mut self, command: &str) {
+        if self.verbose {
+            return self.step(command);
+        }
+        // Routes that are taken away are no more of those that were added.
+        let first = self.routes.0.first();
+        if first.is_some_and(|first| is_adding(first) != is_adding(command)) {
+            self.end_routes();
+        }
+        let (first, count) = &mut self.routes;
+        *count += 1;
+        if *count <= FEW {
+            first.push(command.to_owned());
+        }
+    }
+
+    fn note(&mut self, sentence: &str) {
+        self.end_routes();
+        say(&format_args!("[!] {sentence}"));
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FEW, in_short};
+
+    #[test]
+    fn few_routes_are_told_of_one_by_one_and_many_in_one_line() {
+        let routes: Vec<_> = (0..FEW).map(|one| format!("route {one}")).collect();
+        assert!(in_short(&[], 0).is_empty());
+        assert_eq!(in_short(&routes[..1], 1), ["[#] route 0"]);
+        assert_eq!(in_short(&routes, FEW).len(), FEW);
+        let lines = in_short(&routes, 95);
+        assert_eq!(lines.len(), 1);
+        let start = "[#] route 0 (and 94 more routes; --verbose or ";
+        assert!(lines[0].starts_with(start), "{lines:?}");
+    }
+}

@@ -1,0 +1,255 @@
+//! What is done with a tunnel that a file describes. How it is done is for the
+//! crate `adapter` to know; here the file is found and read, and the device's
+//! process is started.
+
+mod foreground;
+
+use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
+use crate::check::{self, Checked, Remark, Unreadable, check};
+use crate::conf::{self, Conf};
+use crate::console::{Console, NotPrinted, print, say};
+use crate::device::Device;
+use crate::interface::InterfaceName;
+use crate::mode::{self, NoTransparentMode};
+use crate::{background, root};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process::ExitCode;
+use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
+use taupe_config::file::{self, DiagnosticKind};
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    NotRoot(#[from] root::Error),
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was changed")]
+    Wrong { file: String, errors: String },
+    #[error(transparent)]
+    Mode(#[from] NoTransparentMode),
+    #[error("cannot catch signals: {0}; nothing was changed")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Up(#[from] adapter::UpError),
+    #[error(transparent)]
+    Down(#[from] adapter::DownError),
+    #[error(transparent)]
+    Reload(#[from] adapter::ReloadError),
+    #[error(transparent)]
+    Save(#[from] adapter::NotSaved),
+    #[error("{0}")]
+    Ended(String),
+    #[error(transparent)]
+    Output(#[from] NotPrinted),
+}
+
+/// Does it.
+pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
+    match run::<D>(order, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(failure) => {
+            let name = match order.personality {
+                Personality::Taupe => "taupe",
+                Personality::WgQuick => "wg-quick",
+            };
+            say(&format_args!("{name}: {failure}"));
+            crate::FAILED.into()
+        }
+    }
+}
+
+fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Failure> {
+    let TunnelOrder {
+        personality,
+        file,
+        verbose,
+        ..
+    } = order;
+    // `wg-quick` wants root for everything.
+    if order.action != Action::Strip || *personality == Personality::WgQuick {
+        root::require(*personality, arguments)?;
+    }
+    match &order.action {
+        Action::Up(up) => {
+            let conf = find(file, *personality)?;
+            bring_up::<D>(&conf, up, *personality, *verbose)
+        }
+        Action::Down { no_save } => take_down(file, !no_save, *personality, Console::new(*verbose)),
+        Action::Reload => reload(&find(file, *personality)?, &mut Console::new(*verbose)),
+        Action::Save => save(&find(file, *personality)?, *personality),
+        Action::Strip => strip(&find(file, *personality)?, *personality),
+    }
+}
+
+/// Finds the file. Called as `wg-quick`, it warns as that program does.
+fn find(word: &OsStr, personality: Personality) -> Result<Conf, Failure> {
+    let conf = Conf::find(word, personality)?;
+    if personality == Personality::WgQuick && conf.quick_warns() {
+        let path = conf.path.display();
+        say(&format_args!("Warning: `{path}' is world accessible"));
+    }
+    Ok(conf)
+}
+
+fn bring_up<D: Device>(
+    conf: &Conf,
+    up: &Up,
+    personality: Personality,
+    verbose: bool,
+) -> Result<(), Failure> {
+    let Checked { file, remarks, .. } = check(conf, personality)?;
+    let Some(file) = file else {
+        return Err(wrong(conf, &remarks));
+    };
+    let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
+    let endpoints: Vec<_> = endpoints.collect();
+    say(&mode::choose(up.mode, personality, &endpoints)?);
+    // wg-quick has its own words for that.
+    let said = |remark: &&Remark| {
+        let kind = &remark.diagnostic.kind;
+        personality == Personality::Taupe || !matches!(kind, DiagnosticKind::WorldAccessible { .. })
+    };
+    for remark in remarks.iter().filter(said) {
+        say(remark);
+    }
+    let options = Options {
+        override_routes: up.override_routes,
+        firewall: !up.no_firewall,
+    };
+    let request = request(conf, &file, personality, options);
+    if up.foreground {
+        return foreground::run::<D>(conf, &request, &up.device, verbose);
+    }
+    let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
+    let mut devices = Background(&up.device);
+    Ok(adapter::up(&request, &mut devices, &mut console)?)
+}
+
+/// Says what is wrong with a file.
+fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
+    for remark in remarks {
+        say(remark);
+    }
+    Failure::Wrong {
+        file: conf.shown.display().to_string(),
+        errors: check::count(remarks),
+    }
+}
+
+/// Devices in background processes, which this program's other face runs:
+/// `taupe device`.
+struct Background<'a>(&'a DeviceSettings);
+
+impl Devices for Background<'_> {
+    fn start(&mut self, interface: &str) -> Result<(), String> {
+        let order = order(interface, self.0)?;
+        let arguments = ["taupe", "device", "--", interface].map(OsString::from);
+        background::start(&order, &arguments).map_err(|error| error.to_string())
+    }
+}
+
+fn order(interface: &str, settings: &DeviceSettings) -> Result<DeviceOrder, String> {
+    let interface = InterfaceName::for_new(interface).map_err(|error| error.to_string())?;
+    Ok(DeviceOrder::new(interface, settings))
+}
+
+fn take_down(
+    word: &OsStr,
+    save: bool,
+    personality: Personality,
+    mut console: Console,
+) -> Result<(), Failure> {
+    let (interface, missing, file) = match find(word, personality) {
+        Ok(conf) => {
+            let file = readable(&conf).map(|file| (conf.path, file));
+            (conf.interface, None, file.map(Some))
+        }
+        // What `up` has written down is enough.
+        Err(Failure::Conf(error @ conf::Error::Missing { .. })) => match conf::interface(word) {
+            Some(interface) => (interface, Some(error), Ok(None)),
+            None => return Err(error.into()),
+        },
+        Err(failure) => return Err(failure),
+    };
+    let (file, problem) = match &file {
+        Ok(file) => (file.as_ref(), None),
+        Err(problem) => (None, Some(problem.as_str())),
+    };
+    let request = Down {
+        interface: interface.as_str(),
+        file: file.map(|(path, file)| (&**path, file)),
+        problem,
+        personality,
+        save,
+    };
+    match (adapter::down(&request, &mut console), missing) {
+        (Err(DownError::NotUp { .. }), Some(missing)) => Err(missing.into()),
+        (outcome, _) => Ok(outcome?),
+    }
+}
+
+/// What a file says, if it is in order, or what is wrong with it. A tunnel goes
+/// down without it, too.
+fn readable(conf: &Conf) -> Result<file::File, String> {
+    let checked = check(conf, Personality::Taupe).map_err(|unreadable| unreadable.to_string())?;
+    checked.file.ok_or_else(|| {
+        let file = conf.shown.display();
+        let errors = check::count(&checked.remarks);
+        format!("{file} has {errors} (`taupe check` says which)")
+    })
+}
+
+fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
+    let Checked { file, remarks, .. } = check(conf, Personality::Taupe)?;
+    let Some(file) = file else {
+        return Err(wrong(conf, &remarks));
+    };
+    for remark in &remarks {
+        say(remark);
+    }
+    let request = request(conf, &file, Personality::Taupe, Options::default());
+    let reloaded = adapter::reload(&request, console);
+    console.end_routes();
+    Ok(reloaded?)
+}
+
+fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+    let Checked { file, remarks, .. } = check(conf, personality)?;
+    let Some(file) = file else {
+        return Err(wrong(conf, &remarks));
+    };
+    let request = request(conf, &file, personality, Options::default());
+    Ok(adapter::save(&request, &mut Console::new(true))?)
+}
+
+fn request<'a>(
+    conf: &'a Conf,
+    file: &'a file::File,
+    personality: Personality,
+    options: Options,
+) -> Request<'a> {
+    Request {
+        interface: conf.interface.as_str(),
+        config: &conf.path,
+        file,
+        personality,
+        options,
+    }
+}
+
+/// As `wg-quick` it does not look at what the file says; otherwise nothing goes
+/// on to `wg setconf` that is wrong.
+fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+    let checked = check(conf, personality)?;
+    if personality == Personality::Taupe && checked.file.is_none() {
+        return Err(wrong(conf, &checked.remarks));
+    }
+    let stripped = file::strip(&checked.text);
+    Ok(print(&stripped)?)
+}

@@ -1,0 +1,219 @@
+//! A tunnel whose device is in this process, which stays.
+
+use super::{Failure, order, readable, reload};
+use crate::arguments::DeviceSettings;
+use crate::conf::Conf;
+use crate::console::{Asked, Console, say};
+use crate::device::{self, Device};
+use sd_notify::NotifyState;
+use std::marker::PhantomData;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
+use taupe_engine::Exit;
+
+/// How long a device has to end after its interface has gone.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// What can happen to a tunnel that is up.
+enum Event {
+    Asked(Asked),
+    Ended(Exit),
+}
+
+/// Brings a tunnel up, keeps it until it is to end, and takes it down.
+pub(super) fn run<D: Device>(
+    conf: &Conf,
+    request: &Request<'_>,
+    settings: &DeviceSettings,
+    verbose: bool,
+) -> Result<(), Failure> {
+    settings.logging.begin();
+    let (sender, events) = channel();
+    let signals = sender.clone();
+    let console = Console::catching(verbose, move |asked| {
+        // Nobody listens any more when this process is about to end.
+        let _ = signals.send(Event::Asked(asked));
+    });
+    let mut console = console.map_err(Failure::Signals)?;
+    let mut devices = InProcess::<D> {
+        settings,
+        events: sender,
+        stopper: None,
+        device: PhantomData,
+    };
+    let up = adapter::up(request, &mut devices, &mut console);
+    console.end_routes();
+    let mut running = Running {
+        conf,
+        request,
+        console,
+        events,
+        stopper: devices.stopper,
+    };
+    match up {
+        Ok(()) => running.stay(),
+        Err(error) => {
+            // So that it has removed its socket.
+            running.await_end();
+            if running.console.is_interrupted() && leaves_nothing(&error) {
+                // Not a failure: this is what the signal asked for.
+                say(&format_args!("taupe: {error}"));
+                return Ok(());
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn leaves_nothing(error: &UpError) -> bool {
+    matches!(error, UpError::Failed { leftovers, .. } if leftovers.is_empty())
+}
+
+/// A device in this process.
+struct InProcess<'a, D> {
+    settings: &'a DeviceSettings,
+    events: Sender<Event>,
+    stopper: Option<Stopper>,
+    device: PhantomData<D>,
+}
+
+type Stopper = Box<dyn FnOnce() + Send>;
+
+impl<D: Device> Devices for InProcess<'_, D> {
+    fn start(&mut self, interface: &str) -> Result<(), String> {
+        let order = order(interface, self.settings)?;
+        let device = device::start_here::<D>(&order).map_err(|failure| failure.to_string())?;
+        self.stopper = Some(Box::new(device.stopper()));
+        let events = self.events.clone();
+        let run = move || {
+            let _ = events.send(Event::Ended(device.run()));
+        };
+        let thread = thread::Builder::new().name("device".into()).spawn(run);
+        thread
+            .map(drop)
+            .map_err(|error| format!("there can be no further thread: {error}"))
+    }
+}
+
+/// A tunnel that is up.
+struct Running<'a> {
+    conf: &'a Conf,
+    request: &'a Request<'a>,
+    console: Console,
+    events: Receiver<Event>,
+    /// What ends the device; `None` when it has ended.
+    stopper: Option<Stopper>,
+}
+
+impl Running<'_> {
+    fn stay(&mut self) -> Result<(), Failure> {
+        let interface = self.request.interface;
+        notify(&[
+            NotifyState::Ready,
+            NotifyState::Status(&format!("{interface} is up")),
+        ]);
+        loop {
+            match self.events.recv() {
+                Ok(Event::Asked(Asked::Reload)) => {
+                    if let Err(failure) = reload(self.conf, &mut self.console) {
+                        say(&format_args!("taupe: {failure}; {interface} is as it was"));
+                    }
+                }
+                Ok(Event::Asked(Asked::End)) | Err(_) => {
+                    notify(&[NotifyState::Stopping]);
+                    self.console.heard();
+                    return self.end();
+                }
+                Ok(Event::Ended(exit)) => {
+                    notify(&[NotifyState::Stopping]);
+                    self.stopper = None;
+                    return self.ended(exit);
+                }
+            }
+        }
+    }
+
+    /// A signal asked for the end.
+    fn end(&mut self) -> Result<(), Failure> {
+        let outcome = match self.take_down(true) {
+            // Somebody else has done it at the same time.
+            Ok(()) | Err(DownError::NotUp { .. }) => Ok(()),
+            Err(error @ DownError::Leftovers { .. }) => Err(error),
+            // Something that was to be done first has failed. But this process
+            // is to end, and with it the device: the rest is undone all the same.
+            Err(error) => {
+                self.console.note(&error.to_string());
+                if let Some(stop) = self.stopper.take() {
+                    stop();
+                    self.await_ended();
+                }
+                self.take_down(false).and(Err(error))
+            }
+        };
+        self.await_end();
+        Ok(outcome?)
+    }
+
+    /// The device has ended without having been asked to.
+    fn ended(&mut self, exit: Exit) -> Result<(), Failure> {
+        let interface = self.request.interface;
+        match self.take_down(false) {
+            Err(DownError::NotUp { .. }) => {
+                say(&format_args!("{interface} has been taken down"));
+                return Ok(());
+            }
+            Ok(()) => {}
+            Err(error) => say(&format_args!("taupe: {error}")),
+        }
+        let why = match exit {
+            Exit::InterfaceDeleted => "somebody has deleted the interface".to_owned(),
+            Exit::SocketRemoved => "somebody has removed its configuration socket".to_owned(),
+            Exit::Stopped => "its device was stopped".to_owned(),
+            Exit::Failed(reason) => format!("its device could not go on: {reason}"),
+        };
+        Err(Failure::Ended(format!(
+            "{interface} has ended: {why}; what `up` had done has been undone"
+        )))
+    }
+
+    /// Takes the tunnel down by what its file says now, or said at `up`.
+    fn take_down(&mut self, save: bool) -> Result<(), DownError> {
+        let file = readable(self.conf);
+        let request = Down {
+            interface: self.request.interface,
+            file: file.as_ref().ok().map(|file| (&*self.conf.path, file)),
+            problem: file.as_ref().err().map(String::as_str),
+            personality: self.request.personality,
+            save,
+        };
+        let down = adapter::down(&request, &mut self.console);
+        self.console.end_routes();
+        down
+    }
+
+    /// Waits for the device if it was started: its interface is gone.
+    fn await_end(&mut self) {
+        if self.stopper.take().is_some() {
+            self.await_ended();
+        }
+    }
+
+    fn await_ended(&self) {
+        let began = Instant::now();
+        while let Some(left) = ENDING.checked_sub(began.elapsed()) {
+            match self.events.recv_timeout(left) {
+                Ok(Event::Asked(_)) => {}
+                Ok(Event::Ended(_)) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Tells the service manager, if there is one.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!("the service manager cannot be told: {error}");
+    }
+}

@@ -1,0 +1,247 @@
+//! `wg` and its sub-commands.
+//!
+//! Called as `wg` it says what wireguard-tools' `wg` says, byte for byte;
+//! `taupe show` and the others do the same in Taupe's words.
+
+mod conf;
+mod console;
+mod keys;
+mod set;
+mod show;
+mod value;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+/// The wireguard-tools whose behaviour this is.
+const VERSION: &str = "1.0.20260223";
+
+/// Whose words a command speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Personality {
+    /// Taupe's: `taupe show` and the like.
+    Taupe,
+    /// Those of wireguard-tools' `wg`, byte for byte.
+    Wg,
+}
+
+/// How a command was called.
+struct Call<'a> {
+    personality: Personality,
+    /// The name that the program was called by.
+    program: &'a OsStr,
+    /// The sub-command.
+    command: Command,
+    /// What follows it.
+    rest: &'a [OsString],
+}
+
+/// A command has failed, and has said why.
+struct Failed;
+
+type Outcome = Result<(), Failed>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Command {
+    Show,
+    Showconf,
+    Set,
+    Setconf,
+    Addconf,
+    Syncconf,
+    Genkey,
+    Genpsk,
+    Pubkey,
+}
+
+impl Command {
+    const ALL: [Self; 9] = [
+        Self::Show,
+        Self::Showconf,
+        Self::Set,
+        Self::Setconf,
+        Self::Addconf,
+        Self::Syncconf,
+        Self::Genkey,
+        Self::Genpsk,
+        Self::Pubkey,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Show => "show",
+            Self::Showconf => "showconf",
+            Self::Set => "set",
+            Self::Setconf => "setconf",
+            Self::Addconf => "addconf",
+            Self::Syncconf => "syncconf",
+            Self::Genkey => "genkey",
+            Self::Genpsk => "genpsk",
+            Self::Pubkey => "pubkey",
+        }
+    }
+
+    const fn about(self) -> &'static str {
+        match self {
+            Self::Show => "Prints the state of interfaces, whole or by fields",
+            Self::Showconf => "Prints an interface's configuration as a file for `setconf'",
+            Self::Set => "Changes an interface and its peers, one by one",
+            Self::Setconf => "Replaces an interface's configuration by a file's",
+            Self::Addconf => "Adds a file's configuration to an interface",
+            Self::Syncconf => "As `setconf', without interrupting peers that stay",
+            Self::Genkey => "Prints a new private key",
+            Self::Genpsk => "Prints a new preshared key",
+            Self::Pubkey => "Prints the public key of the private key on stdin",
+        }
+    }
+
+    /// What may follow it.
+    const fn grammar(self) -> &'static str {
+        match self {
+            Self::Show => {
+                " { <interface> | all | interfaces } [public-key | private-key | listen-port | \
+                 fwmark | peers | preshared-keys | endpoints | allowed-ips | latest-handshakes | \
+                 transfer | persistent-keepalive | dump]"
+            }
+            Self::Showconf => " <interface>",
+            Self::Set => {
+                " <interface> [listen-port <port>] [fwmark <mark>] [private-key <file path>] \
+                 [peer <base64 public key> [remove] [preshared-key <file path>] [endpoint \
+                 <ip>:<port>] [persistent-keepalive <interval seconds>] [allowed-ips \
+                 [+|-]<ip1>/<cidr1>[,[+|-]<ip2>/<cidr2>]...] ]..."
+            }
+            Self::Setconf | Self::Addconf | Self::Syncconf => {
+                " <interface> <configuration filename>"
+            }
+            Self::Genkey | Self::Genpsk | Self::Pubkey => "",
+        }
+    }
+
+    fn run(self, call: &Call<'_>) -> Outcome {
+        match self {
+            Self::Show => show::show(call),
+            Self::Showconf => show::showconf(call),
+            Self::Set => set::set(call),
+            Self::Setconf | Self::Addconf | Self::Syncconf => conf::apply(call),
+            Self::Genkey => keys::genkey(call),
+            Self::Genpsk => keys::genpsk(call),
+            Self::Pubkey => keys::pubkey(call),
+        }
+    }
+}
+
+/// Runs a sub-command of `wg`.
+///
+/// `arguments` begin with the name that the program was called by (`wg`, or
+/// `taupe`), which messages repeat; then comes the sub-command, then what
+/// belongs to it, unread.
+#[must_use]
+pub(crate) fn main(personality: Personality, arguments: &[OsString]) -> ExitCode {
+    let (program, rest) = match arguments.split_first() {
+        Some((program, rest)) => (program.as_os_str(), rest),
+        None => (OsStr::new("wg"), &[][..]),
+    };
+    let word = rest.first().map(OsString::as_os_str);
+    if rest.len() == 1 {
+        match word.and_then(OsStr::to_str) {
+            Some("-v" | "--version" | "version") => return exit(version()),
+            Some("-h" | "--help" | "help") => return exit(console::print(usage(program))),
+            _ => {}
+        }
+    }
+    let command = match word {
+        None => Some(Command::Show),
+        Some(word) => Command::ALL
+            .into_iter()
+            .find(|command| word == command.name()),
+    };
+    let Some(command) = command else {
+        let word = word.unwrap_or_default().as_bytes();
+        let message = [b"Invalid subcommand: `", word, b"'\n", &usage(program)].concat();
+        console::complain(&message);
+        return ExitCode::FAILURE;
+    };
+    exit(command.run(&Call {
+        personality,
+        program,
+        command,
+        rest: rest.get(1..).unwrap_or_default(),
+    }))
+}
+
+fn exit(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed) => ExitCode::FAILURE,
+    }
+}
+
+impl Call<'_> {
+    /// Fails with how the command is called.
+    fn misused(&self) -> Failed {
+        self.print_usage();
+        Failed
+    }
+
+    fn print_usage(&self) {
+        let command = [self.command.name(), self.command.grammar(), "\n"].concat();
+        let program = self.program.as_bytes();
+        console::complain(&[b"Usage: ", program, b" ", command.as_bytes()].concat());
+    }
+
+    /// Fails with the words of one of the two.
+    fn failed(&self, wg: &[u8], taupe: impl FnOnce() -> String) -> Failed {
+        match self.personality {
+            Personality::Wg => console::complain(&[wg, b"\n"].concat()),
+            Personality::Taupe => console::complain(format!("taupe: {}\n", taupe()).as_bytes()),
+        }
+        Failed
+    }
+
+    /// Fails because a device did not do what was asked, `trying` in `wg`'s
+    /// words.
+    fn refused(&self, trying: &str, interface: &str, error: &taupe_client::Error) -> Failed {
+        use taupe_client::Error::{NoDevice, NoKernelSupport};
+        let wg = format!("{trying}: {}", taupe_client::errno_text(error.errno()));
+        self.failed(wg.as_bytes(), || {
+            // The kernel has the last for interfaces that are not WireGuard's.
+            let unseen = matches!(error, NoDevice | NoKernelSupport) || error.errno() == EOPNOTSUPP;
+            if matches!(error.errno(), EPERM | EACCES) {
+                format!("{interface}: {error}; only root can do this, try it with sudo")
+            } else if unseen && !crate::root::is_root() {
+                format!("{interface}: only root sees WireGuard devices, try it with sudo")
+            } else if unseen && taupe_sys::interface::index(interface).is_some() {
+                format!("{interface} exists but is not a WireGuard interface")
+            } else {
+                format!("{interface}: {error}")
+            }
+        })
+    }
+}
+
+const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+
+fn version() -> Outcome {
+    let text = format!(
+        "wireguard-tools v{VERSION} - https://git.zx2c4.com/wireguard-tools/\n\
+         by Taupe {}, which does what that version does\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    console::print(text.into_bytes())
+}
+
+fn usage(program: &OsStr) -> Vec<u8> {
+    let commands =
+        Command::ALL.map(|command| format!("  {}: {}\n", command.name(), command.about()));
+    [
+        b"Usage: ",
+        program.as_bytes(),
+        b" <cmd> [<args>]\n\nAvailable subcommands:\n",
+        commands.concat().as_bytes(),
+        b"Each of them says with `--help' how it is called.\n",
+    ]
+    .concat()
+}

@@ -1,0 +1,225 @@
+//! `setconf`, `addconf` and `syncconf`.
+
+use super::value::Bad;
+use super::{Call, Command, Failed, Outcome, Personality, console, keys};
+use std::ffi::OsStr;
+use std::fs::File as Source;
+use std::io;
+use std::net::SocketAddr;
+use taupe_client::ResolveError;
+use taupe_config::file::{
+    self, Diagnostic, DiagnosticKind, Dialect, Endpoint, File, Peer, Severity,
+};
+use zeroize::Zeroizing;
+
+/// How much of a file is read at a time, in bytes.
+const BLOCK: usize = 64 << 10;
+
+/// A value at least as long may be a key with something missing.
+const NEARLY_A_KEY: usize = 16;
+
+/// More than the name of a key, of those that matter here.
+const LONGEST_NAME: usize = 16;
+
+/// So may a line of as many base64 digits.
+const NEARLY_A_KEY_ALONE: usize = keys::TEXT - 8;
+
+pub(super) fn apply(call: &Call<'_>) -> Outcome {
+    let [interface, path] = call.rest else {
+        return Err(call.misused());
+    };
+    let interface = interface.to_string_lossy();
+    let text = read(path).map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or_default();
+        let wg = format!("fopen: {}", taupe_client::errno_text(errno));
+        call.failed(wg.as_bytes(), || {
+            format!("{} cannot be read: {error}", path.display())
+        })
+    })?;
+    let file = parse(call, path, &text)?;
+    let endpoints = resolve(call, path, &file)?;
+    let modify = |error| call.refused("Unable to modify interface", &interface, &error);
+    let request = match call.command {
+        Command::Addconf => taupe_client::addition(&file, &endpoints),
+        _ => taupe_client::request(&file, &endpoints),
+    };
+    // Without peers there is nothing to compare.
+    let request = if call.command == Command::Syncconf && !file.peers.is_empty() {
+        let device = taupe_client::read(&interface).map_err(|error| {
+            let trying = "Unable to retrieve current interface configuration";
+            call.refused(trying, &interface, &error)
+        })?;
+        taupe_client::difference(&device, request)
+    } else {
+        request
+    };
+    taupe_client::apply(&interface, request).map_err(modify)
+}
+
+/// Reads a file whole, up to what is too long for one in any case.
+fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut source = Source::open(path)?;
+    let mut text = Zeroizing::new(vec![0; BLOCK]);
+    let mut length = 0;
+    loop {
+        let room = text.get_mut(length..).unwrap_or_default();
+        let count = keys::fill(&mut source, room)?;
+        length += count;
+        if length < text.len() || length > file::MAX_FILE {
+            text.truncate(length);
+            return Ok(text);
+        }
+        // Growing in place would leave keys behind.
+        let mut larger = Zeroizing::new(vec![0; text.len() * 2]);
+        if let Some(beginning) = larger.get_mut(..length) {
+            beginning.copy_from_slice(&text);
+        }
+        text = larger;
+    }
+}
+
+/// The file, or everything that is wrong with it; as `wg`, only what `wg` says.
+fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
+    let parsed = file::parse(text, Dialect::Wg);
+    match call.personality {
+        Personality::Wg => {
+            let first = first_error(&parsed.diagnostics);
+            let before = |one: &&Diagnostic| {
+                first.is_none_or(|error| {
+                    error.kind == DiagnosticKind::NoPublicKey || one.line <= error.line
+                })
+            };
+            let warnings = parsed
+                .diagnostics
+                .iter()
+                .filter(|one| one.severity == Severity::Warning);
+            for one in warnings.filter(before).chain(first) {
+                if let Some(message) = message(text, one) {
+                    console::complain(&message);
+                } else if one.severity == Severity::Error {
+                    console::complain(format!("{}\n", one.told("wg")).as_bytes());
+                }
+            }
+            if let Some(error) = first {
+                console::complain(if error.kind == DiagnosticKind::NoPublicKey {
+                    b"Invalid configuration\n"
+                } else {
+                    b"Configuration parsing error\n"
+                });
+            }
+        }
+        Personality::Taupe => {
+            for one in &parsed.diagnostics {
+                let Diagnostic {
+                    line,
+                    column,
+                    severity,
+                    kind,
+                } = one;
+                let path = path.display();
+                let fix = kind.fix("taupe");
+                let message = format!("{path}:{line}:{column}: {severity}: {kind}; {fix}\n");
+                console::complain(message.as_bytes());
+            }
+        }
+    }
+    parsed.file.ok_or(Failed)
+}
+
+/// The error at which `wg` stops: that a public key is missing it finds last.
+fn first_error(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
+    let errors = || {
+        diagnostics
+            .iter()
+            .filter(|one| one.severity == Severity::Error)
+    };
+    let mut others = errors().filter(|one| one.kind != DiagnosticKind::NoPublicKey);
+    others.next().or_else(|| errors().next())
+}
+
+/// What `wg` says, with its end of line, but without secret keys: standard
+/// error may well be a log.
+fn message(text: &[u8], one: &Diagnostic) -> Option<Zeroizing<Vec<u8>>> {
+    let said = file::wg_message(text, one)?;
+    let (before, quoted) = match said.iter().position(|byte| *byte == b'`') {
+        Some(mark) => said.split_at(mark + 1),
+        None => (said.as_slice(), &[][..]),
+    };
+    let quoted = quoted.strip_suffix(b"'").unwrap_or(quoted);
+    let line = text
+        .split(|byte| *byte == b'\n')
+        .nth(one.line.checked_sub(1)?)?;
+    let line = line.iter().filter(|byte| !keys::is_blank(**byte));
+    let line = line.take_while(|byte| **byte != b'=');
+    let mut key = Zeroizing::new(Vec::with_capacity(LONGEST_NAME));
+    key.extend(line.take(LONGEST_NAME).map(u8::to_ascii_lowercase));
+    // What is quoted is the whole line, or the value alone.
+    let name = match quoted.get(..=key.len()) {
+        Some(name) if name.eq_ignore_ascii_case(&[&key, &b"="[..]].concat()) => name,
+        _ => &[],
+    };
+    let value = quoted.get(name.len()..).unwrap_or_default();
+    let is_secret = match key.as_slice() {
+        b"privatekey" | b"presharedkey" => value.len() >= NEARLY_A_KEY,
+        b"publickey" => false,
+        _ => quoted.len() >= NEARLY_A_KEY_ALONE && is_base64(quoted),
+    };
+    Some(Zeroizing::new(if is_secret {
+        [before, name, b"(hidden)'\n"].concat()
+    } else {
+        [&said, &b"\n"[..]].concat()
+    }))
+}
+
+fn is_base64(text: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let text = text.strip_suffix(b"=").unwrap_or(text);
+    text.iter().all(digit)
+}
+
+/// The addresses of the endpoints, in the order of the file.
+fn resolve(call: &Call<'_>, path: &OsStr, file: &File) -> Result<Vec<Option<SocketAddr>>, Failed> {
+    let address = |peer: &Peer| match &peer.endpoint {
+        None => Ok(None),
+        Some(endpoint @ Endpoint::Address(address)) => {
+            let checked = taupe_client::check_retries();
+            checked.map_err(|error| unresolved(call, path, peer, endpoint, error))?;
+            Ok(Some(*address))
+        }
+        Some(endpoint @ Endpoint::Name { host, port }) => {
+            let waiting = &mut |line: Option<&str>| {
+                if let Some(line) = line {
+                    console::complain(format!("{line}\n").as_bytes());
+                }
+                true
+            };
+            let found = taupe_client::resolve(host, *port, waiting);
+            found
+                .map(Some)
+                .map_err(|error| unresolved(call, path, peer, endpoint, error))
+        }
+    };
+    file.peers.iter().map(address).collect()
+}
+
+fn unresolved(
+    call: &Call<'_>,
+    path: &OsStr,
+    peer: &Peer,
+    endpoint: &Endpoint,
+    error: ResolveError,
+) -> Failed {
+    let is_parsing = !matches!(error, ResolveError::Retries(_));
+    let bad = Bad::Endpoint {
+        value: endpoint.to_string().into_bytes(),
+        error,
+    };
+    let mut wg = bad.wg();
+    if is_parsing {
+        wg.extend_from_slice(b"\nConfiguration parsing error");
+    }
+    call.failed(&wg, || {
+        let (path, line) = (path.display(), peer.line);
+        format!("{path}:{line}: {}", bad.taupe())
+    })
+}

@@ -1,0 +1,100 @@
+//! Standard output and error.
+
+use super::{Failed, Outcome};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+use taupe_config::show::Colours;
+use zeroize::Zeroizing;
+
+/// How much is held before it is written, in bytes.
+const BLOCK: usize = 16 << 10;
+
+/// Standard output for secrets: nothing of what is written stays in memory.
+pub(super) struct Output {
+    held: Zeroizing<Vec<u8>>,
+    failure: Option<Errno>,
+}
+
+impl Output {
+    pub(super) fn new() -> Self {
+        Self {
+            held: Zeroizing::new(Vec::with_capacity(BLOCK)),
+            failure: None,
+        }
+    }
+
+    /// Writes what is still held.
+    ///
+    /// A failure is told, unless it is that nobody reads any more.
+    pub(super) fn finish(mut self) -> Outcome {
+        self.flush();
+        match self.failure {
+            None => Ok(()),
+            Some(Errno::PIPE) => Err(Failed),
+            Some(error) => {
+                let error = io::Error::from(error);
+                complain(format!("cannot write to standard output: {error}\n").as_bytes());
+                Err(Failed)
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut rest = self.held.as_slice();
+        while self.failure.is_none() && !rest.is_empty() {
+            match rustix::io::write(rustix::stdio::stdout(), rest) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(Errno::INTR) => {}
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        self.held.clear();
+    }
+
+    fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.held.len() == BLOCK {
+                self.flush();
+            }
+            let room = BLOCK - self.held.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.held.extend_from_slice(now);
+            bytes = later;
+        }
+    }
+}
+
+impl fmt::Write for Output {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        match self.failure {
+            None => Ok(()),
+            Some(_) => Err(fmt::Error),
+        }
+    }
+}
+
+/// Prints bytes to standard output.
+pub(super) fn print(bytes: Vec<u8>) -> Outcome {
+    let mut output = Output::new();
+    output.push(&bytes);
+    output.finish()
+}
+
+/// Writes a message to standard error.
+pub(super) fn complain(message: &[u8]) {
+    // Nobody is left to tell when this fails.
+    let _ = io::stderr().write_all(message);
+}
+
+/// Whether to write colours to standard output.
+pub(super) fn colours() -> Colours {
+    let mode = std::env::var_os("WG_COLOR_MODE");
+    let on = match mode.as_ref().and_then(|mode| mode.to_str()) {
+        Some("always") => true,
+        Some("never") => false,
+        _ => io::stdout().is_terminal(),
+    };
+    if on { Colours::On } else { Colours::Off }
+}

@@ -1,0 +1,91 @@
+//! `set`.
+
+use super::{Call, Failed, Outcome, value};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use taupe_client::{PeerUpdate, PresharedKey, PrivateKey, SetRequest};
+use value::Bad;
+
+pub(super) fn set(call: &Call<'_>) -> Outcome {
+    let (interface, words) = match call.rest {
+        [interface, words @ ..] if !words.is_empty() => (interface.to_string_lossy(), words),
+        _ => return Err(call.misused()),
+    };
+    let request = request(call, words)?;
+    taupe_client::apply(&interface, request)
+        .map_err(|error| call.refused("Unable to modify interface", &interface, &error))
+}
+
+/// What the words of a command line ask of a device.
+fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
+    let mut request = SetRequest::default();
+    // Room for all of them at once: growing would leave keys behind.
+    let peers = words.iter().filter(|word| *word == "peer").count();
+    request.device.peers.reserve_exact(peers);
+    let mut words = words.iter().map(OsString::as_os_str);
+    while let Some(word) = words.next() {
+        let bad = |bad: Bad| {
+            call.failed(&bad.wg(), || {
+                format!("{}: {}", word.to_string_lossy(), bad.taupe())
+            })
+        };
+        let next = words.clone().next();
+        let peer = request.device.peers.last_mut();
+        match (word.to_str(), peer, next) {
+            (Some("listen-port"), None, Some(text)) => {
+                request.listen_port = Some(value::port(text).map_err(bad)?);
+            }
+            (Some("fwmark"), None, Some(text)) => {
+                request.fwmark = Some(value::fwmark(text).map_err(bad)?);
+            }
+            (Some("private-key"), None, Some(path)) => {
+                let key = value::key_file(path, "genkey").map_err(bad)?;
+                let key = PrivateKey::new(*key);
+                request.device.private_key = Some(taupe_client::new_private_key(key));
+            }
+            (Some("peer"), _, Some(key)) => {
+                let key = value::public_key(key).map_err(bad)?;
+                request.device.peers.push(PeerUpdate::new(key));
+            }
+            (Some("remove"), Some(peer), _) => {
+                peer.remove = true;
+                continue;
+            }
+            (Some("endpoint"), Some(peer), Some(text)) => {
+                let (address, name) = value::endpoint(text).map_err(bad)?;
+                peer.endpoint = Some(address);
+                peer.endpoint_name = name.map(Some);
+            }
+            (Some("allowed-ips"), Some(peer), Some(text)) => {
+                value::allowed_ips(peer, text).map_err(bad)?;
+            }
+            (Some("persistent-keepalive"), Some(peer), Some(text)) => {
+                peer.persistent_keepalive = Some(value::keepalive(text).map_err(bad)?);
+            }
+            (Some("preshared-key"), Some(peer), Some(path)) => {
+                let key = value::key_file(path, "genpsk").map_err(bad)?;
+                peer.preshared_key = Some(PresharedKey::new(*key));
+            }
+            _ => return Err(invalid(call, word)),
+        }
+        words.next();
+    }
+    for peer in request.device.peers.iter_mut().filter(|peer| peer.remove) {
+        *peer = PeerUpdate {
+            remove: true,
+            ..PeerUpdate::new(peer.public_key)
+        };
+    }
+    Ok(request)
+}
+
+fn invalid(call: &Call<'_>, word: &OsStr) -> Failed {
+    call.failed(&[b"Invalid argument: ", word.as_bytes()].concat(), || {
+        format!(
+            "set: {word:?} is not understood here; first come listen-port, fwmark and \
+                 private-key, each with a value, then for each peer `peer KEY', and what belongs \
+                 to it: remove, or preshared-key, endpoint, persistent-keepalive and allowed-ips, \
+                 each with a value"
+        )
+    })
+}

@@ -1,0 +1,162 @@
+//! `show` and `showconf`.
+
+use super::{Call, Failed, Outcome, Personality, console};
+use crate::root;
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime};
+use taupe_adapter::State;
+use taupe_client::Device;
+use taupe_config::show::{self, Field, Pretty};
+
+/// `show`, or nothing at all.
+pub(super) fn show(call: &Call<'_>) -> Outcome {
+    let word = |index: usize| call.rest.get(index).map(|word| word.to_string_lossy());
+    let (which, field) = (word(0), word(1));
+    match (which.as_deref(), field.as_deref(), call.rest.len()) {
+        (Some("-h" | "--help" | "help"), None, _) => {
+            call.print_usage();
+            Ok(())
+        }
+        (_, _, 3..) | (Some("interfaces"), Some(_), _) => Err(call.misused()),
+        (None | Some("all"), field, _) => all(call, field),
+        (Some("interfaces"), None, _) => interfaces(call),
+        (Some(interface), field, _) => {
+            tell_of_the_killed(call, |name| name == interface);
+            let device = read(call, interface)?;
+            one(call, &device, field, false)
+        }
+    }
+}
+
+/// `showconf`.
+pub(super) fn showconf(call: &Call<'_>) -> Outcome {
+    let [interface] = call.rest else {
+        return Err(call.misused());
+    };
+    let device = read(call, &interface.to_string_lossy())?;
+    let mut output = console::Output::new();
+    // What went wrong is what `finish` tells.
+    let _ = show::showconf(&mut output, &device, &taupe_sys::interface::name);
+    output.finish()
+}
+
+fn read(call: &Call<'_>, interface: &str) -> Result<Device, Failed> {
+    taupe_client::read(interface)
+        .map_err(|error| call.refused("Unable to access interface", interface, &error))
+}
+
+fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
+    let names = taupe_client::interfaces().map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or_default();
+        let wg = format!(
+            "Unable to list interfaces: {}",
+            taupe_client::errno_text(errno)
+        );
+        call.failed(wg.as_bytes(), || {
+            format!("the interfaces cannot be listed: {error}; only root can see them all")
+        })
+    })?;
+    if names.is_empty() && call.personality == Personality::Taupe && !root::is_root() {
+        console::complain(b"taupe: only root sees WireGuard devices, try it with sudo\n");
+    }
+    Ok(names)
+}
+
+fn interfaces(call: &Call<'_>) -> Outcome {
+    let names = names(call)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    console::print(format!("{}\n", names.join(" ")).into_bytes())
+}
+
+/// Fails only if there are interfaces, none of which can be read.
+fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
+    tell_of_the_killed(call, |_| true);
+    let names = names(call)?;
+    let mut outcome = if names.is_empty() {
+        Ok(())
+    } else {
+        Err(Failed)
+    };
+    let mut rest = names.iter();
+    while let Some(name) = rest.next() {
+        match taupe_client::read(name) {
+            Ok(device) => {
+                one(call, &device, field, true)?;
+                if field.is_none() && rest.len() != 0 {
+                    console::print(b"\n".to_vec())?;
+                }
+                outcome = Ok(());
+            }
+            Err(error) => {
+                let _ = call.refused(&format!("Unable to access interface {name}"), name, &error);
+            }
+        }
+    }
+    outcome
+}
+
+/// A machine may be cut off by what a killed process has left, which no device
+/// can tell.
+fn tell_of_the_killed(call: &Call<'_>, is_asked_for: impl Fn(&str) -> bool) {
+    if call.personality != Personality::Taupe {
+        return;
+    }
+    let killed = State::default().killed();
+    for name in killed.iter().filter(|name| is_asked_for(name)) {
+        let message = format!(
+            "taupe: the process of {name} was killed; if it was a full tunnel, nothing goes out \
+             until `taupe up` starts it again or `taupe down {name}` gives the network back\n"
+        );
+        console::complain(message.as_bytes());
+    }
+}
+
+fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -> Outcome {
+    let mut output = console::Output::new();
+    let _ = match field {
+        None => pretty(call, &mut output, device),
+        Some(word) => {
+            let Ok(field) = word.parse::<Field>() else {
+                // `wg` has written the name by then only for fields that are.
+                console::complain(format!("Invalid parameter: `{word}'\n").as_bytes());
+                return Err(call.misused());
+            };
+            show::field(
+                &mut output,
+                device,
+                field,
+                with_name,
+                &taupe_sys::interface::name,
+            )
+        }
+    };
+    output.finish()
+}
+
+fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std::fmt::Result {
+    let more = match call.personality {
+        Personality::Taupe => Some(of_its_making(&device.name)),
+        Personality::Wg => None,
+    };
+    let how = Pretty {
+        colours: console::colours(),
+        keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
+        now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
+        scopes: &taupe_sys::interface::name,
+        more: more.as_deref(),
+    };
+    show::pretty(output, device, &how)
+}
+
+/// What is known of a tunnel that `up` has made.
+fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
+    let made = State::default().of_running(interface);
+    made.map_or(Vec::new(), |header| {
+        vec![
+            ("mode", "adapter".to_owned()),
+            ("file", header.config.display().to_string()),
+        ]
+    })
+}

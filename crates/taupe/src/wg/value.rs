@@ -1,0 +1,321 @@
+//! The values of `set`, in the grammar of `wg`.
+
+use super::console;
+use super::keys::{self, Trailing};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
+use taupe_client::{
+    AllowedIpChange, EndpointName, KEY_LEN, PeerUpdate, Prefix, PublicKey, ResolveError,
+};
+use taupe_config::key::Encoding;
+use zeroize::Zeroizing;
+
+/// What is wrong with a value. Holds no secret.
+pub(super) enum Bad {
+    Port {
+        value: Vec<u8>,
+        reason: String,
+    },
+    NoPort,
+    Fwmark(Vec<u8>),
+    Keepalive(Vec<u8>),
+    PublicKey(Vec<u8>),
+    Open {
+        error: io::Error,
+        /// The command that makes the key that stands in the place of a file.
+        maker: Option<&'static str>,
+    },
+    KeyFileLength,
+    KeyFileTrailing(u8),
+    KeyFileContent,
+    NoEndpoint,
+    NoBracket(Vec<u8>),
+    NoEndpointPort(Vec<u8>),
+    Endpoint {
+        value: Vec<u8>,
+        error: ResolveError,
+    },
+    Address(Vec<u8>),
+    Network(Vec<u8>),
+}
+
+impl Bad {
+    /// `wg`'s words.
+    pub(super) fn wg(&self) -> Vec<u8> {
+        let about = |words: &str, value: &[u8]| [words.as_bytes(), b": `", value, b"'"].concat();
+        match self {
+            Self::Port { value, reason } => about(reason, value),
+            Self::NoPort => b"Unable to parse empty port".to_vec(),
+            Self::Fwmark(value) => about("Fwmark is neither 0/off nor 0-0xffffffff", value),
+            Self::Keepalive(value) => about(
+                "Persistent keepalive interval is neither 0/off nor 1-65535",
+                value,
+            ),
+            Self::PublicKey(value) => about("Key is not the correct length or format", value),
+            Self::Open { error, maker } => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                let mut text = format!("fopen: {}", taupe_client::errno_text(errno));
+                if let Some(maker) = maker {
+                    text.push('\n');
+                    text.push_str(&key_for_file("wg", maker));
+                }
+                text.into_bytes()
+            }
+            Self::KeyFileLength => b"Invalid length key in key file".to_vec(),
+            Self::KeyFileTrailing(byte) => about("Found trailing character in key file", &[*byte]),
+            // Nearly a key is still too much for a log.
+            Self::KeyFileContent => about("Key is not the correct length or format", b"(hidden)"),
+            Self::NoEndpoint => b"Unable to parse empty endpoint".to_vec(),
+            Self::NoBracket(value) => about("Unable to find matching brace of endpoint", value),
+            Self::NoEndpointPort(value) => about("Unable to find port of endpoint", value),
+            Self::Endpoint { value, error } => match error {
+                ResolveError::Retries(retries) => about(
+                    "Unable to parse WG_ENDPOINT_RESOLUTION_RETRIES",
+                    retries.as_bytes(),
+                ),
+                ResolveError::NoAddress => about("Neither IPv4 nor IPv6 address found", value),
+                ResolveError::Lookup(_) | ResolveError::Interrupted => {
+                    about(&error.to_string(), value)
+                }
+            },
+            Self::Address(value) => about("Unable to parse IP address", value),
+            Self::Network(value) => about("AllowedIP is not in the correct format", value),
+        }
+    }
+
+    /// What is wrong, and what to do.
+    pub(super) fn taupe(&self) -> String {
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        match self {
+            Self::Port { value, reason } => format!(
+                "{:?} is not a port ({reason}); expected a number from 0 (any) to 65535",
+                text(value)
+            ),
+            Self::NoPort => "the port is empty; expected a number from 0 (any) to 65535".into(),
+            Self::Fwmark(value) => format!(
+                "{:?} is not a mark; expected off, or a number up to 0xffffffff",
+                text(value)
+            ),
+            Self::Keepalive(value) => format!(
+                "{:?} is not a keepalive; expected off, or a number of seconds up to 65535",
+                text(value)
+            ),
+            Self::PublicKey(value) => format!(
+                "{:?} is not a public key; expected 43 base64 digits and one `='",
+                text(value)
+            ),
+            Self::Open {
+                maker: Some(maker), ..
+            } => key_for_file("taupe", maker),
+            Self::Open { error, .. } => format!(
+                "the file with the key cannot be opened: {error}; write the key to a file that \
+                 only root can read, and name that file"
+            ),
+            Self::KeyFileLength => {
+                "the file holds no whole key; expected 43 base64 digits and one `=', or nothing \
+                 at all to remove the key"
+                    .into()
+            }
+            Self::KeyFileTrailing(_) => {
+                "the file holds more than a key; expected 43 base64 digits, one `=', and nothing \
+                 but blanks after it"
+                    .into()
+            }
+            Self::KeyFileContent => {
+                "the file holds something that is not a key; expected 43 base64 digits and one \
+                 `='"
+                .into()
+            }
+            Self::NoEndpoint => "the endpoint is empty; expected HOST:PORT".into(),
+            Self::NoBracket(value) => format!(
+                "{:?} has no closing bracket; expected [ADDRESS]:PORT",
+                text(value)
+            ),
+            Self::NoEndpointPort(value) => {
+                format!("{:?} has no port; expected HOST:PORT", text(value))
+            }
+            Self::Endpoint { value, error } => format!(
+                "{:?} leads nowhere: {error}; check the name and the name servers of this machine, \
+                 or give an address",
+                text(value)
+            ),
+            Self::Address(value) => format!(
+                "{:?} is not an address; expected networks such as 192.0.2.0/24,2001:db8::/32",
+                text(value)
+            ),
+            Self::Network(value) => format!(
+                "{:?} is not a network: its length is at most 32 for IPv4, 128 for IPv6",
+                text(value)
+            ),
+        }
+    }
+}
+
+fn key_for_file(program: &str, maker: &str) -> String {
+    format!(
+        "this is a key, where the name of a file with the key is expected: on a command line \
+         every user of this machine sees it (in ps). Make another key and write it to a file that \
+         only root can read, such as by `(umask 077; {program} {maker} > FILE)', then give FILE; \
+         in bash <(COMMAND) does without a file"
+    )
+}
+
+/// The number or the name of a UDP service.
+pub(super) fn port(value: &OsStr) -> Result<u16, Bad> {
+    if value.is_empty() {
+        return Err(Bad::NoPort);
+    }
+    taupe_client::port(&value.to_string_lossy()).map_err(|reason| Bad::Port {
+        value: value.as_bytes().to_vec(),
+        reason,
+    })
+}
+
+/// A packet mark.
+pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
+    let bad = || Bad::Fwmark(value.as_bytes().to_vec());
+    let text = value.to_str().ok_or_else(bad)?;
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    let mark = match text.strip_prefix("0x") {
+        Some(digits) => digits
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit())
+            .then(|| u32::from_str_radix(digits, 16).ok())
+            .flatten(),
+        None => number(text),
+    };
+    mark.ok_or_else(bad)
+}
+
+/// Seconds.
+pub(super) fn keepalive(value: &OsStr) -> Result<u16, Bad> {
+    let bad = || Bad::Keepalive(value.as_bytes().to_vec());
+    let text = value.to_str().ok_or_else(bad)?;
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    number(text).ok_or_else(bad)
+}
+
+pub(super) fn public_key(value: &OsStr) -> Result<PublicKey, Bad> {
+    let key = value
+        .to_str()
+        .and_then(|text| Encoding::Base64.public_key(text).ok());
+    key.ok_or_else(|| Bad::PublicKey(value.as_bytes().to_vec()))
+}
+
+/// The key in a file; all zeros when the file is empty, which removes the key.
+/// `maker` is the command that makes such a key.
+pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u8; KEY_LEN]>, Bad> {
+    let mut file = File::open(path).map_err(|error| Bad::Open {
+        maker: (error.kind() == io::ErrorKind::NotFound && public_key(path).is_ok())
+            .then_some(maker),
+        error,
+    })?;
+    let mut first = Zeroizing::new([0]);
+    match keys::fill(&mut file, &mut *first) {
+        Ok(0) => return Ok(Zeroizing::new([0; KEY_LEN])),
+        Ok(_) => {}
+        // A directory, for one.
+        Err(_) => return Err(Bad::KeyFileLength),
+    }
+    let whole = io::Read::chain(first.as_slice(), file);
+    let text = match keys::read(whole, keys::is_blank) {
+        Ok(Some(Ok(text))) => text,
+        Ok(Some(Err(Trailing(byte)))) => return Err(Bad::KeyFileTrailing(byte)),
+        Ok(None) | Err(_) => return Err(Bad::KeyFileLength),
+    };
+    keys::bytes(&text).ok_or(Bad::KeyFileContent)
+}
+
+/// An endpoint's address, and its name if it has one.
+pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName>), Bad> {
+    let shown = value.to_string_lossy();
+    let failed = |error| Bad::Endpoint {
+        value: value.as_bytes().to_vec(),
+        error,
+    };
+    let no_port = || Bad::NoEndpointPort(value.as_bytes().to_vec());
+    taupe_client::check_retries().map_err(failed)?;
+    if shown.is_empty() {
+        return Err(Bad::NoEndpoint);
+    }
+    let (host, service) = match shown.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| Bad::NoBracket(value.as_bytes().to_vec()))?;
+            (host, rest.strip_prefix(':').ok_or_else(no_port)?)
+        }
+        None => shown.rsplit_once(':').ok_or_else(no_port)?,
+    };
+    if service.is_empty() {
+        return Err(no_port());
+    }
+    let address = taupe_client::resolve_service(host, service, &shown, &mut |line| {
+        if let Some(line) = line {
+            console::complain(format!("{line}\n").as_bytes());
+        }
+        true
+    })
+    .map_err(failed)?;
+    Ok((address, EndpointName::new(host, address.port())))
+}
+
+/// Adds networks to what is asked of a peer: all of them replace the peer's,
+/// unless one has a `+` or `-` before it.
+pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Bad> {
+    peer.replace_allowed_ips = true;
+    let bytes = value.as_bytes().iter().copied();
+    let value: Vec<u8> = bytes.filter(|byte| !keys::is_blank(*byte)).collect();
+    if value.is_empty() {
+        return Ok(());
+    }
+    for entry in value.split(|byte| *byte == b',') {
+        let (sign, entry) = match entry.split_first() {
+            Some((sign @ (b'+' | b'-'), rest)) => (Some(sign), rest),
+            _ => (None, entry),
+        };
+        let (network, has_host_bits) = network(entry)?;
+        if has_host_bits {
+            let warning = [b"Warning: AllowedIP has nonzero host part: ", entry, b"\n"].concat();
+            console::complain(&warning);
+        }
+        peer.replace_allowed_ips &= sign.is_none();
+        peer.allowed_ips.push(match sign {
+            Some(b'-') => AllowedIpChange::Remove(network),
+            _ => AllowedIpChange::Add(network),
+        });
+    }
+    Ok(())
+}
+
+/// A network, and whether bits beyond its length were set.
+fn network(entry: &[u8]) -> Result<(Prefix, bool), Bad> {
+    let mut parts = entry.splitn(2, |byte| *byte == b'/');
+    let address = parts.next().unwrap_or_default();
+    let length = parts.next();
+    let address: IpAddr = str::from_utf8(address)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Bad::Address(address.to_vec()))?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        None => Some(most),
+        Some(text) => str::from_utf8(text).ok().and_then(number),
+    };
+    let network = length.and_then(|length| Prefix::new(address, length));
+    let network = network.ok_or_else(|| Bad::Network(entry.to_vec()))?;
+    Ok((network, network.address() != address))
+}
+
+/// A decimal number without sign.
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}

@@ -1,0 +1,379 @@
+//! `make install` into a folder: what is there then, that it is well formed, and
+//! that `make uninstall` leaves nothing.
+
+#![cfg(target_os = "linux")]
+
+#[path = "../examples/pages/pages.rs"]
+mod pages;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A folder with a built program in `target`, and an empty one for a system.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let name = format!("taupe-install-{test}-{}", std::process::id());
+        let place = Self(std::env::temp_dir().join(name));
+        let release = place.0.join("target/release");
+        fs::create_dir_all(&release).expect("folder");
+        symlink(env!("CARGO_BIN_EXE_taupe"), release.join("taupe")).expect("link");
+        pages::write(&release.join("pages")).expect("pages");
+        // What installing takes, and no cargo: root may have none.
+        let tools = place.0.join("tools");
+        fs::create_dir(&tools).expect("folder");
+        let path = std::env::var_os("PATH").expect("PATH");
+        for tool in "make bash dirname readlink rm install ln sed chmod".split(' ') {
+            let mut places = std::env::split_paths(&path).map(|folder| folder.join(tool));
+            let found = places.find(|file| file.exists()).expect(tool);
+            symlink(found, tools.join(tool)).expect("link");
+        }
+        place
+    }
+
+    fn system(&self) -> PathBuf {
+        self.0.join("system")
+    }
+
+    fn make(&self, target: &str, variables: &[&str]) -> Output {
+        Command::new("make")
+            .args(["--no-print-directory", "-C", REPOSITORY, target])
+            .arg(format!("DESTDIR={}", self.system().display()))
+            .args(variables)
+            .env("PATH", self.0.join("tools"))
+            .env("CARGO_TARGET_DIR", self.0.join("target"))
+            .env_remove("PREFIX")
+            .env_remove("ALIASES")
+            .output()
+            .expect("make")
+    }
+
+    /// What it says.
+    fn succeeds(&self, target: &str, variables: &[&str]) -> String {
+        let output = self.make(target, variables);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{target}: {text}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Everything that is no folder, from the system's root.
+    fn files(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut folders = vec![self.system()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("folder").flatten() {
+                if entry.file_type().expect("type").is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    let path = entry.path();
+                    let path = path.strip_prefix(self.system()).expect("inside");
+                    found.insert(path.to_string_lossy().into_owned());
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn expected(prefix: &str) -> BTreeSet<String> {
+    let commands = "up down reload save strip check allowed-ips show showconf set setconf addconf \
+                    syncconf genkey genpsk pubkey device";
+    let pages = commands.split(' ').map(|name| format!("taupe-{name}.1"));
+    let pages = pages.chain(["taupe.1".into()]);
+    let pages = pages.map(|page| format!("{prefix}/share/man/man1/{page}"));
+    let others = [
+        "bin/taupe",
+        "bin/taupe-device",
+        "lib/systemd/system/taupe@.service",
+        "share/man/man5/taupe.conf.5",
+        "share/bash-completion/completions/taupe",
+        "share/zsh/site-functions/_taupe",
+        "share/fish/vendor_completions.d/taupe.fish",
+    ];
+    let others = others.iter().map(|file| format!("{prefix}/{file}"));
+    pages.chain(others).collect()
+}
+
+#[test]
+fn all_of_it_is_installed_and_removed() {
+    let place = Place::new("all");
+    let said = place.succeeds("install", &["PREFIX=/usr"]);
+    let mut expected = expected("usr");
+    assert_eq!(place.files(), expected);
+    for file in expected.iter().filter(|file| !file.contains("/man1/")) {
+        let line = place.system().join(file).display().to_string();
+        let is_it = |said: &str| said == line || said == format!("{line} -> taupe");
+        assert!(said.lines().any(is_it), "{line}: {said}");
+    }
+    assert!(!said.contains("systemctl"), "{said}");
+
+    let bin = place.system().join("usr/bin");
+    let version = Command::new(bin.join("taupe")).arg("--version").output();
+    assert!(version.expect("installed").stdout.starts_with(b"taupe "));
+    assert_eq!(
+        fs::read_link(bin.join("taupe-device")).expect("link"),
+        Path::new("taupe")
+    );
+    for file in place.files() {
+        let path = place.system().join(&file);
+        let mode = fs::metadata(path).expect("file").permissions().mode() & 0o7777;
+        let program = file.starts_with("usr/bin/");
+        assert_eq!(mode, if program { 0o755 } else { 0o644 }, "{file}");
+    }
+    let unit = place.system().join("usr/lib/systemd/system/taupe@.service");
+    let unit = fs::read_to_string(unit).expect("unit");
+    assert!(
+        unit.contains("\nExecStart=/usr/bin/taupe up --foreground %i\n"),
+        "{unit}"
+    );
+    assert!(!unit.contains("@BINDIR@"), "{unit}");
+    let conflicts = "\nConflicts=wg-quick@%i.service\n";
+    assert!(unit.contains(conflicts), "{unit}");
+
+    // A second time, with aliases this time.
+    place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
+    for alias in ["wg", "wg-quick"] {
+        assert_eq!(
+            fs::read_link(bin.join(alias)).expect("link"),
+            Path::new("taupe")
+        );
+        expected.insert(format!("usr/bin/{alias}"));
+        expected.insert(format!("usr/share/bash-completion/completions/{alias}"));
+    }
+    assert_eq!(place.files(), expected);
+
+    place.succeeds("uninstall", &["PREFIX=/usr"]);
+    assert_eq!(place.files(), BTreeSet::new());
+}
+
+#[test]
+fn it_goes_to_usr_local_unless_told_otherwise() {
+    let place = Place::new("local");
+    place.succeeds("install", &[]);
+    assert_eq!(place.files(), expected("usr/local"));
+    let unit = place
+        .system()
+        .join("usr/local/lib/systemd/system/taupe@.service");
+    let unit = fs::read_to_string(unit).expect("unit");
+    assert!(
+        unit.contains("\nExecStop=/usr/local/bin/taupe down %i\n"),
+        "{unit}"
+    );
+    let output = place.make("install", &["PREFIX=usr"]);
+    assert!(!output.status.success());
+    assert_eq!(place.files(), expected("usr/local"));
+}
+
+#[test]
+fn another_program_s_files_stay() {
+    let place = Place::new("others");
+    let bin = place.system().join("usr/local/bin");
+    fs::create_dir_all(&bin).expect("folder");
+    fs::write(bin.join("wg"), "wireguard-tools").expect("file");
+    let output = place.make("install", &["ALIASES=1"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        text.contains("/usr/local/bin/wg is another program's"),
+        "{text}"
+    );
+    assert_eq!(place.files(), BTreeSet::from(["usr/local/bin/wg".into()]));
+
+    place.succeeds("install", &[]);
+    place.succeeds("uninstall", &[]);
+    assert_eq!(place.files(), BTreeSet::from(["usr/local/bin/wg".into()]));
+}
+
+/// What the tools that read these files say of them, where the tools are.
+#[test]
+fn what_is_installed_is_well_formed() {
+    let place = Place::new("lint");
+    // The unit names the program where it will be, which is not where it is.
+    let prefix = place.0.join("prefix");
+    let output = Command::new("make")
+        .args(["--no-print-directory", "-C", REPOSITORY, "install"])
+        .arg(format!("PREFIX={}", prefix.display()))
+        .env("PATH", place.0.join("tools"))
+        .env("CARGO_TARGET_DIR", place.0.join("target"))
+        .env_remove("DESTDIR")
+        .output()
+        .expect("make");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let at = |file: &str| prefix.join(file).into_os_string();
+
+    lint(
+        "bash",
+        &["-n".into(), at("share/bash-completion/completions/taupe")],
+    );
+    lint("zsh", &["-n".into(), at("share/zsh/site-functions/_taupe")]);
+    lint(
+        "fish",
+        &[
+            "-n".into(),
+            at("share/fish/vendor_completions.d/taupe.fish"),
+        ],
+    );
+    let unit = at("lib/systemd/system/taupe@.service");
+    let instance = prefix.join("taupe@wg0.service");
+    fs::copy(unit, &instance).expect("copy");
+    lint(
+        "systemd-analyze",
+        &["verify".into(), "--man=no".into(), instance.into()],
+    );
+    // Not what is said of /usr/local.
+    let said = String::from_utf8_lossy(&output.stdout);
+    let link = "`systemctl link ";
+    assert!(said.contains(link), "{said}");
+    let sections = ["share/man/man1", "share/man/man5"];
+    let pages = sections.map(|section| fs::read_dir(at(section)).expect("pages").flatten());
+    for page in pages.into_iter().flatten() {
+        let page = page.path().into_os_string();
+        let groff = ["-man", "-ww", "-z", "-Tutf8"].map(Into::into);
+        lint("groff", &[&groff[..], std::slice::from_ref(&page)].concat());
+        let text = fs::read_to_string(&page).expect("page");
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"] {
+            assert!(text.contains(section), "{}: {section}", page.display());
+        }
+    }
+    let page = fs::read_to_string(at("share/man/man1/taupe-device.1")).expect("page");
+    let synopsis = page.split(".SH ").nth(2);
+    assert_eq!(
+        synopsis.map(|text| text.lines().nth(1).unwrap_or_default().replace('\\', "")),
+        Some(
+            "fBtaupe devicefR [fB-ffR|fB--foregroundfR] [fB--no-offloadfR fIWHATfR]... \
+             [fB-hfR|fB--helpfR] <fIIFACEfR> "
+                .into()
+        )
+    );
+}
+
+fn lint(program: &str, arguments: &[std::ffi::OsString]) {
+    let output = match Command::new(program).args(arguments).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("no {program} here: not looked at");
+            return;
+        }
+        output => output.expect(program),
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.is_empty(),
+        "{program} {arguments:?}: {text}"
+    );
+}
+
+#[test]
+fn bash_completes_names_files_and_options() {
+    let place = Place::new("bash");
+    place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
+    // Other interfaces than those of the machine that this runs on.
+    let script = r#"
+        PATH=$1/usr/bin:$PATH
+        taupe() {
+            case "$*" in
+                "show interfaces") echo "tun1 tun2" ;;
+                "show tun1 peers") echo "KEY1=" ;;
+            esac
+        }
+        cd "$2" && mkdir folder && touch here.conf notes.txt
+        declare -A function
+        for name in taupe wg wg-quick; do
+            source "$1/usr/share/bash-completion/completions/$name"
+            function[$name]=$(complete -p "$name" | sed 's/.*-F \([^ ]*\).*/\1/')
+        done
+        while read -ra COMP_WORDS; do
+            # A `_` stands for what is to be completed with nothing typed yet.
+            [ "${COMP_WORDS[-1]}" != _ ] || COMP_WORDS[-1]=
+            COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+            ${function[$COMP_WORDS]} "$COMP_WORDS" "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+            echo "${COMPREPLY[*]}"
+        done
+    "#;
+    let cases = [
+        ("taupe allow", "allowed-ips"),
+        ("taupe up --ad", "--adapter"),
+        ("taupe check h", "here.conf"),
+        ("taupe up t", "target tools"),
+        ("taupe down fol", "folder"),
+        ("taupe down tun", "tun1 tun2"),
+        ("taupe reload tun2", "tun2"),
+        ("taupe show _", "tun1 tun2 all interfaces"),
+        (
+            "taupe show tun1 p",
+            "public-key private-key peers preshared-keys persistent-keepalive",
+        ),
+        ("taupe set tun", "tun1 tun2"),
+        ("taupe set tun1 _", "peer listen-port fwmark private-key"),
+        ("taupe set tun1 peer _", "KEY1="),
+        ("taupe set tun1 peer K re", "remove"),
+        ("taupe set tun1 peer K preshared-key n", "notes.txt"),
+        ("taupe set tun1 fwmark _", ""),
+        ("wg showconf tun1 _", ""),
+        ("taupe setconf tun1 n", "notes.txt"),
+        ("wg s", "show showconf set setconf syncconf"),
+        ("wg show t", "tun1 tun2"),
+        ("wg-quick _", "up down save strip"),
+        ("wg-quick up h", "here.conf"),
+        ("wg-quick down tun1", "tun1"),
+    ];
+    let mut bash = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .args([place.system(), place.0.clone()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("bash");
+    let mut stdin = bash.stdin.take().expect("piped");
+    for (line, _) in cases {
+        writeln!(stdin, "{line}").expect("read");
+    }
+    drop(stdin);
+    let output = bash.wait_with_output().expect("bash");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told: Vec<_> = text.lines().collect();
+    assert_eq!(told.len(), cases.len(), "{text}");
+    for ((line, expected), told) in cases.into_iter().zip(told) {
+        assert_eq!(told, expected, "{line}");
+    }
+}
+
+#[test]
+fn bash_leaves_another_wg_alone() {
+    let place = Place::new("bash-others");
+    place.succeeds("install", &["PREFIX=/usr"]);
+    let script = r#"
+        PATH=$1/usr/bin:$PATH
+        source "$1/usr/share/bash-completion/completions/taupe"
+        complete -p wg || complete -p wg-quick
+    "#;
+    let bin = place.system().join("usr/bin");
+    for name in ["wg", "wg-quick"] {
+        let program = bin.join(name);
+        fs::write(&program, "#!/bin/sh\n").expect("file");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
+    }
+    let output = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(place.system())
+        .output()
+        .expect("bash");
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}

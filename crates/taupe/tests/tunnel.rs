@@ -1,0 +1,619 @@
+//! Tunnels up and down with the real device, in a sandbox: what the command says
+//! and returns, and how it stays in the foreground. What it does to the system is
+//! tested where that is decided.
+
+#![cfg(target_os = "linux")]
+
+mod sandbox;
+
+use rustix::process::{Pid, Signal};
+use sandbox::{Killed, LIMIT, Process, TAUPE, get, has_interface, run, sandboxed, wait_until};
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const FILE: &str = "/run/tunnels/wg0.conf";
+
+const PEER: &str = "\n[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
+                    AllowedIPs = 10.9.1.0/24\n";
+
+/// Writes a file with more lines in its `[Interface]`.
+fn write(lines: &str) {
+    fs::create_dir_all("/run/tunnels").expect("folder");
+    let key = "PrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+    let text = format!("[Interface]\n{key}\nAddress = 10.9.0.1/24\n{lines}\n{PEER}");
+    fs::write(FILE, text).expect("written");
+    fs::set_permissions(FILE, fs::Permissions::from_mode(0o600)).expect("mode");
+}
+
+/// Runs it, and says how it ended and what it printed on standard error.
+fn taupe(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(TAUPE, arguments);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.code(), text)
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let (status, text) = taupe(arguments);
+    assert_eq!(status, Some(0), "{arguments:?}: {text}");
+    text
+}
+
+fn fails(arguments: &[&str]) -> String {
+    let (status, text) = taupe(arguments);
+    assert_eq!(status, Some(1), "{arguments:?}: {text}");
+    text
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What `up` leaves in the way of state.
+fn journals() -> usize {
+    fs::read_dir("/run/taupe").map_or(0, Iterator::count)
+}
+
+/// `up --foreground`, whose service manager is this process.
+struct Foreground {
+    child: Killed,
+    manager: UnixDatagram,
+}
+
+impl Foreground {
+    fn start() -> Self {
+        let _ = fs::remove_file("/run/notify");
+        let manager = UnixDatagram::bind("/run/notify").expect("bound");
+        manager.set_read_timeout(Some(LIMIT)).expect("set");
+        let mut command = Command::new(TAUPE);
+        command.args(["up", "--foreground", FILE]);
+        command.env("NOTIFY_SOCKET", "/run/notify");
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let child = Killed(command.spawn().expect("started"));
+        let foreground = Self { child, manager };
+        assert_eq!(foreground.told(), "READY=1\nSTATUS=wg0 is up\n");
+        assert!(has_interface("wg0"));
+        foreground
+    }
+
+    fn told(&self) -> String {
+        let mut buffer = [0; 256];
+        let length = self.manager.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    fn process(&self) -> Process {
+        Process::new(Pid::from_child(&self.child.0))
+    }
+
+    /// Waits until it has said this.
+    fn says(&mut self, what: &str) {
+        let stderr = self.child.0.stderr.as_mut().expect("piped");
+        let mut text = Vec::new();
+        while !text.ends_with(what.as_bytes()) {
+            let mut byte = [0];
+            let read = stderr.read(&mut byte).expect("read");
+            assert_eq!(read, 1, "{}", String::from_utf8_lossy(&text));
+            text.extend(byte);
+        }
+    }
+
+    /// How it ended, and what it has said since.
+    fn end(mut self) -> (Option<i32>, String) {
+        assert_eq!(self.told(), "STOPPING=1\n");
+        let mut text = String::new();
+        let mut stderr = self.child.0.stderr.take().expect("piped");
+        stderr.read_to_string(&mut text).expect("read");
+        let status = self.child.0.wait().expect("waited").code();
+        assert!(!has_interface("wg0"), "{text}");
+        assert!(!Path::new("/var/run/wireguard/wg0.sock").exists(), "{text}");
+        assert_eq!(journals(), 0, "{text}");
+        (status, text)
+    }
+}
+
+#[test]
+fn a_tunnel_is_up_once_and_down_once() {
+    sandboxed("a_tunnel_is_up_once_and_down_once", || {
+        write("");
+        let text = succeeds(&["up", FILE]);
+        let first = "adapter mode, because the file has a peer without Endpoint";
+        assert_eq!(text.lines().next(), Some(first), "{text}");
+        assert!(
+            text.lines().skip(1).all(|line| line.starts_with("[#] ")),
+            "{text}"
+        );
+        assert!(has_interface("wg0"));
+        let process = Process::only();
+
+        let text = fails(&["up", FILE]);
+        assert!(text.contains("taupe: wg0 is up already"), "{text}");
+        assert!(has_interface("wg0"));
+
+        succeeds(&["down", FILE]);
+        process.wait();
+        assert!(!has_interface("wg0"));
+        assert_eq!(journals(), 0);
+        assert_eq!(fails(&["down", FILE]), "taupe: wg0 is not up\n");
+        // What is wrong with its file does not matter then.
+        write("MTU = many");
+        assert_eq!(fails(&["down", FILE]), "taupe: wg0 is not up\n");
+    });
+}
+
+#[test]
+fn many_routes_are_one_line_unless_asked_for() {
+    sandboxed("many_routes_are_one_line_unless_asked_for", || {
+        write("");
+        let text = fs::read_to_string(FILE).expect("file");
+        let networks: Vec<_> = (0..20)
+            .map(|one| format!("10.10.{}.0/24", 2 * one))
+            .collect();
+        fs::write(
+            FILE,
+            format!("{text}AllowedIPs = {}\n", networks.join(", ")),
+        )
+        .expect("written");
+        symlink(TAUPE, "/run/wg-quick").expect("link");
+        // The address's own network leads into the tunnel besides.
+        for (program, options, lines) in [
+            (TAUPE, &[][..], 1),
+            (TAUPE, &["--verbose"], 21),
+            (TAUPE, &["--foreground"], 1),
+            ("/run/wg-quick", &[], 21),
+        ] {
+            let mut command = Command::new(program);
+            command.arg("up").args(options).arg(FILE);
+            command.stdin(Stdio::null()).stderr(Stdio::piped());
+            let mut child = Killed(command.spawn().expect("started"));
+            wait_until("all routes", || {
+                let routes = fs::read_to_string("/proc/net/route").expect("routes");
+                routes
+                    .lines()
+                    .filter(|route| route.starts_with("wg0"))
+                    .count()
+                    == 22
+            });
+            succeeds(&["down", FILE]);
+            let mut text = String::new();
+            let mut stderr = child.0.stderr.take().expect("piped");
+            stderr.read_to_string(&mut text).expect("read");
+            let is_route = |line: &&str| line.starts_with("[#] ip -4 route add ");
+            let told: Vec<_> = text.lines().filter(is_route).collect();
+            assert_eq!(told.len(), lines, "{options:?}: {text}");
+            let more = "(and 20 more routes; --verbose or LOG_LEVEL=verbose shows each)";
+            assert_eq!(told[0].ends_with(more), lines == 1, "{options:?}: {text}");
+        }
+    });
+}
+
+#[test]
+fn routes_that_go_are_not_counted_among_those_that_come() {
+    sandboxed(
+        "routes_that_go_are_not_counted_among_those_that_come",
+        || {
+            let networks = |second: u8| {
+                let networks = (0..10).map(|one| format!("10.{second}.{}.0/24", 2 * one));
+                let networks: Vec<_> = networks.collect();
+                write("");
+                let text = fs::read_to_string(FILE).expect("file");
+                let text = format!("{text}AllowedIPs = {}\n", networks.join(", "));
+                fs::write(FILE, text).expect("written");
+            };
+            networks(10);
+            succeeds(&["up", FILE]);
+            networks(11);
+            let text = succeeds(&["reload", FILE]);
+            for start in [
+                "[#] ip -4 route add 10.11.",
+                "[#] ip -4 route delete 10.10.",
+            ] {
+                let told: Vec<_> = text.lines().filter(|one| one.starts_with(start)).collect();
+                assert_eq!(told.len(), 1, "{text}");
+                assert!(told[0].contains("(and 9 more routes; "), "{text}");
+            }
+            succeeds(&["down", FILE]);
+        },
+    );
+}
+
+#[test]
+fn a_tunnel_whose_process_was_killed_goes_down_and_comes_up() {
+    sandboxed(
+        "a_tunnel_whose_process_was_killed_goes_down_and_comes_up",
+        || {
+            write("PostDown = touch /run/went-down");
+            let kill = || {
+                let process = Process::only();
+                process.send(Signal::KILL);
+                process.wait();
+            };
+            succeeds(&["up", FILE]);
+            kill();
+            succeeds(&["down", FILE]);
+            assert!(Path::new("/run/went-down").exists());
+            assert_eq!(journals(), 0);
+
+            succeeds(&["up", FILE]);
+            kill();
+            succeeds(&["up", FILE]);
+            // And it does not take its file.
+            fs::remove_file(FILE).expect("removed");
+            succeeds(&["down", FILE]);
+            assert_eq!(journals(), 0);
+            let text = fails(&["down", FILE]);
+            assert!(text.contains("there is no file"), "{text}");
+        },
+    );
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_and_says_where() {
+    sandboxed("a_wrong_file_changes_nothing_and_says_where", || {
+        write("MTU = many\nPreUp = touch /run/began\nColour = red");
+        let text = fails(&["up", FILE]);
+        assert!(text.starts_with(&format!("{FILE}:4:7: error: ")), "{text}");
+        assert!(text.contains(&format!("\n{FILE}:6:1: error: ")), "{text}");
+        assert_eq!(text.matches("\n  fix: ").count(), 2, "{text}");
+        let end = format!("taupe: {FILE} has 2 errors; nothing was changed\n");
+        assert!(text.ends_with(&end), "{text}");
+        assert!(!has_interface("wg0"));
+        assert!(!Path::new("/run/began").exists());
+        assert!(!Path::new("/run/taupe").exists());
+
+        let output = run(TAUPE, &["check", FILE]);
+        assert_eq!(output.status.code(), Some(1));
+        let answer = stdout(&output);
+        assert!(
+            answer.starts_with(&format!("{FILE}:4:7: error: ")),
+            "{answer}"
+        );
+        let end = format!("{FILE} cannot be used: 2 errors\n");
+        assert!(answer.ends_with(&end), "{answer}");
+
+        write("");
+        let output = run(TAUPE, &["check", FILE]);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(stdout(&output), format!("{FILE} is fine\n"));
+
+        fs::set_permissions(FILE, fs::Permissions::from_mode(0o644)).expect("mode");
+        let output = run(TAUPE, &["check", FILE]);
+        assert_eq!(output.status.code(), Some(0));
+        let end = format!("{FILE} can be used, with 1 warning\n");
+        assert!(stdout(&output).ends_with(&end), "{output:?}");
+    });
+}
+
+#[test]
+fn transparent_mode_is_refused_in_a_sentence() {
+    sandboxed("transparent_mode_is_refused_in_a_sentence", || {
+        write("");
+        let text = fails(&["up", "--transparent", FILE]);
+        assert!(
+            text.contains("transparent mode is not in this version"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!has_interface("wg0"));
+    });
+}
+
+#[test]
+fn in_the_foreground_a_signal_takes_it_down() {
+    sandboxed("in_the_foreground_a_signal_takes_it_down", || {
+        write("PreDown = grep -q %i: /proc/net/dev && touch /run/goes-down");
+        for signal in [Signal::TERM, Signal::INT] {
+            let foreground = Foreground::start();
+            foreground.process().send(signal);
+            let (status, text) = foreground.end();
+            assert_eq!(status, Some(0), "{text}");
+            fs::remove_file("/run/goes-down").expect("PreDown was run");
+        }
+    });
+}
+
+#[test]
+fn in_the_foreground_an_end_comes_though_a_command_fails() {
+    sandboxed(
+        "in_the_foreground_an_end_comes_though_a_command_fails",
+        || {
+            write("PreDown = false");
+            let foreground = Foreground::start();
+            foreground.process().send(Signal::TERM);
+            let (status, text) = foreground.end();
+            assert_eq!(status, Some(1), "{text}");
+            assert!(text.contains("PreDown"), "{text}");
+        },
+    );
+}
+
+#[test]
+fn in_the_foreground_a_deleted_interface_is_an_accident() {
+    sandboxed(
+        "in_the_foreground_a_deleted_interface_is_an_accident",
+        || {
+            write("PostDown = touch /run/went-down");
+            let foreground = Foreground::start();
+            assert!(run("ip", &["link", "del", "wg0"]).status.success());
+            let (status, text) = foreground.end();
+            assert_eq!(status, Some(1), "{text}");
+            assert!(
+                text.contains("somebody has deleted the interface"),
+                "{text}"
+            );
+            assert!(Path::new("/run/went-down").exists());
+        },
+    );
+}
+
+#[test]
+fn in_the_foreground_down_is_a_good_end() {
+    sandboxed("in_the_foreground_down_is_a_good_end", || {
+        write("PostDown = echo went down >>/run/went-down");
+        let foreground = Foreground::start();
+        let text = fails(&["up", FILE]);
+        assert!(text.contains("wg0 is up already"), "{text}");
+        succeeds(&["down", FILE]);
+        let (status, text) = foreground.end();
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.ends_with("wg0 has been taken down\n"), "{text}");
+        let times = fs::read_to_string("/run/went-down").expect("it was run");
+        assert_eq!(times, "went down\n");
+    });
+}
+
+#[test]
+fn in_the_foreground_commands_keep_the_caller_s_umask() {
+    sandboxed("in_the_foreground_commands_keep_the_caller_s_umask", || {
+        write("PostUp = touch /run/made");
+        rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
+        let foreground = Foreground::start();
+        let mode = |path: &str| fs::metadata(path).expect("file").permissions().mode() & 0o777;
+        assert_eq!(mode("/run/made"), 0o644);
+        assert_eq!(mode("/var/run/wireguard/wg0.sock"), 0o600);
+        foreground.process().send(Signal::TERM);
+        foreground.end();
+    });
+}
+
+#[test]
+fn in_the_foreground_a_hangup_is_a_reload() {
+    sandboxed("in_the_foreground_a_hangup_is_a_reload", || {
+        write("");
+        let mut foreground = Foreground::start();
+        let state = || get("/var/run/wireguard/wg0.sock").expect("it answers");
+        write("ListenPort = 4711");
+        foreground.process().send(Signal::HUP);
+        wait_until("the new port", || state().contains("\nlisten_port=4711\n"));
+        // What is wrong does not touch it.
+        write("ListenPort = 4712\nColour = red");
+        foreground.process().send(Signal::HUP);
+        foreground.says("wg0 is as it was\n");
+        assert!(state().contains("\nlisten_port=4711\n"));
+        foreground.process().send(Signal::TERM);
+        let (status, text) = foreground.end();
+        assert_eq!(status, Some(0), "{text}");
+    });
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_name() {
+    sandboxed("a_signal_ends_the_wait_for_a_name", || {
+        // There is no network here, so that nothing can be resolved for now.
+        write("PreUp = touch /run/began");
+        let text = fs::read_to_string(FILE).expect("file");
+        fs::write(FILE, text + "Endpoint = peer.example:51820\n").expect("written");
+        for (option, expected) in [(None, 1), (Some("--foreground"), 0)] {
+            let mut command = Command::new(TAUPE);
+            command.arg("up").args(option).arg(FILE);
+            command.env("WG_ENDPOINT_RESOLUTION_RETRIES", "infinity");
+            command.stdin(Stdio::null()).stderr(Stdio::piped());
+            let mut child = Killed(command.spawn().expect("started"));
+            wait_until("the PreUp command", || {
+                fs::remove_file("/run/began").is_ok()
+            });
+            let process = Process::new(Pid::from_child(&child.0));
+            process.send(Signal::TERM);
+            process.wait();
+            let status = child.0.wait().expect("waited").code();
+            let mut text = String::new();
+            let mut stderr = child.0.stderr.take().expect("piped");
+            stderr.read_to_string(&mut text).expect("read");
+            assert_eq!(status, Some(expected), "{text}");
+            assert!(text.contains("interrupted"), "{text}");
+            assert!(text.contains("everything is as it was before"), "{text}");
+            assert_eq!(journals(), 0, "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_failure_on_the_way_up_leaves_nothing() {
+    sandboxed("a_failure_on_the_way_up_leaves_nothing", || {
+        write("PostUp = echo not today >&2; exit 3");
+        for arguments in [&["up", FILE][..], &["up", "--foreground", FILE]] {
+            let text = fails(arguments);
+            assert!(text.contains("\nnot today\n"), "{text}");
+            assert!(!has_interface("wg0"), "{text}");
+            assert_eq!(journals(), 0, "{text}");
+            assert!(!Path::new("/var/run/wireguard/wg0.sock").exists(), "{text}");
+        }
+    });
+}
+
+#[test]
+fn who_is_not_root_is_told_and_wg_quick_calls_sudo() {
+    sandboxed("who_is_not_root_is_told_and_wg_quick_calls_sudo", || {
+        write("");
+        // In a user namespace in which nobody is anybody.
+        let nobody = |program: &str, arguments: &[&str]| {
+            let mut command = Command::new("unshare");
+            command.args(["--user", program]).args(arguments);
+            command.env("PATH", "/run/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+            command.output().expect("unshare(1)")
+        };
+        for action in ["up", "down", "reload", "save"] {
+            let output = nobody(TAUPE, &[action, FILE]);
+            assert_eq!(output.status.code(), Some(1));
+            assert_eq!(output.stderr, b"taupe: this takes root; run it with sudo\n");
+        }
+        let output = nobody(TAUPE, &["check", FILE]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for (arguments, status) in [
+            (&["show"][..], 0),
+            (&["show", "interfaces"], 0),
+            (&["show", "wg0"], 1),
+            (&["showconf", "lo"], 1),
+            (&["set", "wg0", "fwmark", "1"], 1),
+        ] {
+            let output = nobody(TAUPE, arguments);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+            assert!(text.contains("only root"), "{arguments:?}: {text}");
+        }
+        assert_eq!(
+            fails(&["show", "lo"]),
+            "taupe: lo exists but is not a WireGuard interface\n"
+        );
+        assert!(fails(&["show", "wg0"]).contains("there is no such device"));
+
+        fs::create_dir("/run/bin").expect("folder");
+        symlink(TAUPE, "/run/bin/wg-quick").expect("link");
+        let output = nobody("wg-quick", &["up", "wg0"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        if run("sh", &["-c", "command -v sudo"]).status.code() != Some(0) {
+            assert_eq!(output.status.code(), Some(1));
+            assert!(
+                text.contains("wg-quick: this takes root, and sudo cannot be run"),
+                "{text}"
+            );
+        }
+        fs::write(
+            "/run/bin/sudo",
+            "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 7\n",
+        )
+        .expect("file");
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions("/run/bin/sudo", executable).expect("mode");
+        for action in ["up", "down", "save", "strip"] {
+            let output = nobody("wg-quick", &[action, "wg0"]);
+            assert_eq!(output.status.code(), Some(7), "{output:?}");
+            let words = stdout(&output);
+            let words: Vec<_> = words.lines().collect();
+            assert_eq!((words[0], words[2]), ("-p", "--"), "{words:?}");
+            assert_eq!(words[3..], ["/run/bin/wg-quick", action, "wg0"]);
+        }
+    });
+}
+
+#[test]
+fn wg_quick_speaks_as_it_does() {
+    sandboxed("wg_quick_speaks_as_it_does", || {
+        write("");
+        symlink(TAUPE, "/run/wg-quick").expect("link");
+        let quick = |arguments: &[&str]| {
+            let output = run("/run/wg-quick", arguments);
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code(), text)
+        };
+        let (status, text) = quick(&["help"]);
+        assert_eq!(status, Some(0));
+        assert!(text.starts_with("Usage: wg-quick "), "{text}");
+        for wrong in [&[][..], &["up"], &["reload", FILE], &["up", FILE, FILE]] {
+            assert_eq!(quick(wrong), (Some(1), text.clone()), "{wrong:?}");
+        }
+        let missing = "wg-quick: `/run/wg1.conf' does not exist\n";
+        assert_eq!(quick(&["up", "/run/wg1.conf"]), (Some(1), missing.into()));
+        let down = "wg-quick: `wg0' is not a WireGuard interface\n";
+        assert_eq!(quick(&["down", FILE]), (Some(1), down.into()));
+
+        let (status, text) = quick(&["up", FILE]);
+        assert_eq!(status, Some(0), "{text}");
+        let first = "adapter mode, because it is called as wg-quick";
+        assert_eq!(text.lines().next(), Some(first), "{text}");
+        let (status, text) = quick(&["up", FILE]);
+        assert_eq!(status, Some(1));
+        assert!(
+            text.ends_with("\nwg-quick: `wg0' already exists\n"),
+            "{text}"
+        );
+        assert_eq!(quick(&["down", FILE]).0, Some(0));
+
+        // It stands for something in `wg show`, but the kernel has such interfaces.
+        let listed = "/run/tunnels/interfaces.conf";
+        fs::copy(FILE, listed).expect("copied");
+        let (status, text) = quick(&["up", listed]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(has_interface("interfaces"), "{text}");
+        assert_eq!(quick(&["down", listed]).0, Some(0));
+
+        fs::set_permissions(FILE, fs::Permissions::from_mode(0o644)).expect("mode");
+        let (_, text) = quick(&["strip", FILE]);
+        assert_eq!(text, format!("Warning: `{FILE}' is world accessible\n"));
+    });
+}
+
+#[test]
+fn lists_of_networks_are_one_line() {
+    let output = run(
+        TAUPE,
+        &["allowed-ips", "10.0.0.0/30,fd00::1", "--except", "10.0.0.1"],
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), "10.0.0.0/32, 10.0.0.2/31, fd00::1/128\n");
+    let output = run(
+        TAUPE,
+        &["allowed-ips", "10.0.0.1", "--except", "10.0.0.0/8"],
+    );
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "\n")
+    );
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("nothing is left"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_printed_is_a_failure_that_says_so() {
+    sandboxed("what_cannot_be_printed_is_a_failure_that_says_so", || {
+        write("");
+        // So that `show` has something to say.
+        succeeds(&["device", "wg0"]);
+        for arguments in [
+            &["check", FILE][..],
+            &["strip", FILE],
+            &["allowed-ips", "10.0.0.0/8"],
+            &["--help"],
+            &["help", "up"],
+            &["device", "-h"],
+            &["--version"],
+            &["genkey"],
+            &["show"],
+        ] {
+            let print_to = |stdout: Stdio| {
+                let mut command = Command::new(TAUPE);
+                command.args(arguments).stdin(Stdio::null()).stdout(stdout);
+                let output = command.stderr(Stdio::piped()).output().expect("started");
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                (output.status.code(), text)
+            };
+            let full = fs::File::options().write(true).open("/dev/full");
+            let (status, text) = print_to(full.expect("/dev/full").into());
+            assert_eq!(status, Some(1), "{arguments:?}");
+            let reason = "cannot write to standard output: No space left";
+            assert!(text.contains(reason), "{arguments:?}: {text}");
+            // What nobody reads is no reason to complain, as of `| head -1`.
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            assert_eq!(
+                print_to(writer.into()),
+                (Some(1), String::new()),
+                "{arguments:?}"
+            );
+        }
+    });
+}
