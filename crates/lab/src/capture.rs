@@ -10,6 +10,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+/// What the kernel may hold for `tcpdump`, in KiB. It keeps a place of the largest packet's
+/// size, 64 KiB where offloads are on, for each packet however small: this is a thousand
+/// packets that come while `tcpdump` does not get a processor.
+const BUFFER: &str = "65536";
+
 /// A running capture on one interface.
 #[derive(Debug)]
 pub struct Capture {
@@ -34,7 +39,7 @@ impl Capture {
         #[rustfmt::skip]
         let mut command = vec![
             "tcpdump", "-i", interface, "-n", "-U", "--immediate-mode",
-            "-B", "8192", "-Z", "root", "-w", &path,
+            "-B", BUFFER, "-Z", "root", "-w", &path,
         ];
         if !filter.is_empty() {
             command.push(filter);
@@ -49,43 +54,85 @@ impl Capture {
         Ok(Self { tcpdump, file })
     }
 
+    /// The program that captures.
+    pub const fn process(&self) -> &Process {
+        &self.tcpdump
+    }
+
     /// Ends the capture as soon as its packets fulfil a condition, and returns
     /// them: `tcpdump` writes a packet some time after it was on the wire.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] naming `what` after 10 seconds, and as
-    /// [`stop`](Self::stop).
+    /// [`Error::Unmet`] naming `what` after 10 seconds, with how many packets were
+    /// captured and how many lost, and as [`stop`](Self::stop).
     pub fn stop_once(
         self,
         what: &str,
         mut condition: impl FnMut(&[Packet]) -> bool,
     ) -> Result<Vec<Packet>> {
         let name = self.file.display().to_string();
-        wait_until(what, Duration::from_secs(10), || {
+        let seen = wait_until(what, Duration::from_secs(10), || {
             let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
             // A file that is being written may end within a packet.
             Ok(parse(&bytes).is_some_and(|packets| condition(&packets)))
+        });
+        let (packets, lost) = self.end()?;
+        seen.map_err(|error| match error {
+            Error::Timeout { .. } => Error::unmet(format!(
+                "{error} in {} packets captured; the capture lost {lost}",
+                packets.len()
+            )),
+            other => other,
         })?;
-        self.stop()
+        Ok(packets)
     }
 
-    /// Ends the capture and returns its packets in order.
+    /// Ends the capture and returns its packets in order. Where packets came faster
+    /// than `tcpdump` took them, some are missing, which is printed.
     ///
     /// # Errors
     ///
     /// [`Error::Timeout`] when tcpdump does not end, [`Error::Malformed`] when
-    /// its file is not one.
-    pub fn stop(mut self) -> Result<Vec<Packet>> {
+    /// its file or what it says is not as it should be.
+    pub fn stop(self) -> Result<Vec<Packet>> {
+        let file = self.file.display().to_string();
+        let (packets, lost) = self.end()?;
+        if lost > 0 {
+            eprintln!("{file}: the capture lost {lost} packets");
+        }
+        Ok(packets)
+    }
+
+    /// The packets, and how many more there were.
+    fn end(mut self) -> Result<(Vec<Packet>, u64)> {
         self.tcpdump.signal(Signal::INT)?;
         self.tcpdump.wait(Duration::from_secs(10))?;
         let name = self.file.display().to_string();
         let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
-        parse(&bytes).ok_or_else(|| Error::Malformed {
-            what: name,
-            why: "not a whole pcap file of a known link type".to_owned(),
-        })
+        let malformed = |what: String, why: &str| Error::Malformed {
+            what,
+            why: why.to_owned(),
+        };
+        let packets = parse(&bytes)
+            .ok_or_else(|| malformed(name, "not a whole pcap file of a known link type"))?;
+        let said = self.tcpdump.output();
+        let lost =
+            lost(&said).ok_or_else(|| malformed("tcpdump's last words".to_owned(), said.trim()))?;
+        Ok((packets, lost))
     }
+}
+
+/// How many packets `tcpdump` says that the kernel had no place for.
+fn lost(said: &str) -> Option<u64> {
+    let count = |line: &str| {
+        line.strip_suffix(" dropped by kernel")?
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
+    };
+    said.lines().find_map(count)
 }
 
 /// A captured packet.
@@ -245,6 +292,15 @@ mod tests {
         let mut payload = vec![1, 0, 0, 0];
         payload.resize(148, 0);
         payload
+    }
+
+    #[test]
+    fn what_was_lost_is_read() {
+        let said = "tcpdump: listening on eth0\n3 packets captured\n\
+            10 packets received by filter\n7 packets dropped by kernel\n";
+        assert_eq!(lost(said), Some(7));
+        assert_eq!(lost(&said.replace("7 packets", "1 packet")), Some(1));
+        assert_eq!(lost("3 packets captured\n"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The sandbox keeps its promises: nothing outlives it, nothing leaks into it,
 //! and a failure is told as one.
 
+use rustix::process::Signal;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -18,6 +19,7 @@ fn main() {
     let second = Duration::from_secs(1);
     Suite::new(vec![
         SystemTest::new("hosts_are_linked", hosts_are_linked),
+        SystemTest::new("a_capture_outlasts_a_pause", capture_pauses),
         SystemTest::new("a_failed_command_tells_everything", failed_command),
         SystemTest::new("a_process_ends_with_its_handle", process_ends),
         SystemTest::new("the_world_is_private", world_is_private),
@@ -84,6 +86,28 @@ fn hosts_are_linked() -> Result<()> {
         || Err(Error::unmet("two interfaces of one name in one machine")),
         |_| Ok(()),
     )
+}
+
+/// A machine under load may let `tcpdump` wait for longer than a transfer takes.
+fn capture_pauses() -> Result<()> {
+    const COUNT: usize = 800;
+    let (a, b) = (Host::new("a")?, Host::new("b")?);
+    link(
+        a.port("eth0", &["192.0.2.1/24"]),
+        b.port("eth0", &["192.0.2.2/24"]),
+        1500,
+    )?;
+    let capture = Capture::start(&a, "eth0", "udp")?;
+    capture.process().signal(Signal::STOP)?;
+    let socket = a.enter(|| std::net::UdpSocket::bind("192.0.2.1:0").map_err(Error::io("bind")))?;
+    for _ in 0..COUNT {
+        let sent = socket.send_to(&[0; 1400], "192.0.2.2:2222");
+        sent.map_err(Error::io("send"))?;
+    }
+    capture.process().signal(Signal::CONT)?;
+    let packets = capture.stop_once("every datagram", |packets| packets.len() >= COUNT)?;
+    ensure!(packets.len() == COUNT, "{} datagrams", packets.len());
+    Ok(())
 }
 
 fn failed_command() -> Result<()> {
