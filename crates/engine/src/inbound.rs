@@ -1,12 +1,14 @@
 //! The way in, in packet order:
 //!
-//! 1. *receive* a batch from a UDP socket,
-//! 2. *open* it: find the session, decrypt in place, check replay and source
+//! 1. *receive* batches from a UDP socket: all that are there, with one call,
+//! 2. *open* each: find the session, decrypt in place, check replay and source
 //!    ([`taupe_protocol::DataPath::receive`]); handshake messages go to the
 //!    control loop,
 //! 3. carry *ECN* marks inside (RFC 6040),
 //! 4. *merge* consecutive segments into super-packets,
 //! 5. *write* them to the TUN, straight from the receive buffer.
+
+use std::ops::Range;
 
 use taupe_net::ecn;
 use taupe_net::merge::Merger;
@@ -23,15 +25,17 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
     let mut inbound = InboundThread {
         shared,
         sorted: Sorted::default(),
+        inner: Vec::new(),
         merger: Merger::new(),
     };
     let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
     loop {
         match socket.receive(&mut buffer) {
-            Ok(Receive::Datagrams(received)) => {
-                if let Some(batch) = buffer.get_mut(..received.len) {
-                    inbound.carry(&received, batch);
+            Ok(Receive::Datagrams(batches)) => {
+                for received in &batches {
+                    inbound.open(received, &mut buffer);
                 }
+                inbound.deliver(&mut buffer);
             }
             Ok(Receive::Stopped) => return,
             Err(error) => {
@@ -45,16 +49,19 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
 struct InboundThread<'a> {
     shared: &'a Shared,
     sorted: Sorted,
+    /// Where in the receive buffer the packets to deliver are.
+    inner: Vec<Range<usize>>,
     merger: Merger,
 }
 
 impl InboundThread<'_> {
-    fn carry(&mut self, received: &Received, batch: &mut [u8]) {
-        let Self {
-            shared,
-            sorted,
-            merger,
-        } = self;
+    /// Opens one batch of what has been received.
+    fn open(&mut self, received: &Received, buffer: &mut [u8]) {
+        let Self { shared, sorted, .. } = self;
+        let end = received.start + received.len;
+        let Some(batch) = buffer.get_mut(received.start..end) else {
+            return;
+        };
         let from = endpoint(received.from, received.local);
         shared
             .path
@@ -67,11 +74,24 @@ impl InboundThread<'_> {
             }
             shared.waker.wake();
         }
-        sorted.inner.retain(|range| {
-            let verdict = ecn::decapsulate(received.ecn, &mut batch[range.clone()]);
-            verdict == ecn::Verdict::Deliver
+        let delivered = sorted.inner.iter().filter(|range| {
+            let packet = &mut batch[range.start..range.end];
+            ecn::decapsulate(received.ecn, packet) == ecn::Verdict::Deliver
         });
-        for write in merger.merge(batch, &sorted.inner, shared.tun.coalesce()) {
+        let start = received.start;
+        self.inner
+            .extend(delivered.map(|range| start + range.start..start + range.end));
+    }
+
+    /// Merges what has been opened, and writes it to the TUN.
+    fn deliver(&mut self, buffer: &mut [u8]) {
+        let Self {
+            shared,
+            inner,
+            merger,
+            ..
+        } = self;
+        for write in merger.merge(buffer, inner, shared.tun.coalesce()) {
             match shared.tun.write(&write) {
                 Ok(()) => {}
                 Err(WriteError::Down) => {
@@ -81,5 +101,6 @@ impl InboundThread<'_> {
                 Err(error) => warn!(%error, "packet dropped"),
             }
         }
+        inner.clear();
     }
 }

@@ -19,6 +19,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `outbound.rs` | the way out, in packet order |
+//! | `batch.rs` | the messages that one send takes |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
@@ -27,6 +28,7 @@
 //! | `names.rs` | look-ups of endpoint names, one at a time |
 //! | `resolver.rs` | how a name becomes addresses |
 
+mod batch;
 mod control;
 mod inbound;
 mod labels;

@@ -2,80 +2,102 @@
 //!
 //! 1. *read* a super-packet from the TUN,
 //! 2. *route* it by its destination to a peer,
-//! 3. *reserve* counters for as many segments as fit one send,
-//! 4. *split* them straight into the send buffer,
-//! 5. *seal* them in place,
-//! 6. *send* them with one system call.
+//! 3. *split* it straight into the send buffer; what is already waiting behind it
+//!    is split behind it, as far as one send can take it,
+//! 4. *reserve* counters for all of it,
+//! 5. *seal* it in place,
+//! 6. *send* it with one system call.
 //!
-//! One thread does all six for one batch before it reads the next, so that
-//! order is kept and an idle tunnel costs one read and one write.
+//! One thread does all six, so that order is kept and an idle tunnel costs one
+//! read and one write. It looks for more packets than one only while it is busy.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use taupe_net::merge::TunWrite;
 use taupe_net::split::Split;
 use taupe_net::tun::{READ_BUFFER_LEN, Read};
-use taupe_net::udp::MAX_SEGMENTS;
 use taupe_net::virtio::VirtioHeader;
 use taupe_net::{ecn, icmp, ip};
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, data_header};
+use taupe_protocol::message::{Kind, classify, data_header};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
 use tracing::{debug, trace, warn};
 
+use crate::batch::Batch;
 use crate::shared::{Command, Shared, boot_now};
 
-/// The most payload that one UDP send takes: what an IPv4 datagram can hold.
-/// The kernel cuts a batch only after it has passed as one datagram.
-const MAX_SEND: usize = 65_507;
+/// A packet that is read so soon after the last send has probably not been the
+/// only one.
+const BUSY: Duration = Duration::from_micros(20);
 
 /// Carries packets from the TUN to the network until the TUN ends.
 pub(crate) fn run(shared: &Shared) {
     let mut outbound = OutboundThread {
         shared,
-        send: vec![0; MAX_SEND],
+        batch: Batch::new(),
         unreachables: TokenBucket::default(),
         warned_of_loop: false,
     };
     let mut buffer = vec![0; READ_BUFFER_LEN];
-    loop {
-        match shared.tun.read(&mut buffer) {
-            Ok(Read::Packet { header, range }) => {
-                if let Some(packet) = buffer.get(range) {
-                    outbound.carry(header, packet);
-                }
-            }
-            Ok(Read::Stopped) => return,
-            Ok(Read::Deleted) => return shared.send(Command::TunDeleted),
-            Err(error) => {
-                return shared.send(Command::Failed(format!("reading the TUN: {error}")));
-            }
-        }
-    }
+    while outbound.round(&mut buffer).is_continue() {}
 }
 
 struct OutboundThread<'a> {
     shared: &'a Shared,
-    /// Sealed messages, one after the other.
-    send: Vec<u8>,
+    batch: Batch<Peer>,
     unreachables: TokenBucket,
     warned_of_loop: bool,
 }
 
 impl OutboundThread<'_> {
+    /// Waits for a packet, and sends it with those that are there by then.
+    fn round(&mut self, buffer: &mut [u8]) -> ControlFlow<()> {
+        let began = boot_now();
+        let read = self.shared.tun.read(buffer);
+        self.take(read, buffer)?;
+        if boot_now().since(began) < BUSY {
+            while !self.batch.is_enough()
+                && let Some(read) = self.shared.tun.read_queued(buffer).transpose()
+            {
+                self.take(read, buffer)?;
+            }
+        }
+        self.flush();
+        ControlFlow::Continue(())
+    }
+
+    /// Takes what a read has brought. Breaks when there is no more to come.
+    fn take(&mut self, read: io::Result<Read>, buffer: &[u8]) -> ControlFlow<()> {
+        match read {
+            Ok(Read::Packet { header, range }) => {
+                if let Some(packet) = buffer.get(range) {
+                    self.carry(header, packet);
+                }
+                return ControlFlow::Continue(());
+            }
+            Ok(Read::Stopped) => {}
+            Ok(Read::Deleted) => self.shared.send(Command::TunDeleted),
+            Err(error) => {
+                let why = format!("reading the TUN: {error}");
+                self.shared.send(Command::Failed(why));
+            }
+        }
+        ControlFlow::Break(())
+    }
+
+    /// Adds a packet to the batch of its peer.
     fn carry(&mut self, header: VirtioHeader, packet: &[u8]) {
         let Some(addresses) = inner::parse(packet) else {
             trace!("not an IP packet: dropped");
             return;
         };
-        let now = boot_now();
         let routes = self.shared.path.routes();
         let Some(peer) = routes.lookup(addresses.destination) else {
-            return self.refuse(now, packet);
+            return self.refuse(packet);
         };
         if self.is_loop(packet, peer) {
             self.shared.path.counters().add(Cause::RoutingLoop, 1);
@@ -98,19 +120,37 @@ impl OutboundThread<'_> {
         };
         let mtu = self.shared.mtu.load(Ordering::Relaxed);
         let ecn = ecn::encapsulate(traffic_class(packet));
-        let mut first = 0;
-        while let Some(batch) = Batch::next(&split, first, mtu) {
-            first += batch.count;
-            match self
-                .shared
-                .path
-                .reserve(now, peer, batch.count as u64, batch.bytes as u64)
-            {
-                Outbound::Send(reservation) => self.send(&split, &batch, reservation, ecn, peer),
-                Outbound::Stage => self.stage(now, &split, &batch, ecn, peer),
-                Outbound::NoEndpoint => return self.refuse(now, packet),
+        for i in 0..split.count() {
+            let padded = padded_len(split.len_of(i), mtu);
+            if !self.batch.takes(peer, ecn, padded) {
+                self.flush();
             }
+            let slot = self.batch.push(peer, ecn, padded);
+            let written = split.write(i, slot);
+            slot[written..].fill(0);
         }
+    }
+
+    /// Seals and sends the batch.
+    fn flush(&mut self) {
+        let Some(peer) = self.batch.peer() else {
+            return;
+        };
+        let now = boot_now();
+        let (messages, bytes) = (self.batch.count() as u64, self.batch.bytes() as u64);
+        match self.shared.path.reserve(now, peer, messages, bytes) {
+            Outbound::Send(reservation) => self.send(reservation),
+            Outbound::Stage => {
+                let ecn = self.batch.ecn();
+                let staged = self.batch.packets().map(|packet| Staged {
+                    packet: packet.to_vec(),
+                    ecn,
+                });
+                self.shared.path.stage(now, peer, staged);
+            }
+            Outbound::NoEndpoint => self.refuse_first(),
+        }
+        self.batch.clear();
     }
 
     /// Whether this is transport data that this device has sealed for the very
@@ -129,52 +169,37 @@ impl OutboundThread<'_> {
             && data_header(payload).is_some_and(|(index, _)| peer.knows_index(index))
     }
 
-    fn send(
-        &mut self,
-        split: &Split<'_>,
-        batch: &Batch,
-        reservation: Reservation,
-        ecn: u8,
-        peer: &Arc<Peer>,
-    ) {
-        if self.send.len() < batch.bytes {
-            // A single packet on a jumbo TUN can be longer than a datagram; the
-            // kernel will refuse it.
-            self.send.resize(batch.bytes, 0);
-        }
-        let buffer = &mut self.send[..batch.bytes];
-        for (i, message) in buffer.chunks_mut(batch.stride).enumerate() {
-            let end = message.len() - (DATA_OVERHEAD - DATA_HEADER_LEN);
-            let slot = &mut message[DATA_HEADER_LEN..end];
-            let written = split.write(batch.first + i, slot);
-            slot[written..].fill(0);
-        }
+    fn send(&mut self, reservation: Reservation) {
         let endpoint = reservation.endpoint();
-        let ready = reservation.seal(buffer, batch.stride);
-        let sent = transmit(self.shared, &endpoint, ecn, &buffer[..ready], batch.stride);
-        if matches!(sent, Ok(true)) {
+        let (ecn, stride) = (self.batch.ecn(), self.batch.stride());
+        let buffer = self.batch.messages();
+        let ready = reservation.seal(buffer, stride);
+        let sent = transmit(self.shared, &endpoint, ecn, &buffer[..ready], stride);
+        if let (Ok(true), Some(peer)) = (sent, self.batch.peer()) {
             peer.clear_local_address();
         }
     }
 
-    fn stage(&self, now: Instant, split: &Split<'_>, batch: &Batch, ecn: u8, peer: &Arc<Peer>) {
-        let packets = (0..batch.count).map(|i| {
-            let mut packet = vec![0; batch.message_len(i) - DATA_OVERHEAD];
-            split.write(batch.first + i, &mut packet);
-            Staged { packet, ecn }
-        });
-        self.shared.path.stage(now, peer, packets);
-    }
-
     /// Tells the sender of a packet that it cannot be delivered, as the kernel
     /// does for a destination without peer or endpoint.
-    fn refuse(&mut self, now: Instant, packet: &[u8]) {
-        let mtu = self.shared.mtu.load(Ordering::Relaxed);
-        if !self.unreachables.take(now) {
+    fn refuse(&mut self, packet: &[u8]) {
+        if !self.unreachables.take(boot_now()) {
             return;
         }
+        let mtu = self.shared.mtu.load(Ordering::Relaxed);
         if let Some(answer) = icmp::unreachable(packet, mtu, None) {
             let _ = self.shared.tun.write(&TunWrite::single(&answer));
+        }
+    }
+
+    /// [`Self::refuse`] for the first packet of the batch.
+    fn refuse_first(&mut self) {
+        let Some(padded) = self.batch.packets().next() else {
+            return;
+        };
+        let packet = inner::parse(padded).and_then(|view| padded.get(..view.length));
+        if let Some(packet) = packet.map(<[u8]>::to_vec) {
+            self.refuse(&packet);
         }
     }
 }
@@ -193,48 +218,6 @@ pub(crate) fn transmit(
         debug!(remote = %endpoint.remote, %error, "sending failed");
     }
     sent.map(|sent| sent.local_dropped)
-}
-
-/// Consecutive segments that leave in one send.
-struct Batch {
-    first: usize,
-    count: usize,
-    /// Bytes of every message but the last.
-    stride: usize,
-    /// Bytes of the last message.
-    last: usize,
-    /// Bytes of all messages.
-    bytes: usize,
-}
-
-impl Batch {
-    fn next(split: &Split<'_>, first: usize, mtu: usize) -> Option<Self> {
-        let left = split.count().checked_sub(first).filter(|left| *left > 0)?;
-        let message = |length| padded_len(length, mtu) + DATA_OVERHEAD;
-        let tail = message(split.last_len());
-        let stride = if left == 1 {
-            tail
-        } else {
-            message(split.segment_len())
-        };
-        let count = left.min(MAX_SEGMENTS).min((MAX_SEND / stride).max(1));
-        let last = if count == left { tail } else { stride };
-        Some(Self {
-            first,
-            count,
-            stride,
-            last,
-            bytes: (count - 1) * stride + last,
-        })
-    }
-
-    fn message_len(&self, i: usize) -> usize {
-        if i + 1 == self.count {
-            self.last
-        } else {
-            self.stride
-        }
-    }
 }
 
 /// The source port, the destination and the content of a packet that begins a

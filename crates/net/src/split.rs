@@ -137,6 +137,15 @@ impl<'a> Split<'a> {
         }
     }
 
+    /// Length in bytes of segment `i`, headers included.
+    pub fn len_of(&self, i: usize) -> usize {
+        if i + 1 < self.count() {
+            self.segment_len()
+        } else {
+            self.last_len()
+        }
+    }
+
     /// Writes segment `i` to the start of `dst` and returns its length.
     ///
     /// # Panics

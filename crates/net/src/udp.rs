@@ -5,14 +5,22 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use arrayvec::ArrayVec;
+
 pub use crate::imp::udp::Socket;
 
-/// Datagrams that one system call takes or brings at most
-/// (`UDP_MAX_SEGMENTS` of Linux before 6.9, `UDP_GRO_CNT_MAX`).
+/// Datagrams that one batch has at most (`UDP_MAX_SEGMENTS` of Linux before 6.9, `UDP_GRO_CNT_MAX`).
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Bytes a receive buffer should have: the largest merged batch.
-pub const RECEIVE_BUFFER_LEN: usize = 65_535;
+/// Bytes that one received batch may have: the largest that the kernel merges,
+/// rounded up.
+pub const RECEIVE_LEN: usize = 65_536;
+
+/// Batches that one receive brings at most.
+pub const MAX_RECEIVES: usize = 8;
+
+/// Bytes a receive buffer should have.
+pub const RECEIVE_BUFFER_LEN: usize = MAX_RECEIVES * RECEIVE_LEN;
 
 /// Address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +66,11 @@ pub struct Local {
     pub interface: u32,
 }
 
-/// One receive: a datagram, or several of one size from one sender.
+/// A datagram, or several of one size from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
+    /// Where in the buffer it begins.
+    pub start: usize,
     /// Bytes received, all datagrams together; may be 0.
     pub len: usize,
     /// Bytes per datagram; the last may be shorter. Equals `len` for a single
@@ -72,15 +82,19 @@ pub struct Received {
     pub local: Option<Local>,
     /// ECN field of the outer header, 0 to 3.
     pub ecn: u8,
-    /// The buffer was too small and the rest is lost.
+    /// Its part of the buffer was too small, and the rest is lost.
     pub truncated: bool,
 }
 
 /// What a receive brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly always the large one, and never kept"
+)]
 pub enum Receive {
-    /// Datagrams.
-    Datagrams(Received),
+    /// Datagrams, in the order in which they arrived.
+    Datagrams(ArrayVec<Received, MAX_RECEIVES>),
     /// [`Socket::shutdown`] was called.
     Stopped,
 }

@@ -221,6 +221,7 @@ fn udp_is_carried_in_super_packets() {
             let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
                 panic!("stopped");
             };
+            let received = received[0];
             assert_eq!((received.len, received.segment), (data.len(), 1200));
             assert!(buffer[..received.len] == data);
         }
@@ -349,6 +350,39 @@ fn reading_stops_when_told() {
         assert_eq!(reader.join().unwrap(), Read::Stopped);
     });
     assert_eq!(end.tun.read(&mut [0; 100]).unwrap(), Read::Stopped);
+}
+
+#[test]
+fn only_what_is_queued_is_read_without_waiting() {
+    let end = end(1, Offloads::default());
+    let mut buffer = vec![0; READ_BUFFER_LEN];
+    // The kernel announces itself with a few packets of its own.
+    let mut drain = || while end.tun.read_queued(&mut buffer).unwrap().is_some() {};
+    thread::sleep(Duration::from_millis(50));
+    drain();
+    let (socket, port) = end.namespace.run(|| {
+        let socket = std::net::UdpSocket::bind("10.7.0.1:0").unwrap();
+        socket.send_to(b"first", "10.7.0.2:9").unwrap();
+        socket.send_to(b"second", "10.7.0.2:9").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        (socket, port)
+    });
+    let mut buffer = vec![0; READ_BUFFER_LEN];
+    let mut contents = Vec::new();
+    while let Some(read) = end.tun.read_queued(&mut buffer).unwrap() {
+        let Read::Packet { range, .. } = read else {
+            panic!("{read:?}");
+        };
+        let packet = &buffer[range];
+        if packet.get(20..22) == Some(&port.to_be_bytes()[..]) {
+            contents.push(packet[28..].to_vec());
+        }
+    }
+    assert_eq!(contents, [b"first".to_vec(), b"second".to_vec()]);
+    drop(socket);
+    end.namespace.ip("link del tun7");
+    let deleted = end.tun.read_queued(&mut buffer).unwrap();
+    assert_eq!(deleted, Some(Read::Deleted));
 }
 
 #[test]

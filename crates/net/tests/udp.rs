@@ -14,7 +14,8 @@ use std::{
 
 use common::{Namespace, SOON, noise, readable};
 use taupe_net::udp::{
-    BindError, Family, Local, Options, RECEIVE_BUFFER_LEN, Receive, Received, Socket,
+    BindError, Family, Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive,
+    Received, Socket,
 };
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
@@ -29,10 +30,13 @@ fn at(address: &str, port: u16) -> SocketAddr {
 
 /// Receives once, or fails when nothing comes.
 fn receive(socket: &Socket) -> (Vec<u8>, Received) {
-    let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+    let mut buffer = vec![0; RECEIVE_LEN];
     assert!(readable(socket.as_fd(), SOON), "nothing received");
     match socket.receive(&mut buffer).unwrap() {
         Receive::Datagrams(received) => {
+            let [received] = received[..] else {
+                panic!("more than the buffer takes: {received:?}");
+            };
             buffer.truncate(received.len);
             (buffer, received)
         }
@@ -94,6 +98,67 @@ fn what_no_single_batch_holds_goes_in_several() {
             }
             assert_eq!(from.gso_refusals(), 0);
         }
+    });
+}
+
+#[test]
+fn one_receive_takes_all_that_is_there() {
+    Namespace::new().run(|| {
+        for (family, address) in BOTH {
+            let [one, other, to] = [(); 3].map(|()| bind(family, Options::default()));
+            let destination = at(address, to.local_port());
+            let batch = noise(4, 30 * 1200 + 5);
+            one.send(destination, None, 2, &batch, 1200).unwrap();
+            other.send(destination, None, 0, b"alone", 5).unwrap();
+            one.send(destination, None, 1, &batch, 900).unwrap();
+            let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+            assert!(readable(to.as_fd(), SOON));
+            let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
+                panic!("stopped");
+            };
+            let expected = [
+                (&one, &batch[..], 1200, 2),
+                (&other, b"alone", 5, 0),
+                (&one, &batch[..], 900, 1),
+            ];
+            assert_eq!(received.len(), expected.len());
+            for (received, (from, bytes, segment, ecn)) in received.iter().zip(expected) {
+                assert!(&buffer[received.start..][..received.len] == bytes);
+                assert_eq!(received.from, at(address, from.local_port()));
+                assert_eq!((received.segment, received.ecn), (segment, ecn));
+                let local = received.local.map(|local| local.address);
+                assert_eq!(local, Some(address.parse().unwrap()));
+            }
+            assert!(silent(&to));
+        }
+    });
+}
+
+#[test]
+fn more_than_one_receive_takes_waits_for_the_next() {
+    Namespace::new().run(|| {
+        let to = bind(Family::V4, Options::default());
+        let from = bind(Family::V4, Options::default());
+        let destination = at("127.0.0.1", to.local_port());
+        let count = MAX_RECEIVES + 3;
+        for i in 0..count {
+            from.send(destination, None, 0, &vec![i as u8; i], i)
+                .unwrap();
+        }
+        let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+        let mut lengths = Vec::new();
+        for expected in [MAX_RECEIVES, 3] {
+            let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
+                panic!("stopped");
+            };
+            assert_eq!(received.len(), expected);
+            for one in received {
+                let bytes = &buffer[one.start..][..one.len];
+                assert!(bytes.iter().all(|byte| usize::from(*byte) == one.len));
+                lengths.push(one.len);
+            }
+        }
+        assert!(lengths.into_iter().eq(0..count));
     });
 }
 
@@ -379,6 +444,7 @@ fn empty_and_oversized_datagrams_do_not_disturb_others() {
                 let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
                     panic!("stopped");
                 };
+                let received = received[0];
                 assert_eq!((received.len, received.truncated), (length, truncated));
                 assert_eq!(received.segment, length);
             }

@@ -1,12 +1,16 @@
-//! `recvmsg`, `sendmsg` and `sendmmsg` with addresses and control messages.
+//! `recvmmsg`, `sendmsg` and `sendmmsg` with addresses and control messages.
 
 use std::{
     array, io, mem,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     os::fd::{AsRawFd, BorrowedFd},
+    ptr,
 };
 
+use arrayvec::ArrayVec;
+
 use super::control::Control;
+use crate::udp::MAX_RECEIVES;
 
 /// Datagrams that [`send_many`] takes at most.
 pub(super) const MANY: usize = crate::udp::MAX_SEGMENTS;
@@ -74,47 +78,82 @@ impl From<SocketAddr> for Name {
     }
 }
 
-/// What `recvmsg` brought.
+/// One message that was received.
 pub(super) struct Message {
-    /// Bytes in the buffer.
+    /// Bytes in its buffer.
     pub(super) len: usize,
     /// The sender, which every datagram has.
     pub(super) from: Option<SocketAddr>,
     /// The buffer was too small.
     pub(super) truncated: bool,
+    /// What came beside it.
+    pub(super) control: Control,
 }
 
-/// Receives one message into `buffer` and its control messages into `control`.
-pub(super) fn receive(
+/// Waits for a message, and receives it and those behind it that are there
+/// already, each into a buffer of its own: at most [`MAX_RECEIVES`].
+pub(super) fn receive_many<'a>(
     fd: BorrowedFd<'_>,
-    buffer: &mut [u8],
-    control: &mut Control,
-) -> io::Result<Message> {
-    let mut name = Name::empty();
-    let room = control.room();
-    let mut slice = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
+    buffers: impl Iterator<Item = &'a mut [u8]>,
+) -> io::Result<ArrayVec<Message, MAX_RECEIVES>> {
+    let mut slices: ArrayVec<_, MAX_RECEIVES> = buffers
+        .take(MAX_RECEIVES)
+        .map(|buffer| libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        })
+        .collect();
+    let mut names: [_; MAX_RECEIVES] = array::from_fn(|_| Name::empty());
+    let mut controls: [_; MAX_RECEIVES] = array::from_fn(|_| Control::new());
+    let mut messages: ArrayVec<_, MAX_RECEIVES> = slices
+        .iter_mut()
+        .zip(names.iter_mut().zip(&mut controls))
+        .map(|(slice, (name, control))| {
+            let mut message = zeroed();
+            message.msg_name = name.bytes.as_mut_ptr().cast();
+            message.msg_namelen = Name::CAPACITY as _;
+            message.msg_iov = &raw mut *slice;
+            message.msg_iovlen = 1;
+            message.msg_control = control.room().as_mut_ptr().cast();
+            message.msg_controllen = Control::CAPACITY as _;
+            libc::mmsghdr {
+                msg_hdr: message,
+                msg_len: 0,
+            }
+        })
+        .collect();
+    // SAFETY: each message points to a name, a slice and control messages of its
+    // own, and each slice to a buffer that the iterator has lent for longer than
+    // this function runs; all are live, of the lengths given, and not used
+    // otherwise until the call returns. The descriptor is open while borrowed.
+    let count = unsafe {
+        libc::recvmmsg(
+            fd.as_raw_fd(),
+            messages.as_mut_ptr(),
+            messages.len() as _,
+            libc::MSG_WAITFORONE as _,
+            ptr::null_mut(),
+        )
     };
-    let mut message = zeroed();
-    message.msg_name = name.bytes.as_mut_ptr().cast();
-    message.msg_namelen = Name::CAPACITY as _;
-    message.msg_iov = &raw mut slice;
-    message.msg_iovlen = 1;
-    message.msg_control = room.as_mut_ptr().cast();
-    message.msg_controllen = Control::CAPACITY as _;
-    // SAFETY: name, slice and control point to live memory of the lengths
-    // given, all of it exclusively borrowed until the call returns. The
-    // descriptor is open while borrowed.
-    let len = check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) })?;
-    name.len = Name::CAPACITY.min(message.msg_namelen as usize);
-    #[allow(clippy::unnecessary_cast, reason = "a u32 in some C libraries")]
-    control.set_len(message.msg_controllen as usize);
-    Ok(Message {
-        len,
-        from: name.address(),
-        truncated: message.msg_flags & libc::MSG_TRUNC != 0,
-    })
+    let count = check(count as isize)?;
+    let received = messages
+        .iter()
+        .take(count)
+        .zip(names.iter_mut().zip(controls));
+    Ok(received
+        .map(|(message, (name, mut control))| {
+            let header = &message.msg_hdr;
+            name.len = Name::CAPACITY.min(header.msg_namelen as usize);
+            #[allow(clippy::unnecessary_cast, reason = "a u32 in some C libraries")]
+            control.set_len(header.msg_controllen as usize);
+            Message {
+                len: message.msg_len as usize,
+                from: name.address(),
+                truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+                control,
+            }
+        })
+        .collect())
 }
 
 /// Sends `payload` as one message.

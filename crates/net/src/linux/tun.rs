@@ -10,7 +10,7 @@ use std::{
 use arrayvec::ArrayVec;
 use rustix::{
     fs::{Mode, OFlags},
-    io::Errno,
+    io::{Errno, ReadWriteFlags},
     net::{AddressFamily, SocketFlags, SocketType, socket_with},
 };
 use zerocopy::IntoBytes;
@@ -228,6 +228,33 @@ impl Tun {
     ///
     /// Unexpected errors of the kernel; deletion and shutdown are no errors.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        self.read_with(buffer, |slices| rustix::io::readv(&self.fd, slices))
+    }
+
+    /// Reads a packet that is there already: `None` when none is, or when the
+    /// kernel cannot tell without waiting (before Linux 5.11).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Tun::read`].
+    pub fn read_queued(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
+        let at_once = |slices: &mut [IoSliceMut<'_>]| {
+            rustix::io::preadv2(&self.fd, slices, u64::MAX, ReadWriteFlags::NOWAIT)
+        };
+        match self.read_with(buffer, at_once) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn read_with(
+        &self,
+        buffer: &mut [u8],
+        read: impl Fn(&mut [IoSliceMut<'_>]) -> Result<usize, Errno>,
+    ) -> io::Result<Read> {
         while !self.stopped.load(Ordering::Relaxed) {
             let mut header = VirtioHeader::default();
             let result = if self.has_header {
@@ -235,10 +262,9 @@ impl Tun {
                     IoSliceMut::new(header.as_mut_bytes()),
                     IoSliceMut::new(buffer),
                 ];
-                rustix::io::readv(&self.fd, slices)
-                    .map(|length| length.saturating_sub(VirtioHeader::LEN))
+                read(slices).map(|length| length.saturating_sub(VirtioHeader::LEN))
             } else {
-                rustix::io::read(&self.fd, &mut *buffer)
+                read(&mut [IoSliceMut::new(buffer)])
             };
             match result {
                 Ok(length) => {

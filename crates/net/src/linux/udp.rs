@@ -9,6 +9,7 @@ use std::{
     thread,
 };
 
+use arrayvec::ArrayVec;
 use rustix::{
     io::Errno,
     net::{
@@ -22,7 +23,10 @@ use super::{
     message::{self, Name},
     option::{self, IntOption},
 };
-use crate::udp::{BindError, Family, Local, MAX_SEGMENTS, Options, Receive, Received, Sent};
+use crate::udp::{
+    BindError, Family, Local, MAX_RECEIVES, MAX_SEGMENTS, Options, RECEIVE_LEN, Receive, Received,
+    Sent,
+};
 
 /// An unconnected UDP socket on every local address of one family. Any number
 /// of threads may send and receive.
@@ -128,34 +132,27 @@ impl Socket {
         self.gso_refusals.load(Ordering::Relaxed)
     }
 
-    /// Waits for datagrams: one system call. `buffer` should have
-    /// [`crate::udp::RECEIVE_BUFFER_LEN`] bytes.
+    /// Waits for datagrams, and takes those along that are there already: one
+    /// system call. Each [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one
+    /// batch; it should have [`crate::udp::RECEIVE_BUFFER_LEN`].
     ///
     /// # Errors
     ///
     /// Unexpected errors of the kernel. What ICMP reported about earlier sends
     /// is no error.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
-        let mut control = Control::new();
         while !self.stopped.load(Ordering::Relaxed) {
-            match message::receive(self.fd.as_fd(), buffer, &mut control) {
-                // Shutting down ends the call as if nothing had been received
-                // from nobody.
-                Ok(message::Message { from: None, .. }) => break,
-                Ok(message::Message {
-                    from: Some(from),
-                    len,
-                    truncated,
-                }) => {
-                    let mut received = Received {
-                        len,
-                        segment: len,
-                        from,
-                        local: None,
-                        ecn: 0,
-                        truncated,
-                    };
-                    read_control(&control, &mut received);
+            let rooms = buffer.chunks_mut(RECEIVE_LEN);
+            match message::receive_many(self.fd.as_fd(), rooms) {
+                Ok(messages) => {
+                    let starts = (0..).step_by(RECEIVE_LEN);
+                    let received = starts.zip(&messages).map_while(received);
+                    let received: ArrayVec<_, MAX_RECEIVES> = received.collect();
+                    // Shutting down ends the call as if nothing had been
+                    // received from nobody.
+                    if received.is_empty() {
+                        break;
+                    }
                     return Ok(Receive::Datagrams(received));
                 }
                 Err(error) if reports_an_earlier_send(&error) => {}
@@ -191,11 +188,12 @@ impl Socket {
         let mut outcome = Ok(());
         loop {
             let batch_len = batch_len(to, segment).min(rest.len());
-            let (batch, after) = rest.split_at(batch_len);
-            if batch.len() <= segment
-                || !self.gso()
-                || !self.send_batch(&mut way, batch, segment)?
-            {
+            let mut sent = 0;
+            if batch_len > segment && self.gso() {
+                sent = self.send_batches(&mut way, rest, batch_len, segment)?;
+            }
+            if sent == 0 {
+                let (batch, _) = rest.split_at(batch_len);
                 let result = self.send_singly(&mut way, batch, segment);
                 outcome = outcome.and(result);
                 if outcome
@@ -204,8 +202,9 @@ impl Socket {
                 {
                     break;
                 }
+                sent = batch_len;
             }
-            rest = after;
+            rest = rest.get(sent..).unwrap_or_default();
             if rest.is_empty() {
                 break;
             }
@@ -215,17 +214,27 @@ impl Socket {
         })
     }
 
-    /// Sends several datagrams with one system call, or returns `false` when
-    /// the kernel does not take them so.
-    fn send_batch(&self, way: &mut Way<'_>, batch: &[u8], segment: usize) -> io::Result<bool> {
-        let size = segment as u16;
-        let result = way.attempt(Some(size), |to, control| {
-            message::send(self.fd.as_fd(), to, control, batch)
+    /// Sends batches of `batch_len` bytes, the last maybe shorter, with one
+    /// system call. Returns how many bytes went out: none when the kernel does
+    /// not take the first batch so.
+    fn send_batches(
+        &self,
+        way: &mut Way<'_>,
+        batches: &[u8],
+        batch_len: usize,
+        segment: usize,
+    ) -> io::Result<usize> {
+        let result = way.attempt(Some(segment as u16), |to, control| {
+            if batches.len() <= batch_len {
+                message::send(self.fd.as_fd(), to, control, batches).map(|()| 1)
+            } else {
+                message::send_many(self.fd.as_fd(), to, control, batches.chunks(batch_len))
+            }
         });
         match result {
-            Ok(()) => {
+            Ok(count) => {
                 self.refused_in_a_row.store(0, Ordering::Relaxed);
-                Ok(true)
+                Ok(batches.len().min(count * batch_len))
             }
             Err(error) => {
                 let refused = self
@@ -239,7 +248,7 @@ impl Socket {
                     Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_REFUSED_IN_A_ROW,
                     // The firewall's verdict on some datagram may not be the
                     // one on the others.
-                    Some(Errno::PERM) => return Ok(false),
+                    Some(Errno::PERM) => return Ok(0),
                     _ => return Err(error),
                 };
                 self.refused_in_a_row.store(refused, Ordering::Relaxed);
@@ -249,7 +258,7 @@ impl Socket {
                 }
                 // Perhaps it was not the local address.
                 way.restore_local();
-                Ok(false)
+                Ok(0)
             }
         }
     }
@@ -402,6 +411,21 @@ fn push_packet_info(control: &mut Control, local: &Local) {
             control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
         }
     }
+}
+
+/// What a message is to the caller; `None` if nobody has sent it.
+fn received((start, message): (usize, &message::Message)) -> Option<Received> {
+    let mut received = Received {
+        start,
+        len: message.len,
+        segment: message.len,
+        from: message.from?,
+        local: None,
+        ecn: 0,
+        truncated: message.truncated,
+    };
+    read_control(&message.control, &mut received);
+    Some(received)
 }
 
 fn read_control(control: &Control, received: &mut Received) {
@@ -567,6 +591,7 @@ mod tests {
     #[test]
     fn control_messages_of_lying_length_are_skipped() {
         let blank = Received {
+            start: 0,
             len: 10,
             segment: 10,
             from: "1.2.3.4:5".parse().unwrap(),

@@ -1,0 +1,195 @@
+//! Messages of one peer on their way out, which one system call sends.
+
+use std::sync::Arc;
+
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
+
+/// Bytes that are enough for one batch: what is read next can wait.
+const ENOUGH: usize = 64 << 10;
+
+/// Bytes that a batch of several messages has at most. One system call takes it.
+const MAX_LEN: usize = 128 << 10;
+
+/// Messages that a batch has at most: two sends of 64.
+const MAX_COUNT: usize = 128;
+
+/// Messages for one peer, one after the other in one buffer: all of one length,
+/// but the last may be shorter, as `UDP_SEGMENT` wants it.
+///
+/// `P` is what a peer is known by.
+pub(crate) struct Batch<P> {
+    buffer: Vec<u8>,
+    /// Who it is for; `None` while it is empty.
+    peer: Option<Arc<P>>,
+    /// ECN bits for the outer headers.
+    ecn: u8,
+    /// Bytes of every message but the last.
+    stride: usize,
+    count: usize,
+    /// Bytes of all messages.
+    bytes: usize,
+}
+
+impl<P> Batch<P> {
+    pub(crate) fn new() -> Self {
+        Self {
+            buffer: Vec::new(),
+            peer: None,
+            ecn: 0,
+            stride: 0,
+            count: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whether a packet of `padded` bytes can go with those that are here.
+    pub(crate) fn takes(&self, peer: &Arc<P>, ecn: u8, padded: usize) -> bool {
+        let Some(present) = &self.peer else {
+            return true;
+        };
+        let message = padded + DATA_OVERHEAD;
+        // A shorter message is the last.
+        let open = self.bytes == self.count * self.stride;
+        open && message <= self.stride
+            && self.count < MAX_COUNT
+            && self.bytes + message <= MAX_LEN
+            && ecn == self.ecn
+            && Arc::ptr_eq(peer, present)
+    }
+
+    /// Whether it is large enough not to wait for more.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.bytes >= ENOUGH || self.count >= MAX_COUNT / 2
+    }
+
+    /// Adds a message that [`Self::takes`], and returns the room for its padded
+    /// packet, whose bytes are arbitrary.
+    pub(crate) fn push(&mut self, peer: &Arc<P>, ecn: u8, padded: usize) -> &mut [u8] {
+        let message = padded + DATA_OVERHEAD;
+        if self.peer.is_none() {
+            self.peer = Some(Arc::clone(peer));
+            self.ecn = ecn;
+            self.stride = message;
+        }
+        let start = self.bytes;
+        self.count += 1;
+        self.bytes += message;
+        if self.buffer.len() < self.bytes {
+            self.buffer.resize(self.bytes, 0);
+        }
+        let packet = start + DATA_HEADER_LEN;
+        &mut self.buffer[packet..packet + padded]
+    }
+
+    pub(crate) fn peer(&self) -> Option<&Arc<P>> {
+        self.peer.as_ref()
+    }
+
+    pub(crate) fn ecn(&self) -> u8 {
+        self.ecn
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All messages, to be sealed and sent.
+    pub(crate) fn messages(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.bytes]
+    }
+
+    /// The padded packets.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let messages = self.buffer[..self.bytes].chunks(self.stride.max(1));
+        messages.map(|message| {
+            let end = message.len() - (DATA_OVERHEAD - DATA_HEADER_LEN);
+            &message[DATA_HEADER_LEN..end]
+        })
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.peer = None;
+        self.count = 0;
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds packets of these lengths as long as they fit; returns how many did.
+    fn fill(batch: &mut Batch<u8>, peer: &Arc<u8>, lengths: &[usize]) -> usize {
+        let fits = |length: &&usize| {
+            let takes = batch.takes(peer, 0, **length);
+            if takes {
+                batch.push(peer, 0, **length).fill(**length as u8);
+            }
+            takes
+        };
+        lengths.iter().take_while(fits).count()
+    }
+
+    #[test]
+    fn nothing_follows_a_shorter_message() {
+        let (mut batch, peer) = (Batch::new(), Arc::new(1));
+        assert_eq!(fill(&mut batch, &peer, &[1408, 1408, 64, 64]), 3);
+        assert_eq!((batch.count(), batch.stride()), (3, 1440));
+        assert_eq!(batch.bytes(), 2 * 1440 + 96);
+        let packets: Vec<_> = batch.packets().map(<[u8]>::to_vec).collect();
+        assert_eq!(packets, [vec![128; 1408], vec![128; 1408], vec![64; 64]]);
+    }
+
+    #[test]
+    fn nothing_longer_than_the_first_follows() {
+        let (mut batch, peer) = (Batch::new(), Arc::new(1));
+        assert_eq!(fill(&mut batch, &peer, &[64, 80]), 1);
+        batch.clear();
+        assert_eq!(fill(&mut batch, &peer, &[80, 64]), 2);
+    }
+
+    #[test]
+    fn another_peer_or_mark_needs_another_batch() {
+        let (mut batch, peer) = (Batch::new(), Arc::new(1));
+        batch.push(&peer, 2, 64);
+        assert!(batch.takes(&peer, 2, 64));
+        assert!(!batch.takes(&peer, 0, 64));
+        assert!(!batch.takes(&Arc::new(1), 2, 64));
+        batch.clear();
+        assert!(batch.takes(&Arc::new(1), 0, 64));
+        assert!(batch.peer().is_none());
+    }
+
+    #[test]
+    fn the_largest_super_packet_fits_behind_what_is_not_yet_enough() {
+        let (mut batch, peer) = (Batch::new(), Arc::new(1));
+        while !batch.is_enough() {
+            assert!(batch.takes(&peer, 0, 1420));
+            batch.push(&peer, 0, 1420);
+        }
+        let before = batch.count();
+        assert!(fill(&mut batch, &peer, &[1420; 42]) >= 42);
+        assert_eq!(before, 46);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let peer = Arc::new(1);
+        for (length, count) in [(0, 128), (64, 128), (1420, 90), (9000, 14)] {
+            let mut batch = Batch::new();
+            assert_eq!(fill(&mut batch, &peer, &[length; 200]), count);
+            assert!(batch.bytes() <= MAX_LEN);
+        }
+        // What is larger than that goes alone.
+        let mut batch = Batch::new();
+        assert_eq!(fill(&mut batch, &peer, &[200_000, 0]), 1);
+    }
+}
