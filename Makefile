@@ -8,6 +8,7 @@
 #   make test-long  what does not fit there
 #   make bench      Taupe beside other programs, with every published table; 10 minutes
 #   make bench-full all of it, ten rounds; hours
+#   make bench-micro  the parts alone: encrypting, cutting and merging packets, handshakes
 #   make simulate   HOURS=N [SEED=S] [DEFECT=NAME]
 #   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
 #   make check      formatting, lints, licences
@@ -15,11 +16,13 @@
 SHELL := /bin/bash
 # Of `make bench`, such as BENCH="--contestants direct,taupe --only throughput".
 BENCH ?=
+# Which of `make bench-micro`, such as MICRO=checksum.
+MICRO ?=
 HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
 
-.PHONY: build pages install uninstall demo test test-long bench bench-full simulate fuzz check clean
+.PHONY: build pages install uninstall demo test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -51,6 +54,9 @@ bench bench-full: build .bench-packages
 	@cargo build --quiet --release -p taupe-lab --bin taupe-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/taupe-lab" run $(if $(filter bench-full,$@),--full) \
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
+
+bench-micro: .build-packages
+	cargo bench -p taupe-crypto -p taupe-net -p taupe-protocol --bench '*' -- $(MICRO)
 
 simulate:
 	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))

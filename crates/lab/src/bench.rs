@@ -15,7 +15,8 @@
 //! - [`results`] keeps every sample, [`statistics`] says what samples mean,
 //! - [`tables`] are published comparisons done again,
 //! - [`run`] puts the measurements into an order and carries them out,
-//! - [`report`] and [`compare`] tell people.
+//! - [`report`] and [`compare`] tell people, [`targets`] says what is reached of what Taupe
+//!   wants to reach.
 
 pub mod compare;
 pub mod contestant;
@@ -28,3 +29,4 @@ pub mod run;
 pub mod session;
 pub mod statistics;
 pub mod tables;
+pub mod targets;

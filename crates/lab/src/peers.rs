@@ -9,6 +9,7 @@
 
 mod install;
 
+use crate::ensure;
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address};
 use crate::process::{Output, Process, wait_closely};
@@ -29,8 +30,8 @@ pub const SOCKETS: &str = "/var/run/wireguard";
 pub enum Implementation {
     /// The program under test: `target/release/taupe` of this workspace, or
     /// what `TAUPE_BIN` names. `TAUPE_KIND=wireguard-go` (or another one's
-    /// name) says that `TAUPE_BIN` is started like that one; without
-    /// `TAUPE_BIN` that one itself takes Taupe's place, which tests the tests.
+    /// name) says that `TAUPE_BIN` is started like that one, which tests the
+    /// tests; without `TAUPE_BIN` it has no meaning and is refused.
     Taupe,
     /// The Go implementation.
     WireguardGo,
@@ -162,24 +163,22 @@ impl Implementation {
     /// # Errors
     ///
     /// [`Error::Missing`] for Taupe itself, which is built beforehand;
-    /// [`Error::Command`] when a build fails.
+    /// [`Error::Command`] when a build fails; [`Error::Unmet`] for a `TAUPE_KIND`
+    /// that says nothing.
     pub fn install(self) -> Result<PathBuf> {
-        match self.stand_in() {
-            Some(other) => install::install(&other.description()),
-            None => install::install(&self.description()),
-        }
+        self.like()?;
+        install::install(&self.description())
     }
 
     /// The program's path.
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] when it has not been built.
+    /// [`Error::Missing`] when it has not been built; [`Error::Unmet`] for a
+    /// `TAUPE_KIND` that says nothing.
     pub fn program(self) -> Result<PathBuf> {
-        match self.stand_in() {
-            Some(other) => install::program(&other.description()),
-            None => install::program(&self.description()),
-        }
+        self.like()?;
+        install::program(&self.description())
     }
 
     /// A program that makes a tunnel in the background when it is given the
@@ -273,23 +272,34 @@ impl Implementation {
         Ok(tunnel)
     }
 
-    /// Whose command line the program has.
+    /// Whose command line the program has. One that nobody can know is found out
+    /// before, when [`program`](Self::program) is asked for.
     fn behaves_like(self) -> Self {
-        let named = || {
-            let kind = std::env::var("TAUPE_KIND").ok()?;
-            Self::PEERS.into_iter().find(|peer| peer.name() == kind)
-        };
-        match self {
-            Self::Taupe => named().unwrap_or(Self::Taupe),
-            other => other,
-        }
+        self.like().unwrap_or(self)
     }
 
-    /// The implementation that takes Taupe's place, unless there is a program.
-    fn stand_in(self) -> Option<Self> {
-        let like = self.behaves_like();
-        (like != self && std::env::var_os("TAUPE_BIN").is_none()).then_some(like)
+    fn like(self) -> Result<Self> {
+        let named = std::env::var_os("TAUPE_KIND").filter(|_| self == Self::Taupe);
+        let has_program = std::env::var_os("TAUPE_BIN").is_some();
+        let like = named.map(|kind| kind_of(&kind.to_string_lossy(), has_program));
+        like.unwrap_or(Ok(self))
     }
+}
+
+/// Whose command line the program at `TAUPE_BIN` has, if there is one, by `TAUPE_KIND`.
+fn kind_of(kind: &str, has_program: bool) -> Result<Implementation> {
+    ensure!(
+        has_program,
+        "TAUPE_KIND says how the program that TAUPE_BIN names is started, and TAUPE_BIN is not \
+         set: set both or neither"
+    );
+    let mut known = [&[Implementation::Taupe][..], &Implementation::PEERS].concat();
+    known.retain(|one| one.name() == kind);
+    let found = known.first().copied();
+    found.ok_or_else(|| {
+        let names = Implementation::PEERS.map(Implementation::name).join(", ");
+        Error::unmet(format!("TAUPE_KIND is one of taupe, {names}, not {kind:?}"))
+    })
 }
 
 /// The system test that comes with wireguard-go, `tests/netns.sh`.
@@ -564,5 +574,27 @@ impl std::fmt::Display for PeerSettings<'_> {
         }
         writeln!(text, "AllowedIPs = {}", self.allowed_ips)?;
         f.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_that_of_a_program() {
+        assert!(matches!(
+            kind_of("boringtun", true),
+            Ok(Implementation::Boringtun)
+        ));
+        assert!(matches!(kind_of("taupe", true), Ok(Implementation::Taupe)));
+        for (kind, has_program) in [
+            ("boringtun", false),
+            ("taupe", false),
+            ("go", true),
+            ("", true),
+        ] {
+            assert!(kind_of(kind, has_program).is_err(), "{kind:?}");
+        }
     }
 }

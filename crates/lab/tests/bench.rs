@@ -281,8 +281,12 @@ fn what_cannot_run_is_shown_with_the_reason() {
     .env("TAUPE_CACHE", &cache)
     .output()
     .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
+    // The report is whole, and not what was asked for.
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("gotatun did not take part: "), "{errors}");
     let report = folder.report();
+    assert!(report.complete);
     let entry = report
         .contestants
         .iter()

@@ -17,7 +17,7 @@ use std::time::Duration;
 use taupe_lab::bench::pair::Link;
 use taupe_lab::bench::results::Report;
 use taupe_lab::bench::run::{self, Kind, Options, Section};
-use taupe_lab::bench::{compare, contestant, report};
+use taupe_lab::bench::{compare, contestant, report, targets};
 use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
 
@@ -66,6 +66,12 @@ enum Command {
         #[arg(long)]
         markdown: Option<PathBuf>,
     },
+    /// Say which of Taupe's published goals for speed a report shows as reached. Exits with
+    /// 1 when one is missed; what was not measured is not missed.
+    Targets {
+        /// The report.json.
+        json: PathBuf,
+    },
     /// List the contestants, and why one cannot run here or is not there yet.
     Contestants,
 }
@@ -85,7 +91,7 @@ struct Run {
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     only: Vec<Section>,
     /// Only these contestants, with commas between them; `taupe-lab contestants` lists
-    /// them.
+    /// them. If one of them cannot run, the others are measured and the exit status is 1.
     #[arg(long, value_name = "CONTESTANT", value_delimiter = ',')]
     contestants: Vec<String>,
     /// What lies between the machines: cable, a rate such as 100mbit, loss=1%, 802.11b
@@ -109,6 +115,7 @@ fn main() -> ExitCode {
             html,
             markdown,
         } => write_again(&json, html.as_deref(), markdown.as_deref()),
+        Command::Targets { json } => say_targets(&json),
         Command::Contestants => {
             list();
             Ok(ExitCode::SUCCESS)
@@ -205,10 +212,28 @@ fn outside(arguments: &Run) -> Result<ExitCode> {
         console::print(format_args!("{}\n", page.display()));
     }
     Ok(match code {
-        Some(0) => ExitCode::SUCCESS,
+        Some(0) => named_took_part(&out, &arguments.contestants)?,
         _ if stopped => ExitCode::from(STOPPED),
         _ => ExitCode::from(2),
     })
+}
+
+/// Whether everyone who was asked for by name could run: a failure where not, as the report
+/// has not what it was made for.
+fn named_took_part(out: &Path, named: &[String]) -> Result<ExitCode> {
+    let report = Report::read(&out.join("report.json"))?;
+    let entries = report.contestants.iter();
+    let mut all = ExitCode::SUCCESS;
+    for entry in entries.filter(|entry| named.contains(&entry.id)) {
+        if let Some(reason) = &entry.unavailable {
+            console::warn(format_args!(
+                "{OWN}{} did not take part: {reason}",
+                entry.id
+            ));
+            all = ExitCode::FAILURE;
+        }
+    }
+    Ok(all)
 }
 
 /// Makes the folder for the report, and keeps other runs from writing there as long as
@@ -302,6 +327,16 @@ fn write_again(json: &Path, html: Option<&Path>, markdown: Option<&Path>) -> Res
         console::print(report::text(&report));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say_targets(json: &Path) -> Result<ExitCode> {
+    let found = targets::judge(&Report::read(json)?);
+    console::print(&found);
+    Ok(if found.any_missed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn list() {

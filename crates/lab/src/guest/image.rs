@@ -21,7 +21,7 @@ const INIT: &str = include_str!("../../guest/init");
 /// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called
 /// `guest-VERSION-RECIPE`. One that is there is used as it is, whether or not
 /// Debian has a newer kernel by now. Making it downloads about 27 MB, and
-/// needs the package lists that `apt-get update` leaves.
+/// needs the package lists that `apt-get update` leaves. Older ones go then.
 ///
 /// # Errors
 ///
@@ -48,6 +48,9 @@ pub fn install() -> Result<PathBuf> {
     let image = cache.join(format!("guest-{version}-{recipe}"));
     fs::rename(work.join("image"), &image).map_err(Error::io(image.display().to_string()))?;
     fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
+    for old in images(&cache)?.iter().filter(|old| **old != image) {
+        fs::remove_dir_all(old).map_err(Error::io(old.display().to_string()))?;
+    }
     Ok(image)
 }
 
@@ -79,17 +82,22 @@ fn recipe() -> String {
     format!("{:016x}", hasher.finish())
 }
 
+/// The image made by this recipe.
 fn find(cache: &Path, recipe: &str) -> Result<Option<PathBuf>> {
+    let of_recipe = |image: &PathBuf| image.to_string_lossy().ends_with(&format!("-{recipe}"));
+    Ok(images(cache)?.into_iter().find(of_recipe))
+}
+
+/// All that are in the cache.
+fn images(cache: &Path) -> Result<Vec<PathBuf>> {
     let reading = || Error::io(cache.display().to_string());
-    for entry in fs::read_dir(cache).map_err(reading())? {
-        let entry = entry.map_err(reading())?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("guest-") && name.ends_with(recipe) {
-            return Ok(Some(entry.path()));
-        }
-    }
-    Ok(None)
+    let entries = fs::read_dir(cache).map_err(reading())?;
+    let paths = entries.map(|entry| Ok(entry.map_err(reading())?.path()));
+    let is_image = |path: &Result<PathBuf>| {
+        let name = path.as_deref().ok().and_then(Path::file_name);
+        name.is_none_or(|name| name.to_string_lossy().starts_with("guest-"))
+    };
+    paths.filter(is_image).collect()
 }
 
 /// Makes `work/image` and returns the kernel's version.
@@ -109,4 +117,27 @@ fn version_in(image: &Path) -> Result<String> {
     let path = image.join("version");
     let version = fs::read_to_string(&path).map_err(Error::io(path.display().to_string()))?;
     Ok(version.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_found_by_its_recipe() -> Result<()> {
+        let cache = std::env::temp_dir().join(format!("taupe-images-{}", std::process::id()));
+        let failed = || Error::io("a folder of a test");
+        for name in ["guest-6.1.1-0a", "guest-6.1.2-0b", "guest.partial", "peers"] {
+            fs::create_dir_all(cache.join(name)).map_err(failed())?;
+        }
+        assert_eq!(find(&cache, "0b")?, Some(cache.join("guest-6.1.2-0b")));
+        assert_eq!(find(&cache, "b")?, None);
+        let mut all = images(&cache)?;
+        all.sort();
+        assert_eq!(
+            all,
+            ["guest-6.1.1-0a", "guest-6.1.2-0b"].map(|name| cache.join(name))
+        );
+        fs::remove_dir_all(&cache).map_err(failed())
+    }
 }

@@ -4,7 +4,7 @@ use crate::direct;
 use std::time::{Duration, Instant};
 use taupe_lab::bench::emulator::Profile;
 use taupe_lab::bench::measure::latency;
-use taupe_lab::bench::measure::packets;
+use taupe_lab::bench::measure::packets::{self, Way};
 use taupe_lab::bench::measure::servers::Servers;
 use taupe_lab::bench::pair::{Link, PORT};
 use taupe_lab::sandbox::{SystemTest, figure, step};
@@ -140,7 +140,7 @@ fn packets_agree() -> Result<()> {
         number.map_err(|_| taupe_lab::Error::unmet(text.text()))
     };
     let (packets, bytes) = (count("rx_packets")?, count("rx_bytes")?);
-    let found = packets::measure(&session, 512)?;
+    let found = packets::measure(&session, 512, Way::Each)?;
     let (packets, bytes) = (count("rx_packets")? - packets, count("rx_bytes")? - bytes);
     let sent: u64 = found.trials.iter().map(|trial| trial.sent).sum();
     let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
@@ -164,7 +164,7 @@ fn packets_agree() -> Result<()> {
 
 fn packets_lost() -> Result<()> {
     let session = direct(&Link::Lossy { loss: 200 })?;
-    let found = packets::measure(&session, 64)?;
+    let found = packets::measure(&session, 64, Way::Each)?;
     ensure!(found.best.is_none(), "with 2 % lost: {found:?}");
     ensure!(
         (0.01..0.03).contains(&found.least_loss()),
@@ -177,13 +177,16 @@ fn packets_lost() -> Result<()> {
 fn packets_limited() -> Result<()> {
     // In frames of 1,434 bytes: 1,743 a second at 20 Mbit/s.
     let session = direct(&Link::Limited { rate: 20_000_000 })?;
-    let found = packets::measure(&session, 1420)?;
-    let best = found.best.map(|best| best.rate);
-    figure("of 1,743", best);
-    // In half a second, the burst of 128 kB adds up to 180 a second.
-    ensure!(
-        best.is_some_and(|rate| (1400.0..2000.0).contains(&rate)),
-        "{found:?}"
-    );
+    for way in Way::ALL {
+        let found = packets::measure(&session, 1420, way)?;
+        let best = found.best.map(|best| best.rate);
+        figure("of 1,743", best);
+        // In half a second, the burst of 128 kB adds up to 180 a second.
+        ensure!(
+            best.is_some_and(|rate| (1400.0..2000.0).contains(&rate)),
+            "{way:?}: {found:?}"
+        );
+        ensure!(!found.limited_by_receiver(), "{way:?}: {found:?}");
+    }
     Ok(())
 }

@@ -3,8 +3,9 @@
 use crate::{find, start};
 use taupe_lab::bench::measure::cost::{Meter, SystemCalls};
 use taupe_lab::bench::measure::iperf::{self, Direction, Flow};
+use taupe_lab::bench::measure::packets::{self, Way};
 use taupe_lab::bench::measure::servers::Servers;
-use taupe_lab::bench::measure::{memory, packets, peers};
+use taupe_lab::bench::measure::{memory, peers};
 use taupe_lab::bench::pair::Link;
 use taupe_lab::bench::session::Session;
 use taupe_lab::sandbox::{SystemTest, figure};
@@ -77,12 +78,12 @@ fn whole_packets() -> Result<()> {
         let found = found.and_then(|(_, value)| value.parse::<u64>().ok());
         found.ok_or_else(|| Error::unmet(format!("no FragCreates in {text}")))
     };
-    let found = packets::measure(&session, 1420)?;
+    let found = packets::measure(&session, 1420, Way::Each)?;
     figure("1,420 bytes", found.best);
     ensure!(fragments(&session)? == 0, "there were fragments");
     let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
     ensure!(received > 0, "{found:?}");
-    packets::measure(&session, 1421)?;
+    packets::measure(&session, 1421, Way::Each)?;
     ensure!(fragments(&session)? > 0, "there were no fragments");
     Ok(())
 }

@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("no_programs_use_nothing", no_programs),
         SystemTest::new("time_in_programs_is_theirs", time_in_programs),
         SystemTest::new("system_calls_are_counted", system_calls),
+        SystemTest::new("system_calls_are_counted_by_way", system_calls_upwards),
         SystemTest::new("memory_is_of_each_side", memory_of_each_side),
     ]
 }
@@ -96,13 +97,43 @@ fn system_calls() -> Result<()> {
         return Err(taupe_lab::Error::unmet("none were counted"));
     };
     ensure!(
-        calls.programs.is_some_and(|of_it| of_it > 1000),
+        calls.programs.is_some_and(|of_it| of_it > 1000) && calls.upwards.is_none(),
         "a program that makes many: {calls:?}"
     );
     ensure!(Some(calls.machine) > calls.programs, "{calls:?}");
     ensure!(
         metrics::cost(&usage, 1).is_empty() && metrics::system_calls(&usage, 1).len() == 2,
         "figures that counting distorts"
+    );
+    Ok(())
+}
+
+/// Threads that are called as Taupe calls those that carry what goes up.
+fn system_calls_upwards() -> Result<()> {
+    let named = "import os\nopen('/proc/self/comm', 'w').write('out')\nprint('named', flush=True)\n\
+        while True: os.getppid()";
+    let session = with_program(named)?;
+    if let [program] = &session.client.processes[..] {
+        taupe_lab::process::wait_until("its name", Duration::from_secs(20), || {
+            Ok(program.output().contains("named"))
+        })?;
+    }
+    let meter = Meter::start(&session, SystemCalls::Count)?;
+    std::thread::sleep(Duration::from_millis(500));
+    let usage = meter.stop()?;
+    let calls = usage.system_calls;
+    figure("system calls", calls);
+    ensure!(
+        calls.is_some_and(|calls| calls.upwards > Some(1000) && calls.upwards <= calls.programs),
+        "{calls:?}"
+    );
+    let keys: Vec<_> = metrics::system_calls(&usage, 1)
+        .into_iter()
+        .map(|(metric, _)| metric.key)
+        .collect();
+    ensure!(
+        keys.iter().any(|key| key == "cost/programs/syscalls/up"),
+        "{keys:?}"
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What a measurement takes of the machine: processor time, context switches, system calls.
 
-use super::proc::{Machine, Process};
+use super::proc::{self, Machine, Process};
 use super::system_calls::Counter;
 use crate::bench::session::Session;
 use crate::error::Result;
@@ -35,6 +35,7 @@ pub struct Meter {
 struct Counters {
     machine: Counter,
     programs: Option<Counter>,
+    upwards: Option<Counter>,
 }
 
 impl Meter {
@@ -47,7 +48,7 @@ impl Meter {
     pub fn start(session: &Session, system_calls: SystemCalls) -> Result<Self> {
         let processes = session.processes();
         let counters = match system_calls {
-            SystemCalls::Count => Some(Counters::start(&processes)?),
+            SystemCalls::Count => Some(Counters::start(session)?),
             SystemCalls::Ignore => None,
         };
         let programs = processes.iter().map(|&process| Process::read(process));
@@ -90,30 +91,55 @@ impl Meter {
 }
 
 impl Counters {
-    fn start(processes: &[u32]) -> Result<Self> {
+    fn start(session: &Session) -> Result<Self> {
         let mut machine = Counter::of_machine()?;
-        let mut programs = match processes {
-            [] => None,
-            some => Some(Counter::of_processes(some)?),
-        };
+        let some = |ids: Vec<u32>| Some(ids).filter(|ids| !ids.is_empty());
+        let programs = some(session.processes());
+        let mut programs = programs
+            .map(|ids| Counter::of_processes(&ids))
+            .transpose()?;
+        let upwards = some(upwards(session)?);
+        let mut upwards = upwards.map(|ids| Counter::of_threads(&ids)).transpose()?;
         // The machine is counted for longer, so that its count has all of the programs' in it.
         machine.enable()?;
         programs.as_mut().map_or(Ok(()), Counter::enable)?;
-        Ok(Self { machine, programs })
+        upwards.as_mut().map_or(Ok(()), Counter::enable)?;
+        Ok(Self {
+            machine,
+            programs,
+            upwards,
+        })
     }
 
     fn stop(self) -> Result<Calls> {
         let Self {
             mut machine,
             mut programs,
+            mut upwards,
         } = self;
+        upwards.as_mut().map_or(Ok(()), Counter::disable)?;
         programs.as_mut().map_or(Ok(()), Counter::disable)?;
         machine.disable()?;
         Ok(Calls {
             machine: machine.read()?,
             programs: programs.map(Counter::read).transpose()?,
+            upwards: upwards.map(Counter::read).transpose()?,
         })
     }
+}
+
+/// The threads that carry what goes up, where threads have the names that Taupe gives them:
+/// `out` at the client, `in4` and `in6` at the server.
+fn upwards(session: &Session) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for (end, prefix) in [(&session.client, "out"), (&session.server, "in")] {
+        for process in &end.processes {
+            let threads = proc::threads(process.id())?.into_iter();
+            let named = threads.filter(|(_, name)| name.starts_with(prefix));
+            found.extend(named.map(|(id, _)| id));
+        }
+    }
+    Ok(found)
 }
 
 /// What was used.
@@ -153,6 +179,8 @@ pub struct Calls {
     pub machine: u64,
     /// Of the tunnel's programs; `None` where there are none.
     pub programs: Option<u64>,
+    /// Of those of their threads that carry what goes up; `None` where these cannot be told.
+    pub upwards: Option<u64>,
 }
 
 impl Usage {

@@ -1,14 +1,14 @@
 //! The names of all that is measured, and what a measurement says of them.
 //!
 //! Keys of one kind begin alike, so that a reader of a report finds them by prefix:
-//! `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`,
+//! `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`, `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`,
 //! `memory/…`, `peers/COUNT/…`.
 
 use super::cost::Usage;
 use super::iperf::{Flow, Transfer};
 use super::latency::RoundTrips;
 use super::memory::Memory;
-use super::packets::Outcome;
+use super::packets::{Outcome, Way};
 use super::peers::Peers;
 use super::qperf::Test;
 use crate::bench::results::{Better, Metric, Unit};
@@ -110,31 +110,44 @@ pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
 }
 
 /// `udp/64/rate` where one was found at which few enough are lost; `udp/64/offered`, what
-/// was sent then; `udp/64/lost`, the share of it that was lost, or the least in any trial.
-pub fn packets(size: u16, found: &Outcome) -> Vec<Sample> {
-    let key = |what| format!("udp/{size}/{what}");
-    let title = format!("packets of {size} B");
-    let per_second = |what, title| {
-        let (unit, better) = (Unit::PacketsPerSecond, Better::Higher);
-        Metric::new(key(what), title, unit, better)
+/// was sent then; `udp/64/lost`, the share of it that was lost, or the least in any trial;
+/// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 where these and not the tunnel are
+/// what limits, otherwise 0. Of messages that the kernel cuts, `udp/64/gso/rate` and so on.
+pub fn packets(size: u16, way: Way, found: &Outcome) -> Vec<Sample> {
+    let (key, title) = match way {
+        Way::Each => (format!("udp/{size}"), format!("packets of {size} B")),
+        Way::Segmented => (
+            format!("udp/{size}/gso"),
+            format!("packets of {size} B, cut by the kernel"),
+        ),
     };
-    let lost = Metric::new(
-        key("lost"),
-        format!("{title}: lost"),
-        Unit::Share,
-        Better::Lower,
-    );
-    match &found.best {
+    let metric =
+        |what, title, unit, better| Metric::new(format!("{key}/{what}"), title, unit, better);
+    let share = |what, word| metric(what, format!("{title}: {word}"), Unit::Share, Better::Lower);
+    let per_second = |what, title| metric(what, title, Unit::PacketsPerSecond, Better::Higher);
+    let mut samples = match &found.best {
         Some(best) => vec![
             (per_second("rate", title.clone()), best.rate),
             (
                 per_second("offered", format!("{title}: offered")),
                 best.offered,
             ),
-            (lost, best.loss()),
+            (share("lost", "lost"), best.loss()),
         ],
-        None => vec![(lost, found.least_loss())],
-    }
+        None => vec![(share("lost", "lost"), found.least_loss())],
+    };
+    let flag = |is| if is { 1.0 } else { 0.0 };
+    samples.extend([
+        (
+            share("limit/sender", "limited by sender"),
+            flag(found.limited_by_sender),
+        ),
+        (
+            share("limit/receiver", "limited by receiver"),
+            flag(found.limited_by_receiver()),
+        ),
+    ]);
+    samples
 }
 
 /// For 10⁹ bytes of payload, of which so many were moved: `cost/cpu/total`, its parts
@@ -167,8 +180,8 @@ pub fn cost(found: &Usage, bytes: u64) -> Vec<Sample> {
 }
 
 /// For 10⁹ bytes of payload, of which so many were moved: `cost/syscalls` of the whole
-/// machine, `cost/programs/syscalls` of the tunnel's programs. Nothing where they were not
-/// counted.
+/// machine, `cost/programs/syscalls` of the tunnel's programs, `cost/programs/syscalls/up` of
+/// their threads that carry what goes up. Nothing where they were not counted.
 pub fn system_calls(found: &Usage, bytes: u64) -> Vec<Sample> {
     let Some(calls) = found.system_calls else {
         return Vec::new();
@@ -179,6 +192,13 @@ pub fn system_calls(found: &Usage, bytes: u64) -> Vec<Sample> {
             "cost/programs/syscalls",
             "programs, system calls",
             programs,
+        ));
+    }
+    if let Some(upwards) = calls.upwards {
+        samples.push(count(
+            "cost/programs/syscalls/up",
+            "programs, system calls of the way up",
+            upwards,
         ));
     }
     per_gigabyte(samples, bytes)

@@ -5,20 +5,30 @@
 //! so 1,420 bytes, which is what a WireGuard tunnel has on Ethernet, is the greatest that
 //! needs no fragments. RFC 2544 counts Ethernet frames, which there are none of inside.
 //!
-//! Packets are datagrams that the sender hands to the kernel one by one (`sendmmsg`, no
-//! segmentation offload), as programs do that send small packets; the receiver takes them
-//! one by one too. Neither computes anything, but both run on the machine that they
-//! measure. Where the sender cannot offer more than gets through, because it is not faster
-//! or because a full queue makes it wait instead of losing packets, all that it can offer
-//! is the figure, and [`Outcome::limited_by_sender`] says so.
+//! Packets are datagrams that the sender hands to the kernel in one of two [`Way`]s: each
+//! as a message of its own, many with one system call (`sendmmsg`), as programs do that
+//! send small packets; or many as one message that the kernel cuts (`UDP_SEGMENT`), as
+//! programs do that send much. The second is far cheaper for the sender, and what takes
+//! such messages whole from the tunnel's interface is spared as much. So rates compare
+//! within a way only.
+//!
+//! The receiver takes what has been merged on its way as one (`UDP_GRO`), many with one
+//! system call (`recvmmsg`), and copies but the beginnings. Neither computes anything, but
+//! both run on the machine that they measure. Where the sender cannot offer more than gets
+//! through, because it is not faster or because a full queue makes it wait instead of
+//! losing packets, all that it can offer is the figure, and [`Outcome::limited_by_sender`]
+//! says so; [`Outcome::limited_by_receiver`] says where packets came through and had no
+//! place to wait for the receiver.
 
 use super::datagrams::Datagrams;
 use crate::bench::session::Session;
 use crate::error::{Error, Result};
+use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg};
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmmsg, sockopt};
-use std::io::IoSlice;
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, send, sendmmsg, sockopt};
+use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,8 +45,13 @@ const TRIALS: usize = 8;
 /// The search ends when the rate is known this well.
 const RESOLUTION: f64 = 0.02;
 
-/// How many datagrams one system call sends at most.
-const BATCH: usize = 32;
+/// How many datagrams one system call sends or receives at most: as many segments as every
+/// kernel takes that cuts messages.
+const BATCH: usize = 64;
+
+/// What a message that the kernel cuts may have, in bytes: an IP packet's 65,535, less its
+/// headers.
+const LARGEST: usize = 65_535 - 40 - 8;
 
 /// How often, at most, a batch is sent at lower rates.
 const INTERVAL: Duration = Duration::from_micros(100);
@@ -59,6 +74,28 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// time counts until the last has arrived.
 const BUFFER: usize = 8 << 20;
 
+/// How the sender hands packets to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A message each.
+    Each,
+    /// Many as one message.
+    Segmented,
+}
+
+impl Way {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Each, Self::Segmented];
+
+    /// How many datagrams of that length one system call takes.
+    const fn most(self, length: usize) -> usize {
+        match self {
+            Self::Segmented if length * BATCH > LARGEST => LARGEST / length,
+            Self::Each | Self::Segmented => BATCH,
+        }
+    }
+}
+
 /// One trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
@@ -66,6 +103,9 @@ pub struct Trial {
     pub sent: u64,
     /// How many of them arrived.
     pub received: u64,
+    /// How many that had come through found the receiver's buffer full; several that were
+    /// merged are one here.
+    pub overflowed: u64,
     /// Packets/s that were sent.
     pub offered: f64,
     /// Packets/s that arrived, from the sending of the first to the arrival of the last.
@@ -99,6 +139,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether the receiver was what lost packets when the least was too much: the tunnel
+    /// may be able to do more.
+    pub fn limited_by_receiver(&self) -> bool {
+        let failed = self.trials.iter().filter(|trial| !trial.passed());
+        let least = failed.min_by(|a, b| a.offered.total_cmp(&b.offered));
+        least.is_some_and(|trial| trial.overflowed > 0)
+    }
+
     /// The least share that was lost in any trial.
     pub fn least_loss(&self) -> f64 {
         let losses = self.trials.iter().map(Trial::loss);
@@ -107,12 +155,13 @@ impl Outcome {
 }
 
 /// Searches for the rate at which packets of a size (in bytes, of the inner IP packet) get
-/// through upwards. Takes up to five seconds.
+/// through upwards, sent in that way. Takes up to five seconds.
 ///
 /// # Errors
 ///
-/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`].
-pub fn measure(session: &Session, size: u16) -> Result<Outcome> {
+/// [`Error::Unmet`] for a size that a datagram cannot have, [`Error::Io`]; among them, of
+/// [`Way::Segmented`], a size that does not pass in one piece.
+pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
     let headers = match session.target() {
         IpAddr::V4(_) => 20 + 8,
         IpAddr::V6(_) => 40 + 8,
@@ -128,7 +177,12 @@ pub fn measure(session: &Session, size: u16) -> Result<Outcome> {
     let mut number = 0;
     search(|rate| {
         number += 1;
-        trial(session, number, length, rate)
+        let shape = Shape {
+            way,
+            number,
+            length,
+        };
+        trial(session, shape, rate)
     })
 }
 
@@ -167,16 +221,41 @@ fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome
     })
 }
 
+/// What the packets of a trial are like.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    way: Way,
+    /// The trial's, with which every datagram begins.
+    number: u32,
+    /// Of a datagram's payload, in bytes.
+    length: usize,
+}
+
+impl Shape {
+    /// So many datagrams, one after the other.
+    fn payload(&self, count: usize) -> Vec<u8> {
+        let mut one = vec![0; self.length];
+        if let Some(beginning) = one.first_chunk_mut() {
+            *beginning = self.number.to_be_bytes();
+        }
+        one.repeat(count)
+    }
+}
+
 /// Sends packets for a while, at a rate in packets/s or as fast as can be.
-fn trial(session: &Session, number: u32, length: usize, rate: Option<f64>) -> Result<Trial> {
+fn trial(session: &Session, shape: Shape, rate: Option<f64>) -> Result<Trial> {
     let datagrams = Datagrams::open(session)?;
     sockopt::set_socket_recv_buffer_size_force(&datagrams.server, BUFFER)
         .map_err(Error::io("the buffer of the receiver of packets"))?;
+    datagrams.merge()?;
+    if shape.way == Way::Segmented {
+        datagrams.segment(shape.length)?;
+    }
     let done = AtomicBool::new(false);
     let begin = Instant::now();
     let (sent, received) = thread::scope(|scope| {
-        let receiver = scope.spawn(|| receive(&datagrams.server, number, &done));
-        let sent = send(&datagrams.client, number, length, rate, begin);
+        let receiver = scope.spawn(|| receive(&datagrams.server, shape, &done));
+        let sent = transmit(&datagrams.client, shape, rate, begin);
         done.store(true, Ordering::Release);
         let received = receiver
             .join()
@@ -188,6 +267,7 @@ fn trial(session: &Session, number: u32, length: usize, rate: Option<f64>) -> Re
     Ok(Trial {
         sent,
         received: count,
+        overflowed: datagrams.overflowed(session)?,
         offered: sent as f64 / time.as_secs_f64(),
         rate: count as f64 / until.as_secs_f64(),
     })
@@ -198,45 +278,50 @@ struct Sent {
     time: Duration,
 }
 
-fn send(
-    socket: &UdpSocket,
-    number: u32,
-    length: usize,
-    rate: Option<f64>,
-    begin: Instant,
-) -> Result<Sent> {
-    let mut payload = vec![0; length];
-    if let Some(beginning) = payload.first_chunk_mut() {
-        *beginning = number.to_be_bytes();
-    }
-    let slices = [IoSlice::new(&payload)];
-    let mut ancillary: [SendAncillaryBuffer<'_, '_, '_>; BATCH] = Default::default();
+fn transmit(socket: &UdpSocket, shape: Shape, rate: Option<f64>, begin: Instant) -> Result<Sent> {
+    let most = shape.way.most(shape.length);
+    let payload = shape.payload(most);
+    let slices = [IoSlice::new(
+        payload.get(..shape.length).unwrap_or_default(),
+    )];
+    let mut ancillary: Vec<_> = (0..BATCH).map(|_| SendAncillaryBuffer::default()).collect();
     let mut messages: Vec<_> = ancillary
         .iter_mut()
         .map(|none| MMsgHdr::new(&slices, none))
         .collect();
-    let mut schedule = rate.map(|rate| Schedule::new(rate, begin));
+    let mut schedule = rate.map(|rate| Schedule::new(rate, most, begin));
     let mut count = 0;
     loop {
         let due = match &mut schedule {
-            None => BATCH,
+            None => most,
             Some(schedule) => schedule.wait(),
         };
         let time = begin.elapsed();
         if time >= TRIAL {
             return Ok(Sent { count, time });
         }
-        let mut batch = messages.get_mut(..due.min(BATCH)).unwrap_or_default();
-        while !batch.is_empty() {
-            let gone = match sendmmsg(socket, batch, SendFlags::empty()) {
+        let mut left = due;
+        while left > 0 {
+            let (gone, unit) = match shape.way {
+                Way::Each => {
+                    let batch = messages.get_mut(..left).unwrap_or_default();
+                    (sendmmsg(socket, batch, SendFlags::empty()), 1)
+                }
+                Way::Segmented => {
+                    let whole = payload.get(..left * shape.length).unwrap_or_default();
+                    let gone = send(socket, whole, SendFlags::empty());
+                    (gone.map(|bytes| bytes / shape.length), left)
+                }
+            };
+            let gone = match gone {
                 Ok(gone) => gone,
                 // Lost on this machine: the interface's queue is full.
-                Err(Errno::NOBUFS) => 1,
+                Err(Errno::NOBUFS) => unit,
                 Err(Errno::INTR) => 0,
                 Err(error) => return Err(Error::io("sending packets")(error)),
             };
             count += gone as u64;
-            batch = batch.get_mut(gone..).unwrap_or_default();
+            left = left.saturating_sub(gone);
         }
     }
 }
@@ -250,8 +335,8 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(rate: f64, begin: Instant) -> Self {
-        let batch = (rate * INTERVAL.as_secs_f64()).clamp(1.0, BATCH as f64) as usize;
+    fn new(rate: f64, most: usize, begin: Instant) -> Self {
+        let batch = (rate * INTERVAL.as_secs_f64()).clamp(1.0, most as f64) as usize;
         Self {
             batch,
             // Rates of less than one packet a trial are none of a search's.
@@ -277,24 +362,23 @@ struct Received {
 }
 
 /// Counts the packets of a trial until no more come once it is done.
-fn receive(socket: &UdpSocket, number: u32, done: &AtomicBool) -> Result<Received> {
+fn receive(socket: &UdpSocket, shape: Shape, done: &AtomicBool) -> Result<Received> {
     let mut found = Received {
         count: 0,
         last: None,
     };
     // When the sender was found to be done.
     let mut ended = None;
-    // The rest of each packet is not copied: the kernel has checked that it is whole.
-    let mut beginning = [0; 4];
-    let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+    let mut inlet = Inlet::new(shape);
     loop {
-        match recv(socket, &mut beginning[..], flags) {
-            Ok((4, _)) if beginning == number.to_be_bytes() => {
-                found.count += 1;
-                found.last = Some(Instant::now());
+        match inlet.take(socket)? {
+            Taken::Some(count) => {
+                found.count += count;
+                if count > 0 {
+                    found.last = Some(Instant::now());
+                }
             }
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
+            Taken::Nothing => {
                 if done.load(Ordering::Acquire) {
                     let now = Instant::now();
                     let ended = *ended.get_or_insert(now);
@@ -305,8 +389,54 @@ fn receive(socket: &UdpSocket, number: u32, done: &AtomicBool) -> Result<Receive
                 }
                 thread::sleep(PAUSE);
             }
-            Err(error) => return Err(Error::io("receiving packets")(error)),
         }
+    }
+}
+
+/// What a system call has received.
+enum Taken {
+    /// So many packets of the trial.
+    Some(u64),
+    /// There was nothing.
+    Nothing,
+}
+
+/// Where messages arrive.
+struct Inlet {
+    shape: Shape,
+    headers: MultiHeaders<()>,
+    /// The rest of each message is not copied: the kernel has checked that it is whole.
+    beginnings: [[u8; 4]; BATCH],
+}
+
+impl Inlet {
+    fn new(shape: Shape) -> Self {
+        Self {
+            shape,
+            headers: MultiHeaders::preallocate(BATCH, None),
+            beginnings: [[0; 4]; BATCH],
+        }
+    }
+
+    fn take(&mut self, socket: &UdpSocket) -> Result<Taken> {
+        let mut slices: Vec<_> = self
+            .beginnings
+            .iter_mut()
+            .map(|beginning| [IoSliceMut::new(beginning)])
+            .collect();
+        let flags = MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT;
+        let headers = &mut self.headers;
+        let received = match recvmmsg(socket.as_raw_fd(), headers, &mut slices, flags, None) {
+            Ok(received) => received,
+            Err(nix::Error::EAGAIN) => return Ok(Taken::Nothing),
+            Err(nix::Error::EINTR) => return Ok(Taken::Some(0)),
+            Err(error) => return Err(Error::io("receiving packets")(error)),
+        };
+        let number = self.shape.number.to_be_bytes();
+        let own = received.filter(|message| message.iovs().next() == Some(&number[..]));
+        // Those that were merged are of one length.
+        let counts = own.map(|message| message.bytes.div_ceil(self.shape.length) as u64);
+        Ok(Taken::Some(counts.sum()))
     }
 }
 
@@ -322,6 +452,7 @@ mod tests {
             Ok(Trial {
                 sent: (offered * 0.5) as u64,
                 received: (rate * 0.5) as u64,
+                overflowed: 0,
                 offered,
                 rate,
             })
@@ -378,9 +509,42 @@ mod tests {
         let trial = Trial {
             sent: 10,
             received: 20,
+            overflowed: 0,
             offered: 1.0,
             rate: 2.0,
         };
         assert_eq!(trial.loss(), 0.0);
+    }
+
+    #[test]
+    fn a_receiver_is_the_limit_where_the_least_too_much_overflows() -> Result<()> {
+        let full = |beyond: f64| {
+            search(move |rate| {
+                let mut device = device(1e5, 0.0, 1e6);
+                let trial = device(rate)?;
+                let overflowed = u64::from(trial.offered > beyond);
+                Ok(Trial {
+                    overflowed,
+                    ..trial
+                })
+            })
+        };
+        assert!(full(1e5)?.limited_by_receiver());
+        // Only when far too much is sent, which says nothing.
+        assert!(!full(5e5)?.limited_by_receiver());
+        // Nothing was lost, so nothing is limited by who takes it.
+        assert!(!search(device(1e6, 0.0, 5e5))?.limited_by_receiver());
+        Ok(())
+    }
+
+    #[test]
+    fn one_message_is_no_longer_than_can_be() {
+        assert_eq!(Way::Each.most(1392), BATCH);
+        assert_eq!(Way::Segmented.most(36), BATCH);
+        let most = Way::Segmented.most(1392);
+        assert!(
+            most * 1392 <= LARGEST && (most + 1) * 1392 > LARGEST,
+            "{most}"
+        );
     }
 }

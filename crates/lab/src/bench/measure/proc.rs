@@ -97,6 +97,21 @@ impl Process {
     }
 }
 
+/// The ids and names of a process's threads.
+pub(super) fn threads(process: u32) -> Result<Vec<(u32, String)>> {
+    let path = format!("/proc/{process}/task");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&path).map_err(Error::io(&*path))? {
+        let entry = entry.map_err(Error::io(&*path))?;
+        let thread = entry.file_name().to_string_lossy().parse();
+        // A thread may end meanwhile.
+        if let (Ok(thread), Ok(name)) = (thread, fs::read_to_string(entry.path().join("comm"))) {
+            found.push((thread, name.trim_end().to_owned()));
+        }
+    }
+    Ok(found)
+}
+
 /// Reads user and system ticks from `/proc/PID/stat`.
 fn ticks(path: &str, text: &str) -> Result<(u64, u64)> {
     // The program's name, in parentheses, may itself hold spaces and parentheses.
@@ -192,6 +207,14 @@ mod tests {
         let after = Process::read(std::process::id())?;
         assert!(after.switches_since(&before) > 0);
         assert!(Machine::read()?.switches > 0);
+        let work = || threads(std::process::id());
+        let thread = std::thread::Builder::new().name("of a name".to_owned());
+        let found = thread.spawn(work).map_err(Error::io("a thread"))?.join();
+        let found = found.map_err(|_| Error::unmet("a panic"))??;
+        assert!(
+            found.iter().any(|(_, name)| name == "of a name"),
+            "{found:?}"
+        );
         Ok(())
     }
 

@@ -41,6 +41,12 @@ impl Counter {
         Self::open(&["--pid", &ids.join(",")])
     }
 
+    /// Of some threads. It does not count yet.
+    pub(super) fn of_threads(threads: &[u32]) -> Result<Self> {
+        let ids: Vec<_> = threads.iter().map(u32::to_string).collect();
+        Self::open(&["--tid", &ids.join(",")])
+    }
+
     /// Begins to count.
     pub(super) fn enable(&mut self) -> Result<()> {
         self.tell("enable")

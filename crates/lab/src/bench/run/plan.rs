@@ -5,8 +5,9 @@ use crate::bench::contestant::Contestant;
 use crate::bench::measure::cost::{Meter, SystemCalls};
 use crate::bench::measure::iperf::{self, Direction, Flow};
 use crate::bench::measure::metrics::{self, State};
+use crate::bench::measure::packets::{self, Way};
 use crate::bench::measure::qperf::{self, Test};
-use crate::bench::measure::{latency, memory, packets, peers};
+use crate::bench::measure::{latency, memory, peers};
 use crate::bench::pair::Link;
 use crate::bench::results::Metric;
 use crate::bench::tables::mobile::Preset;
@@ -272,19 +273,23 @@ impl Plan {
     }
 
     fn packets(&mut self) {
-        for size in SIZES {
-            let label = format!("packets of {size} B");
-            self.rounds(
-                &label,
-                &format!("udp/{size}"),
-                4.5,
-                move |bench, contestant| {
-                    let arena = bench.arena(contestant, &bench.options.link.clone())?;
-                    let found = packets::measure(&arena.session, size)?;
-                    bench.keep(contestant, metrics::packets(size, &found));
-                    Ok(())
-                },
-            );
+        for (size, way) in SIZES
+            .into_iter()
+            .flat_map(|size| Way::ALL.map(|way| (size, way)))
+        {
+            let (label, what) = match way {
+                Way::Each => (format!("packets of {size} B"), format!("udp/{size}")),
+                Way::Segmented => (
+                    format!("packets of {size} B, cut by the kernel"),
+                    format!("udp/{size}/gso"),
+                ),
+            };
+            self.rounds(&label, &what, 4.5, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let found = packets::measure(&arena.session, size, way)?;
+                bench.keep(contestant, metrics::packets(size, way, &found));
+                Ok(())
+            });
         }
     }
 
