@@ -4,14 +4,13 @@
 //! freed (`OPENSSL_free`), so keys are zeroised with the object that holds
 //! them. Not cleared: registers and stack of a running cipher.
 
+mod dh;
+
 use crate::{
-    Aead, AeadKey, Dh, NotAuthentic, Packet, Secret, SharedSecret,
+    Aead, AeadKey, NotAuthentic, Packet, Secret,
     aead::{nonce, open_each, split_tag},
 };
-use aws_lc_rs::{
-    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey},
-    agreement::{self, PrivateKey, UnparsedPublicKey, X25519},
-};
+use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 /// The backend.
 pub(crate) struct AwsLc;
@@ -83,29 +82,4 @@ impl AeadKey for Key {
             self.open(nonce(packet.counter), &[], packet.data).is_ok()
         });
     }
-}
-
-impl Dh for AwsLc {
-    fn public(&self, private: &[u8; 32]) -> [u8; 32] {
-        private_key(private)
-            .compute_public_key()
-            .ok()
-            .and_then(|public| public.as_ref().try_into().ok())
-            .expect("an X25519 private key has a public key of 32 bytes")
-    }
-
-    fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret> {
-        // AWS-LC compares the result with zero in constant time and then fails.
-        let public = UnparsedPublicKey::new(&X25519, public);
-        agreement::agree(&private_key(private), public, (), |secret| {
-            let mut shared = SharedSecret::zeroed();
-            shared.expose_mut().copy_from_slice(secret);
-            Ok(shared)
-        })
-        .ok()
-    }
-}
-
-fn private_key(private: &[u8; 32]) -> PrivateKey {
-    PrivateKey::from_private_key(&X25519, private).expect("X25519 takes every key of 32 bytes")
 }

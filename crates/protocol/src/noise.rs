@@ -8,7 +8,6 @@
 
 use taupe_crypto::{NotAuthentic, Provider, Secret, SharedSecret, TAG_LEN};
 use thiserror::Error;
-use zeroize::Zeroizing;
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
 use crate::time::Tai64N;
@@ -357,12 +356,12 @@ impl Transcript {
     /// KDFn: HMAC in the extract-and-expand form of HKDF (whitepaper §5.4).
     fn kdf<const N: usize>(&self, crypto: &Provider, input: &[u8]) -> [Secret<32>; N] {
         let extracted = crypto.hash.hmac(self.chaining_key.expose(), &[input]);
-        let mut previous: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(32));
+        let mut previous: Option<Secret<32>> = None;
         core::array::from_fn(|i| {
+            let before = previous.as_ref().map_or(&[][..], |key| key.expose());
             let round = [i as u8 + 1];
-            let output = crypto.hash.hmac(extracted.expose(), &[&previous, &round]);
-            previous.clear();
-            previous.extend_from_slice(output.expose());
+            let output = crypto.hash.hmac(extracted.expose(), &[before, &round]);
+            previous = (i + 1 < N).then(|| output.clone());
             output
         })
     }
