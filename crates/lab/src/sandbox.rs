@@ -43,7 +43,7 @@ pub const HIDDEN: [&str; 2] = ["/run", "/var/lib"];
 const PARALLEL: usize = 6;
 
 /// How long a test may take unless it says otherwise.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// After a sandbox was asked to end, before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
