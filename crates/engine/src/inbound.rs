@@ -17,6 +17,7 @@ use taupe_net::udp::{RECEIVE_BUFFER_LEN, Receive, Received, Socket};
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
+use crate::bulk::Bulk;
 use crate::shared::{Command, Shared, boot_now};
 use crate::sockets::endpoint;
 
@@ -27,6 +28,7 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
         sorted: Sorted::default(),
         inner: Vec::new(),
         merger: Merger::new(),
+        bulk: Bulk::default(),
     };
     let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
     loop {
@@ -52,20 +54,28 @@ struct InboundThread<'a> {
     /// Where in the receive buffer the packets to deliver are.
     inner: Vec<Range<usize>>,
     merger: Merger,
+    bulk: Bulk,
 }
 
 impl InboundThread<'_> {
     /// Opens one batch of what has been received.
     fn open(&mut self, received: &Received, buffer: &mut [u8]) {
-        let Self { shared, sorted, .. } = self;
+        let Self {
+            shared,
+            sorted,
+            bulk,
+            ..
+        } = self;
         let end = received.start + received.len;
         let Some(batch) = buffer.get_mut(received.start..end) else {
             return;
         };
         let from = endpoint(received.from, received.local);
+        let now = boot_now();
+        bulk.carried(now, batch.len());
         shared
             .path
-            .receive(boot_now(), from, batch, received.segment, sorted);
+            .receive(now, from, batch, received.segment, sorted);
         if !sorted.handshakes.is_empty() {
             for range in &sorted.handshakes {
                 if !shared.handshakes.push(from, &batch[range.clone()]) {

@@ -20,6 +20,7 @@
 //! |---|---|
 //! | `outbound.rs` | the way out, in packet order |
 //! | `batch.rs` | the messages that one send takes |
+//! | `bulk.rs` | when a thread that carries much gives way to others |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
@@ -29,6 +30,7 @@
 //! | `resolver.rs` | how a name becomes addresses |
 
 mod batch;
+mod bulk;
 mod control;
 mod inbound;
 mod labels;

@@ -28,6 +28,7 @@ use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner
 use tracing::{debug, trace, warn};
 
 use crate::batch::Batch;
+use crate::bulk::Bulk;
 use crate::shared::{Command, Shared, boot_now};
 
 /// A packet that is read so soon after the last send has probably not been the
@@ -39,6 +40,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut outbound = OutboundThread {
         shared,
         batch: Batch::new(),
+        bulk: Bulk::default(),
         unreachables: TokenBucket::default(),
         warned_of_loop: false,
     };
@@ -49,6 +51,7 @@ pub(crate) fn run(shared: &Shared) {
 struct OutboundThread<'a> {
     shared: &'a Shared,
     batch: Batch<Peer>,
+    bulk: Bulk,
     unreachables: TokenBucket,
     warned_of_loop: bool,
 }
@@ -150,6 +153,7 @@ impl OutboundThread<'_> {
             }
             Outbound::NoEndpoint => self.refuse_first(),
         }
+        self.bulk.carried(now, self.batch.bytes());
         self.batch.clear();
     }
 

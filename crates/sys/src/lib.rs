@@ -11,4 +11,5 @@ pub mod interface;
 pub mod namespace;
 pub mod random;
 pub mod run_directory;
+pub mod schedule;
 pub mod signals;
