@@ -3,7 +3,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 use crate::device::{Device, UpdateError};
@@ -11,7 +12,7 @@ use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
 use crate::path::{DataPath, Routes};
-use crate::peer::{Link, PeerId};
+use crate::peer::{Link, Peer, PeerId};
 use crate::slots::{Identity, Slot};
 use crate::time::Now;
 use crate::timer::Reason;
@@ -32,7 +33,7 @@ impl Device {
             for id in self.peers.ids() {
                 self.remove_peer(id);
             }
-            *routes.get() = Routes::default();
+            routes.after = Routes::default();
         }
         // Whom to send to when everything is in place, and whether a keepalive.
         let mut touched: BTreeMap<PeerId, bool> = BTreeMap::new();
@@ -47,7 +48,7 @@ impl Device {
             .filter_map(|peer| self.peers.find(&peer.public_key))
             .collect();
         if !losing.is_empty() {
-            routes.get().allowed_ips.retain(|id| !losing.contains(&id));
+            routes.forget(&losing);
         }
         for peer in update.peers {
             // Another peer may get the number of one that is removed.
@@ -83,6 +84,9 @@ impl Device {
         } else {
             self.peers.by_key.len()
         };
+        if present + update.peers.len() <= MAX_PEERS {
+            return Ok(());
+        }
         let added: BTreeSet<&PublicKey> = update
             .peers
             .iter()
@@ -100,15 +104,21 @@ impl Device {
     /// What the device tells of itself.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
-        let mut allowed_ips: BTreeMap<PeerId, Vec<Prefix>> = BTreeMap::new();
-        for (prefix, owner) in self.path.routes.load().allowed_ips.iter() {
-            allowed_ips.entry(owner).or_default().push(prefix);
-        }
+        let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.slots.len()];
+        let routes = self.path.routes.load();
+        routes.allowed_ips.for_each(|prefix, owner| {
+            if let Some(prefixes) = allowed_ips.get_mut(owner.id().0 as usize) {
+                prefixes.push(prefix);
+            }
+        });
         let mut slots: Vec<&Slot> = self.peers.slots.iter().flatten().collect();
         slots.sort_by_key(|slot| slot.added);
         let peers = slots
             .into_iter()
             .map(|slot| {
+                let prefixes = allowed_ips.get_mut(slot.peer.id().0 as usize);
+                let mut prefixes = prefixes.map(core::mem::take).unwrap_or_default();
+                prefixes.sort_unstable();
                 let link = lock(&slot.peer.link);
                 PeerStatus {
                     public_key: *slot.peer.public_key(),
@@ -119,7 +129,7 @@ impl Device {
                     tx_bytes: link.tx_bytes,
                     rx_bytes: link.rx_bytes,
                     persistent_keepalive: link.persistent_keepalive.as_secs() as u16,
-                    allowed_ips: allowed_ips.remove(&slot.peer.id()).unwrap_or_default(),
+                    allowed_ips: prefixes,
                 }
             })
             .collect();
@@ -151,8 +161,7 @@ impl Device {
         let own = self.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
             self.remove_peer(id);
-            routes.given.insert(id);
-            routes.forget(id);
+            routes.forget(&BTreeSet::from([id]));
         }
         for id in self.peers.ids() {
             self.abandon_initiation(id);
@@ -189,7 +198,7 @@ impl Device {
         if update.remove {
             if let Some(id) = known {
                 self.remove_peer(id);
-                routes.forget(id);
+                routes.take_back(id);
             }
             return None;
         }
@@ -197,7 +206,7 @@ impl Device {
         if own || (known.is_none() && update.update_only) {
             return None;
         }
-        let id = known.unwrap_or_else(|| self.add_peer(key, routes));
+        let id = known.unwrap_or_else(|| self.add_peer(key));
         let up = self.up;
         let slot = self.peers.slot(id)?;
         if let Some(preshared_key) = update.preshared_key {
@@ -221,30 +230,20 @@ impl Device {
             }
         }
         drop(link);
-        if update.replace_allowed_ips && routes.given.contains(&id) {
-            routes.get().allowed_ips.retain(|owner| owner != id);
+        if update.replace_allowed_ips {
+            routes.take_back(id);
         }
-        for change in update.allowed_ips {
-            routes.given.insert(id);
-            let table = &mut routes.get().allowed_ips;
-            match change {
-                AllowedIpChange::Add(prefix) => table.insert(prefix, id),
-                AllowedIpChange::Remove(prefix) => table.remove(prefix, id),
-            }
+        if !update.allowed_ips.is_empty() {
+            routes.change(&slot.peer, update.allowed_ips);
         }
         Some((id, keepalive))
     }
 
-    fn add_peer(&mut self, key: PublicKey, routes: &mut RoutesEdit) -> PeerId {
+    fn add_peer(&mut self, key: PublicKey) -> PeerId {
         let id = self.peers.add(self.crypto, key);
         let up = self.up;
         if let Some(slot) = self.peers.slot(id) {
             lock(&slot.peer.link).up = up;
-            let peers = &mut routes.get().peers;
-            if peers.len() <= id.0 as usize {
-                peers.resize(id.0 as usize + 1, None);
-            }
-            peers[id.0 as usize] = Some(Arc::clone(&slot.peer));
         }
         id
     }
@@ -265,45 +264,58 @@ impl Device {
 }
 
 /// A change of the routes that is made on a copy and then put in place, so that
-/// no packet sees half of it. Without a change there is no copy.
+/// no packet sees half of it.
 struct RoutesEdit {
-    before: Arc<Routes>,
-    after: Option<Box<Routes>>,
-    /// Who has been given allowed IPs by this change; everybody who was to lose
-    /// some lost them before.
-    given: BTreeSet<PeerId>,
+    after: Routes,
+    /// What each peer has been asked to have or not to have by this change;
+    /// everybody who was to lose what they had before lost it before.
+    given: BTreeMap<PeerId, Vec<AllowedIpChange>>,
 }
 
 impl RoutesEdit {
     fn new(path: &DataPath) -> Self {
         Self {
-            before: path.routes.load_full(),
-            after: None,
-            given: BTreeSet::new(),
+            after: Routes::clone(&path.routes.load()),
+            given: BTreeMap::new(),
         }
     }
 
-    /// Takes a peer that has been removed out of the routes.
-    fn forget(&mut self, id: PeerId) {
-        let given = self.given.remove(&id);
-        let routes = self.get();
-        if given {
-            routes.allowed_ips.retain(|owner| owner != id);
-        }
-        if let Some(place) = routes.peers.get_mut(id.0 as usize) {
-            *place = None;
+    /// Takes everything away from peers, in one pass over the table.
+    fn forget(&mut self, losing: &BTreeSet<PeerId>) {
+        let table = &mut self.after.allowed_ips;
+        table.retain(|owner| !losing.contains(&owner.id()));
+    }
+
+    /// Takes away what this change has given a peer.
+    fn take_back(&mut self, id: PeerId) {
+        for change in self.given.remove(&id).unwrap_or_default() {
+            if let AllowedIpChange::Add(prefix) = change {
+                let table = &mut self.after.allowed_ips;
+                table.remove(prefix, |owner| owner.id() == id);
+            }
         }
     }
 
-    fn get(&mut self) -> &mut Routes {
-        self.after
-            .get_or_insert_with(|| Box::new(Routes::clone(&self.before)))
+    fn change(&mut self, peer: &Arc<Peer>, changes: Vec<AllowedIpChange>) {
+        let table = &mut self.after.allowed_ips;
+        for change in &changes {
+            match *change {
+                AllowedIpChange::Add(prefix) => table.insert(prefix, Arc::clone(peer)),
+                AllowedIpChange::Remove(prefix) => {
+                    table.remove(prefix, |owner| Arc::ptr_eq(owner, peer));
+                }
+            }
+        }
+        match self.given.entry(peer.id()) {
+            Entry::Vacant(entry) => {
+                entry.insert(changes);
+            }
+            Entry::Occupied(mut entry) => entry.get_mut().extend(changes),
+        }
     }
 
     fn commit(self, path: &DataPath) {
-        if let Some(routes) = self.after {
-            path.routes.store(Arc::from(routes));
-        }
+        path.routes.store(Arc::new(self.after));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::allowed_ips::AllowedIps;
 use crate::inner;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
-use crate::peer::{Endpoint, Outbound, Peer, PeerId, Received, Staged};
+use crate::peer::{Endpoint, Outbound, Peer, Received, Staged};
 use crate::planted::{self, Defect};
 use crate::session::{CHUNK, Entry, SessionTable};
 use crate::time::Instant;
@@ -33,19 +33,18 @@ pub struct DataPath {
     counters: Counters,
 }
 
-/// Which peer an inner address belongs to; replaced whole when it changes.
+/// Which peer an inner address belongs to; replaced whole when it changes, by a
+/// copy that shares what has not.
 #[derive(Clone, Default)]
 pub struct Routes {
-    pub(crate) allowed_ips: AllowedIps<PeerId>,
-    pub(crate) peers: Vec<Option<Arc<Peer>>>,
+    pub(crate) allowed_ips: AllowedIps<Arc<Peer>>,
 }
 
 impl Routes {
     /// The peer whose allowed IPs hold `address` (the longest prefix wins).
     #[must_use]
     pub fn lookup(&self, address: IpAddr) -> Option<&Arc<Peer>> {
-        let PeerId(id) = self.allowed_ips.lookup(address)?;
-        self.peers.get(id as usize)?.as_ref()
+        self.allowed_ips.lookup(address)
     }
 }
 

@@ -36,6 +36,11 @@ impl Prefix {
         Some(Self { address, length })
     }
 
+    /// A prefix of at most the address's bits, whose host bits are zero.
+    pub(crate) fn whole(address: IpAddr, length: u8) -> Self {
+        Self { address, length }
+    }
+
     /// The first address of the prefix.
     #[must_use]
     pub fn address(&self) -> IpAddr {

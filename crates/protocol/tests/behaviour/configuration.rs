@@ -319,6 +319,40 @@ each_backend! {
         assert_eq!(prefixes(&net, 0), ["10.4.0.0/16"]);
     }
 
+    fn a_peer_named_again_in_one_request_is_changed_again(crypto) {
+        let mut net = Net::new(crypto, 3);
+        net.join(0, 1);
+        net.join(0, 2);
+        let [first, second] = [1, 2].map(|i| net.nodes[i].public);
+        let change = |key, replace, prefixes: &[&str]| {
+            let mut update = PeerUpdate::new(key);
+            update.replace_allowed_ips = replace;
+            update.allowed_ips = prefixes.iter().map(|text| add(text)).collect();
+            update
+        };
+        let mut gone = PeerUpdate::new(second);
+        gone.remove = true;
+        let peers = vec![
+            change(first, false, &["10.2.0.0/16", "10.3.0.0/16"]),
+            change(second, false, &["10.3.0.0/16", "10.4.0.0/16"]),
+            // What it has by now, but not what has become the other's.
+            change(first, true, &["10.5.0.0/16"]),
+            change(first, false, &["10.6.0.0/16"]),
+        ];
+        net.apply(0, DeviceUpdate { peers, ..DeviceUpdate::default() });
+        assert_eq!(prefixes(&net, 0), ["10.5.0.0/16", "10.6.0.0/16"]);
+        assert_eq!(prefixes(&net, 1), ["10.0.0.3/32", "10.3.0.0/16", "10.4.0.0/16"]);
+        // Removed and added again, it has nothing of before.
+        let peers = vec![
+            change(second, false, &["10.7.0.0/16"]),
+            gone,
+            change(second, false, &["10.8.0.0/16"]),
+        ];
+        net.apply(0, DeviceUpdate { peers, ..DeviceUpdate::default() });
+        assert_eq!(prefixes(&net, 0), ["10.5.0.0/16", "10.6.0.0/16"]);
+        assert_eq!(prefixes(&net, 1), ["10.8.0.0/16"]);
+    }
+
     fn many_prefixes_read_back(crypto) {
         let mut net = Net::new(crypto, 2);
         let mut update = net.peer_update(1);
