@@ -111,7 +111,13 @@ impl Device {
                 prefixes.push(prefix);
             }
         });
-        let mut slots: Vec<&Slot> = self.peers.slots.iter().flatten().collect();
+        let mut slots: Vec<&Slot> = self
+            .peers
+            .slots
+            .iter()
+            .flatten()
+            .map(|slot| &**slot)
+            .collect();
         slots.sort_by_key(|slot| slot.added);
         let peers = slots
             .into_iter()
@@ -168,8 +174,10 @@ impl Device {
             let Some(slot) = self.peers.slot(id) else {
                 continue;
             };
-            slot.static_static = None;
-            slot.label_sent = None;
+            if let Some(handshakes) = &mut slot.handshakes {
+                handshakes.static_static = None;
+                handshakes.label_sent = None;
+            }
             let mut link = lock(&slot.peer.link);
             link.handshake_sent = None;
             link.unanswered = None;
@@ -240,7 +248,7 @@ impl Device {
     }
 
     fn add_peer(&mut self, key: PublicKey) -> PeerId {
-        let id = self.peers.add(self.crypto, key);
+        let id = self.peers.add(key);
         let up = self.up;
         if let Some(slot) = self.peers.slot(id) {
             lock(&slot.peer.link).up = up;
@@ -256,7 +264,7 @@ impl Device {
             lock(&slot.peer.link).removed = true;
         }
         // Added again, the peer still refuses labels that it has seen.
-        let sent = removed.and_then(|slot| slot.label_sent);
+        let sent = removed.and_then(|slot| slot.label_sent());
         if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {
             identity.floor = identity.floor.max(sent);
         }

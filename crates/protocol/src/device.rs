@@ -474,7 +474,9 @@ impl Device {
     }
 
     pub(crate) fn abandon_initiation(&mut self, id: PeerId) {
-        let initiation = self.peers.slot(id).and_then(|slot| slot.initiation.take());
+        let slot = self.peers.slot(id);
+        let handshakes = slot.and_then(|slot| slot.handshakes.as_mut());
+        let initiation = handshakes.and_then(|handshakes| handshakes.initiation.take());
         if let Some((index, _)) = initiation {
             self.pending.remove(&index);
         }

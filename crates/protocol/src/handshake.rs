@@ -134,11 +134,12 @@ impl Device {
         // No cap on how far ahead a label is: a peer whose clock has jumped
         // forth and back must not be locked out by its own caution.
         let label = responder.timestamp();
-        if slot.label_received.is_some_and(|last| label <= last) {
+        let handshakes = slot.handshakes(self.crypto);
+        if handshakes.label_received.is_some_and(|last| label <= last) {
             return Err(Cause::InitiationReplayed);
         }
         let gap = core::time::Duration::from_secs(1) / INITIATIONS_PER_SECOND;
-        if slot
+        if handshakes
             .initiation_accepted
             .is_some_and(|last| now.boot.since(last) < gap)
         {
@@ -149,8 +150,9 @@ impl Device {
         let (fields, keys) = responder
             .respond(self.crypto, &slot.preshared_key, ephemeral)
             .map_err(forged)?;
-        slot.label_received = Some(label);
-        slot.initiation_accepted = Some(now.boot);
+        let handshakes = slot.handshakes(self.crypto);
+        handshakes.label_received = Some(label);
+        handshakes.initiation_accepted = Some(now.boot);
         let mut link = lock(&slot.peer.link);
         link.endpoint = Some(from);
         link.received(now.boot, message.len() as u64);
@@ -188,7 +190,8 @@ impl Device {
             empty: fields.empty,
             macs: Macs::default(),
         };
-        slot.stamper
+        slot.handshakes(self.crypto)
+            .stamper
             .stamp(self.crypto, now.boot, response.as_mut_bytes());
 
         self.path
@@ -213,7 +216,9 @@ impl Device {
         let index = response.receiver.get();
         let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
-        let (_, initiator) = slot.initiation.as_ref().ok_or(Cause::UnknownHandshake)?;
+        let handshakes = slot.handshakes.as_mut().ok_or(Cause::UnknownHandshake)?;
+        let initiation = handshakes.initiation.as_ref();
+        let (_, initiator) = initiation.ok_or(Cause::UnknownHandshake)?;
         let fields = ResponseFields {
             ephemeral: response.ephemeral,
             empty: response.empty,
@@ -230,7 +235,7 @@ impl Device {
             response.sender.get(),
             now.boot,
         ));
-        slot.initiation = None;
+        handshakes.initiation = None;
         self.pending.remove(&index);
         slot.latest_handshake = Some(now.wall);
         self.path
@@ -259,7 +264,8 @@ impl Device {
             None => self.path.sessions.find(index).map(|entry| entry.peer.id()),
         };
         let slot = id.and_then(|id| self.peers.slot(id));
-        let taken = slot.is_some_and(|slot| slot.stamper.receive(self.crypto, now.boot, &reply));
+        let handshakes = slot.and_then(|slot| slot.handshakes.as_mut());
+        let taken = handshakes.is_some_and(|h| h.stamper.receive(self.crypto, now.boot, &reply));
         taken.then_some(()).ok_or(Cause::CookieRefused)
     }
 
@@ -294,7 +300,7 @@ impl Device {
         let Some(static_static) = slot.static_static(self.crypto, &identity.keys) else {
             return;
         };
-        let label = identity.label(now, slot.label_sent, &mut self.outputs);
+        let label = identity.label(now, slot.label_sent(), &mut self.outputs);
         let started = Initiator::start(
             self.crypto,
             &identity.keys,
@@ -306,7 +312,8 @@ impl Device {
         let Ok((initiator, fields)) = started else {
             return;
         };
-        slot.label_sent = Some(label);
+        let handshakes = slot.handshakes(self.crypto);
+        handshakes.label_sent = Some(label);
         let mut initiation = Initiation {
             kind: U32::new(Kind::Initiation as u32),
             sender: U32::new(index),
@@ -315,9 +322,10 @@ impl Device {
             timestamp: fields.timestamp,
             macs: Macs::default(),
         };
-        slot.stamper
+        handshakes
+            .stamper
             .stamp(self.crypto, now.boot, initiation.as_mut_bytes());
-        let replaced = slot.initiation.replace((index, initiator));
+        let replaced = handshakes.initiation.replace((index, initiator));
 
         let mut link = lock(&slot.peer.link);
         link.handshake_sent = Some(now.boot);

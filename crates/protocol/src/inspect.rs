@@ -45,6 +45,7 @@ impl Device {
     pub fn snapshot(&mut self, key: &PublicKey) -> Option<PeerSnapshot> {
         let id = self.peers.find(key)?;
         let slot = self.peers.slot(id)?;
+        let handshakes = slot.handshakes.as_ref();
         let link = lock(&slot.peer.link);
         let current = link.sessions.current.as_ref();
         let sessions = [
@@ -58,7 +59,7 @@ impl Device {
             next_counter: current.map(|current| current.next_counter),
             staged: link.staged.len(),
             attempts: link.attempts,
-            pending: slot.initiation.as_ref().map(|(index, _)| *index),
+            pending: handshakes.and_then(|h| Some(h.initiation.as_ref()?.0)),
             timers: link.timers,
             another_keepalive: link.another_keepalive,
             renewed_on_receive: link.renewed_on_receive,
@@ -66,9 +67,9 @@ impl Device {
             unanswered: link.unanswered,
             tx_bytes: link.tx_bytes,
             rx_bytes: link.rx_bytes,
-            label_sent: slot.label_sent,
-            label_received: slot.label_received,
-            initiation_accepted: slot.initiation_accepted,
+            label_sent: slot.label_sent(),
+            label_received: handshakes.and_then(|h| h.label_received),
+            initiation_accepted: handshakes.and_then(|h| h.initiation_accepted),
             latest_handshake: slot.latest_handshake,
         })
     }

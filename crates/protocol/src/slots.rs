@@ -87,7 +87,7 @@ impl Identity {
     }
 }
 
-/// What handshakes need of a peer.
+/// What the control half keeps of a peer.
 pub(crate) struct Slot {
     pub(crate) peer: Arc<Peer>,
     /// Counts up over all peers of the device: the order they were added in.
@@ -95,7 +95,15 @@ pub(crate) struct Slot {
     pub(crate) preshared_key: PresharedKey,
     /// The endpoint's name, if it has one.
     pub(crate) named: Option<Box<Named>>,
-    /// DH of the two static keys, computed when a handshake first needs it;
+    /// Made when a handshake first needs it: most of many peers are idle.
+    pub(crate) handshakes: Option<Box<Handshakes>>,
+    pub(crate) latest_handshake: Option<Duration>,
+    pub(crate) deadline: Option<(Instant, Reason)>,
+}
+
+/// What handshakes need of a peer.
+pub(crate) struct Handshakes {
+    /// DH of the two static keys, computed when it is first needed;
     /// `Some(None)` when the peer's key is of low order.
     pub(crate) static_static: Option<Option<SharedSecret>>,
     /// The initiation that waits for a response, by its local index.
@@ -106,30 +114,46 @@ pub(crate) struct Slot {
     /// The greatest label received.
     pub(crate) label_received: Option<Tai64N>,
     pub(crate) initiation_accepted: Option<Instant>,
-    pub(crate) latest_handshake: Option<Duration>,
-    pub(crate) deadline: Option<(Instant, Reason)>,
 }
 
 impl Slot {
+    pub(crate) fn handshakes(&mut self, crypto: &Provider) -> &mut Handshakes {
+        self.handshakes.get_or_insert_with(|| {
+            Box::new(Handshakes {
+                static_static: None,
+                initiation: None,
+                stamper: Stamper::new(crypto, self.peer.public_key()),
+                label_sent: None,
+                label_received: None,
+                initiation_accepted: None,
+            })
+        })
+    }
+
+    /// DH of the two static keys; `None` when the peer's is of low order.
     pub(crate) fn static_static(
         &mut self,
         crypto: &Provider,
         keys: &StaticKeys,
     ) -> Option<SharedSecret> {
-        self.static_static
-            .get_or_insert_with(|| {
-                crypto
-                    .dh
-                    .agree(keys.private.expose(), &self.peer.public_key().0)
-            })
+        let public_key = *self.peer.public_key();
+        self.handshakes(crypto)
+            .static_static
+            .get_or_insert_with(|| crypto.dh.agree(keys.private.expose(), &public_key.0))
             .clone()
+    }
+
+    /// The label of the last initiation sent.
+    pub(crate) fn label_sent(&self) -> Option<Tai64N> {
+        self.handshakes.as_ref()?.label_sent
     }
 }
 
 /// The peers of a device by number, and their numbers by key.
 #[derive(Default)]
 pub(crate) struct Peers {
-    pub(crate) slots: Vec<Option<Slot>>,
+    /// In boxes, so that no preshared key is left behind where they grow.
+    pub(crate) slots: Vec<Option<Box<Slot>>>,
     pub(crate) free: Vec<u32>,
     pub(crate) by_key: BTreeMap<PublicKey, PeerId>,
     pub(crate) added: u64,
@@ -141,14 +165,14 @@ impl Peers {
     }
 
     pub(crate) fn slot(&mut self, id: PeerId) -> Option<&mut Slot> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
     pub(crate) fn ids(&self) -> Vec<PeerId> {
         self.by_key.values().copied().collect()
     }
 
-    pub(crate) fn add(&mut self, crypto: &Provider, key: PublicKey) -> PeerId {
+    pub(crate) fn add(&mut self, key: PublicKey) -> PeerId {
         let number = self.free.pop().unwrap_or(self.slots.len() as u32);
         let id = PeerId(number);
         self.added += 1;
@@ -157,24 +181,19 @@ impl Peers {
             added: self.added,
             preshared_key: PresharedKey::NONE,
             named: None,
-            static_static: None,
-            initiation: None,
-            stamper: Stamper::new(crypto, &key),
-            label_sent: None,
-            label_received: None,
-            initiation_accepted: None,
+            handshakes: None,
             latest_handshake: None,
             deadline: None,
         };
         if number as usize == self.slots.len() {
             self.slots.push(None);
         }
-        self.slots[number as usize] = Some(slot);
+        self.slots[number as usize] = Some(Box::new(slot));
         self.by_key.insert(key, id);
         id
     }
 
-    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Box<Slot>> {
         let slot = self.slots.get_mut(id.0 as usize)?.take()?;
         self.by_key.remove(slot.peer.public_key());
         self.free.push(id.0);

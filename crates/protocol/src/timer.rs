@@ -28,14 +28,20 @@ impl Reason {
     ];
 }
 
-/// When each timer expires.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Timers([Option<Instant>; Reason::ALL.len()]);
+/// When each timer expires: in the far future if it does not run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Timers([Instant; Reason::ALL.len()]);
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self([Instant::FAR_FUTURE; Reason::ALL.len()])
+    }
+}
 
 impl Timers {
     /// Sets a timer, wherever it stood.
     pub(crate) fn set(&mut self, timer: Reason, at: Instant) {
-        self.0[timer as usize] = Some(at);
+        self.0[timer as usize] = at;
     }
 
     /// Sets a timer unless it runs already. Whether it did.
@@ -48,7 +54,7 @@ impl Timers {
     }
 
     pub(crate) fn stop(&mut self, timer: Reason) {
-        self.0[timer as usize] = None;
+        self.0[timer as usize] = Instant::FAR_FUTURE;
     }
 
     pub(crate) fn stop_all(&mut self) {
@@ -56,14 +62,15 @@ impl Timers {
     }
 
     pub(crate) fn is_running(&self, timer: Reason) -> bool {
-        self.0[timer as usize].is_some()
+        self.0[timer as usize] != Instant::FAR_FUTURE
     }
 
     /// The timer that expires first.
     pub(crate) fn next(&self) -> Option<(Instant, Reason)> {
         Reason::ALL
             .into_iter()
-            .filter_map(|timer| Some((self.0[timer as usize]?, timer)))
+            .filter(|timer| self.is_running(*timer))
+            .map(|timer| (self.0[timer as usize], timer))
             .min()
     }
 
