@@ -144,6 +144,9 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
             if let Err(error) = serve(&shared, stream) {
                 debug!(%error, "configuration client ended");
             }
+            // Requests and answers take much more memory than what they leave
+            // behind, and peers may have been removed.
+            taupe_sys::memory::release();
             counter.fetch_sub(1, Ordering::AcqRel);
         };
         if crate::spawn("uapi client", client).is_err() {

@@ -1,5 +1,5 @@
 //! Safe wrappers for what an operating system makes unsafe or easy to get
-//! wrong: clocks, randomness, interfaces, namespaces, signals, descriptors that
+//! wrong: clocks, randomness, memory, interfaces, namespaces, signals, descriptors that
 //! another program passed on. Each one names the fact about the kernel that it
 //! rests on. Nothing here decides anything; that is its callers' part.
 
@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod descriptor;
 pub mod interface;
+pub mod memory;
 pub mod namespace;
 pub mod random;
 pub mod run_directory;

@@ -5,5 +5,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A device's threads hardly allocate, but its configuration may be large.
+    taupe_sys::memory::share_heap();
     taupe::main::<taupe_engine::Engine>()
 }
