@@ -41,7 +41,7 @@ pub trait AeadKey: Send + Sync {
     /// Decrypts every packet in place; `authentic[i]` tells whether packet `i`
     /// verified.
     ///
-    /// The bytes of a packet that did not verify are unspecified. A packet
+    /// The text of a packet that did not verify is zeros afterwards. A packet
     /// shorter than [`TAG_LEN`] is not authentic. Where the two slices differ
     /// in length, packets without a flag are not opened, and flags without a
     /// packet become false.
@@ -130,7 +130,8 @@ pub(crate) fn nonce(counter: u64) -> [u8; 12] {
     nonce
 }
 
-/// Runs `open` on every packet that has a flag, and clears all other flags.
+/// Runs `open` on every packet that has a flag, and clears all other flags. No
+/// text is left where it refuses.
 pub(crate) fn open_each(
     packets: &mut [Packet<'_>],
     authentic: &mut [bool],
@@ -139,6 +140,9 @@ pub(crate) fn open_each(
     authentic.fill(false);
     for (packet, authentic) in packets.iter_mut().zip(authentic) {
         *authentic = open(packet);
+        if !*authentic && let Some((text, _)) = split_tag(packet.data) {
+            text.fill(0);
+        }
     }
 }
 

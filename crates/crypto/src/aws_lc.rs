@@ -13,10 +13,34 @@ use crate::{
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 /// The backend.
-pub(crate) struct AwsLc;
+pub(crate) struct AwsLc {
+    pub(crate) batches: Batches,
+}
+
+/// How packets of a batch are sealed and opened.
+#[derive(Clone, Copy)]
+pub(crate) enum Batches {
+    /// Together, where the processor has the instructions and it is faster.
+    Best,
+    /// One after the other.
+    #[allow(dead_code, reason = "for tests and comparisons")]
+    Single,
+    /// Together wherever the processor has the instructions.
+    #[allow(dead_code, reason = "for tests and comparisons")]
+    Wide,
+}
 
 impl Aead for AwsLc {
     fn key(&self, key: &Secret<32>) -> Box<dyn AeadKey> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let always = matches!(self.batches, Batches::Wide);
+            if !matches!(self.batches, Batches::Single)
+                && let Some(key) = crate::wide::Key::new(key, always)
+            {
+                return Box::new(key);
+            }
+        }
         Box::new(Key::new(key))
     }
 
@@ -35,10 +59,10 @@ impl Aead for AwsLc {
     }
 }
 
-struct Key(LessSafeKey);
+pub(crate) struct Key(LessSafeKey);
 
 impl Key {
-    fn new(key: &Secret<32>) -> Self {
+    pub(crate) fn new(key: &Secret<32>) -> Self {
         let key = UnboundKey::new(&CHACHA20_POLY1305, key.expose())
             .expect("ChaCha20-Poly1305 takes every key of 32 bytes");
         Self(LessSafeKey::new(key))

@@ -15,7 +15,8 @@
 //!
 //! # Features
 //!
-//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305 and X25519 from AWS-LC.
+//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305 and X25519 from AWS-LC, but
+//!   batches by our own vector code where the processor has AVX-512 and IFMA.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
@@ -49,6 +50,8 @@ mod portable;
 mod provider;
 mod rust_crypto;
 mod secret;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+mod wide;
 
 pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
 pub use dh::Dh;
@@ -60,5 +63,17 @@ pub use provider::AWS_LC;
 pub use provider::FAKE;
 #[cfg(feature = "portable")]
 pub use provider::PORTABLE;
+#[cfg(feature = "aws-lc")]
+#[doc(hidden)]
+pub use provider::{AWS_LC_SINGLE, AWS_LC_WIDE};
 pub use provider::{Provider, default_provider};
+/// Whether batches go through AVX-512 on this processor.
+#[doc(hidden)]
+#[must_use]
+pub fn has_wide() -> bool {
+    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+    return wide::supported();
+    #[cfg(not(all(feature = "aws-lc", target_arch = "x86_64")))]
+    return false;
+}
 pub use secret::{Secret, SharedSecret};

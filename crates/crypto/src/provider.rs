@@ -1,5 +1,7 @@
 //! The four seams together.
 
+#[cfg(feature = "aws-lc")]
+use crate::aws_lc::{AwsLc, Batches};
 use crate::{Aead, Dh, Hash, Kem};
 
 /// One backend for each seam, chosen at run time when a device is made.
@@ -21,11 +23,42 @@ pub struct Provider {
 #[cfg(feature = "aws-lc")]
 pub static AWS_LC: Provider = Provider {
     name: "aws-lc",
-    aead: &crate::aws_lc::AwsLc,
-    dh: &crate::aws_lc::AwsLc,
-    hash: &crate::hash::Blake2s,
-    kem: &crate::kem::MlKem,
+    ..aws_lc(&AwsLc {
+        batches: Batches::Best,
+    })
 };
+
+/// [`AWS_LC`], but every packet of a batch by itself: to compare with.
+#[cfg(feature = "aws-lc")]
+#[doc(hidden)]
+pub static AWS_LC_SINGLE: Provider = Provider {
+    name: "aws-lc-single",
+    ..aws_lc(&AwsLc {
+        batches: Batches::Single,
+    })
+};
+
+/// [`AWS_LC`], but with vectors wherever the processor has them, also where
+/// AWS-LC is faster: to test them.
+#[cfg(feature = "aws-lc")]
+#[doc(hidden)]
+pub static AWS_LC_WIDE: Provider = Provider {
+    name: "aws-lc-wide",
+    ..aws_lc(&AwsLc {
+        batches: Batches::Wide,
+    })
+};
+
+#[cfg(feature = "aws-lc")]
+const fn aws_lc(backend: &'static AwsLc) -> Provider {
+    Provider {
+        name: "",
+        aead: backend,
+        dh: backend,
+        hash: &crate::hash::Blake2s,
+        kem: &crate::kem::MlKem,
+    }
+}
 
 /// Everything in Rust, without C or assembly.
 #[cfg(feature = "portable")]

@@ -8,6 +8,10 @@ pub(crate) fn real_providers() -> Vec<&'static Provider> {
     vec![
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC,
+        #[cfg(feature = "aws-lc")]
+        &taupe_crypto::AWS_LC_SINGLE,
+        #[cfg(feature = "aws-lc")]
+        &taupe_crypto::AWS_LC_WIDE,
         #[cfg(feature = "portable")]
         &taupe_crypto::PORTABLE,
     ]

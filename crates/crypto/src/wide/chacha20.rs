@@ -1,0 +1,250 @@
+//! ChaCha20 (RFC 8439 §2.3), sixteen blocks at a time, one in each 32-bit lane.
+
+use super::poly1305::LANES;
+use super::vector::{Vector, from_u32, wipe, zero};
+use core::arch::x86_64::*;
+use zeroize::Zeroize;
+
+/// "expand 32-byte k" (RFC 8439 §2.3).
+const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// One of the four steps of two quarter rounds: `a += b; d ^= a; d <<<= n`.
+///
+/// Two at a time, as each instruction needs the result of the one before: so
+/// close together the rotations, which only one port of Intel's processors
+/// can do, begin early enough to keep it busy throughout.
+macro_rules! step {
+    ($x:ident, $n:literal, $a:literal $b:literal $d:literal, $e:literal $f:literal $h:literal) => {
+        $x[$a] = _mm512_add_epi32($x[$a], $x[$b]);
+        $x[$e] = _mm512_add_epi32($x[$e], $x[$f]);
+        $x[$d] = _mm512_xor_si512($x[$d], $x[$a]);
+        $x[$h] = _mm512_xor_si512($x[$h], $x[$e]);
+        $x[$d] = _mm512_rol_epi32::<$n>($x[$d]);
+        $x[$h] = _mm512_rol_epi32::<$n>($x[$h]);
+    };
+}
+
+/// Four quarter rounds, with eight pieces of other work between their steps.
+/// The compiler keeps the order, so that the processor meets both mixed.
+macro_rules! round {
+    ($x:ident,
+     [$a:literal $b:literal $c:literal $d:literal] [$e:literal $f:literal $g:literal $h:literal]
+     [$i:literal $j:literal $k:literal $l:literal] [$m:literal $n:literal $o:literal $p:literal];
+     $($w:expr),*) => {
+        round!(@ $x,
+            (16, $a $b $d, $e $f $h) (16, $i $j $l, $m $n $p)
+            (12, $c $d $b, $g $h $f) (12, $k $l $j, $o $p $n)
+            (8, $a $b $d, $e $f $h) (8, $i $j $l, $m $n $p)
+            (7, $c $d $b, $g $h $f) (7, $k $l $j, $o $p $n);
+            $($w),*)
+    };
+    (@ $x:ident, $(($($step:tt)*))*; $($w:expr),*) => {
+        $(step!($x, $($step)*); $w;)*
+    };
+}
+
+macro_rules! columns {
+    ($x:ident) => { columns!($x; (), (), (), (), (), (), (), ()) };
+    ($x:ident; $($work:expr),*) => {
+        round!($x, [0 4 8 12] [1 5 9 13] [2 6 10 14] [3 7 11 15]; $($work),*)
+    };
+}
+
+macro_rules! diagonals {
+    ($x:ident) => { diagonals!($x; (), (), (), (), (), (), (), ()) };
+    ($x:ident; $($work:expr),*) => {
+        round!($x, [0 5 10 15] [1 6 11 12] [2 7 8 13] [3 4 9 14]; $($work),*)
+    };
+}
+
+pub(super) use {columns, diagonals, round, step};
+
+/// The blocks of `16 / N` packets: `N` consecutive ones of each at a time.
+pub(super) struct Blocks<const N: usize> {
+    /// Words 0 to 11 of every block's input.
+    constant: [u32; 12],
+    /// Words 13 to 15.
+    nonce: [Vector; 3],
+    /// Word 12: the numbers of the next blocks.
+    number: Vector,
+    /// After the first quarter round of columns 1 to 3, in which the number
+    /// of the block takes no part. Column 0 is as it begins.
+    mixed: [Vector; 16],
+}
+
+impl<const N: usize> Blocks<N> {
+    /// Begins with block 0 of packets with these nonces, each as little-endian
+    /// words.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn new(key: &[u32; 8], nonces: &[[u32; 3]; LANES]) -> Self {
+        let mut constant = [0; 12];
+        constant[..4].copy_from_slice(&CONSTANTS);
+        constant[4..].copy_from_slice(key);
+        let nonce: [_; 3] = core::array::from_fn(|word| {
+            from_u32(&core::array::from_fn(|lane| nonces[lane / N][word]))
+        });
+        let number = from_u32(&core::array::from_fn(|lane| (lane % N) as u32));
+
+        let mut x = [zero(); 16];
+        for (x, word) in x.iter_mut().zip(constant) {
+            *x = _mm512_set1_epi32(word.cast_signed());
+        }
+        [x[13], x[14], x[15]] = nonce;
+        let column = [x[0], x[4], x[8], x[12]];
+        columns!(x);
+        [x[0], x[4], x[8], x[12]] = column;
+        Self {
+            constant,
+            nonce,
+            number,
+            mixed: x,
+        }
+    }
+
+    /// The state of the next sixteen blocks after the first round.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn begin(&self) -> [Vector; 16] {
+        let mut x = self.mixed;
+        x[12] = self.number;
+        // Column 0.
+        x[0] = _mm512_add_epi32(x[0], x[4]);
+        x[12] = _mm512_rol_epi32::<16>(_mm512_xor_si512(x[12], x[0]));
+        x[8] = _mm512_add_epi32(x[8], x[12]);
+        x[4] = _mm512_rol_epi32::<12>(_mm512_xor_si512(x[4], x[8]));
+        x[0] = _mm512_add_epi32(x[0], x[4]);
+        x[12] = _mm512_rol_epi32::<8>(_mm512_xor_si512(x[12], x[0]));
+        x[8] = _mm512_add_epi32(x[8], x[12]);
+        x[4] = _mm512_rol_epi32::<7>(_mm512_xor_si512(x[4], x[8]));
+        x
+    }
+
+    /// Adds the input to the state after the last round, which makes it the
+    /// key stream, and goes on to the next blocks.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn end(&mut self, x: &mut [Vector; 16]) {
+        for (x, word) in x.iter_mut().zip(self.constant) {
+            *x = _mm512_add_epi32(*x, _mm512_set1_epi32(word.cast_signed()));
+        }
+        x[12] = _mm512_add_epi32(x[12], self.number);
+        for (x, word) in x[13..].iter_mut().zip(self.nonce) {
+            *x = _mm512_add_epi32(*x, word);
+        }
+        self.number = _mm512_add_epi32(self.number, _mm512_set1_epi32(N as i32));
+    }
+
+    /// The words of the next sixteen blocks' key stream.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn next(&mut self) -> [Vector; 16] {
+        let mut x = self.begin();
+        for _ in 0..9 {
+            diagonals!(x);
+            columns!(x);
+        }
+        diagonals!(x);
+        self.end(&mut x);
+        x
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn wipe(&mut self) {
+        self.constant.zeroize();
+        wipe(&mut self.mixed);
+    }
+}
+
+/// Sixteen words of sixteen blocks becoming sixteen blocks, piece by piece.
+pub(super) struct Transpose<'a> {
+    words: &'a [Vector; 16],
+    /// Four words of each of four blocks, one 128-bit lane for each block: at
+    /// `4 * i + j` words `4 * i..` of blocks `j`, `4 + j`, `8 + j`, `12 + j`.
+    quarters: [Vector; 16],
+    /// Between two pieces.
+    between: [Vector; 2],
+}
+
+impl<'a> Transpose<'a> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn new(words: &'a [Vector; 16]) -> Self {
+        Self {
+            words,
+            quarters: [zero(); 16],
+            between: [zero(); 2],
+        }
+    }
+
+    /// Quarter `I`, half `H`, first piece.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn words<const I: usize, const H: usize>(&mut self) {
+        let [a, b, c, d] = core::array::from_fn(|j| self.words[4 * I + j]);
+        self.between = match H {
+            0 => [_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d)],
+            _ => [_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d)],
+        };
+    }
+
+    /// Quarter `I`, half `H`, second piece.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn pairs<const I: usize, const H: usize>(&mut self) {
+        let [ab, cd] = self.between;
+        self.quarters[4 * I + 2 * H] = _mm512_unpacklo_epi64(ab, cd);
+        self.quarters[4 * I + 2 * H + 1] = _mm512_unpackhi_epi64(ab, cd);
+    }
+
+    /// Blocks `J` and `4 + J`, or with `H` = 1 `8 + J` and `12 + J`, first piece.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn halves<const J: usize, const H: usize>(&mut self) {
+        let [a, b, c, d] = core::array::from_fn(|i| self.quarters[4 * i + J]);
+        self.between = match H {
+            0 => [
+                _mm512_shuffle_i32x4::<0x44>(a, b),
+                _mm512_shuffle_i32x4::<0x44>(c, d),
+            ],
+            _ => [
+                _mm512_shuffle_i32x4::<0xee>(a, b),
+                _mm512_shuffle_i32x4::<0xee>(c, d),
+            ],
+        };
+    }
+
+    /// The two blocks of [`halves`](Self::halves).
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn blocks(&self) -> [Vector; 2] {
+        let [ab, cd] = self.between;
+        [
+            _mm512_shuffle_i32x4::<0x88>(ab, cd),
+            _mm512_shuffle_i32x4::<0xdd>(ab, cd),
+        ]
+    }
+
+    /// All pieces at once: the sixteen blocks.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn all(mut self) -> [Vector; 16] {
+        macro_rules! quarter {
+            ($($i:literal)*) => {$(
+                self.words::<$i, 0>();
+                self.pairs::<$i, 0>();
+                self.words::<$i, 1>();
+                self.pairs::<$i, 1>();
+            )*};
+        }
+        let mut blocks = [zero(); 16];
+        macro_rules! four {
+            ($($j:literal)*) => {$(
+                self.halves::<$j, 0>();
+                [blocks[$j], blocks[4 + $j]] = self.blocks();
+                self.halves::<$j, 1>();
+                [blocks[8 + $j], blocks[12 + $j]] = self.blocks();
+            )*};
+        }
+        quarter!(0 1 2 3);
+        four!(0 1 2 3);
+        blocks
+    }
+}

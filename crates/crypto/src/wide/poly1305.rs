@@ -1,0 +1,348 @@
+//! Poly1305 (RFC 8439 §2.5) of eight packets at once, one in each 64-bit lane.
+//!
+//! A number has three limbs of 44 bits. The multiplications are those of
+//! AVX-512 IFMA: the lower or the upper 52 bits of the product of two numbers of
+//! 52 bits, added to 64 bits. What the upper ones give for limb `i` counts 2^8
+//! in limb `i + 1`. 2^132 is 20 modulo 2^130 - 5.
+//!
+//! Four blocks are taken in one step, `(h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`,
+//! which carries once. Sizes: limbs of `h` and of powers are below 2^44 + 2^17,
+//! those of a block added to `h` below 2^45, 20 times a limb below 2^49, all
+//! below 2^52. Of the 12 products in a sum, the lower parts make less than
+//! 2^56 and the upper ones less than 2^46, or 2^42 in the last limb.
+
+use super::vector::{Vector, to_u64, wipe, zero};
+use core::arch::x86_64::*;
+
+/// Packets, and 64-bit lanes of a vector.
+pub(super) const LANES: usize = 8;
+
+const LIMB: i64 = (1 << 44) - 1;
+const LAST_LIMB: i64 = (1 << 42) - 1;
+
+/// A number below about 2^132, or the start of one's multiplication.
+type Limbs = [Vector; 3];
+
+/// A power of `r` as a factor: its limbs, and 20 times the last two.
+type Factor = [Vector; 5];
+
+/// Eight running authenticators.
+pub(super) struct Poly1305 {
+    h: Limbs,
+    /// `r` to the power of 1 to 4.
+    powers: [Factor; 4],
+    /// What is added last, low and high half.
+    s: [Vector; 2],
+}
+
+impl Poly1305 {
+    /// With the one-time keys `r` and `s`, the first 32 bytes of each row. The
+    /// powers beyond the first are only made for [`quad`](Self::quad)s.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn new(keys: [Vector; LANES], quads: bool) -> Self {
+        let [[r_low, r_high], s, ..] = halves(keys);
+        let clamp = |half, mask| _mm512_and_si512(half, _mm512_set1_epi64(mask));
+        let low = clamp(r_low, 0x0fff_fffc_0fff_ffff);
+        let high = clamp(r_high, 0x0fff_fffc_0fff_fffc);
+        let r = [
+            _mm512_and_si512(low, _mm512_set1_epi64(LIMB)),
+            _mm512_and_si512(_mm512_shrdi_epi64::<44>(low, high), _mm512_set1_epi64(LIMB)),
+            _mm512_srli_epi64::<24>(high),
+        ];
+        let mut powers = [factor(r); 4];
+        if quads {
+            let r2 = multiply(r, &powers[0]);
+            powers[1] = factor(r2);
+            powers[2] = factor(multiply(r2, &powers[0]));
+            powers[3] = factor(multiply(r2, &powers[1]));
+        }
+        Self {
+            h: [zero(); 3],
+            powers,
+            s,
+        }
+    }
+
+    /// One block, in the lanes of `mask`: its low and high half.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn block(&mut self, low: Vector, high: Vector, mask: u8) {
+        let h = multiply(add(split(low, high), self.h), &self.powers[0]);
+        self.keep(h, mask);
+    }
+
+    /// Four blocks, in the lanes of `mask`.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn quad(&mut self, rows: [Vector; LANES], mask: u8) {
+        let mut sum = Sum::new();
+        let [first, rest @ ..] = halves(rows).map(|[low, high]| split(low, high));
+        for (message, power) in rest.iter().zip(self.powers[..3].iter().rev()) {
+            sum.add(message, power);
+        }
+        sum.add(&add(first, self.h), &self.powers[3]);
+        self.keep(sum.carry(), mask);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn keep(&mut self, h: Limbs, mask: u8) {
+        for (old, new) in self.h.iter_mut().zip(h) {
+            *old = _mm512_mask_mov_epi64(*old, mask, new);
+        }
+    }
+
+    /// The tags.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn tags(&self) -> [[u8; 16]; LANES] {
+        let limb = _mm512_set1_epi64(LIMB);
+        let [mut h0, mut h1, mut h2] = self.h;
+        let up = |limb: &mut Vector, next: &mut Vector| {
+            *next = _mm512_add_epi64(*next, _mm512_srli_epi64::<44>(*limb));
+            *limb = _mm512_and_si512(*limb, _mm512_set1_epi64(LIMB));
+        };
+        for _ in 0..2 {
+            up(&mut h0, &mut h1);
+            up(&mut h1, &mut h2);
+            let above = _mm512_srli_epi64::<42>(h2);
+            h2 = _mm512_and_si512(h2, _mm512_set1_epi64(LAST_LIMB));
+            h0 = _mm512_madd52lo_epu64(h0, above, _mm512_set1_epi64(5));
+        }
+        up(&mut h0, &mut h1);
+        up(&mut h1, &mut h2);
+
+        // h - p = h + 5 - 2^130, if that is not negative.
+        let g0 = _mm512_add_epi64(h0, _mm512_set1_epi64(5));
+        let g1 = _mm512_add_epi64(h1, _mm512_srli_epi64::<44>(g0));
+        let g2 = _mm512_add_epi64(h2, _mm512_srli_epi64::<44>(g1));
+        let reduce = _mm512_cmpgt_epu64_mask(g2, _mm512_set1_epi64(LAST_LIMB));
+        h0 = _mm512_mask_and_epi64(h0, reduce, g0, limb);
+        h1 = _mm512_mask_and_epi64(h1, reduce, g1, limb);
+        h2 = _mm512_mask_mov_epi64(h2, reduce, g2);
+
+        // The two bits from 2^128 up fall out of the last shift.
+        let low = _mm512_or_si512(h0, _mm512_slli_epi64::<44>(h1));
+        let high = _mm512_or_si512(_mm512_srli_epi64::<20>(h1), _mm512_slli_epi64::<24>(h2));
+        let tag_low = _mm512_add_epi64(low, self.s[0]);
+        let carry = _mm512_cmplt_epu64_mask(tag_low, low);
+        let tag_high = _mm512_add_epi64(high, self.s[1]);
+        let tag_high = _mm512_mask_add_epi64(tag_high, carry, tag_high, _mm512_set1_epi64(1));
+
+        let (low, high) = (to_u64(tag_low), to_u64(tag_high));
+        core::array::from_fn(|lane| {
+            (u128::from(low[lane]) | u128::from(high[lane]) << 64).to_le_bytes()
+        })
+    }
+
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn wipe(&mut self) {
+        wipe(&mut self.h);
+        wipe(self.powers.as_flattened_mut());
+        wipe(&mut self.s);
+    }
+}
+
+/// A [`quad`](Poly1305::quad) piece by piece, to be done between other things.
+pub(super) struct Quad {
+    /// 64 bytes of each packet.
+    rows: [Vector; LANES],
+    /// Low and high halves of blocks, of two packets in each vector.
+    pairs: [[Vector; 2]; 4],
+    /// The same of four packets, for each half of them: blocks 0 and 2, 1 and 3.
+    fours: [[[Vector; 2]; 2]; 2],
+    /// The halves of the block at hand, of all packets.
+    halves: [Vector; 2],
+    message: Limbs,
+    sum: Sum,
+}
+
+impl Quad {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn new(rows: [Vector; LANES]) -> Self {
+        Self {
+            rows,
+            pairs: [[zero(); 2]; 4],
+            fours: [[[zero(); 2]; 2]; 2],
+            halves: [zero(); 2],
+            message: [zero(); 3],
+            sum: Sum::new(),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn pairs<const I: usize>(&mut self) {
+        let [a, b] = [self.rows[2 * I], self.rows[2 * I + 1]];
+        self.pairs[I] = [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)];
+    }
+
+    /// Packets `4 * I..`, the low (`H` = 0) or high halves of blocks.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn fours<const I: usize, const H: usize>(&mut self) {
+        let [a, b] = [self.pairs[2 * I][H], self.pairs[2 * I + 1][H]];
+        self.fours[I][H] = [
+            _mm512_shuffle_i64x2::<0x88>(a, b),
+            _mm512_shuffle_i64x2::<0xdd>(a, b),
+        ];
+    }
+
+    /// Block `B` of all packets.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn eights<const B: usize>(&mut self) {
+        self.halves = core::array::from_fn(|half| {
+            let [a, b] = [self.fours[0][half][B % 2], self.fours[1][half][B % 2]];
+            match B / 2 {
+                0 => _mm512_shuffle_i64x2::<0x88>(a, b),
+                _ => _mm512_shuffle_i64x2::<0xdd>(a, b),
+            }
+        });
+    }
+
+    /// The same as limbs. The first block, which comes last here, is added to
+    /// what there is.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn split<const B: usize>(&mut self, poly: &Poly1305) {
+        let [low, high] = self.halves;
+        self.message = split(low, high);
+        if B == 0 {
+            self.message = add(self.message, poly.h);
+        }
+    }
+
+    /// What all products have made.
+    #[inline]
+    #[target_feature(enable = "avx512ifma")]
+    pub(super) fn carry(&self, poly: &mut Poly1305) {
+        poly.h = self.sum.carry();
+    }
+
+    /// Limb `I` of block `B` times its power, what goes to limb `K`.
+    #[inline]
+    #[target_feature(enable = "avx512ifma")]
+    pub(super) fn product<const B: usize, const I: usize, const K: usize>(
+        &mut self,
+        poly: &Poly1305,
+    ) {
+        self.sum.product::<I, K>(&self.message, &poly.powers[3 - B]);
+    }
+}
+
+/// The low and high halves of the four blocks of each row.
+#[target_feature(enable = "avx512f")]
+pub(super) fn halves(rows: [Vector; LANES]) -> [[Vector; 2]; 4] {
+    let mut quad = Quad::new(rows);
+    quad.pairs::<0>();
+    quad.pairs::<1>();
+    quad.pairs::<2>();
+    quad.pairs::<3>();
+    quad.fours::<0, 0>();
+    quad.fours::<1, 0>();
+    quad.fours::<0, 1>();
+    quad.fours::<1, 1>();
+    let mut blocks = [[zero(); 2]; 4];
+    quad.eights::<0>();
+    blocks[0] = quad.halves;
+    quad.eights::<1>();
+    blocks[1] = quad.halves;
+    quad.eights::<2>();
+    blocks[2] = quad.halves;
+    quad.eights::<3>();
+    blocks[3] = quad.halves;
+    blocks
+}
+
+/// A sum of products.
+struct Sum {
+    /// In 2^(44 i).
+    lower: Limbs,
+    /// In 2^(44 i + 52).
+    upper: Limbs,
+}
+
+impl Sum {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new() -> Self {
+        Self {
+            lower: [zero(); 3],
+            upper: [zero(); 3],
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512ifma")]
+    fn product<const I: usize, const K: usize>(&mut self, number: &Limbs, factor: &Factor) {
+        let factor = factor[if K >= I { K - I } else { 5 + K - I }];
+        self.lower[K] = _mm512_madd52lo_epu64(self.lower[K], number[I], factor);
+        self.upper[K] = _mm512_madd52hi_epu64(self.upper[K], number[I], factor);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512ifma")]
+    fn add(&mut self, number: &Limbs, factor: &Factor) {
+        self.product::<0, 0>(number, factor);
+        self.product::<0, 1>(number, factor);
+        self.product::<0, 2>(number, factor);
+        self.product::<1, 0>(number, factor);
+        self.product::<1, 1>(number, factor);
+        self.product::<1, 2>(number, factor);
+        self.product::<2, 0>(number, factor);
+        self.product::<2, 1>(number, factor);
+        self.product::<2, 2>(number, factor);
+    }
+
+    /// The limbs, small enough to be multiplied again.
+    #[inline]
+    #[target_feature(enable = "avx512ifma")]
+    fn carry(&self) -> Limbs {
+        let limb = _mm512_set1_epi64(LIMB);
+        let [l0, l1, l2] = self.lower;
+        let [u0, u1, u2] = self.upper;
+        // u2 counts 2^140, which is 5 * 2^10.
+        let u2 = _mm512_madd52lo_epu64(zero(), u2, _mm512_set1_epi64(5));
+        let t0 = _mm512_add_epi64(l0, _mm512_slli_epi64::<10>(u2));
+        let t1 = _mm512_add_epi64(l1, _mm512_slli_epi64::<8>(u0));
+        let t2 = _mm512_add_epi64(l2, _mm512_slli_epi64::<8>(u1));
+        let t1 = _mm512_add_epi64(t1, _mm512_srli_epi64::<44>(t0));
+        let t2 = _mm512_add_epi64(t2, _mm512_srli_epi64::<44>(t1));
+        let above = _mm512_srli_epi64::<44>(t2);
+        let h0 = _mm512_and_si512(t0, limb);
+        let h0 = _mm512_madd52lo_epu64(h0, above, _mm512_set1_epi64(20));
+        [h0, _mm512_and_si512(t1, limb), _mm512_and_si512(t2, limb)]
+    }
+}
+
+/// A block of 16 bytes and the bit above them (RFC 8439 §2.5.1).
+#[inline]
+#[target_feature(enable = "avx512f,avx512vbmi2")]
+fn split(low: Vector, high: Vector) -> Limbs {
+    let limb = _mm512_set1_epi64(LIMB);
+    [
+        _mm512_and_si512(low, limb),
+        _mm512_and_si512(_mm512_shrdi_epi64::<44>(low, high), limb),
+        _mm512_shrdi_epi64::<24>(high, _mm512_set1_epi64(1)),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add(a: Limbs, b: Limbs) -> Limbs {
+    core::array::from_fn(|i| _mm512_add_epi64(a[i], b[i]))
+}
+
+#[inline]
+#[target_feature(enable = "avx512ifma")]
+fn factor([r0, r1, r2]: Limbs) -> Factor {
+    let twenty = |limb| _mm512_madd52lo_epu64(zero(), limb, _mm512_set1_epi64(20));
+    [r0, r1, r2, twenty(r1), twenty(r2)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512ifma")]
+fn multiply(number: Limbs, by: &Factor) -> Limbs {
+    let mut sum = Sum::new();
+    sum.add(&number, by);
+    sum.carry()
+}

@@ -1,0 +1,80 @@
+//! Vectors of 512 bits, and the few ways between them and memory.
+
+use core::arch::x86_64::{
+    __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi8, _mm512_setzero_si512, _mm512_storeu_si512,
+};
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Sixteen words of 32 bits, or eight of 64.
+pub(super) type Vector = __m512i;
+
+/// Bytes of a vector, and of a ChaCha20 block.
+pub(super) const LEN: usize = 64;
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn zero() -> Vector {
+    _mm512_setzero_si512()
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load(bytes: &[u8; LEN]) -> Vector {
+    // SAFETY: the 64 bytes may be read, and the load asks for no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store(bytes: &mut [u8; LEN], vector: Vector) {
+    // SAFETY: the 64 bytes may be written, and the store asks for no alignment.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
+}
+
+/// At most 64 bytes, and zeros after them.
+#[inline]
+#[target_feature(enable = "avx512bw")]
+pub(super) fn load_padded(bytes: &[u8]) -> Vector {
+    let mask = match bytes.len() {
+        // A masked access to an address that is none is allowed, but slow.
+        0 => return zero(),
+        len @ 1..LEN => (1 << len) - 1,
+        _ => u64::MAX,
+    };
+    // SAFETY: the mask lets through no byte beyond the slice, and bytes that
+    // it does not let through are not accessed.
+    unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn from_u32(words: &[u32; 16]) -> Vector {
+    // SAFETY: 64 bytes may be read, and the load asks for no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn from_u64(words: &[u64; 8]) -> Vector {
+    // SAFETY: 64 bytes may be read, and the load asks for no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn to_u64(vector: Vector) -> [u64; 8] {
+    let mut words = [0; 8];
+    // SAFETY: 64 bytes may be written, and the store asks for no alignment.
+    unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), vector) };
+    words
+}
+
+/// Writes zeros that the compiler does not leave out.
+#[target_feature(enable = "avx512f")]
+pub(super) fn wipe(vectors: &mut [Vector]) {
+    for vector in vectors {
+        // SAFETY: the reference may be written through and is aligned.
+        unsafe { core::ptr::write_volatile(vector, zero()) };
+    }
+    compiler_fence(Ordering::SeqCst);
+}

@@ -1,0 +1,185 @@
+//! Batches with vectors: against AWS-LC, with forgeries among them, and of every
+//! size. On a processor without AVX-512 both sides are AWS-LC, and the first
+//! test says so.
+#![cfg(all(feature = "aws-lc", not(miri)))]
+
+mod common;
+#[path = "common/differential.rs"]
+mod differential;
+
+use common::{Random, with_room};
+use taupe_crypto::{AWS_LC, AWS_LC_WIDE, AeadKey, Packet, Secret, TAG_LEN};
+
+#[test]
+fn a_million_packets_are_sealed_and_opened_as_by_aws_lc() {
+    if !taupe_crypto::has_wide() {
+        println!("this processor has no AVX-512 with IFMA and VBMI2: nothing to compare");
+    }
+    let packets = if cfg!(debug_assertions) && !taupe_crypto::has_wide() {
+        10_000
+    } else {
+        1_000_000
+    };
+    let half = |seed| differential::run(seed, packets / 2, |_| ());
+    let done = std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(2));
+        half(1) + other.join().unwrap()
+    });
+    assert!(done >= packets);
+}
+
+#[test]
+fn every_length_up_to_2048_bytes() {
+    let mut random = Random(3);
+    for len in 0..=2048 {
+        // Whole groups of each width, and with an idle lane.
+        differential::lengths(&mut random, &[len; 8]);
+        differential::lengths(&mut random, &[len; 7]);
+        differential::lengths(&mut random, &[len; 3]);
+        differential::lengths(&mut random, &[len]);
+        // Lanes that end before others.
+        let shorter = [0, 1, 15, 16, 17, 63, 64, 65].map(|less| len.saturating_sub(less));
+        differential::lengths(&mut random, &shorter);
+    }
+}
+
+#[test]
+fn the_longest_packets() {
+    let mut random = Random(4);
+    for len in [65_519, 65_520, 65_535, 65_536, 65_537, 100_000] {
+        differential::lengths(&mut random, &[len; 9]);
+    }
+}
+
+/// What is done to one packet of a batch.
+type Forgery = fn(&mut Vec<u8>);
+
+const FORGERIES: [(&str, Forgery); 5] = [
+    ("first bit of the text", |data| data[0] ^= 1),
+    ("last bit of the text", |data| {
+        let last = data.len() - TAG_LEN - 1;
+        data[last] ^= 0x80;
+    }),
+    ("first bit of the tag", |data| {
+        let tag = data.len() - TAG_LEN;
+        data[tag] ^= 1;
+    }),
+    ("last bit of the tag", |data| {
+        *data.last_mut().unwrap() ^= 0x80
+    }),
+    ("cut by a byte", |data| {
+        data.pop();
+    }),
+];
+
+#[test]
+fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed() {
+    for provider in [&AWS_LC, &AWS_LC_WIDE] {
+        let key = provider.aead.key(&Secret::new([8; 32]));
+        for len in [1, 63, 64, 200, 1440] {
+            let plain: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
+            let sealed: Vec<Vec<u8>> = (0..20)
+                .map(|counter| {
+                    let mut data = with_room(&plain);
+                    key.seal(&mut [Packet {
+                        counter,
+                        data: &mut data,
+                    }]);
+                    data
+                })
+                .collect();
+            for position in 0..sealed.len() {
+                for (name, forge) in FORGERIES {
+                    let mut data = sealed.clone();
+                    forge(&mut data[position]);
+                    let authentic = open(&*key, &mut data);
+                    let id = format!("{}: {name}, {len} B, at {position}", provider.name);
+                    for (i, data) in data.iter().enumerate() {
+                        assert_eq!(authentic[i], i != position, "{id}: packet {i}");
+                        let text = &data[..data.len() - TAG_LEN];
+                        if i == position {
+                            assert!(text.iter().all(|byte| *byte == 0), "{id}: text released");
+                        } else {
+                            assert_eq!(text, plain, "{id}: packet {i}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_forgeries_leaves_nothing() {
+    let key = AWS_LC_WIDE.aead.key(&Secret::new([8; 32]));
+    let mut data = vec![vec![0x5a; 1000]; 64];
+    assert_eq!(open(&*key, &mut data), [false; 64]);
+    assert!(
+        data.iter()
+            .all(|data| data[..1000 - TAG_LEN].iter().all(|byte| *byte == 0))
+    );
+}
+
+#[test]
+fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
+    for provider in [&AWS_LC, &AWS_LC_WIDE] {
+        let key = provider.aead.key(&Secret::new([8; 32]));
+        for n in [0, 1, 2, 7, 8, 9, 64, 65, 130] {
+            let mut data = vec![with_room(&[]); n];
+            for (counter, data) in (0..).zip(&mut data) {
+                key.seal(&mut [Packet { counter, data }]);
+            }
+            assert_eq!(
+                open(&*key, &mut data),
+                vec![true; n],
+                "{}: {n}",
+                provider.name
+            );
+
+            let short: Vec<Vec<u8>> = (0..n).map(|i| vec![0x5a; i % TAG_LEN]).collect();
+            let mut data = short.clone();
+            assert_eq!(
+                open(&*key, &mut data),
+                vec![false; n],
+                "{}: {n}",
+                provider.name
+            );
+            key.seal(&mut packets(&mut data));
+            assert_eq!(data, short, "{}: {n}", provider.name);
+        }
+    }
+}
+
+#[test]
+fn packets_too_short_for_a_tag_do_not_disturb_others() {
+    let key = AWS_LC_WIDE.aead.key(&Secret::new([8; 32]));
+    let mut data: Vec<Vec<u8>> = (0..40)
+        .map(|i| {
+            if i % 3 == 0 {
+                vec![1; 5]
+            } else {
+                with_room(&[i; 100])
+            }
+        })
+        .collect();
+    key.seal(&mut packets(&mut data));
+    let authentic = open(&*key, &mut data);
+    for (i, (data, authentic)) in (0..).zip(data.iter().zip(authentic)) {
+        assert_eq!(authentic, i % 3 != 0);
+        let expected = if authentic { vec![i; 100] } else { vec![1; 5] };
+        assert_eq!(data[..expected.len()], expected);
+    }
+}
+
+fn packets(data: &mut [Vec<u8>]) -> Vec<Packet<'_>> {
+    (0..)
+        .zip(data)
+        .map(|(counter, data)| Packet { counter, data })
+        .collect()
+}
+
+fn open(key: &dyn AeadKey, data: &mut [Vec<u8>]) -> Vec<bool> {
+    let mut authentic = vec![false; data.len()];
+    key.open(&mut packets(data), &mut authentic);
+    authentic
+}
