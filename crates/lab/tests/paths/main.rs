@@ -1,0 +1,279 @@
+//! Every fast path forced on and forced off, over roads that lose, reorder,
+//! duplicate, corrupt, mark and delay, with both versions of IP inside and
+//! outside; and kernels that refuse one.
+//!
+//! A stream is compared byte by byte, datagrams are counted, and every packet
+//! out of the tunnel is held against its checksums. That a path was in use, or
+//! was not, is seen from outside: in how much crosses an interface or a socket
+//! at a time.
+
+#[path = "../behaviours/datagrams.rs"]
+mod datagrams;
+mod inspector;
+mod refused;
+mod relay;
+mod scene;
+mod transfer;
+
+use crate::datagrams::super_packets;
+use crate::relay::Road;
+use crate::scene::{FAR, Family, NEAR, Scene, packets};
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::sandbox::{Suite, SystemTest, step};
+use taupe_lab::{Result, ensure};
+
+/// The roads.
+const ROADS: [Road; 7] = [
+    Road::CLEAN,
+    Road {
+        name: "losing",
+        lose: 10,
+        ..Road::CLEAN
+    },
+    Road {
+        name: "reordering",
+        hold: 20,
+        ..Road::CLEAN
+    },
+    Road {
+        name: "duplicating",
+        double: 50,
+        ..Road::CLEAN
+    },
+    Road {
+        name: "corrupting",
+        corrupt: 10,
+        ..Road::CLEAN
+    },
+    Road {
+        name: "congested",
+        mark: 50,
+        ..Road::CLEAN
+    },
+    Road {
+        name: "all at once, and slow",
+        lose: 5,
+        double: 10,
+        hold: 10,
+        corrupt: 5,
+        mark: 10,
+        delay: Duration::from_millis(5),
+    },
+];
+
+/// What is in use when `--no-offload` names one.
+#[derive(Debug, Clone, Copy)]
+struct Paths {
+    /// TCP super-packets are read from the TUN, and written.
+    tso: bool,
+    /// UDP super-packets likewise.
+    uso: bool,
+    /// Batches are sent to the network.
+    gso: bool,
+    /// Batches are received from it.
+    gro: bool,
+}
+
+impl Paths {
+    const ALL: Self = Self {
+        tso: true,
+        uso: true,
+        gso: true,
+        gro: true,
+    };
+}
+
+/// What `--no-offload` takes, with what is left.
+const SETTINGS: [(&str, Paths); 7] = [
+    ("nothing", Paths::ALL),
+    (
+        "tso",
+        Paths {
+            tso: false,
+            ..Paths::ALL
+        },
+    ),
+    (
+        "uso",
+        Paths {
+            uso: false,
+            ..Paths::ALL
+        },
+    ),
+    (
+        "gso",
+        Paths {
+            gso: false,
+            ..Paths::ALL
+        },
+    ),
+    (
+        "gro",
+        Paths {
+            gro: false,
+            ..Paths::ALL
+        },
+    ),
+    (
+        "checksum",
+        Paths {
+            tso: false,
+            uso: false,
+            ..Paths::ALL
+        },
+    ),
+    (
+        "all",
+        Paths {
+            tso: false,
+            uso: false,
+            gso: false,
+            gro: false,
+        },
+    ),
+];
+
+fn main() {
+    let mut tests = Vec::new();
+    for (name, paths) in SETTINGS {
+        for outer in Family::BOTH {
+            let test = move || without(name, paths, outer);
+            let name = format!("without_{name}_over_{}", outer.name());
+            tests.push(SystemTest::new(name, test).limit(Duration::from_secs(120)));
+        }
+    }
+    tests.extend([
+        SystemTest::new("batches_too_long_for_ipv4", || {
+            refused::batches_too_long(Family::V4)
+        }),
+        SystemTest::new("batches_too_long_for_ipv6", || {
+            refused::batches_too_long(Family::V6)
+        }),
+        SystemTest::new("batches_refused", refused::batches),
+        SystemTest::new("tun_offloads_refused", refused::tun_offloads),
+    ]);
+    Suite::new(tests)
+        .prepare(|| Implementation::Taupe.install().map(drop))
+        .main()
+}
+
+fn without(name: &'static str, paths: Paths, outer: Family) -> Result<()> {
+    let option = ["--no-offload", name];
+    let options: &[&str] = if name == "nothing" { &[] } else { &option };
+    let scene = Scene::new(outer, 1500, |host, interface| {
+        Implementation::Taupe.start_with(host, interface, options)
+    })?;
+    transfer::serve(&scene)?;
+    for inner in Family::BOTH {
+        step(&format!("{} inside, what is in use", inner.name()));
+        ensure_in_use(&scene, inner, paths)?;
+        let (here, there) = (inner.near(), inner.beyond());
+        super_packets((&scene.near, here), (&scene.beyond, there))?;
+        super_packets((&scene.beyond, there), (&scene.near, here))?;
+        for road in ROADS {
+            step(&format!("{} inside, {} road", inner.name(), road.name));
+            over(&scene, inner, &road)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything over one road.
+fn over(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
+    scene.relay.change(*road);
+    transfer::stream(scene, inner)?;
+    let seen = scene.inspector.take()?;
+    ensure!(
+        (seen.marked > 0) == (road.mark > 0),
+        "marked as congested: {seen:?}"
+    );
+    transfer::datagrams(scene, inner, road)?;
+    scene.inspector.take()?;
+    scene.relay.change(Road::CLEAN);
+    Ok(())
+}
+
+/// Whether each path is in use, or is not.
+///
+/// One that is left may be of use to no end without another: small packets
+/// are batched only if they wait, and merged only if they come together.
+fn ensure_in_use(scene: &Scene, inner: Family, paths: Paths) -> Result<()> {
+    let tcp = counted(scene, || transfer::stream(scene, inner))?;
+    let udp = counted(scene, || transfer::datagrams(scene, inner, &Road::CLEAN))?;
+    // What the kernels tell each other beside may be counted at one place only.
+    let fewer = |pieces: u64, packets: u64| pieces + 8 < packets;
+    for (protocol, super_packets, counts) in [("TCP", paths.tso, tcp), ("UDP", paths.uso, udp)] {
+        let ensure_where = |is: bool, must: bool, must_not: bool, what: &str| {
+            ensure!(
+                (is || !must) && (!is || !must_not),
+                "{protocol} in {what} is {is}: {counts:?}"
+            );
+            Ok(())
+        };
+        ensure_where(
+            fewer(counts.read, counts.passed),
+            super_packets,
+            !super_packets,
+            "super-packets from the TUN",
+        )?;
+        ensure_where(
+            counts.largest_batch > 1,
+            super_packets && paths.gso,
+            !paths.gso,
+            "batches to the network",
+        )?;
+        ensure_where(
+            fewer(counts.received, counts.data),
+            super_packets && paths.gso && paths.gro,
+            !paths.gro,
+            "batches from the network",
+        )?;
+        ensure_where(
+            fewer(counts.written, counts.passed),
+            super_packets && paths.gso && paths.gro,
+            !super_packets,
+            "super-packets to the TUN",
+        )?;
+    }
+    Ok(())
+}
+
+/// What was done at each place to carry something from near to beyond.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    /// Packets and super-packets that near's tunnel read.
+    read: u64,
+    /// The most long messages that near sent in one piece.
+    largest_batch: usize,
+    /// Messages on the road to far.
+    data: u64,
+    /// Pieces in which they were received.
+    received: u64,
+    /// Packets and super-packets that far's tunnel wrote.
+    written: u64,
+    /// Packets that came out of it.
+    passed: u64,
+}
+
+fn counted(scene: &Scene, what: impl FnOnce() -> Result<()>) -> Result<Counts> {
+    let look = || -> Result<_> {
+        let (_, read) = packets(&scene.near, NEAR)?;
+        let (written, _) = packets(&scene.far, FAR)?;
+        Ok((read, written, scene.receives_of_far()?))
+    };
+    scene.inspector.take()?;
+    scene.relay.take_passed();
+    let before = look()?;
+    what()?;
+    let after = look()?;
+    let (seen, road) = (scene.inspector.take()?, scene.relay.take_passed());
+    Ok(Counts {
+        read: after.0 - before.0,
+        largest_batch: road.largest_batch,
+        data: road.data,
+        received: after.2 - before.2,
+        written: after.1 - before.1,
+        passed: seen.tcp + seen.udp,
+    })
+}

@@ -1,0 +1,272 @@
+//! A road between the two ends that does to datagrams what networks do.
+//!
+//! It receives whole batches and passes on what is left of them as batches, so
+//! that gaps, swaps and forgeries lie *inside* what the receiving end takes
+//! with one system call. Networks that are emulated below IP hand over one
+//! datagram at a time, and a batch never has a gap.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use taupe_lab::host::Host;
+use taupe_lab::{Error, Result};
+use taupe_net::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+
+/// A message under way.
+#[derive(Debug, Clone)]
+struct Message {
+    /// The ECN field of its packet.
+    ecn: u8,
+    bytes: Vec<u8>,
+}
+
+/// Bytes beyond which a message holds no acknowledgement, of which a few may
+/// wait for each other.
+const LONG: usize = 1000;
+
+/// The ECN field of a packet that a congested network has marked.
+const CONGESTION: u8 = 3;
+
+/// What happens to messages with data; the rest are of a thousand. Handshakes
+/// pass unharmed: a lost one is tried again after 5 s, which is another test's
+/// business.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Road {
+    pub(crate) name: &'static str,
+    pub(crate) lose: u32,
+    /// Delivered twice, at once.
+    pub(crate) double: u32,
+    /// Delivered after the next two.
+    pub(crate) hold: u32,
+    /// Delivered with a bit flipped, under a right UDP checksum.
+    pub(crate) corrupt: u32,
+    /// Of those that may be marked: congestion marked.
+    pub(crate) mark: u32,
+    /// One way.
+    pub(crate) delay: Duration,
+}
+
+impl Road {
+    pub(crate) const CLEAN: Self = Self {
+        name: "clean",
+        lose: 0,
+        double: 0,
+        hold: 0,
+        corrupt: 0,
+        mark: 0,
+        delay: Duration::ZERO,
+    };
+
+    /// Whether all that is sent arrives.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.lose == 0 && self.corrupt == 0
+    }
+
+    /// Whether what arrives does so in order.
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.hold == 0
+    }
+
+    fn travel(&self, batch: Vec<Message>, chance: &mut fastrand::Rng) -> Vec<Message> {
+        let mut happens = |share: u32| chance.u32(..1000) < share;
+        let mut arrived = Vec::new();
+        // Behind how many more each comes.
+        let mut held: VecDeque<(u32, Message)> = VecDeque::new();
+        for mut message in batch {
+            for (left, _) in &mut held {
+                *left = left.saturating_sub(1);
+            }
+            let is_data = message.bytes.first() == Some(&4);
+            if is_data && happens(self.lose) {
+                continue;
+            }
+            if is_data && happens(self.corrupt) {
+                let at = message.bytes.len() / 2;
+                message.bytes[at] ^= 0x20;
+            }
+            if message.ecn != 0 && happens(self.mark) {
+                message.ecn = CONGESTION;
+            }
+            if is_data && happens(self.double) {
+                arrived.push(message.clone());
+            }
+            if is_data && happens(self.hold) {
+                held.push_back((2, message));
+            } else {
+                arrived.push(message);
+            }
+            while let Some((0, _)) = held.front() {
+                arrived.extend(held.pop_front().map(|(_, message)| message));
+            }
+        }
+        arrived.extend(held.into_iter().map(|(_, message)| message));
+        arrived
+    }
+}
+
+/// What has come by, in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Passed {
+    /// The most long messages that were sent, and came, in one piece.
+    pub(crate) largest_batch: usize,
+    /// Messages with data that were passed on.
+    pub(crate) data: u64,
+}
+
+/// A machine's program between near and far.
+pub(crate) struct Relay {
+    /// Where the near end finds the far one.
+    pub(crate) entry: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    road: Road,
+    near: Option<SocketAddr>,
+    /// From near to far.
+    there: Passed,
+}
+
+impl Relay {
+    /// Passes on what comes to an address of the machine to the far end, and
+    /// back, until the test ends.
+    pub(crate) fn start(host: &Host, entry: IpAddr, far: SocketAddr) -> Result<Self> {
+        let family = match far {
+            SocketAddr::V4(_) => Family::V4,
+            SocketAddr::V6(_) => Family::V6,
+        };
+        let bind = || {
+            let socket = Socket::bind(family, 0, Options::default());
+            socket.map_err(|error| Error::unmet(error.to_string()))
+        };
+        let near_side = Arc::new(host.enter(bind)?);
+        let far_side = Arc::new(host.enter(bind)?);
+        let entry = SocketAddr::new(entry, near_side.local_port());
+        let state = Arc::new(Mutex::new(State {
+            road: Road::CLEAN,
+            near: None,
+            there: Passed::default(),
+        }));
+        for (from, to, far) in [
+            (near_side.clone(), far_side.clone(), Some(far)),
+            (far_side, near_side, None),
+        ] {
+            let (sender, receiver) = channel();
+            let state = Arc::clone(&state);
+            let accepting = Arc::clone(&state);
+            thread::spawn(move || accept(&from, far.is_some(), &accepting, &sender));
+            thread::spawn(move || deliver(&to, far, &state, &receiver));
+        }
+        Ok(Self { entry, state })
+    }
+
+    /// What happens from now on.
+    pub(crate) fn change(&self, road: Road) {
+        lock(&self.state).road = road;
+    }
+
+    /// What came from near to far since this was last asked.
+    pub(crate) fn take_passed(&self) -> Passed {
+        std::mem::take(&mut lock(&self.state).there)
+    }
+}
+
+/// What is under way, and when it is due.
+type Travelling = (Instant, Vec<Message>);
+
+/// Receives what goes one way and decides what becomes of it.
+fn accept(from: &Socket, is_there: bool, state: &Mutex<State>, to: &Sender<Travelling>) {
+    let mut chance = fastrand::Rng::with_seed(7 + u64::from(is_there));
+    let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+    while let Ok(Receive::Datagrams(batches)) = from.receive(&mut buffer) {
+        for received in &batches {
+            let end = received.start + received.len;
+            let bytes = buffer.get(received.start..end).unwrap_or_default();
+            let messages = bytes.chunks(received.segment.max(1)).map(|bytes| Message {
+                ecn: received.ecn,
+                bytes: bytes.to_vec(),
+            });
+            let batch: Vec<_> = messages.collect();
+            let mut state = lock(state);
+            if is_there {
+                state.near = Some(received.from);
+                let long = batch.iter().filter(|one| one.bytes.len() > LONG).count();
+                state.there.largest_batch = state.there.largest_batch.max(long);
+            }
+            let due = Instant::now() + state.road.delay;
+            let batch = state.road.travel(batch, &mut chance);
+            drop(state);
+            if to.send((due, batch)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Sends what is due, to the far end or back to the near one.
+fn deliver(
+    by: &Socket,
+    far: Option<SocketAddr>,
+    state: &Mutex<State>,
+    from: &Receiver<Travelling>,
+) {
+    for (due, batch) in from {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let groups = groups(&batch);
+        let mut state = lock(state);
+        let Some(target) = far.or(state.near) else {
+            continue;
+        };
+        if far.is_some() {
+            let data = batch.iter().filter(|one| one.bytes.first() == Some(&4));
+            state.there.data += data.count() as u64;
+        }
+        drop(state);
+        for group in groups {
+            let (Some(first), bytes) = (group.first(), concatenated(group)) else {
+                continue;
+            };
+            if let Err(error) = by.send(target, None, first.ecn, &bytes, first.bytes.len()) {
+                eprintln!("the relay lost {} datagrams: {error}", group.len());
+            }
+        }
+    }
+}
+
+fn concatenated(group: &[Message]) -> Vec<u8> {
+    group
+        .iter()
+        .flat_map(|one| one.bytes.iter().copied())
+        .collect()
+}
+
+/// Neighbours that can leave with one system call: of one size and one mark,
+/// the last perhaps shorter.
+fn groups(batch: &[Message]) -> Vec<&[Message]> {
+    let mut groups = Vec::new();
+    let mut rest = batch;
+    while let Some(first) = rest.first() {
+        let size = first.bytes.len();
+        let most = (65_000 / size.max(1)).clamp(1, 64);
+        let mut count = 1;
+        while count < most
+            && let Some(next) = rest.get(count)
+            && next.ecn == first.ecn
+            && next.bytes.len() <= size
+            && rest[count - 1].bytes.len() == size
+        {
+            count += 1;
+        }
+        let (group, after) = rest.split_at(count);
+        groups.push(group);
+        rest = after;
+    }
+    groups
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,106 @@
+//! What is sent from near to the machine beyond, and what of it must arrive.
+
+use crate::datagrams::{Datagrams, pattern};
+use crate::relay::Road;
+use crate::scene::{Family, Scene};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use taupe_lab::traffic::{serve_echo, tcp_echo};
+use taupe_lab::{Result, ensure};
+
+/// The port of the echo servers.
+const ECHO: u16 = 7;
+
+/// After this long without a single datagram, something is wrong.
+const STALL: Duration = Duration::from_secs(20);
+
+/// How long an answer is waited for before more is sent.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Bytes of a stream, each way.
+const STREAM: usize = 1_200_003;
+
+pub(crate) fn serve(scene: &Scene) -> Result<()> {
+    Family::BOTH
+        .iter()
+        .try_for_each(|inner| serve_echo(&scene.beyond, (inner.beyond(), ECHO).into()))
+}
+
+/// A stream whose every byte is compared when it has come back.
+pub(crate) fn stream(scene: &Scene, inner: Family) -> Result<()> {
+    let to = SocketAddr::new(inner.beyond(), ECHO);
+    tcp_echo(&scene.near, to, STREAM).map(drop)
+}
+
+/// Super-packets of numbered datagrams. One arrives once, as it was sent, or
+/// not at all; and all do, in order, on a road that is not to blame.
+pub(crate) fn datagrams(scene: &Scene, inner: Family, road: &Road) -> Result<()> {
+    const ROUNDS: u32 = 8;
+    const EACH: u32 = 12;
+    const SIZE: usize = 1100;
+    let sender = Datagrams::bind(&scene.near, inner.near())?;
+    let receiver = Datagrams::bind(&scene.beyond, inner.beyond())?;
+    let target = receiver.address()?;
+    // The last of a super-packet is shorter.
+    let datagram = |number: u32| {
+        let length = if (number + 1).is_multiple_of(EACH) {
+            77
+        } else {
+            SIZE
+        };
+        let mut bytes = pattern(length, u64::from(number) + 1);
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        bytes
+    };
+    let mut numbers = Vec::new();
+    for round in 0..ROUNDS {
+        let first = round * EACH;
+        let contents: Vec<u8> = (first..first + EACH).flat_map(datagram).collect();
+        sender.send(target, None, &contents, SIZE)?;
+        // The end of a round comes last, but may be lost like any other.
+        let end = [u32::MAX.to_be_bytes(), round.to_be_bytes()].concat();
+        let begin = Instant::now();
+        let (mut ended, mut quiet) = (false, true);
+        while !ended {
+            ensure!(begin.elapsed() < STALL, "nothing arrives any more");
+            if quiet {
+                sender.send(target, None, &end, end.len())?;
+            }
+            let arrived = receiver.receive(PATIENCE)?;
+            quiet = arrived.is_empty();
+            for one in arrived {
+                let number = one.bytes.first_chunk();
+                let number = number.map_or(u32::MAX, |first| u32::from_be_bytes(*first));
+                if one.bytes.starts_with(&[0xff; 4]) {
+                    ended |= one.bytes == end;
+                    continue;
+                }
+                ensure!(
+                    number < ROUNDS * EACH && one.bytes == datagram(number),
+                    "a datagram of {} bytes that was not sent",
+                    one.bytes.len()
+                );
+                numbers.push(number);
+            }
+        }
+    }
+    let mut distinct = numbers.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    ensure!(
+        distinct.len() == numbers.len(),
+        "datagrams arrived twice: {numbers:?}"
+    );
+    let all = (ROUNDS * EACH) as usize;
+    let least = if road.is_complete() { all } else { all / 2 };
+    ensure!(
+        numbers.len() >= least,
+        "{} of {all} datagrams arrived",
+        numbers.len()
+    );
+    ensure!(
+        !road.keeps_order() || numbers.is_sorted(),
+        "datagrams arrived in the order {numbers:?}"
+    );
+    Ok(())
+}
