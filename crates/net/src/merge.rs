@@ -1,10 +1,29 @@
 //! Merges consecutive segments of one flow into super-packets for the TUN.
 //!
-//! The rules are those of the kernel's own receive offload
-//! (`tcp_gro_receive`, `udp_gro_receive`): only what [`crate::split`] or the
-//! kernel would cut into the same packets again is merged. One difference: the
-//! identification of IPv4 packets that must not be fragmented has no meaning
-//! (RFC 6864 section 4.1) and is not looked at.
+//! Only what [`crate::split`] or the kernel would cut into the same packets
+//! again is merged, by the rules of the kernel's own receive offload (Linux
+//! 6.18: `inet_gro_flush`, `ipv6_gro_flush`, `tcp_gro_receive`,
+//! `udp_gro_receive_segment`):
+//!
+//! | of | a segment joins those before it if |
+//! |---|---|
+//! | IPv4 | it has no options, is no fragment, and its header's sum is right; TOS with ECN, TTL and DF are the first's; without DF the identification counts on |
+//! | IPv6 | traffic class with ECN, flow label and hop limit are the first's |
+//! | TCP | its sequence number is the next: never across a loss; acknowledgement, window, flags but for FIN and PSH, and all options are the first's |
+//! | UDP | it has a checksum, and a length that is true |
+//! | each | its checksum is right; it has payload, not more than the first; none before it was shorter |
+//!
+//! FIN and PSH end what they join. SYN, RST, URG and CWR go alone, as does an
+//! acknowledgement without data: later segments of its flow do not overtake
+//! it, nor do they overtake what is wrong, or what hides its ports. What goes
+//! alone is not marked in any way: the kernel verifies it.
+//!
+//! It differs from the kernel's in these. Looser: the identification of an IPv4
+//! packet with DF has no meaning (RFC 6864 section 4.1) and is not looked at;
+//! the kernel wants it to count or to stay. Stricter: a packet with IPv6
+//! extension headers goes alone, as does TCP without ACK; urgent pointers must
+//! be equal though nothing is urgent; and no more than [`MAX_COUNT`] segments
+//! of TCP, too, are merged.
 //!
 //! Payload is not copied: a [`TunWrite`] lists slices of the batch's buffer.
 

@@ -6,8 +6,11 @@ use crate::virtio::VirtioHeader;
 
 pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
 pub(crate) const PSH: u8 = 8;
 pub(crate) const ACK: u8 = 16;
+pub(crate) const URG: u8 = 32;
+pub(crate) const ECE: u8 = 64;
 pub(crate) const CWR: u8 = 128;
 
 /// Everything a TCP segment or UDP datagram says.
@@ -70,6 +73,11 @@ impl Spec {
 
     pub(crate) fn header_len(&self) -> usize {
         self.ip_header_len() + if self.tcp { 20 + self.options.len() } else { 8 }
+    }
+
+    /// The sum of an IPv4 header without options as if its checksum were zero.
+    pub(crate) fn ipv4_sum(packet: &[u8]) -> u16 {
+        sum(sum(0, &packet[..10]), &packet[12..20])
     }
 
     fn addresses(&self) -> Vec<u8> {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     fuzzing::{check_round_trip, lay_out},
-    testing::{ACK, CWR, FIN, PSH, SYN, Spec, any_spec},
+    testing::{ACK, CWR, ECE, FIN, PSH, RST, SYN, Spec, URG, any_spec},
     virtio,
 };
 
@@ -183,7 +183,10 @@ fn a_deviation_ends_what_was_merged() {
     for spec in kinds() {
         assert_eq!(counts(&with_middle(&spec, |_| {})), [3]);
         for edit in [
-            |spec: &mut Spec| spec.tos = 1,
+            // Congestion on the way.
+            |spec: &mut Spec| spec.tos = 3,
+            // Another class of service.
+            |spec: &mut Spec| spec.tos = 0xb8,
             |spec: &mut Spec| spec.ttl = 63,
         ] {
             assert_eq!(counts(&with_middle(&spec, edit)), [1, 1, 1]);
@@ -205,7 +208,7 @@ fn tcp_headers_must_agree() {
             |spec: &mut Spec| spec.sequence -= 1,
             |spec: &mut Spec| spec.options[11] = 0,
             |spec: &mut Spec| spec.options.truncate(8),
-            |spec: &mut Spec| spec.flags |= 64,
+            |spec: &mut Spec| spec.flags |= ECE,
             |spec: &mut Spec| spec.flags |= CWR,
             |spec: &mut Spec| spec.flags |= SYN,
             |spec: &mut Spec| spec.flags &= !ACK,
@@ -224,6 +227,51 @@ fn tcp_headers_must_agree() {
         );
         packets[1][at - 2..at].copy_from_slice(&checksum.to_be_bytes());
         assert_eq!(counts(&packets), [1, 1, 1]);
+    }
+}
+
+/// Accurate ECN (RFC 9768) has a flag in the byte of the data offset.
+#[test]
+fn reserved_bits_must_agree() {
+    for spec in kinds().into_iter().filter(|spec| spec.tcp) {
+        let mut packets = with_middle(&spec, |_| {});
+        let at = spec.ip_header_len();
+        let word = |packet: &[u8], at| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        let old = word(&packets[1], at + 12);
+        packets[1][at + 12] |= 1;
+        let new = word(&packets[1], at + 12);
+        let checksum = crate::checksum::update(word(&packets[1], at + 16), old, new);
+        packets[1][at + 16..at + 18].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(counts(&packets), [1, 1, 1]);
+    }
+}
+
+#[test]
+fn no_fragment_is_merged() {
+    // More fragments; the reserved bit; an offset.
+    for (at, bit) in [(6, 0x20), (6, 0x80), (7, 1)] {
+        for spec in kinds().into_iter().filter(|spec| !spec.v6) {
+            let mut packets = with_middle(&spec, |_| {});
+            for packet in &mut packets {
+                packet[at] |= bit;
+                let checksum = !Spec::ipv4_sum(packet);
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            assert_eq!(counts(&packets), [1, 1, 1], "{bit:#x} at {at}");
+        }
+    }
+}
+
+#[test]
+fn flags_that_mean_more_than_data_go_alone() {
+    for spec in kinds().into_iter().filter(|spec| spec.tcp) {
+        for flag in [SYN, RST, URG, CWR] {
+            let mut segments = spec.segments(400);
+            for segment in &mut segments {
+                segment.flags |= flag;
+            }
+            assert_eq!(counts(&bytes(&segments)), [1, 1, 1], "{flag:#x}");
+        }
     }
 }
 
