@@ -35,13 +35,23 @@ use zeroize::Zeroizing;
 use crate::labels::Labels;
 use crate::names::{Answer, Lookups, Question};
 use crate::resolver::Resolver;
-use crate::shared::{Command, Shared, Waker, now};
+use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::uapi::{Listener, SocketFile};
 use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound, outbound, spawn};
 
 /// Handshake messages handled before the loop looks at anything else.
 const HANDSHAKES_PER_ROUND: usize = 64;
+
+/// Handshake messages in one round that make it a flood.
+const FLOOD: usize = 16;
+
+/// From one look at a flood to the next. To be woken for each of its messages
+/// would cost the way of a packet more than they are worth.
+const FLOOD_PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 /// Requests and notices handled before the loop looks at anything else.
 const COMMANDS_PER_ROUND: usize = 64;
@@ -72,6 +82,10 @@ pub(crate) struct Control {
     /// When a socket last failed.
     mended: Option<Instant>,
     drops: Drops,
+    /// Handshake messages of this round; empty between rounds.
+    messages: Vec<Message>,
+    /// The last round had so many that the next one comes by itself.
+    flooded: bool,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
@@ -128,6 +142,8 @@ impl Control {
             bind_again: None,
             mended: None,
             drops: Drops::default(),
+            messages: Vec::new(),
+            flooded: false,
             port: 0,
             mark: 0,
             shared: Arc::clone(&shared),
@@ -168,14 +184,21 @@ impl Control {
         exit
     }
 
-    /// Sleeps until there is something to do; while handshakes wait, looks
-    /// without sleeping, so that a flood of them hides nothing.
+    /// Sleeps until there is something to do; in a flood of handshakes for a
+    /// moment only. While some wait, looks without sleeping, so that they hide
+    /// nothing.
     fn wait(&mut self) -> Result<(), SystemError> {
         let deadline = self.device.next_deadline().map(|(at, _)| at);
         self.timer
             .set([deadline, self.bind_again].into_iter().flatten().min())?;
-        let at_once = Timespec::default();
-        let timeout = (!self.shared.handshakes.is_empty()).then_some(&at_once);
+        let handshakes = &self.shared.handshakes;
+        let timeout = if self.flooded && handshakes.is_empty() {
+            Some(FLOOD_PAUSE)
+        } else if handshakes.rest() {
+            None
+        } else {
+            Some(Timespec::default())
+        };
         let waker = self.shared.waker.fd();
         let mut fds = vec![
             PollFd::from_borrowed_fd(waker, PollFlags::IN),
@@ -186,7 +209,7 @@ impl Control {
         if let Some(socket) = &self.socket {
             fds.push(PollFd::new(&socket.watch, PollFlags::IN));
         }
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(SystemError::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -238,17 +261,7 @@ impl Control {
 
     /// Does everything that is to be done now.
     fn round(&mut self) -> Option<Exit> {
-        for _ in 0..HANDSHAKES_PER_ROUND {
-            let Some((from, message, backlog)) = self.shared.handshakes.pop() else {
-                break;
-            };
-            let refused = self.device.handle_message(now(), from, &message, backlog);
-            let kind = handshake_kind(&message).unwrap_or("message");
-            match refused {
-                None => debug!(from = %from.remote, "took a handshake {kind}"),
-                Some(cause) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
-            }
-        }
+        self.handle_handshakes();
         for handled in 0.. {
             if handled == COMMANDS_PER_ROUND {
                 // The rest in the next round, at once.
@@ -292,6 +305,28 @@ impl Control {
             debug!(more, "dropped: {cause}");
         }
         None
+    }
+
+    /// Handles the handshake messages that have come, as far as one round goes.
+    fn handle_handshakes(&mut self) {
+        let mut messages = std::mem::take(&mut self.messages);
+        let left = self
+            .shared
+            .handshakes
+            .take(HANDSHAKES_PER_ROUND, &mut messages);
+        self.flooded = messages.len() >= FLOOD;
+        let (now, mut backlog) = (now(), left + messages.len());
+        for message in messages.drain(..) {
+            backlog -= 1;
+            let (from, message) = (message.from, message.bytes());
+            let refused = self.device.handle_message(now, from, message, backlog);
+            let kind = handshake_kind(message).unwrap_or("message");
+            match refused {
+                None => debug!(from = %from.remote, "took a handshake {kind}"),
+                Some(cause) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
+            }
+        }
+        self.messages = messages;
     }
 
     /// Does what the protocol wants done, in order.

@@ -77,12 +77,13 @@ impl InboundThread<'_> {
             .path
             .receive(now, from, batch, received.segment, sorted);
         if !sorted.handshakes.is_empty() {
-            for range in &sorted.handshakes {
-                if !shared.handshakes.push(from, &batch[range.clone()]) {
-                    shared.path.counters().add(Cause::BacklogFull, 1);
-                }
+            let messages = sorted.handshakes.iter().map(|range| &batch[range.clone()]);
+            let pushed = shared.handshakes.push(from, messages);
+            let counters = shared.path.counters();
+            counters.add(Cause::BacklogFull, pushed.dropped);
+            if pushed.wake {
+                shared.waker.wake();
             }
-            shared.waker.wake();
         }
         let delivered = sorted.inner.iter().filter(|range| {
             let packet = &mut batch[range.start..range.end];

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
 use taupe_config::uapi::Request;
 use taupe_net::tun::Tun;
-use taupe_protocol::limits::MAX_QUEUED_HANDSHAKES;
+use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
+use taupe_protocol::message::Initiation;
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{DataPath, Endpoint};
 use zeroize::Zeroizing;
@@ -118,31 +119,103 @@ impl Waker {
 /// Handshake messages on their way to the control loop. Bounded: what comes
 /// when it is full is dropped unread.
 #[derive(Default)]
-pub(crate) struct HandshakeQueue {
-    messages: Mutex<VecDeque<(Endpoint, Vec<u8>)>>,
+pub(crate) struct HandshakeQueue(Mutex<Queued>);
+
+#[derive(Default)]
+struct Queued {
+    messages: VecDeque<Message>,
+    /// The control loop has been woken, or comes by itself.
+    expected: bool,
+}
+
+/// A handshake message. Each has a place of the same size, so that a flood of
+/// them allocates nothing.
+pub(crate) struct Message {
+    pub(crate) from: Endpoint,
+    bytes: [u8; Self::CAPACITY],
+    length: usize,
+}
+
+impl Message {
+    /// The longest there is.
+    const CAPACITY: usize = size_of::<Initiation>();
+
+    /// `None` for what is too long to be one.
+    fn new(from: Endpoint, message: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::CAPACITY];
+        bytes.get_mut(..message.len())?.copy_from_slice(message);
+        Some(Self {
+            from,
+            bytes,
+            length: message.len(),
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// What has become of messages that were handed to a queue.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Pushed {
+    /// How many found no room.
+    pub(crate) dropped: u64,
+    /// Whether the control loop has to be woken.
+    pub(crate) wake: bool,
 }
 
 impl HandshakeQueue {
-    /// Adds a message. `false` if the queue is full.
-    pub(crate) fn push(&self, from: Endpoint, message: &[u8]) -> bool {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = messages.len() < MAX_QUEUED_HANDSHAKES;
-        if room {
-            messages.push_back((from, message.to_vec()));
+    /// Places that an empty queue keeps, about 100 KiB.
+    const KEPT: usize = UNDER_LOAD_BACKLOG;
+
+    /// Adds messages from one sender.
+    pub(crate) fn push<'a>(
+        &self,
+        from: Endpoint,
+        messages: impl Iterator<Item = &'a [u8]>,
+    ) -> Pushed {
+        let mut queued = self.lock();
+        let mut dropped = 0;
+        for message in messages {
+            match Message::new(from, message) {
+                Some(message) if queued.messages.len() < MAX_QUEUED_HANDSHAKES => {
+                    queued.messages.push_back(message);
+                }
+                _ => dropped += 1,
+            }
         }
-        room
+        let wake = !std::mem::replace(&mut queued.expected, true);
+        Pushed { dropped, wake }
     }
 
-    /// The oldest message, and how many wait behind it.
-    pub(crate) fn pop(&self) -> Option<(Endpoint, Vec<u8>, usize)> {
-        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let (from, message) = messages.pop_front()?;
-        Some((from, message, messages.len()))
+    /// Moves the oldest messages, at most so many, to `taken`. Returns how many
+    /// stay.
+    pub(crate) fn take(&self, count: usize, taken: &mut Vec<Message>) -> usize {
+        let mut queued = self.lock();
+        let count = count.min(queued.messages.len());
+        taken.extend(queued.messages.drain(..count));
+        queued.messages.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        messages.is_empty()
+        self.lock().messages.is_empty()
+    }
+
+    /// Has the next message wake the control loop, unless there is one.
+    /// Whether there is none.
+    pub(crate) fn rest(&self) -> bool {
+        let mut queued = self.lock();
+        let empty = queued.messages.is_empty();
+        if empty {
+            queued.expected = false;
+            queued.messages.shrink_to(Self::KEPT);
+        }
+        empty
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queued> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,4 +231,60 @@ pub(crate) fn now() -> Now {
 /// The boot clock, for the way of a packet.
 pub(crate) fn boot_now() -> Instant {
     Instant(taupe_sys::clock::boot())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    fn from() -> Endpoint {
+        SocketAddr::from(([192, 0, 2, 1], 51_820)).into()
+    }
+
+    fn push(queue: &HandshakeQueue, messages: &[&[u8]]) -> Pushed {
+        queue.push(from(), messages.iter().copied())
+    }
+
+    #[test]
+    fn messages_come_out_whole_and_in_order() {
+        let queue = HandshakeQueue::default();
+        push(&queue, &[&[1; 148], &[2; 92]]);
+        push(&queue, &[&[3; 64]]);
+        let mut taken = Vec::new();
+        assert_eq!(queue.take(2, &mut taken), 1);
+        assert_eq!(queue.take(2, &mut taken), 0);
+        let taken: Vec<&[u8]> = taken.iter().map(Message::bytes).collect();
+        assert_eq!(taken, [&[1; 148][..], &[2; 92], &[3; 64]]);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let queue = HandshakeQueue::default();
+        let message: &[u8] = &[1; 148];
+        let many = vec![message; MAX_QUEUED_HANDSHAKES];
+        assert_eq!(push(&queue, &many).dropped, 0);
+        assert_eq!(push(&queue, &many[..3]).dropped, 3);
+        assert_eq!(queue.take(1, &mut Vec::new()), MAX_QUEUED_HANDSHAKES - 1);
+        assert_eq!(push(&queue, &many[..3]).dropped, 2);
+        assert_eq!(
+            push(&HandshakeQueue::default(), &[&[1; 149]]).dropped,
+            1,
+            "too long"
+        );
+    }
+
+    #[test]
+    fn the_control_loop_is_woken_once_until_it_rests() {
+        let queue = HandshakeQueue::default();
+        let message: &[u8] = &[1; 148];
+        assert!(push(&queue, &[message]).wake);
+        assert!(!push(&queue, &[message]).wake);
+        assert!(!queue.rest(), "something is there");
+        queue.take(2, &mut Vec::new());
+        assert!(!push(&queue, &[message]).wake, "it comes by itself");
+        queue.take(1, &mut Vec::new());
+        assert!(queue.rest());
+        assert!(push(&queue, &[message]).wake);
+    }
 }

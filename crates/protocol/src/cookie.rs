@@ -20,17 +20,6 @@ const LABEL_MAC1: &[u8] = b"mac1----";
 const LABEL_COOKIE: &[u8] = b"cookie--";
 const MAC_LEN: usize = 16;
 
-/// What the MACs of a handshake message say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// The sender does not know our public key: drop without an answer.
-    Invalid,
-    /// The sender knows our public key.
-    KnowsKey,
-    /// The sender also receives at the address it sends from.
-    OwnsAddress,
-}
-
 /// Verifies the MACs of received handshake messages and hands out cookies.
 pub(crate) struct Checker {
     mac1_key: [u8; 32],
@@ -48,48 +37,48 @@ impl Checker {
         }
     }
 
-    /// Checks mac1, and mac2 if there is one.
-    pub(crate) fn check(
-        &self,
-        crypto: &Provider,
-        now: Instant,
-        from: SocketAddr,
-        message: &[u8],
-    ) -> Verdict {
-        let Some((body, mac1, mac2)) = split_macs(message) else {
-            return Verdict::Invalid;
-        };
-        let expected = crypto.hash.mac(&self.mac1_key, &[body]);
-        if !bool::from(expected.ct_eq(mac1)) {
-            return Verdict::Invalid;
-        }
-        let Some(cookie) = self.cookie(crypto, now, from) else {
-            return Verdict::KnowsKey;
-        };
-        let expected = crypto.hash.mac(cookie.expose(), &[body, mac1]);
-        if bool::from(expected.ct_eq(mac2)) {
-            Verdict::OwnsAddress
-        } else {
-            Verdict::KnowsKey
-        }
+    /// Whether mac1 is right: the sender knows our public key.
+    pub(crate) fn knows_key(&self, crypto: &Provider, message: &[u8]) -> bool {
+        split_macs(message).is_some_and(|(body, mac1, _)| {
+            let expected = crypto.hash.mac(&self.mac1_key, &[body]);
+            expected.ct_eq(mac1).into()
+        })
     }
 
-    /// Answers `message` with a cookie that only its address receives. Makes a
-    /// new secret every 120 s. `None` if `message` has no MACs.
-    pub(crate) fn reply(
+    /// The cookie of an address: MAC(secret, address ‖ port), as §5.4.7 has it
+    /// (§5.3 speaks of the address alone; the kernel takes both). Makes a new
+    /// secret when the last one is 120 s old.
+    pub(crate) fn cookie(
         &mut self,
         crypto: &Provider,
         now: Instant,
         random: &mut dyn Random,
         from: SocketAddr,
+    ) -> Cookie {
+        let is_fresh = |(_, made): &(_, Instant)| now.since(*made) < COOKIE_SECRET_LIFETIME;
+        let live = self.secret.take().filter(is_fresh);
+        let (secret, _) = self
+            .secret
+            .insert(live.unwrap_or_else(|| (random.secret(), now)));
+        let port = from.port().to_be_bytes();
+        let mac = match from.ip() {
+            IpAddr::V4(a) => crypto.hash.mac(secret.expose(), &[&a.octets(), &port]),
+            IpAddr::V6(a) => crypto.hash.mac(secret.expose(), &[&a.octets(), &port]),
+        };
+        Cookie(Secret::new(mac))
+    }
+
+    /// Answers `message` with the cookie of the address it came from. `None` if
+    /// it has no MACs.
+    pub(crate) fn reply(
+        &self,
+        crypto: &Provider,
+        random: &mut dyn Random,
+        Cookie(cookie): &Cookie,
         message: &[u8],
         receiver: u32,
     ) -> Option<CookieReply> {
         let (_, mac1, _) = split_macs(message)?;
-        if self.live_secret(now).is_none() {
-            self.secret = Some((random.secret(), now));
-        }
-        let cookie = self.cookie(crypto, now, from)?;
         let mut reply = CookieReply {
             kind: U32::new(Kind::CookieReply as u32),
             receiver: U32::new(receiver),
@@ -103,22 +92,28 @@ impl Checker {
             .xseal_with(&self.cookie_key, &reply.nonce, mac1, &mut reply.cookie);
         Some(reply)
     }
+}
 
-    /// The cookie of an address: MAC(secret, address ‖ port), as §5.4.7 has it
-    /// (§5.3 speaks of the address alone; the kernel takes both).
-    fn cookie(&self, crypto: &Provider, now: Instant, from: SocketAddr) -> Option<Secret<16>> {
-        let secret = self.live_secret(now)?;
-        let port = from.port().to_be_bytes();
-        let mac = match from.ip() {
-            IpAddr::V4(a) => crypto.hash.mac(secret.expose(), &[&a.octets(), &port]),
-            IpAddr::V6(a) => crypto.hash.mac(secret.expose(), &[&a.octets(), &port]),
-        };
-        Some(Secret::new(mac))
+/// What only who receives at an address knows.
+pub(crate) struct Cookie(Secret<MAC_LEN>);
+
+impl Cookie {
+    /// Whether mac2 is right: the sender receives at the address it sends from.
+    pub(crate) fn is_known(&self, crypto: &Provider, message: &[u8]) -> bool {
+        split_macs(message).is_some_and(|(body, mac1, mac2)| {
+            // Zeros say that there is none; they are on the wire for all to see.
+            mac2 != [0; MAC_LEN] && {
+                let expected = crypto.hash.mac(self.0.expose(), &[body, mac1]);
+                expected.ct_eq(mac2).into()
+            }
+        })
     }
 
-    fn live_secret(&self, now: Instant) -> Option<&Secret<32>> {
-        let (secret, made) = self.secret.as_ref()?;
-        (now.since(*made) < COOKIE_SECRET_LIFETIME).then_some(secret)
+    /// A number that stands for the address as long as the secret lives. Nobody
+    /// can choose it.
+    pub(crate) fn tag(&self) -> u64 {
+        let [low @ .., _, _, _, _, _, _, _, _] = self.0.expose();
+        u64::from_le_bytes(*low)
     }
 }
 

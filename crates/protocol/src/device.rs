@@ -16,7 +16,7 @@ use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use crate::path::{Cause, DataPath, Wake};
 use crate::peer::{Endpoint, Link, Peer, PeerId, Traffic};
 use crate::planted::{self, Defect};
-use crate::ratelimit::RateLimiter;
+use crate::ratelimit::{Askers, RateLimiter};
 use crate::slots::{Identity, Peers};
 use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
@@ -85,6 +85,7 @@ pub struct Device {
     pub(crate) pending: BTreeMap<u32, PeerId>,
     pub(crate) loaded: Option<Instant>,
     pub(crate) limiter: RateLimiter,
+    pub(crate) askers: Askers,
     pub(crate) outputs: VecDeque<Output>,
     deadlines: BTreeSet<(Instant, PeerId, Reason)>,
 }
@@ -104,6 +105,7 @@ impl Device {
             pending: BTreeMap::new(),
             loaded: None,
             limiter: RateLimiter::default(),
+            askers: Askers::default(),
             outputs: VecDeque::new(),
             deadlines: BTreeSet::new(),
         }

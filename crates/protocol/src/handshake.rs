@@ -11,7 +11,6 @@ use std::sync::Arc;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::cookie::Verdict;
 use crate::device::{Device, Output};
 use crate::limits::{
     HANDSHAKE_TOS, INITIATIONS_PER_SECOND, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH,
@@ -38,11 +37,11 @@ impl Device {
     ) -> Option<Cause> {
         let under_load = self.under_load(now.boot, backlog);
         let result = match classify(message) {
-            Ok(Kind::Initiation) => self
-                .admit(now, from, message, under_load)
+            Ok(kind @ Kind::Initiation) => self
+                .admit(now, from, kind, message, under_load)
                 .and_then(|()| self.handle_initiation(now, from, message)),
-            Ok(Kind::Response) => self
-                .admit(now, from, message, under_load)
+            Ok(kind @ Kind::Response) => self
+                .admit(now, from, kind, message, under_load)
                 .and_then(|()| self.handle_response(now, from, message)),
             Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
             Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
@@ -64,15 +63,18 @@ impl Device {
             .is_some_and(|at| now.since(at) < UNDER_LOAD_LATCH);
         if !loaded {
             self.loaded = None;
+            self.askers.forget(now);
         }
         loaded
     }
 
-    /// Checks the MACs, and answers with a cookie where one is missing.
+    /// Checks mac1, and under load mac2; answers with a cookie where that is
+    /// missing.
     fn admit(
         &mut self,
         now: Now,
         from: Endpoint,
+        kind: Kind,
         message: &[u8],
         under_load: bool,
     ) -> Result<(), Cause> {
@@ -80,34 +82,38 @@ impl Device {
         if !self.up {
             return Err(Cause::NotReady);
         }
-        let verdict = identity
-            .checker
-            .check(self.crypto, now.boot, from.remote, message);
-        match verdict {
-            Verdict::Invalid => Err(Cause::Mac1),
-            _ if !under_load => Ok(()),
-            Verdict::OwnsAddress if self.limiter.allow(now.boot, from.remote.ip()) => Ok(()),
-            Verdict::OwnsAddress => Err(Cause::RateLimited),
-            Verdict::KnowsKey => {
-                let sender = sender_index(message).ok_or(Cause::Length)?;
-                let reply = identity.checker.reply(
-                    self.crypto,
-                    now.boot,
-                    self.random.as_mut(),
-                    from.remote,
-                    message,
-                    sender,
-                );
-                if let Some(reply) = reply {
-                    self.outputs.push_back(Output::Transmit {
-                        endpoint: from,
-                        tos: HANDSHAKE_TOS,
-                        datagram: reply.as_bytes().to_vec(),
-                    });
-                }
-                Err(Cause::CookieDemanded)
-            }
+        let checker = &mut identity.checker;
+        if !checker.knows_key(self.crypto, message) {
+            return Err(Cause::Mac1);
         }
+        if !under_load {
+            return Ok(());
+        }
+        let random = self.random.as_mut();
+        let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
+        if cookie.is_known(self.crypto, message) {
+            let allowed = self.limiter.allow(now.boot, from.remote.ip());
+            return allowed.then_some(()).ok_or(Cause::RateLimited);
+        }
+        let [sender, receiver] = indices(message).ok_or(Cause::Length)?;
+        let answered = match kind {
+            // Only the peer knows the index of a handshake that waits for it.
+            Kind::Response if self.pending.contains_key(&receiver) => true,
+            Kind::Response => return Err(Cause::UnknownHandshake),
+            _ => self.askers.answer(now.boot, cookie.tag()),
+        };
+        if !answered {
+            return Err(Cause::CookieWithheld);
+        }
+        let reply = checker.reply(self.crypto, random, &cookie, message, sender);
+        if let Some(reply) = reply {
+            self.outputs.push_back(Output::Transmit {
+                endpoint: from,
+                tos: HANDSHAKE_TOS,
+                datagram: reply.as_bytes().to_vec(),
+            });
+        }
+        Err(Cause::CookieDemanded)
     }
 
     fn handle_initiation(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {
@@ -364,8 +370,9 @@ impl Device {
     }
 }
 
-/// The index that the sender of an initiation or response chose: both have it
-/// in the same place.
-fn sender_index(message: &[u8]) -> Option<u32> {
-    Some(u32::from_le_bytes(*message.get(4..8)?.first_chunk()?))
+/// The index that the sender of an initiation or response chose, which both have
+/// in the same place, and behind it that of a response's receiver.
+fn indices(message: &[u8]) -> Option<[u32; 2]> {
+    let [a, b, c, d, e, f, g, h] = *message.get(4..)?.first_chunk()?;
+    Some([[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes))
 }

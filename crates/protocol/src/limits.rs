@@ -65,6 +65,13 @@ pub const SOURCE_BURST: u64 = 5;
 /// Sources remembered under load; a new one is refused beyond (kernel, on
 /// machines with more than 1 GiB).
 pub const MAX_SOURCES: usize = 65_536;
+/// Under load: cookies given per second to who asks for the first time (no
+/// standard; the kernel gives one to everybody whose message it takes from its
+/// queue).
+pub const COOKIES_PER_SECOND: u64 = 1_000;
+/// Under load: cookies given at once to who asks for the first time (no
+/// standard).
+pub const COOKIE_BURST: u64 = 5_000;
 
 /// Initiations unanswered for this long have the endpoint's name looked up, and
 /// this long after once more; then after twice as long each time (no standard).

@@ -274,6 +274,9 @@ pub enum Cause {
     Mac1,
     /// A handshake message answered with a cookie, under load.
     CookieDemanded,
+    /// A handshake message that would have been answered with a cookie, had there
+    /// not been too many of them; the source's next one is answered.
+    CookieWithheld,
     /// A handshake message beyond what its source may send, under load.
     RateLimited,
     /// An initiation that does not verify.
@@ -298,7 +301,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Length,
         Self::Type,
         Self::UnknownSession,
@@ -313,6 +316,7 @@ impl Cause {
         Self::NotReady,
         Self::Mac1,
         Self::CookieDemanded,
+        Self::CookieWithheld,
         Self::RateLimited,
         Self::InitiationNotAuthentic,
         Self::UnknownPeer,
@@ -354,6 +358,7 @@ impl fmt::Display for Cause {
                 "mac1 is not for our public key; does that peer have the right PublicKey for us?"
             }
             Self::CookieDemanded => "under load; a cookie has been asked for",
+            Self::CookieWithheld => "under load; a cookie is given to who asks again",
             Self::RateLimited => "under load; its source sends too many",
             Self::InitiationNotAuthentic => "the initiation does not verify",
             Self::UnknownPeer => "no peer here has the sender's public key",

@@ -483,7 +483,7 @@ impl Node {
     /// Drops of received data and handshake messages so far.
     #[must_use]
     pub(crate) fn refused(&self) -> u64 {
-        const IN: [Cause; 16] = [
+        const IN: [Cause; 17] = [
             Cause::Length,
             Cause::Type,
             Cause::UnknownSession,
@@ -494,6 +494,7 @@ impl Node {
             Cause::NotReady,
             Cause::Mac1,
             Cause::CookieDemanded,
+            Cause::CookieWithheld,
             Cause::RateLimited,
             Cause::InitiationNotAuthentic,
             Cause::UnknownPeer,

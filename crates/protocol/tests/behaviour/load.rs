@@ -13,7 +13,8 @@ use crate::common::packets::ipv4;
 use crate::common::raw::{Begun, Raw, chunk, stamp_for, word};
 use crate::common::snapshot::{assert_refused, assert_refused_from};
 use crate::common::{
-    NANO, Net, RAW_INNER, label, millis, secs, shake, stranger, with_raw, with_stranger,
+    NANO, Net, RAW_INNER, label, millis, private_key, secs, shake, stranger, with_raw,
+    with_stranger,
 };
 use crate::each_backend;
 
@@ -43,6 +44,22 @@ fn demand(net: &mut Net, raw: &Raw, from: SocketAddr, begun: &Begun) -> [u8; 16]
     );
     raw.open_cookie(&begun.message, &sent[0].bytes)
         .expect("bound to the message")
+}
+
+/// Sends the last node an initiation from so many addresses, and returns how many
+/// cookies that gets.
+fn flood(net: &mut Net, message: &[u8], count: u32) -> usize {
+    let node = net.nodes.len() - 1;
+    let mark = net.mark();
+    // New addresses each time.
+    let first = (net.nodes[node].count(Cause::CookieWithheld)
+        + net.nodes[node].count(Cause::CookieDemanded)) as u32;
+    for n in first..first + count {
+        let from = SocketAddr::from(((0x0a40_0000 + n).to_be_bytes(), 4500));
+        net.receive(node, from, message, message.len());
+    }
+    net.run();
+    net.since(mark, node).len()
 }
 
 /// Whether an initiation with a cookie is answered; else a cookie is.
@@ -242,6 +259,68 @@ each_backend! {
         raw.stamp_cookie(&mut response, &cookie);
         net.inject(0, raw.address, &response);
         assert!(session.open(&net.last(0, Kind::Data).bytes).is_some());
+    }
+
+    fn a_response_to_nothing_is_given_no_cookie(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
+        net.send(0, &packet);
+        let initiation = net.last(0, Kind::Initiation).bytes;
+        let (mut response, _) = raw.answer(&initiation, 3).expect("ours");
+        response[8] ^= 1;
+        raw.stamp(&mut response);
+        net.nodes[0].backlog = 512;
+        assert_refused(&mut net, 0, &response, Cause::UnknownHandshake);
+    }
+
+    fn first_askers_are_given_five_thousand_cookies_and_a_thousand_a_second(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        let message = raw.begin(1, label(0)).message;
+        net.nodes[0].backlog = 512;
+        assert_eq!(flood(&mut net, &message, 5_100), 5_000);
+        net.advance(millis(5));
+        assert_eq!(flood(&mut net, &message, 100), 5);
+        assert_eq!(net.nodes[0].count(Cause::CookieWithheld), 195);
+        net.advance(secs(60));
+        assert_eq!(flood(&mut net, &message, 5_100), 5_000, "no more are saved");
+    }
+
+    fn who_asks_again_is_given_a_cookie_whatever_others_do(crypto) {
+        // Wherever in a generation of askers the first initiation falls.
+        for after in [0, 700, 1_400] {
+            let mut net = Net::pair(crypto);
+            let remote = net.nodes[1].public;
+            let raw = Raw::new(crypto, private_key(99), remote, stranger());
+            let message = raw.begin(1, label(0)).message;
+            net.advance(millis(after));
+            net.nodes[1].backlog = 512;
+            assert_eq!(flood(&mut net, &message, 5_001), 5_000);
+            net.ping(0, 1);
+            assert_eq!(net.nodes[1].count(Cause::CookieWithheld), 2, "no cookie at first");
+            // The flood goes on, so that never a cookie is left for others.
+            for _ in 0..2 {
+                net.advance(millis(4_999));
+                flood(&mut net, &message, 5_001);
+                for _ in 0..350 {
+                    net.advance(millis(1));
+                    flood(&mut net, &message, 2);
+                }
+            }
+            assert_eq!(net.nodes[1].delivered.len(), 1, "within 11 s, {after}");
+        }
+    }
+
+    fn a_response_that_is_waited_for_is_given_a_cookie_whatever_others_do(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
+        net.send(0, &packet);
+        let initiation = net.last(0, Kind::Initiation).bytes;
+        let (response, _) = raw.answer(&initiation, 3).expect("ours");
+        net.nodes[0].backlog = 512;
+        flood(&mut net, &raw.begin(1, label(0)).message, 5_001);
+        let mark = net.mark();
+        net.inject(0, raw.address, &response);
+        assert_eq!(net.kinds(mark, 0), [Kind::CookieReply]);
     }
 
     fn the_bucket_holds_five_and_refills_twenty_a_second(crypto) {
