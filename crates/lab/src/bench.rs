@@ -16,7 +16,7 @@
 //! - [`tables`] are published comparisons done again,
 //! - [`run`] puts the measurements into an order and carries them out,
 //! - [`report`] and [`compare`] tell people, [`targets`] says what is reached of what Taupe
-//!   wants to reach.
+//!   wants to reach, [`scaling`] what would limit it on more cores.
 
 pub mod compare;
 pub mod contestant;
@@ -26,6 +26,7 @@ pub mod pair;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod scaling;
 pub mod session;
 pub mod statistics;
 pub mod tables;

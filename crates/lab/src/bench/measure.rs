@@ -10,6 +10,7 @@
 //! - [`latency`] and [`packets`] send datagrams themselves,
 //! - [`cost`] tells what any of them took of the machine, [`memory`] what the programs
 //!   hold,
+//! - [`stages`] tells what each step on the way of a packet takes,
 //! - [`peers`] measures a server before and after it has many peers.
 
 pub mod cost;
@@ -23,4 +24,5 @@ pub mod peers;
 mod proc;
 pub mod qperf;
 pub mod servers;
+pub mod stages;
 mod system_calls;

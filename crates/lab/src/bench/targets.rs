@@ -5,6 +5,7 @@
 //! Most are ratios to what others do in the same run: speeds of one machine say little on
 //! another. Nothing of the product or of its tests depends on them.
 
+use crate::bench::measure::stages::{BATCH, PAYLOAD};
 use crate::bench::report::figure::{NONE, digits, quantity};
 use crate::bench::results::{Report, Unit};
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Target {
     pub beside: Beside,
     /// What is to be reached: by the figure itself, or by its ratio.
     pub bound: Bound,
+    /// What the bound is in.
+    pub unit: Unit,
     /// Metrics that are 1 where something else than the tunnel was the limit.
     pub limits: &'static [&'static str],
 }
@@ -63,9 +66,8 @@ pub enum Bound {
     AtMost(f64),
 }
 
-/// TCP segments of a full batch: 64 KiB of packets of 1,420 bytes, each with 1,368 of
-/// payload behind headers with time stamps, are 45 of them. So a gigabyte is so many.
-const BATCHES_PER_GIGABYTE: f64 = 1e9 / (45.0 * 1368.0);
+/// So many full batches are a gigabyte of TCP's payload.
+const BATCHES_PER_GIGABYTE: f64 = 1e9 / (BATCH * PAYLOAD) as f64;
 
 const OPENVPN: &[&str] = &[
     "openvpn-static-bf",
@@ -84,7 +86,15 @@ const fn target(title: &'static str, figure: Figure, beside: Beside, bound: Boun
         figure,
         beside,
         bound,
+        unit: Unit::Count,
         limits: &[],
+    }
+}
+
+const fn alone(title: &'static str, figure: Figure, bound: Bound, unit: Unit) -> Target {
+    Target {
+        unit,
+        ..target(title, figure, Beside::Nothing, bound)
     }
 }
 
@@ -108,11 +118,11 @@ pub fn all() -> Vec<Target> {
         all.push(target(title, Of(key), DIRECT, AtLeast(0.4)));
     }
     let aead = Elsewhere("make bench-micro");
-    all.push(target(
+    all.push(alone(
         "AEAD of 1,440 B in a batch, beside AWS-LC",
         aead,
-        Beside::Nothing,
         AtLeast(2.5),
+        Unit::Count,
     ));
     for (beside, most) in [
         (Beside::Contestant("boringtun"), 1.0),
@@ -135,18 +145,18 @@ pub fn all() -> Vec<Target> {
         AtMost(0.4),
     ));
     let calls = Times("cost/programs/syscalls/up", 1.0 / BATCHES_PER_GIGABYTE);
-    all.push(target(
+    all.push(alone(
         "system calls per full batch, its way",
         calls,
-        Beside::Nothing,
         AtMost(4.3),
+        Unit::Count,
     ));
     let calls = Of("cost/programs/syscalls");
-    all.push(target(
+    all.push(alone(
         "system calls per GB, both ends",
         calls,
-        Beside::Nothing,
         AtMost(130e3),
+        Unit::PerGigabyte,
     ));
     for (title, key, limits) in [
         (
@@ -167,26 +177,26 @@ pub fn all() -> Vec<Target> {
     }
     // The metric is that of both ends together, and theirs is the goal of one.
     let memory = Times("memory/resident", 0.5);
-    all.push(target(
+    all.push(alone(
         "memory of an end, one peer",
         memory,
-        Beside::Nothing,
         AtMost(24e6),
+        Unit::Bytes,
     ));
     let slope = Of("memory/slope");
-    all.push(target(
+    all.push(alone(
         "memory's growth in 10 minutes",
         slope,
-        Beside::Nothing,
         AtMost(100e3),
+        Unit::Bytes,
     ));
     all.push(Target {
         of: "x25519",
-        ..target(
+        ..alone(
             "handshakes answered by a core",
             Rate("handshake-pq/server"),
-            Beside::Nothing,
             AtLeast(12e3),
+            Unit::PerSecond,
         )
     });
     for (title, key) in [
@@ -204,27 +214,27 @@ pub fn all() -> Vec<Target> {
             "flood/informed/down/kept",
         ),
     ] {
-        all.push(target(title, Of(key), Beside::Nothing, AtLeast(0.9)));
+        all.push(alone(title, Of(key), AtLeast(0.9), Unit::Share));
     }
     let each = Each("peers/1/resident", "peers/100000/resident", 99_999.0);
-    all.push(target(
+    all.push(alone(
         "100,000 peers: memory of each",
         each,
-        Beside::Nothing,
         AtMost(1.2e3),
+        Unit::Bytes,
     ));
     let configure = Times("peers/100000/add", 1e5);
-    all.push(target(
+    all.push(alone(
         "100,000 peers: time to configure",
         configure,
-        Beside::Nothing,
         AtMost(2.0),
+        Unit::Seconds,
     ));
-    let alone = Beside::Own(Of("peers/1/tcp"));
+    let by_itself = Beside::Own(Of("peers/1/tcp"));
     all.push(target(
         "100,000 peers: TCP of one, beside alone",
         Of("peers/100000/tcp"),
-        alone,
+        by_itself,
         AtLeast(0.95),
     ));
     all
@@ -287,10 +297,6 @@ impl Target {
             (Ok(_), Some((_, Ok(_)))) => Err("nothing to divide by".to_owned()),
             (Err(why), _) | (_, Some((_, Err(why)))) => Err(why.clone()),
         };
-        let unit = match (&own, &beside) {
-            (Ok((_, unit)), None) => *unit,
-            _ => Unit::Count,
-        };
         let verdict = match &value {
             Ok(value) if self.bound.holds(*value) => Verdict::Met,
             Ok(_) => Verdict::Missed(self.doubt(report)),
@@ -307,7 +313,7 @@ impl Target {
             reference: beside.as_ref().map(|(_, figure)| shown(figure)),
             beside: beside.map(|(name, _)| name).unwrap_or_default(),
             value: value.ok(),
-            bound: self.bound.text(unit),
+            bound: self.bound.text(self.unit),
             verdict,
         }
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use taupe_lab::bench::pair::Link;
 use taupe_lab::bench::results::Report;
 use taupe_lab::bench::run::{self, Kind, Options, Section};
-use taupe_lab::bench::{compare, contestant, report, targets};
+use taupe_lab::bench::{compare, contestant, report, scaling, targets};
 use taupe_lab::sandbox::{self, Attached};
 use taupe_lab::{Error, Result, console, ensure};
 
@@ -72,6 +72,14 @@ enum Command {
         /// The report.json.
         json: PathBuf,
     },
+    /// Put what a run's stages say into the page about more cores.
+    Scaling {
+        /// The report.json, of a run with --only stages.
+        json: PathBuf,
+        /// The page, whose measured part is written again.
+        #[arg(long, default_value = "docs/scaling.md")]
+        page: PathBuf,
+    },
     /// List the contestants, and why one cannot run here or is not there yet.
     Contestants,
 }
@@ -116,6 +124,10 @@ fn main() -> ExitCode {
             markdown,
         } => write_again(&json, html.as_deref(), markdown.as_deref()),
         Command::Targets { json } => say_targets(&json),
+        Command::Scaling { json, page } => {
+            let report = Report::read(&json);
+            report.and_then(|report| scaling::rewrite(&report, &page).map(|()| ExitCode::SUCCESS))
+        }
         Command::Contestants => {
             list();
             Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use taupe_lab::bench::measure::cost::{Meter, SystemCalls};
 use taupe_lab::bench::measure::iperf::{self, Direction, Flow};
 use taupe_lab::bench::measure::packets::{self, Way};
 use taupe_lab::bench::measure::servers::Servers;
-use taupe_lab::bench::measure::{memory, peers};
+use taupe_lab::bench::measure::{memory, peers, stages};
 use taupe_lab::bench::pair::Link;
 use taupe_lab::bench::session::Session;
 use taupe_lab::sandbox::{SystemTest, figure};
@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("a_tunnel_costs_its_programs", costs),
         SystemTest::new("a_tunnel_takes_whole_packets", whole_packets),
+        SystemTest::new("a_tunnel_has_stages", stages_of_a_tunnel),
         SystemTest::new("a_server_with_many_peers", many_peers),
     ]
 }
@@ -85,6 +86,36 @@ fn whole_packets() -> Result<()> {
     ensure!(received > 0, "{found:?}");
     packets::measure(&session, 1421, Way::Each)?;
     ensure!(fragments(&session)? > 0, "there were no fragments");
+    Ok(())
+}
+
+/// The threads that are looked at are those that carry the stream, and the kernel's part of
+/// what is timed apart is a part of what they take.
+fn stages_of_a_tunnel() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let found = stages::measure(&session, &mut servers, 1)?;
+    figure("stages", found);
+    let found = found.ok_or_else(|| Error::unmet("its threads are not known"))?;
+    for (thread, part) in [(found.out, found.send), (found.into, found.receive)] {
+        // Ticks are of 10 ms, and caches differ: twice is for a part that is taken for the
+        // whole, such as the seconds of a batch for those of a packet.
+        ensure!(
+            part > 0.0 && part < 2.0 * thread.system && thread.user > 0.0,
+            "{found:?}"
+        );
+    }
+    // How long cutting and encrypting take depends on how this test was built.
+    let apart = [found.split, found.seal, found.open, found.merge];
+    ensure!(
+        apart.iter().all(|part| (1e-9..1e-4).contains(part)),
+        "{found:?}"
+    );
+    drop((servers, session));
+    let direct = start("direct", &Link::Cable)?;
+    let mut servers = Servers::new(&direct);
+    let found = stages::measure(&direct, &mut servers, 1)?;
+    ensure!(found.is_none(), "a cable has no threads: {found:?}");
     Ok(())
 }
 

@@ -17,7 +17,11 @@ impl Datagrams {
     /// Opens them; nothing is sent. On the server's side the address is the session's
     /// target, on the client's what the system chooses for it.
     pub(super) fn open(session: &Session) -> Result<Self> {
-        let target = session.target();
+        Self::open_at(session, session.target())
+    }
+
+    /// As [`open`](Self::open), to another address of the server's machine.
+    pub(super) fn open_at(session: &Session, target: IpAddr) -> Result<Self> {
         let any: IpAddr = match target {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -11,6 +11,7 @@ use super::memory::Memory;
 use super::packets::{Outcome, Way};
 use super::peers::Peers;
 use super::qperf::Test;
+use super::stages::Stages;
 use crate::bench::results::{Better, Metric, Unit};
 
 /// A metric and a sample of it.
@@ -218,6 +219,36 @@ pub fn memory(found: &Memory) -> Vec<Sample> {
             client.peak as f64 + server.peak as f64,
         ),
     ]
+}
+
+/// Of each packet of a full batch, a thread's time: `stages/split`, `stages/seal`,
+/// `stages/send`, `stages/receive`, `stages/open`, `stages/merge`; `stages/out/user`,
+/// `stages/out/system`, `stages/in/user` and `stages/in/system` of the threads that do all
+/// of it. `stages/rate`, the throughput meanwhile.
+pub fn stages(found: &Stages) -> Vec<Sample> {
+    let (out, into) = (found.out, found.into);
+    let each = [
+        ("split", "split", found.split),
+        ("seal", "seal", found.seal),
+        ("send", "send", found.send),
+        ("receive", "receive", found.receive),
+        ("open", "open", found.open),
+        ("merge", "merge", found.merge),
+        ("out/user", "way out, user", out.user),
+        ("out/system", "way out, system", out.system),
+        ("in/user", "way in, user", into.user),
+        ("in/system", "way in, system", into.system),
+    ];
+    let time = |(key, title, value)| {
+        let (key, title) = (format!("stages/{key}"), format!("{title}, each packet"));
+        (Metric::new(key, title, Unit::Seconds, Better::Lower), value)
+    };
+    let title = "TCP up, while threads were timed";
+    let rate = Metric::new("stages/rate", title, Unit::BitsPerSecond, Better::Higher);
+    each.map(time)
+        .into_iter()
+        .chain([(rate, found.rate)])
+        .collect()
 }
 
 /// Of a server with so many peers in all: `peers/1000/add`, `…/resident`, `…/tcp`,

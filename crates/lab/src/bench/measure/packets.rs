@@ -190,22 +190,26 @@ pub fn measure(session: &Session, size: u16, way: Way) -> Result<Outcome> {
 fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome> {
     let first = trial(None)?;
     let mut trials = vec![first];
-    let mut limited_by_sender = first.passed();
+    // The best so far, and whether it offered less than it was asked for.
+    let mut best = first.passed().then_some((first, true));
     // Rates known to pass, and to be too much.
     let (mut low, mut high) = (None, first.offered);
     // What got through under too much load is a good guess, unless the load itself keeps
     // packets from getting through.
     let mut next = first.rate * 0.95;
-    while !limited_by_sender && trials.len() < TRIALS && next >= 1.0 {
+    while !first.passed() && trials.len() < TRIALS && next >= 1.0 {
         let tried = trial(Some(next))?;
         trials.push(tried);
         if tried.passed() {
-            low = Some(next);
-            // It was asked for more than it can do without being told to go as fast as it
-            // can; there is nothing in between.
-            limited_by_sender = tried.offered < next * 0.95;
+            // A sender that did not get the processor when it wanted it offers less than
+            // it is asked for, and another trial may be luckier.
+            let slow = tried.offered < next * 0.95;
+            low = Some(tried.offered.min(next).max(low.unwrap_or(0.0)));
+            if best.is_none_or(|(best, _)| tried.rate > best.rate) {
+                best = Some((tried, slow));
+            }
         } else {
-            high = next;
+            high = next.min(high);
         }
         next = match low {
             Some(low) if high <= low * (1.0 + RESOLUTION) => break,
@@ -213,11 +217,10 @@ fn search(mut trial: impl FnMut(Option<f64>) -> Result<Trial>) -> Result<Outcome
             None => (tried.rate * 0.95).min(high * 0.6),
         };
     }
-    let passed = trials.iter().copied().filter(Trial::passed);
     Ok(Outcome {
-        best: passed.max_by(|a, b| a.rate.total_cmp(&b.rate)),
+        best: best.map(|(best, _)| best),
         trials,
-        limited_by_sender,
+        limited_by_sender: best.is_some_and(|(_, slow)| slow),
     })
 }
 
@@ -491,6 +494,20 @@ mod tests {
         let found = search(device(1e6, 0.0, 5e5))?;
         assert!(found.limited_by_sender && found.trials.len() == 1);
         assert_eq!(found.best.map(|trial| trial.rate), Some(5e5));
+        Ok(())
+    }
+
+    #[test]
+    fn a_sender_that_is_slow_once_is_asked_again() -> Result<()> {
+        // The second trial gets a tenth of what it asks for.
+        let mut number = 0;
+        let found = search(|rate| {
+            number += 1;
+            let rate = rate.map(|rate| if number == 2 { rate / 10.0 } else { rate });
+            device(1e5, 0.0, 1e6)(rate)
+        })?;
+        let best = found.best.map_or(0.0, |trial| trial.rate);
+        assert!(best > 8e4 && !found.limited_by_sender, "{found:?}");
         Ok(())
     }
 

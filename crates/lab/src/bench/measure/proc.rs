@@ -112,6 +112,15 @@ pub(super) fn threads(process: u32) -> Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
+/// User and system ticks of one thread.
+pub(super) fn thread_ticks(process: u32, thread: u32) -> Result<(u64, u64)> {
+    let path = format!("/proc/{process}/task/{thread}/stat");
+    ticks(
+        &path,
+        &fs::read_to_string(&path).map_err(Error::io(&*path))?,
+    )
+}
+
 /// Reads user and system ticks from `/proc/PID/stat`.
 fn ticks(path: &str, text: &str) -> Result<(u64, u64)> {
     // The program's name, in parentheses, may itself hold spaces and parentheses.

@@ -49,6 +49,8 @@ pub enum Section {
     Latency,
     /// UDP packets per second; without --only, in a full run alone.
     Packets,
+    /// What each step on the way of a packet takes; without --only, in a full run alone.
+    Stages,
     /// What many peers cost.
     Peers,
     /// Published table: OpenVPN and WireGuard on 1 Gbit/s.
@@ -105,8 +107,10 @@ impl Options {
     /// Whether a section is run.
     pub fn has(&self, section: Section) -> bool {
         match section {
-            // Longer than all the rest together.
-            Section::Packets if self.sections.is_empty() => self.kind == Kind::Full,
+            // Longer than all the rest together; for who works on Taupe itself.
+            Section::Packets | Section::Stages if self.sections.is_empty() => {
+                self.kind == Kind::Full
+            }
             // Who is in these tables is theirs to say.
             Section::Freebsd2022 | Section::HandshakePq if self.sections.is_empty() => {
                 self.contestants.is_empty()

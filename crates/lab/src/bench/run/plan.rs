@@ -7,7 +7,7 @@ use crate::bench::measure::iperf::{self, Direction, Flow};
 use crate::bench::measure::metrics::{self, State};
 use crate::bench::measure::packets::{self, Way};
 use crate::bench::measure::qperf::{self, Test};
-use crate::bench::measure::{latency, memory, peers};
+use crate::bench::measure::{latency, memory, peers, stages};
 use crate::bench::pair::Link;
 use crate::bench::results::Metric;
 use crate::bench::tables::mobile::Preset;
@@ -68,6 +68,9 @@ impl Plan {
         }
         if options.has(Section::Packets) {
             plan.packets();
+        }
+        if options.has(Section::Stages) {
+            plan.stages();
         }
         if options.has(Section::Peers) {
             plan.peers(&options.peers);
@@ -291,6 +294,19 @@ impl Plan {
                 Ok(())
             });
         }
+    }
+
+    fn stages(&mut self) {
+        let seconds = self.seconds;
+        let estimate = f64::from(seconds) + 1.0;
+        self.rounds("stages", "stages", estimate, move |bench, contestant| {
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let found = stages::measure(&arena.session, &mut arena.servers, seconds)?;
+            if let Some(found) = found {
+                bench.keep(contestant, metrics::stages(&found));
+            }
+            Ok(())
+        });
     }
 
     /// Peers are never taken away again, so this comes last on these machines.
