@@ -1,7 +1,7 @@
 //! ChaCha20 (RFC 8439 §2.3), sixteen blocks at a time, one in each 32-bit lane.
 
 use super::poly1305::LANES;
-use super::vector::{Vector, from_u32, wipe, zero};
+use super::vector::{Vector, from_u32, pin, wipe, zero};
 use core::arch::x86_64::*;
 use zeroize::Zeroize;
 
@@ -19,8 +19,8 @@ macro_rules! step {
         $x[$e] = _mm512_add_epi32($x[$e], $x[$f]);
         $x[$d] = _mm512_xor_si512($x[$d], $x[$a]);
         $x[$h] = _mm512_xor_si512($x[$h], $x[$e]);
-        $x[$d] = _mm512_rol_epi32::<$n>($x[$d]);
-        $x[$h] = _mm512_rol_epi32::<$n>($x[$h]);
+        $x[$d] = $crate::wide::vector::pin(_mm512_rol_epi32::<$n>($x[$d]));
+        $x[$h] = $crate::wide::vector::pin(_mm512_rol_epi32::<$n>($x[$h]));
     };
 }
 
@@ -179,7 +179,8 @@ impl<'a> Transpose<'a> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn words<const I: usize, const H: usize>(&mut self) {
-        let [a, b, c, d] = core::array::from_fn(|j| self.words[4 * I + j]);
+        let [a, b] = [self.words[4 * I], self.words[4 * I + 1]];
+        let [c, d] = [self.words[4 * I + 2], self.words[4 * I + 3]];
         self.between = match H {
             0 => [_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d)],
             _ => [_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d)],
@@ -191,15 +192,16 @@ impl<'a> Transpose<'a> {
     #[target_feature(enable = "avx512f")]
     pub(super) fn pairs<const I: usize, const H: usize>(&mut self) {
         let [ab, cd] = self.between;
-        self.quarters[4 * I + 2 * H] = _mm512_unpacklo_epi64(ab, cd);
-        self.quarters[4 * I + 2 * H + 1] = _mm512_unpackhi_epi64(ab, cd);
+        self.quarters[4 * I + 2 * H] = pin(_mm512_unpacklo_epi64(ab, cd));
+        self.quarters[4 * I + 2 * H + 1] = pin(_mm512_unpackhi_epi64(ab, cd));
     }
 
     /// Blocks `J` and `4 + J`, or with `H` = 1 `8 + J` and `12 + J`, first piece.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn halves<const J: usize, const H: usize>(&mut self) {
-        let [a, b, c, d] = core::array::from_fn(|i| self.quarters[4 * i + J]);
+        let [a, b] = [self.quarters[J], self.quarters[4 + J]];
+        let [c, d] = [self.quarters[8 + J], self.quarters[12 + J]];
         self.between = match H {
             0 => [
                 _mm512_shuffle_i32x4::<0x44>(a, b),
@@ -218,8 +220,8 @@ impl<'a> Transpose<'a> {
     pub(super) fn blocks(&self) -> [Vector; 2] {
         let [ab, cd] = self.between;
         [
-            _mm512_shuffle_i32x4::<0x88>(ab, cd),
-            _mm512_shuffle_i32x4::<0xdd>(ab, cd),
+            pin(_mm512_shuffle_i32x4::<0x88>(ab, cd)),
+            pin(_mm512_shuffle_i32x4::<0xdd>(ab, cd)),
         ]
     }
 

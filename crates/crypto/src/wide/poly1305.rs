@@ -11,7 +11,7 @@
 //! below 2^52. Of the 12 products in a sum, the lower parts make less than
 //! 2^56 and the upper ones less than 2^46, or 2^42 in the last limb.
 
-use super::vector::{Vector, to_u64, wipe, zero};
+use super::vector::{Vector, pin, to_u64, wipe, zero};
 use core::arch::x86_64::*;
 
 /// Packets, and 64-bit lanes of a vector.
@@ -172,7 +172,10 @@ impl Quad {
     #[target_feature(enable = "avx512f")]
     pub(super) fn pairs<const I: usize>(&mut self) {
         let [a, b] = [self.rows[2 * I], self.rows[2 * I + 1]];
-        self.pairs[I] = [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)];
+        self.pairs[I] = [
+            pin(_mm512_unpacklo_epi64(a, b)),
+            pin(_mm512_unpackhi_epi64(a, b)),
+        ];
     }
 
     /// Packets `4 * I..`, the low (`H` = 0) or high halves of blocks.
@@ -190,13 +193,20 @@ impl Quad {
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(super) fn eights<const B: usize>(&mut self) {
-        self.halves = core::array::from_fn(|half| {
-            let [a, b] = [self.fours[0][half][B % 2], self.fours[1][half][B % 2]];
-            match B / 2 {
-                0 => _mm512_shuffle_i64x2::<0x88>(a, b),
-                _ => _mm512_shuffle_i64x2::<0xdd>(a, b),
-            }
-        });
+        let [low, high] = [
+            [self.fours[0][0][B % 2], self.fours[1][0][B % 2]],
+            [self.fours[0][1][B % 2], self.fours[1][1][B % 2]],
+        ];
+        self.halves = match B / 2 {
+            0 => [
+                _mm512_shuffle_i64x2::<0x88>(low[0], low[1]),
+                _mm512_shuffle_i64x2::<0x88>(high[0], high[1]),
+            ],
+            _ => [
+                _mm512_shuffle_i64x2::<0xdd>(low[0], low[1]),
+                _mm512_shuffle_i64x2::<0xdd>(high[0], high[1]),
+            ],
+        };
     }
 
     /// The same as limbs. The first block, which comes last here, is added to
@@ -275,8 +285,8 @@ impl Sum {
     #[target_feature(enable = "avx512ifma")]
     fn product<const I: usize, const K: usize>(&mut self, number: &Limbs, factor: &Factor) {
         let factor = factor[if K >= I { K - I } else { 5 + K - I }];
-        self.lower[K] = _mm512_madd52lo_epu64(self.lower[K], number[I], factor);
-        self.upper[K] = _mm512_madd52hi_epu64(self.upper[K], number[I], factor);
+        self.lower[K] = pin(_mm512_madd52lo_epu64(self.lower[K], number[I], factor));
+        self.upper[K] = pin(_mm512_madd52hi_epu64(self.upper[K], number[I], factor));
     }
 
     #[inline]
@@ -329,7 +339,11 @@ fn split(low: Vector, high: Vector) -> Limbs {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn add(a: Limbs, b: Limbs) -> Limbs {
-    core::array::from_fn(|i| _mm512_add_epi64(a[i], b[i]))
+    [
+        _mm512_add_epi64(a[0], b[0]),
+        _mm512_add_epi64(a[1], b[1]),
+        _mm512_add_epi64(a[2], b[2]),
+    ]
 }
 
 #[inline]
