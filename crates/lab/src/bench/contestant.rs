@@ -1,5 +1,6 @@
 //! What can be compared: ways to join two machines.
 
+use crate::bench::measure::flood::Handshakes;
 use crate::bench::pair::{Pair, Side};
 use crate::error::{Error, Result};
 use crate::host::{Host, Transport};
@@ -61,6 +62,15 @@ pub trait Contestant: Send + Sync {
     ///
     /// Whatever fails.
     fn add_peers(&self, _pair: &Pair, _server: &End, _count: usize) -> Option<Result<()>> {
+        None
+    }
+
+    /// Where the server takes WireGuard's handshakes. `None` for what takes none.
+    ///
+    /// # Errors
+    ///
+    /// Whatever fails.
+    fn handshakes(&self, _pair: &Pair, _server: &End) -> Option<Result<Handshakes>> {
         None
     }
 }

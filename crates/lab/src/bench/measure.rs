@@ -11,10 +11,12 @@
 //! - [`cost`] tells what any of them took of the machine, [`memory`] what the programs
 //!   hold,
 //! - [`stages`] tells what each step on the way of a packet takes,
-//! - [`peers`] measures a server before and after it has many peers.
+//! - [`peers`] measures a server before and after it has many peers, [`flood`] one that
+//!   strangers send handshakes.
 
 pub mod cost;
 mod datagrams;
+pub mod flood;
 pub mod iperf;
 pub mod latency;
 pub mod memory;

@@ -1,5 +1,6 @@
 //! The measurements, on a bare link, where what is true is known from elsewhere.
 
+mod flood;
 mod round_trips;
 mod throughput;
 mod tunnel;
@@ -18,6 +19,7 @@ fn main() -> ! {
         round_trips::tests(),
         usage::tests(),
         tunnel::tests(),
+        flood::tests(),
     ]
     .into_iter()
     .flatten()

@@ -1,6 +1,7 @@
 //! WireGuard: the programs behind a TUN, and the kernel's own.
 
 use super::{Contestant, End};
+use crate::bench::measure::flood::Handshakes;
 use crate::bench::pair::{Pair, Side};
 use crate::ensure;
 use crate::error::{Error, Result};
@@ -135,6 +136,16 @@ impl Contestant for WireGuard {
         let interface = server.interface.as_ref()?;
         Some(add_crowd(pair.host(Side::Server), interface, count))
     }
+
+    fn handshakes(&self, pair: &Pair, server: &End) -> Option<Result<Handshakes>> {
+        let interface = server.interface.as_ref()?;
+        Some(
+            public_key(pair.host(Side::Server), interface).map(|public_key| Handshakes {
+                port: PORT,
+                public_key,
+            }),
+        )
+    }
 }
 
 impl WireGuard {
@@ -197,6 +208,19 @@ fn kernel_version() -> Result<String> {
         "this kernel ({release}) has no WireGuard: `ip link add type wireguard`: {said}"
     );
     Ok(release.to_owned())
+}
+
+/// An interface's public key.
+fn public_key(host: &Host, interface: &str) -> Result<[u8; 32]> {
+    let shown = host.run(&["wg", "show", interface, "public-key"])?;
+    let mut key = [0; 32];
+    let decoded = Base64::decode(shown.text(), &mut key);
+    ensure!(
+        decoded.is_ok_and(|bytes| bytes.len() == 32),
+        "the public key of {interface}: {}",
+        shown.text()
+    );
+    Ok(key)
 }
 
 /// Adds peers that nobody has the keys of, an address each.

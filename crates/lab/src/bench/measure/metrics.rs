@@ -2,10 +2,11 @@
 //!
 //! Keys of one kind begin alike, so that a reader of a report finds them by prefix:
 //! `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`, `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`,
-//! `memory/…`, `peers/COUNT/…`.
+//! `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
 
 use super::cost::Usage;
-use super::iperf::{Flow, Transfer};
+use super::flood::{Flooded, Kind};
+use super::iperf::{Direction, Flow, Transfer};
 use super::latency::RoundTrips;
 use super::memory::Memory;
 use super::packets::{Outcome, Way};
@@ -282,6 +283,39 @@ pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
         samples.push((metric, median));
     }
     samples
+}
+
+/// Of each kind of flood: `flood/informed/up`, the throughput, and `flood/informed/up/sent`,
+/// how many datagrams a second were sent. Of those at the tunnel's server
+/// `flood/informed/up/kept`: the share of the throughput that there is while as many are
+/// sent to a socket that nobody reads.
+pub fn flood(direction: Direction, found: &[Flooded]) -> Vec<Sample> {
+    let way = direction.name();
+    let unread = found.iter().find(|one| one.kind == Kind::Unread);
+    let samples = found.iter().flat_map(|one| {
+        let key = format!("flood/{}/{way}", one.kind.name());
+        let title = match one.kind {
+            Kind::Unread => format!("flood of an unread port: TCP {way}"),
+            Kind::Strangers => format!("flood without mac1: TCP {way}"),
+            Kind::Informed => format!("flood with mac1: TCP {way}"),
+        };
+        let metric = |what: &str, title: String, unit| {
+            Metric::new(format!("{key}{what}"), title, unit, Better::Higher)
+        };
+        let rate = one.transfer.rate();
+        let kept = unread.filter(|_| one.kind != Kind::Unread);
+        let kept = kept.map(|unread| {
+            let metric = metric("/kept", format!("{title}, share kept"), Unit::Share);
+            (metric, rate / unread.transfer.rate())
+        });
+        let sent = metric("/sent", format!("{title}, sent"), Unit::PacketsPerSecond);
+        let rates = [
+            (metric("", title, Unit::BitsPerSecond), rate),
+            (sent, one.rate),
+        ];
+        rates.into_iter().chain(kept).collect::<Vec<_>>()
+    });
+    samples.collect()
 }
 
 fn seconds(key: &str, title: &str, value: f64) -> Sample {

@@ -53,6 +53,8 @@ pub enum Section {
     Stages,
     /// What many peers cost.
     Peers,
+    /// Throughput during a flood of handshakes; without --only, in a full run alone.
+    Flood,
     /// Published table: OpenVPN and WireGuard on 1 Gbit/s.
     #[value(name = "gigabit-2018")]
     Gigabit2018,
@@ -107,8 +109,8 @@ impl Options {
     /// Whether a section is run.
     pub fn has(&self, section: Section) -> bool {
         match section {
-            // Longer than all the rest together; for who works on Taupe itself.
-            Section::Packets | Section::Stages if self.sections.is_empty() => {
+            // Longer than all the rest together, or for who works on Taupe itself.
+            Section::Packets | Section::Stages | Section::Flood if self.sections.is_empty() => {
                 self.kind == Kind::Full
             }
             // Who is in these tables is theirs to say.

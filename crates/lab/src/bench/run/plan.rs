@@ -7,7 +7,7 @@ use crate::bench::measure::iperf::{self, Direction, Flow};
 use crate::bench::measure::metrics::{self, State};
 use crate::bench::measure::packets::{self, Way};
 use crate::bench::measure::qperf::{self, Test};
-use crate::bench::measure::{latency, memory, peers, stages};
+use crate::bench::measure::{flood, latency, memory, peers, stages};
 use crate::bench::pair::Link;
 use crate::bench::results::Metric;
 use crate::bench::tables::mobile::Preset;
@@ -71,6 +71,9 @@ impl Plan {
         }
         if options.has(Section::Stages) {
             plan.stages();
+        }
+        if options.has(Section::Flood) {
+            plan.flood();
         }
         if options.has(Section::Peers) {
             plan.peers(&options.peers);
@@ -307,6 +310,26 @@ impl Plan {
             }
             Ok(())
         });
+    }
+
+    fn flood(&mut self) {
+        for direction in [Direction::Up, Direction::Down] {
+            let flow = Flow {
+                direction,
+                streams: 1,
+                seconds: self.seconds,
+            };
+            let label = format!("flood, TCP {}", direction.name());
+            let estimate = 3.0 * (f64::from(self.seconds) + 0.6) + 0.5;
+            self.rounds(&label, "flood", estimate, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let (session, servers) = (&arena.session, &mut arena.servers);
+                if let Some(found) = flood::measure(&**contestant, session, servers, flow) {
+                    bench.keep(contestant, metrics::flood(direction, &found?));
+                }
+                Ok(())
+            });
+        }
     }
 
     /// Peers are never taken away again, so this comes last on these machines.
