@@ -73,6 +73,22 @@ pub trait Contestant: Send + Sync {
     fn handshakes(&self, _pair: &Pair, _server: &End) -> Option<Result<Handshakes>> {
         None
     }
+
+    /// Takes those peers away again; the client's session goes on. `None` for what has no
+    /// such thing.
+    ///
+    /// # Errors
+    ///
+    /// Whatever fails.
+    fn remove_peers(&self, _pair: &Pair, _server: &End) -> Option<Result<()>> {
+        None
+    }
+
+    /// How many peers a benchmark gives the server at most. Some programs take a
+    /// gigabyte for ten thousand.
+    fn most_peers(&self) -> usize {
+        10_000
+    }
 }
 
 /// How long a server may take until it listens.

@@ -7,6 +7,7 @@
 //! to a program behind a TUN, and some that it does not.
 
 mod configuration;
+mod crowd;
 mod datagrams;
 mod ecn;
 mod endpoints;
@@ -71,6 +72,7 @@ fn main() {
             "allowed_ips_one_by_one",
             configuration::allowed_ips_one_by_one,
         ),
+        SystemTest::new("a_hundred_thousand_peers", crowd::comes_and_goes),
         SystemTest::new("ends_with_its_namespace", life::ends_with_its_namespace),
         SystemTest::new("passed_descriptors", life::passed_descriptors),
         SystemTest::new("ecn_out", ecn::out),

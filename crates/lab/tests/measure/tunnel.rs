@@ -1,6 +1,7 @@
 //! All of it once, on a real tunnel: Taupe's.
 
 use crate::{find, start};
+use std::time::Duration;
 use taupe_lab::bench::measure::cost::{Meter, SystemCalls};
 use taupe_lab::bench::measure::iperf::{self, Direction, Flow};
 use taupe_lab::bench::measure::packets::{self, Way};
@@ -17,6 +18,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("a_tunnel_takes_whole_packets", whole_packets),
         SystemTest::new("a_tunnel_has_stages", stages_of_a_tunnel),
         SystemTest::new("a_server_with_many_peers", many_peers),
+        SystemTest::new("memory_is_looked_at_under_load", growth),
     ]
 }
 
@@ -119,6 +121,21 @@ fn stages_of_a_tunnel() -> Result<()> {
     Ok(())
 }
 
+fn growth() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let warm_up = Duration::from_secs(1);
+    let found = memory::growth(&session, &mut servers, warm_up, 4)?;
+    figure("looks", &found);
+    for looks in &found.ends {
+        ensure!(looks.len() >= 2, "{found:?}");
+        let in_time = looks.iter().all(|(at, bytes)| *at >= 1.0 && *bytes > 0.0);
+        ensure!(in_time, "{found:?}");
+    }
+    ensure!(found.slope().is_some(), "{found:?}");
+    Ok(())
+}
+
 fn many_peers() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
     let mut servers = Servers::new(&session);
@@ -137,6 +154,22 @@ fn many_peers() -> Result<()> {
     ensure!(
         found.transfer.up.is_some() && !found.round_trips.answered.is_empty(),
         "{found:?}"
+    );
+    let in_turn = peers::in_turn(&*find("taupe")?, &session, &mut servers, 1000);
+    let in_turn = in_turn.ok_or_else(|| Error::unmet("it has no peers"))??;
+    ensure!(
+        in_turn.iter().all(|found| found.rate() > 0.0),
+        "{in_turn:?}"
+    );
+    let interface = session.server.interface.as_deref().unwrap_or_default();
+    let peers_now = session
+        .pair
+        .server
+        .run(&["wg", "show", interface, "peers"])?;
+    let now = peers_now.stdout.lines().count();
+    ensure!(
+        now == 1001,
+        "{now} peers after 2,000 were taken away and 1,000 added"
     );
     drop((servers, session));
     let without = start("direct", &Link::Cable)?;

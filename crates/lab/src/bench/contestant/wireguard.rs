@@ -146,6 +146,23 @@ impl Contestant for WireGuard {
             }),
         )
     }
+
+    fn remove_peers(&self, pair: &Pair, server: &End) -> Option<Result<()>> {
+        let interface = server.interface.as_ref()?;
+        let settings = pair.path(file(Side::Server));
+        let host = pair.host(Side::Server);
+        Some(
+            host.run(&["wg", "syncconf", interface, &settings])
+                .map(drop),
+        )
+    }
+
+    fn most_peers(&self) -> usize {
+        match self.maker {
+            Maker::Program(Implementation::Taupe) | Maker::Kernel => 100_000,
+            Maker::Program(_) => 10_000,
+        }
+    }
 }
 
 impl WireGuard {

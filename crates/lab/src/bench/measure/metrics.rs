@@ -8,7 +8,7 @@ use super::cost::Usage;
 use super::flood::{Flooded, Kind};
 use super::iperf::{Direction, Flow, Transfer};
 use super::latency::RoundTrips;
-use super::memory::Memory;
+use super::memory::{Growth, Memory};
 use super::packets::{Outcome, Way};
 use super::peers::Peers;
 use super::qperf::Test;
@@ -252,24 +252,39 @@ pub fn stages(found: &Stages) -> Vec<Sample> {
         .collect()
 }
 
+/// `memory/slope`: how much a program grows in ten minutes under load. `memory/loaded`:
+/// the most that one holds meanwhile. Of the end of which it is more.
+pub fn growth(found: &Growth) -> Vec<Sample> {
+    let bytes = |key: &str, title: &str| Metric::new(key, title, Unit::Bytes, Better::Lower);
+    let slope = bytes("memory/slope", "memory, growth in 10 min under load");
+    let loaded = bytes("memory/loaded", "memory of an end, most under load");
+    let mut samples = vec![(loaded, found.most() as f64)];
+    if let Some(per_second) = found.slope() {
+        samples.push((slope, per_second * 600.0));
+    }
+    samples
+}
+
+/// `peers/1000/tcp`: of one of so many peers.
+pub fn peers_transfer(count: usize, found: &Transfer) -> Sample {
+    let (unit, better) = (Unit::BitsPerSecond, Better::Higher);
+    (of_peers(count, "tcp", "TCP up", unit, better), found.rate())
+}
+
+fn of_peers(count: usize, what: &str, title: &str, unit: Unit, better: Better) -> Metric {
+    let title = match count {
+        1 => format!("1 peer: {title}"),
+        _ => format!("{count} peers: {title}"),
+    };
+    Metric::new(format!("peers/{count}/{what}"), title, unit, better)
+}
+
 /// Of a server with so many peers in all: `peers/1000/add`, `…/resident`, `…/tcp`,
 /// `…/latency/p50`.
 pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
-    let metric = |what: &str, title: &str, unit, better| {
-        let (key, title) = (
-            format!("peers/{count}/{what}"),
-            match count {
-                1 => format!("1 peer: {title}"),
-                _ => format!("{count} peers: {title}"),
-            },
-        );
-        Metric::new(key, title, unit, better)
-    };
-    let (lower, higher) = (Better::Lower, Better::Higher);
-    let mut samples = vec![(
-        metric("tcp", "TCP up", Unit::BitsPerSecond, higher),
-        found.transfer.rate(),
-    )];
+    let lower = Better::Lower;
+    let metric = |what, title, unit, better| of_peers(count, what, title, unit, better);
+    let mut samples = vec![peers_transfer(count, &found.transfer)];
     if let Some(setup) = found.setup {
         let metric = metric("add", "time to add each", Unit::Seconds, lower);
         samples.push((metric, setup.as_secs_f64()));

@@ -12,6 +12,12 @@ use std::time::{Duration, Instant};
 /// Round trips that are measured with the peers there.
 const ROUND_TRIPS: usize = 1000;
 
+const FLOW: Flow = Flow {
+    direction: Direction::Up,
+    streams: 1,
+    seconds: 1,
+};
+
 /// A server with many peers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peers {
@@ -41,12 +47,23 @@ pub fn add(
     Some(added.and_then(|()| with_peers(session, servers, setup)))
 }
 
+/// One second of TCP upwards with so many peers more, which are there, and without them:
+/// they are taken away and added again. `None` for what has no peers.
+pub fn in_turn(
+    contestant: &dyn Contestant,
+    session: &Session,
+    servers: &mut Servers,
+    count: usize,
+) -> Option<Result<[Transfer; 2]>> {
+    let (pair, server) = (&session.pair, &session.server);
+    let with = iperf::transfer(session, servers, FLOW);
+    let removed = contestant.remove_peers(pair, server)?;
+    let without = removed.and_then(|()| iperf::transfer(session, servers, FLOW));
+    let added = contestant.add_peers(pair, server, count)?;
+    Some(added.and_then(|()| Ok([with?, without?])))
+}
+
 fn with_peers(session: &Session, servers: &mut Servers, setup: Option<Duration>) -> Result<Peers> {
-    let flow = Flow {
-        direction: Direction::Up,
-        streams: 1,
-        seconds: 1,
-    };
     let end = &session.server;
     Ok(Peers {
         setup,
@@ -54,7 +71,7 @@ fn with_peers(session: &Session, servers: &mut Servers, setup: Option<Duration>)
             [] => None,
             [_, ..] => Some(memory::of(end)?),
         },
-        transfer: iperf::transfer(session, servers, flow)?,
+        transfer: iperf::transfer(session, servers, FLOW)?,
         round_trips: latency::idle(session, ROUND_TRIPS)?,
     })
 }

@@ -51,6 +51,8 @@ pub enum Section {
     Packets,
     /// What each step on the way of a packet takes; without --only, in a full run alone.
     Stages,
+    /// Taupe's memory over eleven minutes of load; without --only, in a full run alone.
+    MemorySlope,
     /// What many peers cost.
     Peers,
     /// Throughput during a flood of handshakes; without --only, in a full run alone.
@@ -90,7 +92,7 @@ impl Options {
             link: Link::Cable,
             streams: if full { vec![1, 4, 16] } else { vec![1, 4] },
             peers: if full {
-                vec![1, 10, 100, 1000, 10_000]
+                vec![1, 10, 100, 1000, 10_000, 100_000]
             } else {
                 vec![1, 1000, 10_000]
             },
@@ -110,7 +112,9 @@ impl Options {
     pub fn has(&self, section: Section) -> bool {
         match section {
             // Longer than all the rest together, or for who works on Taupe itself.
-            Section::Packets | Section::Stages | Section::Flood if self.sections.is_empty() => {
+            Section::Packets | Section::Stages | Section::MemorySlope | Section::Flood
+                if self.sections.is_empty() =>
+            {
                 self.kind == Kind::Full
             }
             // Who is in these tables is theirs to say.

@@ -13,6 +13,7 @@ use crate::bench::results::Metric;
 use crate::bench::tables::mobile::Preset;
 use crate::bench::tables::{freebsd, gigabit, handshake, kernel, mobile};
 use crate::error::Result;
+use crate::peers::Implementation;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -74,6 +75,9 @@ impl Plan {
         }
         if options.has(Section::Flood) {
             plan.flood();
+        }
+        if options.has(Section::MemorySlope) {
+            plan.memory_slope();
         }
         if options.has(Section::Peers) {
             plan.peers(&options.peers);
@@ -344,6 +348,9 @@ impl Plan {
                 &format!("peers/{count}"),
                 2.0,
                 move |bench, contestant| {
+                    if count > contestant.most_peers() {
+                        return Ok(());
+                    }
                     let arena = bench.arena(contestant, &bench.options.link.clone())?;
                     let found = peers::add(&**contestant, &arena.session, &mut arena.servers, more);
                     if let Some(found) = found.transpose()? {
@@ -353,6 +360,47 @@ impl Plan {
                 },
             );
         }
+        if self.full && there > 1 {
+            self.peers_in_turn(there);
+        }
+    }
+
+    /// What is compared closely is measured in turn.
+    fn peers_in_turn(&mut self, there: usize) {
+        let rounds = self.rounds.min(5);
+        let what = format!("peers/{there}/tcp");
+        self.times(rounds, &what, &what, 8.0, move |bench, contestant| {
+            let count = there.min(contestant.most_peers());
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let (session, servers) = (&arena.session, &mut arena.servers);
+            let found = peers::in_turn(&**contestant, session, servers, count - 1);
+            if let Some([with, without]) = found.transpose()? {
+                let samples = [(count, &with), (1, &without)];
+                let samples = samples.map(|(count, found)| metrics::peers_transfer(count, found));
+                bench.keep(contestant, samples.into());
+            }
+            Ok(())
+        });
+    }
+
+    /// For Taupe alone: it is no comparison.
+    fn memory_slope(&mut self) {
+        let all = std::mem::take(&mut self.contestants);
+        let own = |one: &&Rc<dyn Contestant>| one.id() == Implementation::Taupe.name();
+        self.contestants = all.iter().filter(own).cloned().collect();
+        self.each(
+            "memory slope",
+            "memory/slope",
+            665.0,
+            |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let (warm_up, seconds) = (Duration::from_secs(60), 660);
+                let found = memory::growth(&arena.session, &mut arena.servers, warm_up, seconds)?;
+                bench.keep(contestant, metrics::growth(&found));
+                Ok(())
+            },
+        );
+        self.contestants = all;
     }
 
     fn gigabit(&mut self) {

@@ -1,0 +1,86 @@
+//! A hundred thousand peers.
+
+use crate::life::resident;
+use crate::pair::{FAR, FAR_PORT, Pair};
+use base64ct::{Base64, Encoding};
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+use taupe_lab::peers::{PeerSettings, Settings};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::figure;
+use taupe_lab::traffic::ping;
+use taupe_lab::{Result, ensure};
+
+const COUNT: u32 = 100_000;
+
+/// What a peer may take, in bytes.
+const EACH: u64 = 1200;
+
+/// What may stay behind when they are gone, in KiB.
+const REST: u64 = 20 << 10;
+
+/// A public key that nobody has the private one of.
+fn key(number: u32) -> String {
+    let mut bytes = [0x5a; 32];
+    for (byte, digit) in bytes.iter_mut().zip(number.to_be_bytes()) {
+        *byte = digit;
+    }
+    Base64::encode_string(&bytes)
+}
+
+/// They are configured at once, and cost little. One that is there begins only then, and
+/// carries packets; one is changed. They go, and with them what they took; the one stays.
+pub(crate) fn comes_and_goes() -> Result<()> {
+    let mut pair = Pair::new()?;
+    let process = pair.far.id()?;
+    let before = resident(process)?;
+    let mut text = String::new();
+    for number in 0..COUNT {
+        let address = Ipv4Addr::from(0x0a80_0000 + number);
+        let key = key(number);
+        let _ = writeln!(text, "[Peer]\nPublicKey = {key}\nAllowedIPs = {address}/32");
+    }
+    let begin = Instant::now();
+    pair.far.tunnel.wg_with_input("addconf", &text)?;
+    let took = begin.elapsed();
+    // Memory is given back when the client has gone.
+    let small = before + u64::from(COUNT) * EACH / 1024;
+    wait_until("little memory", Duration::from_secs(5), || {
+        Ok(resident(process)? <= small)
+    })?;
+    let with = resident(process)?;
+    figure("KiB before and with, and time", (before, with, took));
+    ensure!(with > before + u64::from(COUNT) * 64 / 1024, "{with} KiB");
+    let known = pair.far.tunnel.show(Some("peers"))?.stdout.lines().count();
+    ensure!(known == COUNT as usize + 1, "{known} peers");
+
+    ping(&pair.near.host, FAR, 5)?;
+    let one = key(COUNT / 2);
+    let prefix = "10.200.0.0/16";
+    let change = ["peer", &one, "allowed-ips", prefix];
+    pair.far.tunnel.set(&change)?;
+    let shown = pair.far.tunnel.field("allowed-ips", &one)?;
+    ensure!(shown == prefix, "{shown}");
+    ping(&pair.near.host, FAR, 5)?;
+
+    let left = PeerSettings {
+        public_key: &pair.near.keys.public,
+        preshared_key: None,
+        endpoint: None,
+        allowed_ips: "10.77.0.1/32, fd77::1/128",
+    };
+    let settings = Settings {
+        private_key: &pair.far.keys.private,
+        listen_port: Some(FAR_PORT),
+        addresses: &[],
+        peers: &[left],
+    };
+    let settings = settings.to_string();
+    pair.far.tunnel.wg_with_input("syncconf", &settings)?;
+    wait_until("memory given back", Duration::from_secs(5), || {
+        Ok(resident(process)? <= before + REST)
+    })?;
+    figure("KiB without", resident(process)?);
+    ping(&pair.near.host, FAR, 5)
+}
