@@ -13,13 +13,18 @@ use std::ops::Range;
 use taupe_net::ecn;
 use taupe_net::merge::Merger;
 use taupe_net::tun::WriteError;
-use taupe_net::udp::{RECEIVE_BUFFER_LEN, Receive, Received, Socket};
+use taupe_net::udp::{RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket};
+use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
 use crate::bulk::Bulk;
-use crate::shared::{Command, Shared, boot_now};
+use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::sockets::endpoint;
+
+/// A receive that brings more than this is one of many: the next looks for more
+/// than one batch. That is a little dearer, which a lone packet should not pay.
+const BULK: usize = 4 << 10;
 
 /// Carries packets from one socket to the TUN until the socket is shut down.
 pub(crate) fn run(shared: &Shared, socket: &Socket) {
@@ -31,13 +36,22 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
         bulk: Bulk::default(),
     };
     let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+    let mut room = RECEIVE_LEN;
     loop {
-        match socket.receive(&mut buffer) {
+        let began = boot_now();
+        match socket.receive(&mut buffer[..room]) {
             Ok(Receive::Datagrams(batches)) => {
+                let now = boot_now();
                 for received in &batches {
-                    inbound.open(received, &mut buffer);
+                    inbound.open(now, received, &mut buffer);
                 }
                 inbound.deliver(&mut buffer);
+                let bytes: usize = batches.iter().map(|received| received.len).sum();
+                room = if now.since(began) < BUSY || bytes > BULK {
+                    RECEIVE_BUFFER_LEN
+                } else {
+                    RECEIVE_LEN
+                };
             }
             Ok(Receive::Stopped) => return,
             Err(error) => {
@@ -59,7 +73,7 @@ struct InboundThread<'a> {
 
 impl InboundThread<'_> {
     /// Opens one batch of what has been received.
-    fn open(&mut self, received: &Received, buffer: &mut [u8]) {
+    fn open(&mut self, now: Instant, received: &Received, buffer: &mut [u8]) {
         let Self {
             shared,
             sorted,
@@ -71,7 +85,6 @@ impl InboundThread<'_> {
             return;
         };
         let from = endpoint(received.from, received.local);
-        let now = boot_now();
         bulk.carried(now, batch.len());
         shared
             .path

@@ -29,11 +29,7 @@ use tracing::{debug, trace, warn};
 
 use crate::batch::Batch;
 use crate::bulk::Bulk;
-use crate::shared::{Command, Shared, boot_now};
-
-/// A packet that is read so soon after the last send has probably not been the
-/// only one.
-const BUSY: Duration = Duration::from_micros(20);
+use crate::shared::{BUSY, Command, Shared, boot_now};
 
 /// Carries packets from the TUN to the network until the TUN ends.
 pub(crate) fn run(shared: &Shared) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
@@ -18,6 +19,9 @@ use zeroize::Zeroizing;
 use crate::names::Answer;
 use crate::resolver::Resolver;
 use crate::sockets::Sockets;
+
+/// Who waits for a packet no longer than this will probably find more than one.
+pub(crate) const BUSY: Duration = Duration::from_micros(20);
 
 /// What every thread of a device can reach.
 pub(crate) struct Shared {

@@ -103,8 +103,9 @@ pub(super) fn receive_many<'a>(
             iov_len: buffer.len(),
         })
         .collect();
-    let mut names: [_; MAX_RECEIVES] = array::from_fn(|_| Name::empty());
-    let mut controls: [_; MAX_RECEIVES] = array::from_fn(|_| Control::new());
+    let count = slices.len();
+    let mut names: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Name::empty()).collect();
+    let mut controls: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Control::new()).collect();
     let mut messages: ArrayVec<_, MAX_RECEIVES> = slices
         .iter_mut()
         .zip(names.iter_mut().zip(&mut controls))
