@@ -2,8 +2,9 @@
 //!
 //! Up to eight packets go together: ChaCha20 makes sixteen blocks at a time, one
 //! in each lane of 32 bits, a few of each packet; Poly1305 has a lane of 64 bits
-//! for each packet. So nothing is wasted on a packet that does not fill sixteen
-//! blocks, and Poly1305 needs no powers beyond the fourth.
+//! for each packet, or two where there are at most four packets. So nothing is
+//! wasted on a packet that does not fill sixteen blocks, and Poly1305 needs no
+//! powers beyond the eighth.
 //!
 //! It needs AVX-512 F and BW, IFMA for the multiplications of Poly1305 and VBMI2
 //! for its shifts: Ice Lake, Zen 4 and later. With AVX-512 F alone (Skylake-X),
@@ -237,8 +238,8 @@ impl Width {
         match self {
             Self::One => 115 + 25 * blocks,
             Self::Two => 220 + 335 * blocks.div_ceil(8),
-            Self::Four => 220 + 260 * blocks.div_ceil(4),
-            Self::Eight => 220 + 200 * blocks.div_ceil(2),
+            Self::Four => 220 + 225 * blocks.div_ceil(4),
+            Self::Eight => 220 + 195 * blocks.div_ceil(2),
         }
     }
 }

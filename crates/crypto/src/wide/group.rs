@@ -6,14 +6,16 @@
 //! text but has its one-time keys (RFC 8439 §2.6).
 //!
 //! While all packets have text left, the rounds of a pass are [woven] with
-//! what is to be done with the blocks of the pass before: rounds alone keep
-//! the port busy that rotates, the rest the one that permutes.
+//! what is to be done with the blocks of the pass before, and with Poly1305 of
+//! text that is ciphertext by then: rounds alone keep the port busy that
+//! rotates, the rest the one that permutes. Where a packet is missing, some
+//! other bytes take part in its place.
 //!
 //! [woven]: Group::woven
 
 use super::chacha20::{Blocks, Transpose, columns, diagonals, round, step};
 use super::poly1305::{LANES, Poly1305, Quad, halves};
-use super::vector::{LEN, Vector, from_u64, load, load_padded, store, wipe, zero};
+use super::vector::{LEN, Vector, from_u64, load, load_padded, store, wipe, wipe_bytes, zero};
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
 use subtle::ConstantTimeEq;
@@ -72,21 +74,24 @@ fn apply(chunk: &mut [u8; LEN], stream: Vector) {
     store(chunk, _mm512_xor_si512(load(chunk), stream));
 }
 
-/// One of two chunks of each text. Without a loop, which would be a place for
-/// the compiler to move rounds behind.
+/// What a lane of Poly1305 takes next: a chunk of eight texts, or two of four.
+/// Without a loop, which would be a place for the compiler to move rounds behind.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn rows(text: &[&mut [[u8; LEN]; 2]; LANES], chunk: usize) -> [Vector; LANES] {
-    let [a, b, c, d, e, f, g, h] = text;
+fn rows<const W: usize, const P: usize>(
+    text: &[&mut [[u8; LEN]; W]; P],
+    chunk: usize,
+) -> [Vector; LANES] {
+    let row = |lane: usize| &text[lane % P][chunk + lane / P];
     [
-        load(&a[chunk]),
-        load(&b[chunk]),
-        load(&c[chunk]),
-        load(&d[chunk]),
-        load(&e[chunk]),
-        load(&f[chunk]),
-        load(&g[chunk]),
-        load(&h[chunk]),
+        load(row(0)),
+        load(row(1)),
+        load(row(2)),
+        load(row(3)),
+        load(row(4)),
+        load(row(5)),
+        load(row(6)),
+        load(row(7)),
     ]
 }
 
@@ -97,7 +102,7 @@ macro_rules! authenticate {
             $quad.pairs::<0>(), $quad.pairs::<1>(), $quad.pairs::<2>(), $quad.pairs::<3>(),
             $quad.fours::<0, 0>(), $quad.fours::<1, 0>(), $quad.fours::<0, 1>(), $quad.fours::<1, 1>());
         authenticate!(@ $x, $quad, $poly, $even, $odd, 1, 2, ());
-        authenticate!(@ $x, $quad, $poly, $odd, $even, 3, 0, $quad.carry(&mut $poly));
+        authenticate!(@ $x, $quad, $poly, $odd, $even, 3, 0, $quad.carry::<N>(&mut $poly));
     };
     (@ $x:ident, $quad:ident, $poly:expr, $odd:ident, $even:ident, $b:literal, $c:literal, $end:expr) => {
         $odd!($x;
@@ -118,10 +123,10 @@ macro_rules! authenticate {
     };
 }
 
-/// Four rounds, and meanwhile blocks put together and applied to two chunks of
-/// each text.
+/// Four rounds, and meanwhile blocks put together and applied to the chunks of
+/// each text from the `at`th on, or without the first of the `N` blocks.
 macro_rules! crypt {
-    ($x:ident, $blocks:ident, $text:ident) => {
+    ($x:ident, $blocks:ident, $text:ident, $at:expr) => {
         diagonals!($x;
             $blocks.words::<0, 0>(), $blocks.pairs::<0, 0>(),
             $blocks.words::<0, 1>(), $blocks.pairs::<0, 1>(),
@@ -133,22 +138,29 @@ macro_rules! crypt {
             $blocks.words::<3, 0>(), $blocks.pairs::<3, 0>(),
             $blocks.words::<3, 1>(), $blocks.pairs::<3, 1>());
         diagonals!($x;
-            $blocks.halves::<0, 0>(), crypt!(@ $blocks, $text, 0, 4),
-            $blocks.halves::<0, 1>(), crypt!(@ $blocks, $text, 8, 12),
-            $blocks.halves::<1, 0>(), crypt!(@ $blocks, $text, 1, 5),
-            $blocks.halves::<1, 1>(), crypt!(@ $blocks, $text, 9, 13));
+            $blocks.halves::<0, 0>(), crypt!(@ $blocks, $text, $at, 0, 4),
+            $blocks.halves::<0, 1>(), crypt!(@ $blocks, $text, $at, 8, 12),
+            $blocks.halves::<1, 0>(), crypt!(@ $blocks, $text, $at, 1, 5),
+            $blocks.halves::<1, 1>(), crypt!(@ $blocks, $text, $at, 9, 13));
         columns!($x;
-            $blocks.halves::<2, 0>(), crypt!(@ $blocks, $text, 2, 6),
-            $blocks.halves::<2, 1>(), crypt!(@ $blocks, $text, 10, 14),
-            $blocks.halves::<3, 0>(), crypt!(@ $blocks, $text, 3, 7),
-            $blocks.halves::<3, 1>(), crypt!(@ $blocks, $text, 11, 15));
+            $blocks.halves::<2, 0>(), crypt!(@ $blocks, $text, $at, 2, 6),
+            $blocks.halves::<2, 1>(), crypt!(@ $blocks, $text, $at, 10, 14),
+            $blocks.halves::<3, 0>(), crypt!(@ $blocks, $text, $at, 3, 7),
+            $blocks.halves::<3, 1>(), crypt!(@ $blocks, $text, $at, 11, 15));
     };
-    (@ $blocks:ident, $text:ident, $i:literal, $j:literal) => {{
+    (@ $blocks:ident, $text:ident, $at:expr, $i:literal, $j:literal) => {{
         let [stream_i, stream_j] = $blocks.blocks();
-        apply(&mut $text[$i / 2][$i % 2], stream_i);
-        apply(&mut $text[$j / 2][$j % 2], stream_j);
+        if let Some(at) = ($at + $i % N).checked_sub(1) {
+            apply(&mut $text[$i / N][at], stream_i);
+        }
+        if let Some(at) = ($at + $j % N).checked_sub(1) {
+            apply(&mut $text[$j / N][at], stream_j);
+        }
     }};
 }
+
+/// The most chunks of a text that a woven pass touches.
+const WINDOW: usize = 5;
 
 /// Up to `16 / N` packets on their way.
 pub(super) struct Group<'a, const N: usize> {
@@ -157,6 +169,10 @@ pub(super) struct Group<'a, const N: usize> {
     blocks: Blocks<N>,
     /// The words of the blocks made last.
     words: [Vector; 16],
+    /// In the place of text where there is no packet: see [`woven`](Self::woven).
+    spare: [[[u8; LEN]; WINDOW]; LANES],
+    /// Chunks of each text that have been through Poly1305.
+    authenticated: usize,
 }
 
 impl<'a, const N: usize> Group<'a, N> {
@@ -201,13 +217,15 @@ impl<'a, const N: usize> Group<'a, N> {
         let mut blocks = Blocks::<N>::new(key, &nonces);
         let words = blocks.next();
         let first = Transpose::new(&words).all();
-        let keys = core::array::from_fn(|lane| first.get(N * lane).copied().unwrap_or(zero()));
-        let quads = lanes.iter().any(|lane| !lane.chunks.is_empty());
+        let keys = core::array::from_fn(|lane| first[N * lane % 16]);
+        let chunks = (lanes.iter()).map(|lane| lane.chunks.len()).max();
         Self {
-            poly: Poly1305::new(keys, quads),
+            poly: Poly1305::new(keys, chunks.unwrap_or(0), N),
             lanes,
             blocks,
             words,
+            spare: [[[0; LEN]; WINDOW]; LANES],
+            authenticated: 0,
         }
     }
 
@@ -218,7 +236,7 @@ impl<'a, const N: usize> Group<'a, N> {
         let blocks = self.lanes.iter().map(Lane::blocks).max().unwrap_or(0);
         for first in (0..blocks).step_by(N) {
             let last = first + N >= blocks;
-            if last || !self.woven::<OPEN>(first) {
+            if last || !self.weave::<OPEN>(first) {
                 self.finish::<OPEN>(first);
                 if !last {
                     self.words = self.blocks.next();
@@ -238,9 +256,7 @@ impl<'a, const N: usize> Group<'a, N> {
         // Block 0 is not for text.
         let numbers = first.max(1)..first + N;
         if OPEN {
-            numbers
-                .clone()
-                .for_each(|block| self.authenticate(block - 1));
+            self.authenticate_to(numbers.end - 1);
         }
         let mut streams = Transpose::new(&self.words).all();
         for (lane, streams) in self.lanes.iter_mut().zip(streams.as_chunks::<N>().0) {
@@ -250,7 +266,16 @@ impl<'a, const N: usize> Group<'a, N> {
         }
         wipe(&mut streams);
         if !OPEN {
-            numbers.for_each(|block| self.authenticate(block - 1));
+            self.authenticate_to(numbers.end - 1);
+        }
+    }
+
+    /// Authenticates so many chunks of each packet, where it has them.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    fn authenticate_to(&mut self, chunks: usize) {
+        while self.authenticated < chunks {
+            self.authenticate(self.authenticated);
+            self.authenticated += 1;
         }
     }
 
@@ -300,32 +325,87 @@ impl<'a, const N: usize> Group<'a, N> {
 
     /// [`finish`](Self::finish) and the next pass, each in the gaps of the
     /// other. False, and nothing is done, if there is not text for it in every
-    /// lane.
+    /// packet.
+    #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn woven<const OPEN: bool>(&mut self, first: usize) -> bool {
-        if N != 2 || first == 0 || self.lanes.iter().any(|lane| lane.chunks.len() < first + 1) {
+    fn weave<const OPEN: bool>(&mut self, first: usize) -> bool {
+        match (N, OPEN, first == 0) {
+            (2, false, true) => self.woven::<false, true, 1, 8>(first),
+            (2, false, false) => self.woven::<false, false, 2, 8>(first),
+            (2, true, true) => self.woven::<true, true, 2, 8>(first),
+            (2, true, false) => self.woven::<true, false, 3, 8>(first),
+            (4, false, true) => self.woven::<false, true, 3, 4>(first),
+            (4, false, false) => self.woven::<false, false, 5, 4>(first),
+            (4, true, true) => self.woven::<true, true, 4, 4>(first),
+            (4, true, false) => self.woven::<true, false, 5, 4>(first),
+            _ => false,
+        }
+    }
+
+    /// [`weave`](Self::weave) for `P` packets. It touches `W` chunks of each.
+    ///
+    /// Block `first` is for chunk `first - 1`, if there is one. What is
+    /// authenticated are `N` chunks: to open, from `first` on; to seal, where
+    /// ciphertext must have been made, from `N / 2` before that.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    fn woven<const OPEN: bool, const FIRST: bool, const W: usize, const P: usize>(
+        &mut self,
+        first: usize,
+    ) -> bool {
+        let from = if OPEN {
+            first
+        } else {
+            first.saturating_sub(N / 2)
+        };
+        // The first chunk of the window, and in it those that `first` and
+        // `from` are for.
+        let start = from.min(first.saturating_sub(1));
+        let (crypted, hashed) = match (FIRST, OPEN) {
+            (true, _) => (0, 0),
+            (false, true) => (1, 1),
+            (false, false) => (N / 2, 0),
+        };
+        let short = |lane: &Lane<'_>| lane.tag.is_some() && lane.chunks.len() < start + W;
+        if self.authenticated != from || self.lanes[..P].iter().any(short) {
             return false;
         }
-        let text = self.lanes.each_mut().map(|lane| -> &mut [[u8; LEN]; 2] {
-            (&mut lane.chunks[first - 1..=first])
-                .try_into()
-                .expect("two chunks")
+        let mut left = self.lanes.iter_mut().zip(&mut self.spare);
+        let text: [&mut [[u8; LEN]; W]; P] = core::array::from_fn(|_| {
+            let (lane, spare) = left.next().expect("at most 8 packets");
+            let text = match lane.tag {
+                Some(_) => &mut lane.chunks[start..],
+                None => spare,
+            };
+            text.first_chunk_mut().expect("as many chunks")
         });
         let mut x = self.blocks.begin();
         if OPEN {
-            let mut quad = Quad::new(rows(&text, 0));
+            let mut quad = Quad::new(rows(&text, hashed));
             authenticate!(x, quad, self.poly, diagonals, columns);
-            let mut quad = Quad::new(rows(&text, 1));
+            let mut quad = Quad::new(rows(&text, hashed + N / 2));
             authenticate!(x, quad, self.poly, columns, diagonals);
             let mut blocks = Transpose::new(&self.words);
-            crypt!(x, blocks, text);
+            crypt!(x, blocks, text, crypted);
+            self.authenticated += N;
         } else {
             let mut blocks = Transpose::new(&self.words);
-            crypt!(x, blocks, text);
-            let mut quad = Quad::new(rows(&text, 0));
+            crypt!(x, blocks, text, crypted);
+            let mut quad = Quad::new(rows(&text, hashed));
             authenticate!(x, quad, self.poly, diagonals, columns);
-            let mut quad = Quad::new(rows(&text, 1));
-            authenticate!(x, quad, self.poly, columns, diagonals);
+            self.authenticated += N / 2;
+            if FIRST {
+                columns!(x);
+                diagonals!(x);
+                columns!(x);
+                diagonals!(x);
+                columns!(x);
+                diagonals!(x);
+                columns!(x);
+            } else {
+                let mut quad = Quad::new(rows(&text, hashed + N / 2));
+                authenticate!(x, quad, self.poly, columns, diagonals);
+                self.authenticated += N / 2;
+            }
         }
         diagonals!(x);
         self.blocks.end(&mut x);
@@ -339,5 +419,11 @@ impl<'a, const N: usize> Group<'a, N> {
         wipe(&mut self.words);
         self.blocks.wipe();
         self.poly.wipe();
+        // There is key stream where there is no packet.
+        for (lane, spare) in self.lanes[..16 / N].iter().zip(&mut self.spare) {
+            if lane.tag.is_none() {
+                wipe_bytes(spare);
+            }
+        }
     }
 }

@@ -6,16 +6,23 @@
 //! in limb `i + 1`. 2^132 is 20 modulo 2^130 - 5.
 //!
 //! Four blocks are taken in one step, `(h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`,
-//! which carries once. Sizes: limbs of `h` and of powers are below 2^44 + 2^17,
-//! those of a block added to `h` below 2^45, 20 times a limb below 2^49, all
+//! which carries once. Where four packets have two lanes each, the first lane
+//! takes four blocks with `r^8` to `r^5`, the second the next four with `r^4` to
+//! `r` and no `h`, and the two are added up.
+//!
+//! Sizes: limbs of powers are below 2^44 + 2^17, those of `h` below twice that,
+//! those of a block added to `h` below 2^46, 20 times a limb below 2^49, all
 //! below 2^52. Of the 12 products in a sum, the lower parts make less than
-//! 2^56 and the upper ones less than 2^46, or 2^42 in the last limb.
+//! 2^56 and the upper ones less than 2^47, or 2^43 in the last limb.
 
 use super::vector::{Vector, pin, to_u64, wipe, zero};
 use core::arch::x86_64::*;
 
 /// Packets, and 64-bit lanes of a vector.
 pub(super) const LANES: usize = 8;
+
+/// Of lanes, as a mask.
+const FIRST_HALF: u8 = 0x0f;
 
 const LIMB: i64 = (1 << 44) - 1;
 const LAST_LIMB: i64 = (1 << 42) - 1;
@@ -31,15 +38,20 @@ pub(super) struct Poly1305 {
     h: Limbs,
     /// `r` to the power of 1 to 4.
     powers: [Factor; 4],
+    /// The same for a [`Quad`]; where two lanes share a packet, `r` to the
+    /// power of 5 to 8 in the first of them.
+    quad: [Factor; 4],
     /// What is added last, low and high half.
     s: [Vector; 2],
 }
 
 impl Poly1305 {
-    /// With the one-time keys `r` and `s`, the first 32 bytes of each row. The
-    /// powers beyond the first are only made for [`quad`](Self::quad)s.
+    /// With the one-time keys `r` and `s`, the first 32 bytes of each row, for
+    /// texts of at most so many times 64 bytes. With `blocks` = 4 there are
+    /// only four packets, and a [`Quad`] has each in lanes `i` and `4 + i`,
+    /// which then have one key.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn new(keys: [Vector; LANES], quads: bool) -> Self {
+    pub(super) fn new(keys: [Vector; LANES], chunks: usize, blocks: usize) -> Self {
         let [[r_low, r_high], s, ..] = halves(keys);
         let clamp = |half, mask| _mm512_and_si512(half, _mm512_set1_epi64(mask));
         let low = clamp(r_low, 0x0fff_fffc_0fff_ffff);
@@ -50,15 +62,25 @@ impl Poly1305 {
             _mm512_srli_epi64::<24>(high),
         ];
         let mut powers = [factor(r); 4];
-        if quads {
+        if chunks > 0 {
             let r2 = multiply(r, &powers[0]);
             powers[1] = factor(r2);
             powers[2] = factor(multiply(r2, &powers[0]));
             powers[3] = factor(multiply(r2, &powers[1]));
         }
+        let mut quad = powers;
+        if blocks == 4 && chunks > 1 {
+            for quad in &mut quad {
+                let far = factor(multiply([quad[0], quad[1], quad[2]], &powers[3]));
+                for (near, far) in quad.iter_mut().zip(far) {
+                    *near = _mm512_mask_mov_epi64(*near, FIRST_HALF, far);
+                }
+            }
+        }
         Self {
             h: [zero(); 3],
             powers,
+            quad,
             s,
         }
     }
@@ -136,6 +158,7 @@ impl Poly1305 {
     pub(super) fn wipe(&mut self) {
         wipe(&mut self.h);
         wipe(self.powers.as_flattened_mut());
+        wipe(self.quad.as_flattened_mut());
         wipe(&mut self.s);
     }
 }
@@ -221,11 +244,18 @@ impl Quad {
         }
     }
 
-    /// What all products have made.
+    /// What all products have made. With `N` = 4, lanes `i` and `4 + i` are
+    /// added up.
     #[inline]
     #[target_feature(enable = "avx512ifma")]
-    pub(super) fn carry(&self, poly: &mut Poly1305) {
+    pub(super) fn carry<const N: usize>(&self, poly: &mut Poly1305) {
         poly.h = self.sum.carry();
+        if N == 4 {
+            poly.h = poly.h.map(|limb| {
+                let other = _mm512_shuffle_i64x2::<0b01_00_11_10>(limb, limb);
+                _mm512_maskz_add_epi64(FIRST_HALF, limb, other)
+            });
+        }
     }
 
     /// Limb `I` of block `B` times its power, what goes to limb `K`.
@@ -235,7 +265,7 @@ impl Quad {
         &mut self,
         poly: &Poly1305,
     ) {
-        self.sum.product::<I, K>(&self.message, &poly.powers[3 - B]);
+        self.sum.product::<I, K>(&self.message, &poly.quad[3 - B]);
     }
 }
 

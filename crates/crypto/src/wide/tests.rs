@@ -16,7 +16,7 @@ fn poly1305(lane: usize, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let other = vec![0xff; message.len()];
     let of = |i: usize| if i == lane { message } else { &other[..] };
     let keys = core::array::from_fn(|i| load_padded(if i == lane { key } else { &other_key }));
-    let mut poly = Poly1305::new(keys, true);
+    let mut poly = Poly1305::new(keys, 1, 2);
 
     let quads = message.len() / LEN;
     for at in 0..quads {

@@ -90,3 +90,12 @@ pub(super) fn wipe(vectors: &mut [Vector]) {
     }
     compiler_fence(Ordering::SeqCst);
 }
+
+/// The same for bytes.
+pub(super) fn wipe_bytes(chunks: &mut [[u8; LEN]]) {
+    for chunk in chunks {
+        // SAFETY: the reference may be written through and is aligned.
+        unsafe { core::ptr::write_volatile(chunk, [0; LEN]) };
+    }
+    compiler_fence(Ordering::SeqCst);
+}
