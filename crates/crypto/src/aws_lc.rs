@@ -23,7 +23,6 @@ pub(crate) enum Batches {
     /// Together, where the processor has the instructions and it is faster.
     Best,
     /// One after the other.
-    #[allow(dead_code, reason = "for tests and comparisons")]
     Single,
     /// Together wherever the processor has the instructions.
     #[allow(dead_code, reason = "for tests and comparisons")]

@@ -58,15 +58,15 @@ pub use dh::Dh;
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
 #[cfg(feature = "aws-lc")]
-pub use provider::AWS_LC;
+#[doc(hidden)]
+pub use provider::AWS_LC_WIDE;
 #[cfg(feature = "fake")]
 pub use provider::FAKE;
 #[cfg(feature = "portable")]
 pub use provider::PORTABLE;
 #[cfg(feature = "aws-lc")]
-#[doc(hidden)]
-pub use provider::{AWS_LC_SINGLE, AWS_LC_WIDE};
-pub use provider::{Provider, default_provider};
+pub use provider::{AWS_LC, AWS_LC_SINGLE};
+pub use provider::{Provider, default_provider, provider_without_avx512};
 /// Whether batches go through AVX-512 on this processor.
 #[doc(hidden)]
 #[must_use]

@@ -28,9 +28,8 @@ pub static AWS_LC: Provider = Provider {
     })
 };
 
-/// [`AWS_LC`], but every packet of a batch by itself: to compare with.
+/// [`AWS_LC`], but every packet of a batch by itself.
 #[cfg(feature = "aws-lc")]
-#[doc(hidden)]
 pub static AWS_LC_SINGLE: Provider = Provider {
     name: "aws-lc-single",
     ..aws_lc(&AwsLc {
@@ -95,5 +94,21 @@ pub fn default_provider() -> &'static Provider {
 /// `AWS_LC` where it is built, else `PORTABLE`.
 #[cfg(all(feature = "portable", not(feature = "aws-lc")))]
 pub fn default_provider() -> &'static Provider {
+    &PORTABLE
+}
+
+/// [`default_provider`], but without our own AVX-512 code: `AWS_LC_SINGLE` where
+/// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
+/// by themselves.
+#[cfg(feature = "aws-lc")]
+pub fn provider_without_avx512() -> &'static Provider {
+    &AWS_LC_SINGLE
+}
+
+/// [`default_provider`], but without our own AVX-512 code: `AWS_LC_SINGLE` where
+/// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
+/// by themselves.
+#[cfg(all(feature = "portable", not(feature = "aws-lc")))]
+pub fn provider_without_avx512() -> &'static Provider {
     &PORTABLE
 }

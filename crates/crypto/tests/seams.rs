@@ -5,7 +5,9 @@ mod common;
 use common::{Random, all_providers};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use taupe_crypto::{InvalidKemInput, KemParameters, Provider, Secret, default_provider};
+use taupe_crypto::{
+    InvalidKemInput, KemParameters, Provider, Secret, default_provider, provider_without_avx512,
+};
 
 const ROUNDS: usize = if cfg!(miri) { 1 } else { 50 };
 
@@ -17,6 +19,16 @@ fn the_default_provider_is_aws_lc_where_it_is_built() {
         "portable"
     };
     assert_eq!(default_provider().name, name);
+}
+
+#[test]
+fn without_avx512_it_is_aws_lc_packet_by_packet() {
+    let name = if cfg!(feature = "aws-lc") {
+        "aws-lc-single"
+    } else {
+        "portable"
+    };
+    assert_eq!(provider_without_avx512().name, name);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use taupe_config::uapi::{self, Errno, Operation, Request, SetRequest, Status};
 use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
 use taupe_net::udp;
-use taupe_protocol::crypto::default_provider;
+use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::Instant;
@@ -114,7 +114,7 @@ impl Control {
             let waker = Arc::clone(&waker);
             Arc::new(move || waker.wake())
         };
-        let device = Device::new(default_provider(), Box::new(SystemRandom), wake);
+        let device = Device::new(provider(offloads), Box::new(SystemRandom), wake);
         let link = LinkWatch::open(&tun).map_err(io("cannot watch the interface"))?;
         let routes = RouteWatch::open().map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
@@ -676,6 +676,14 @@ impl Random for SystemRandom {
     }
 }
 
+fn provider(offloads: Offloads) -> &'static Provider {
+    if offloads.avx512 {
+        default_provider()
+    } else {
+        provider_without_avx512()
+    }
+}
+
 fn public_key(private: &PrivateKey) -> taupe_protocol::key::PublicKey {
     taupe_protocol::key::PublicKey(default_provider().dh.public(private.expose()))
 }
@@ -711,4 +719,24 @@ fn system(what: &'static str) -> impl Fn(SystemError) -> StartError {
 
 fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
     move |source| StartError::System { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn avx512_is_used_unless_it_is_switched_off() {
+        let name = |avx512| {
+            let offloads = Offloads {
+                avx512,
+                ..Offloads::default()
+            };
+            provider(offloads).name
+        };
+        assert_eq!(provider(Offloads::default()).name, default_provider().name);
+        assert_eq!(name(true), default_provider().name);
+        assert_eq!(name(false), provider_without_avx512().name);
+        assert_ne!(name(true), name(false));
+    }
 }

@@ -63,7 +63,7 @@ pub struct Options {
     pub tun: TunSource,
     /// Where the configuration socket comes from.
     pub uapi: UapiSource,
-    /// What the kernel may be asked to do for whole batches.
+    /// What the kernel and the processor may be asked to do for whole batches.
     pub offloads: Offloads,
     /// The folder where handshake labels are remembered across restarts;
     /// `None` is `/var/lib/taupe`.
@@ -86,8 +86,8 @@ pub enum UapiSource {
     Fd(OwnedFd),
 }
 
-/// Which offloads are tried. Each is probed, and given up at run time when the
-/// kernel refuses it.
+/// Which fast paths are tried. Each is probed; those of the kernel are given up
+/// at run time when it refuses them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offloads {
     /// TCP super-packets from and to the TUN.
@@ -98,6 +98,8 @@ pub struct Offloads {
     pub udp_gso: bool,
     /// Batches of datagrams received with `UDP_GRO`.
     pub udp_gro: bool,
+    /// Batches sealed and opened with AVX-512.
+    pub avx512: bool,
 }
 
 impl Default for Offloads {
@@ -107,6 +109,7 @@ impl Default for Offloads {
             tun_uso: true,
             udp_gso: true,
             udp_gro: true,
+            avx512: true,
         }
     }
 }

@@ -5,7 +5,9 @@ use crate::transfer::both_ways;
 use taupe_lab::Result;
 
 /// What `--no-offload` takes, and `nothing` for all of them in use.
-pub(crate) const EACH: [&str; 7] = ["nothing", "tso", "uso", "gso", "gro", "checksum", "all"];
+pub(crate) const EACH: [&str; 8] = [
+    "nothing", "tso", "uso", "gso", "gro", "checksum", "avx512", "all",
+];
 
 /// One end does without; then, for `all`, both.
 pub(crate) fn without(offload: &str) -> Result<()> {

@@ -85,7 +85,7 @@ impl Paths {
 }
 
 /// What `--no-offload` takes, with what is left.
-const SETTINGS: [(&str, Paths); 7] = [
+const SETTINGS: [(&str, Paths); 8] = [
     ("nothing", Paths::ALL),
     (
         "tso",
@@ -123,6 +123,7 @@ const SETTINGS: [(&str, Paths); 7] = [
             ..Paths::ALL
         },
     ),
+    ("avx512", Paths::ALL),
     (
         "all",
         Paths {

@@ -96,7 +96,7 @@ pub(super) struct Device {
     /// Stay in the foreground, instead of returning once the interface answers
     #[arg(short, long)]
     foreground: bool,
-    /// Do not use an offload of the kernel's; may be given more than once
+    /// Do not use a fast path of the kernel or the processor; may be given more than once
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
     no_offload: Vec<Offload>,
 }
@@ -126,6 +126,8 @@ pub(super) enum Offload {
     Gro,
     /// Checksums left to the other side; goes with `tso` and `uso`, which need it
     Checksum,
+    /// Batches encrypted and decrypted with AVX-512
+    Avx512,
     /// All of them
     All,
 }
@@ -147,7 +149,7 @@ pub(super) fn offloads(
             let offload = Offload::from_str(word, true).map_err(|_| Error::Variable {
                 variable: OFFLOAD,
                 value: list.clone(),
-                reason: format!("{word:?} is none of tso, uso, gso, gro, checksum and all"),
+                reason: format!("{word:?} is none of tso, uso, gso, gro, checksum, avx512 and all"),
             })?;
             without.push(offload);
         }
@@ -159,6 +161,7 @@ pub(super) fn offloads(
             Offload::Uso => offloads.tun_uso = false,
             Offload::Gso => offloads.udp_gso = false,
             Offload::Gro => offloads.udp_gro = false,
+            Offload::Avx512 => offloads.avx512 = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {
@@ -166,6 +169,7 @@ pub(super) fn offloads(
                     tun_uso: false,
                     udp_gso: false,
                     udp_gro: false,
+                    avx512: false,
                 }
             }
         }

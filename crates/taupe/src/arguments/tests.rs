@@ -14,6 +14,7 @@ const ALL: Offloads = Offloads {
     tun_uso: true,
     udp_gso: true,
     udp_gro: true,
+    avx512: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {
@@ -145,6 +146,7 @@ fn each_offload_switches_off_what_it_says() {
         tun_uso: false,
         udp_gso: false,
         udp_gro: false,
+        avx512: false,
     };
     let table = [
         (
@@ -183,8 +185,15 @@ fn each_offload_switches_off_what_it_says() {
                 ..ALL
             },
         ),
+        (
+            "avx512",
+            Offloads {
+                avx512: false,
+                ..ALL
+            },
+        ),
         ("all", none),
-        ("tso,uso,gso,gro", none),
+        ("tso,uso,gso,gro,avx512", none),
     ];
     for (list, offloads) in table {
         let expected = DeviceOrder {
@@ -290,7 +299,7 @@ fn wrong_command_lines_are_refused_with_status_2() {
         ("taupe device wg0 --no-offload", "a value is required"),
         (
             "taupe device wg0 --no-offload lro",
-            "[possible values: tso, uso, gso, gro, checksum, all]",
+            "[possible values: tso, uso, gso, gro, checksum, avx512, all]",
         ),
         (
             "taupe device wg0123456789abcd",
