@@ -28,6 +28,7 @@ pub(crate) fn run(seed: u64, packets: u64, mut progress: impl FnMut(u64)) -> u64
 }
 
 /// A batch of packets of these lengths of text.
+#[allow(dead_code, reason = "the long run has random batches only")]
 pub(crate) fn lengths(random: &mut Random, lengths: &[usize]) {
     let mut shape = Shape {
         packets: Vec::new(),

@@ -1,0 +1,235 @@
+//! Whether what is secret shows in the time that a batch takes: Welch's t-test
+//! over two classes of input, as Reparaz, Balasch and Verbauwhede describe it
+//! ("Dude, is my code constant time?", 2017).
+//!
+//! Each class of a pair is measured in random turns. Samples beyond a
+//! percentile are left out, for several percentiles, as interruptions hide
+//! small differences; what counts is the greatest |t|. Above 10 the times
+//! certainly differ, and the program fails; from 4.5 it is worth another look.
+//! The last pair differs on purpose, in a length, and must be found.
+//!
+//! `cargo run --release -p taupe-crypto --example timing [SECONDS]`
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::Random;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use taupe_crypto::{AWS_LC_WIDE, AeadKey, Packet, Secret, TAG_LEN};
+
+const PACKETS: usize = 16;
+const LEN: usize = 1440;
+const STRIDE: usize = LEN + TAG_LEN;
+
+/// Beyond it times differ.
+const LIMIT: f64 = 10.0;
+
+/// Of samples, how many thousandths may be left out as too slow.
+const CROPS: [usize; 6] = [0, 10, 50, 100, 300, 500];
+
+/// A batch and its key.
+struct Input {
+    key: Box<dyn AeadKey>,
+    bytes: Vec<u8>,
+    /// Of each packet, without the tag.
+    len: usize,
+}
+
+impl Input {
+    fn new(key: [u8; 32], bytes: Vec<u8>) -> Self {
+        let key = AWS_LC_WIDE.aead.key(&Secret::new(key));
+        Self {
+            key,
+            bytes,
+            len: LEN,
+        }
+    }
+
+    fn packets(&mut self) -> Vec<Packet<'_>> {
+        let len = self.len + TAG_LEN;
+        (0..)
+            .zip(self.bytes.chunks_exact_mut(STRIDE))
+            .map(|(counter, data)| Packet {
+                counter,
+                data: &mut data[..len],
+            })
+            .collect()
+    }
+
+    fn sealed(mut self) -> Self {
+        let key = std::mem::replace(&mut self.key, AWS_LC_WIDE.aead.key(&Secret::new([0; 32])));
+        key.seal(&mut self.packets());
+        Self { key, ..self }
+    }
+}
+
+/// Two classes, and what is done with them.
+struct Pair {
+    name: &'static str,
+    open: bool,
+    /// Whether a difference is what must be found.
+    differs: bool,
+    /// An input of the class.
+    make: fn(&mut Random, class: bool) -> Input,
+}
+
+const PAIRS: [Pair; 6] = [
+    Pair {
+        name: "seal: a fixed key, random keys",
+        open: false,
+        differs: false,
+        make: |random, class| {
+            let other = random.array();
+            Input::new(if class { other } else { [0; 32] }, text(random))
+        },
+    },
+    Pair {
+        name: "seal: texts of zeros, random texts",
+        open: false,
+        differs: false,
+        make: |random, class| {
+            let text = text_or_zeros(random, class);
+            Input::new(random.array(), text)
+        },
+    },
+    Pair {
+        name: "open: a fixed key, random keys",
+        open: true,
+        differs: false,
+        make: |random, class| {
+            let other = random.array();
+            Input::new(if class { other } else { [0; 32] }, text(random)).sealed()
+        },
+    },
+    Pair {
+        name: "open: texts of zeros, random texts",
+        open: true,
+        differs: false,
+        make: |random, class| {
+            let text = text_or_zeros(random, class);
+            Input::new(random.array(), text).sealed()
+        },
+    },
+    Pair {
+        // That it is a forgery need not be hidden; where its tag differs, must.
+        name: "open: forged in the tag's first byte, in its last",
+        open: true,
+        differs: false,
+        make: |random, class| {
+            let mut input = Input::new(random.array(), text(random)).sealed();
+            for packet in input.packets() {
+                let last = packet.data.len() - 1;
+                packet.data[if class { last } else { last + 1 - TAG_LEN }] ^= 1;
+            }
+            input
+        },
+    },
+    Pair {
+        name: "seal: 1440 bytes, 1376 bytes (must differ)",
+        open: false,
+        differs: true,
+        make: |random, class| {
+            let input = Input::new(random.array(), text(random));
+            let len = if class { LEN } else { LEN - 64 };
+            Input { len, ..input }
+        },
+    },
+];
+
+fn text(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(PACKETS * STRIDE);
+    while bytes.len() < PACKETS * STRIDE {
+        bytes.extend(random.next().to_le_bytes());
+    }
+    bytes
+}
+
+/// Either in memory that was had and written in the same way.
+fn text_or_zeros(random: &mut Random, class: bool) -> Vec<u8> {
+    let keep = if class { u8::MAX } else { 0 };
+    let mut bytes = text(random);
+    bytes.iter_mut().for_each(|byte| *byte &= keep);
+    bytes
+}
+
+fn main() -> ExitCode {
+    if !taupe_crypto::has_wide() {
+        println!("this processor has no AVX-512 with IFMA and VBMI2: nothing to measure");
+        return ExitCode::SUCCESS;
+    }
+    let seconds: f64 = match std::env::args().nth(1).map(|word| word.parse()) {
+        None => 60.0,
+        Some(Ok(seconds)) => seconds,
+        Some(Err(error)) => panic!("the seconds to take: {error}"),
+    };
+    let each = Duration::from_secs_f64(seconds / PAIRS.len() as f64);
+    let mut good = true;
+    for pair in &PAIRS {
+        let (samples, t) = pair.measure(each);
+        let differs = t > LIMIT;
+        good &= differs == pair.differs;
+        println!("|t| = {t:8.2}, {samples:8} samples  {}", pair.name);
+    }
+    if !good {
+        println!("times differ where they must not, or a difference was not found");
+    }
+    ExitCode::from(u8::from(!good))
+}
+
+impl Pair {
+    /// Samples taken, and the greatest |t|.
+    fn measure(&self, time: Duration) -> (usize, f64) {
+        let mut random = Random(7);
+        let began = Instant::now();
+        let mut samples = [Vec::new(), Vec::new()];
+        while began.elapsed() < time {
+            // Made before any is measured, so that both classes find the same.
+            let mut inputs: Vec<_> = (0..64)
+                .map(|_| {
+                    let class = random.next() & 1 == 1;
+                    (class, (self.make)(&mut random, class))
+                })
+                .collect();
+            for (class, input) in &mut inputs {
+                samples[usize::from(*class)].push(self.sample(input));
+            }
+        }
+        let count = samples.iter().map(Vec::len).sum();
+        let t = CROPS.map(|crop| welch(&samples, crop).abs());
+        (count, t.into_iter().fold(0.0, f64::max))
+    }
+
+    /// Nanoseconds.
+    fn sample(&self, input: &mut Input) -> f64 {
+        let key = std::mem::replace(&mut input.key, AWS_LC_WIDE.aead.key(&Secret::new([0; 32])));
+        let mut packets = input.packets();
+        // Into the cache, alike for both.
+        for packet in &packets {
+            std::hint::black_box(packet.data.iter().fold(0_u8, |sum, byte| sum ^ byte));
+        }
+        let mut authentic = [false; PACKETS];
+        let began = Instant::now();
+        if self.open {
+            key.open(&mut packets, &mut authentic);
+        } else {
+            key.seal(&mut packets);
+        }
+        began.elapsed().as_nanos() as f64
+    }
+}
+
+/// Welch's t without the slowest samples, so many thousandths of all.
+fn welch(samples: &[Vec<f64>; 2], crop: usize) -> f64 {
+    let mut all: Vec<f64> = samples.iter().flatten().copied().collect();
+    all.sort_by(f64::total_cmp);
+    let limit = all[(all.len() - 1) * (1000 - crop) / 1000];
+    let [a, b] = samples.each_ref().map(|samples| {
+        let kept: Vec<f64> = samples.iter().copied().filter(|x| *x <= limit).collect();
+        let count = kept.len() as f64;
+        let mean = kept.iter().sum::<f64>() / count;
+        let squares: f64 = kept.iter().map(|x| (x - mean).powi(2)).sum();
+        (mean, squares / (count - 1.0) / count)
+    });
+    (a.0 - b.0) / (a.1 + b.1).sqrt()
+}
