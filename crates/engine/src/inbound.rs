@@ -115,7 +115,9 @@ impl InboundThread<'_> {
             merger,
             ..
         } = self;
-        for write in merger.merge(buffer, inner, shared.tun.coalesce()) {
+        let writes = merger.merge(buffer, inner, shared.tun.coalesce());
+        inner.clear();
+        for write in writes {
             match shared.tun.write(&write) {
                 Ok(()) => {}
                 Err(WriteError::Down) => {
@@ -125,6 +127,5 @@ impl InboundThread<'_> {
                 Err(error) => warn!(%error, "packet dropped"),
             }
         }
-        inner.clear();
     }
 }

@@ -31,6 +31,9 @@ use crate::batch::Batch;
 use crate::bulk::Bulk;
 use crate::shared::{BUSY, Command, Shared, boot_now};
 
+/// Packets that are read before what there is of a batch is sent.
+const MAX_READS: usize = 128;
+
 /// Carries packets from the TUN to the network until the TUN ends.
 pub(crate) fn run(shared: &Shared) {
     let mut outbound = OutboundThread {
@@ -59,10 +62,15 @@ impl OutboundThread<'_> {
         let read = self.shared.tun.read(buffer);
         self.take(read, buffer)?;
         if boot_now().since(began) < BUSY {
-            while !self.batch.is_enough()
-                && let Some(read) = self.shared.tun.read_queued(buffer).transpose()
-            {
-                self.take(read, buffer)?;
+            // A bound of their own: packets that are for nobody fill no batch.
+            for _ in 1..MAX_READS {
+                if self.batch.is_enough() {
+                    break;
+                }
+                let Some(read) = self.shared.tun.read_queued(buffer) else {
+                    break;
+                };
+                self.take(Ok(read), buffer)?;
             }
         }
         self.flush();

@@ -357,7 +357,7 @@ fn only_what_is_queued_is_read_without_waiting() {
     let end = end(1, Offloads::default());
     let mut buffer = vec![0; READ_BUFFER_LEN];
     // The kernel announces itself with a few packets of its own.
-    let mut drain = || while end.tun.read_queued(&mut buffer).unwrap().is_some() {};
+    let mut drain = || while end.tun.read_queued(&mut buffer).is_some() {};
     thread::sleep(Duration::from_millis(50));
     drain();
     let (socket, port) = end.namespace.run(|| {
@@ -369,7 +369,7 @@ fn only_what_is_queued_is_read_without_waiting() {
     });
     let mut buffer = vec![0; READ_BUFFER_LEN];
     let mut contents = Vec::new();
-    while let Some(read) = end.tun.read_queued(&mut buffer).unwrap() {
+    while let Some(read) = end.tun.read_queued(&mut buffer) {
         let Read::Packet { range, .. } = read else {
             panic!("{read:?}");
         };
@@ -381,8 +381,67 @@ fn only_what_is_queued_is_read_without_waiting() {
     assert_eq!(contents, [b"first".to_vec(), b"second".to_vec()]);
     drop(socket);
     end.namespace.ip("link del tun7");
-    let deleted = end.tun.read_queued(&mut buffer).unwrap();
+    let deleted = end.tun.read_queued(&mut buffer);
     assert_eq!(deleted, Some(Read::Deleted));
+}
+
+#[test]
+fn a_sandbox_that_forbids_to_read_at_once_is_no_error() {
+    let end = end(1, Offloads::default());
+    let mut buffer = vec![0; READ_BUFFER_LEN];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for error in [libc::EPERM, libc::EINVAL, libc::ENOSYS] {
+                forbid(libc::SYS_preadv2, error);
+                assert_eq!(end.tun.read_queued(&mut buffer), None, "{error}");
+            }
+            // It is still told of what it can be told.
+            end.namespace.ip("link del tun7");
+            assert_eq!(end.tun.read(&mut buffer).unwrap(), Read::Deleted);
+        });
+    });
+}
+
+/// Has the calling thread get `error` for a system call from now on.
+fn forbid(call: libc::c_long, error: libc::c_int) {
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut filter = [
+        // The number of the call is the first field of `struct seccomp_data`.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            call as u32,
+        ),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | error as u32,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which is live and has as many
+    // instructions as it says; nothing else of this thread changes.
+    let result = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 #[test]

@@ -232,22 +232,14 @@ impl Tun {
     }
 
     /// Reads a packet that is there already: `None` when none is, or when the
-    /// kernel cannot tell without waiting (before Linux 5.11).
-    ///
-    /// # Errors
-    ///
-    /// As of [`Tun::read`].
-    pub fn read_queued(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
-        let at_once = |slices: &mut [IoSliceMut<'_>]| {
+    /// system does not tell without waiting (Linux before 5.11, or a sandbox
+    /// that forbids the call). What is wrong for good, the next [`Tun::read`]
+    /// finds too.
+    pub fn read_queued(&self, buffer: &mut [u8]) -> Option<Read> {
+        self.read_with(buffer, |slices| {
             rustix::io::preadv2(&self.fd, slices, u64::MAX, ReadWriteFlags::NOWAIT)
-        };
-        match self.read_with(buffer, at_once) {
-            Ok(read) => Ok(Some(read)),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::SPIPE) => Ok(None),
-                _ => Err(error),
-            },
-        }
+        })
+        .ok()
     }
 
     fn read_with(
