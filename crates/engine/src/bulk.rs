@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use taupe_protocol::time::Instant;
-use taupe_sys::schedule::{Class, set_class};
+use taupe_sys::schedule::{Class, change_class};
 
 /// How long is looked at.
 const WINDOW: Duration = Duration::from_millis(10);
@@ -28,15 +28,24 @@ pub(crate) struct Bulk {
     since: Instant,
     bytes: u64,
     is_bulk: bool,
+    /// Its class was changed when it became that.
+    changed: bool,
 }
 
 impl Bulk {
     /// Notes that the calling thread has carried `bytes`, and asks the system
     /// for what becomes a thread that carries as much. A refusal changes
-    /// nothing but speed.
+    /// nothing but speed; a thread to which somebody has given another class
+    /// keeps it.
     pub(crate) fn carried(&mut self, now: Instant, bytes: usize) {
-        if let Some(class) = self.class(now, bytes) {
-            let _ = set_class(class);
+        match self.class(now, bytes) {
+            Some(Class::Batch) => {
+                self.changed = change_class(Class::Normal, Class::Batch).unwrap_or(false);
+            }
+            Some(Class::Normal) if self.changed => {
+                let _ = change_class(Class::Batch, Class::Normal);
+            }
+            Some(Class::Normal) | None => {}
         }
     }
 

@@ -12,18 +12,33 @@ pub enum Class {
     Batch,
 }
 
-/// Changes the class of the calling thread.
+impl Class {
+    fn policy(self) -> libc::c_int {
+        match self {
+            Self::Normal => libc::SCHED_OTHER,
+            Self::Batch => libc::SCHED_BATCH,
+        }
+    }
+}
+
+/// Changes the class of the calling thread, if it has the one expected. Whether
+/// it had: a thread that somebody has given another policy, for real time or
+/// for idle time, keeps it.
 ///
 /// # Errors
 ///
-/// The system's: `EPERM` or `ENOSYS` where a sandbox forbids the call.
-pub fn set_class(class: Class) -> io::Result<()> {
-    let policy = match class {
-        Class::Normal => libc::SCHED_OTHER,
-        Class::Batch => libc::SCHED_BATCH,
-    };
-    // musl's `sched_setscheduler` refuses to work, as POSIX means processes and
-    // Linux threads: so the system call.
+/// The system's: `EPERM` or `ENOSYS` where a sandbox forbids the calls.
+pub fn change_class(from: Class, to: Class) -> io::Result<bool> {
+    // musl's functions for this refuse to work, as POSIX means processes and
+    // Linux threads: so the system calls.
+    // SAFETY: the call takes a number and no memory. Thread 0 is the calling one.
+    let present = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    if present != libc::c_long::from(from.policy()) {
+        return match present {
+            ..0 => Err(io::Error::last_os_error()),
+            _ => Ok(false),
+        };
+    }
     let parameters: libc::c_int = 0;
     // SAFETY: `struct sched_param` of the kernel is one `int`, the priority,
     // which both classes want to be 0; it lives until the call returns and is
@@ -32,12 +47,12 @@ pub fn set_class(class: Class) -> io::Result<()> {
         libc::syscall(
             libc::SYS_sched_setscheduler,
             0,
-            policy,
+            to.policy(),
             &raw const parameters,
         )
     };
     if result == 0 {
-        Ok(())
+        Ok(true)
     } else {
         Err(io::Error::last_os_error())
     }
@@ -45,7 +60,7 @@ pub fn set_class(class: Class) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, set_class};
+    use super::{Class, change_class};
     use std::thread;
 
     /// The policy of the calling thread, field 41 of its `stat` (`proc(5)`).
@@ -60,14 +75,41 @@ mod tests {
     fn only_the_calling_thread_changes() {
         let before = policy();
         thread::spawn(|| {
-            set_class(Class::Batch).expect("SCHED_BATCH");
+            let begin = || change_class(Class::Normal, Class::Batch).expect("SCHED_BATCH");
+            let end = || change_class(Class::Batch, Class::Normal).expect("SCHED_OTHER");
+            assert!(begin());
             assert_eq!(policy(), libc::SCHED_BATCH);
-            set_class(Class::Normal).expect("SCHED_OTHER");
+            assert!(!begin());
+            assert!(end());
             assert_eq!(policy(), libc::SCHED_OTHER);
-            set_class(Class::Batch).expect("SCHED_BATCH again");
+            assert!(!end());
+            assert!(begin(), "again");
         })
         .join()
         .expect("no panic");
         assert_eq!(policy(), before);
+    }
+
+    #[test]
+    fn what_somebody_has_chosen_stays() {
+        thread::spawn(|| {
+            let parameters: libc::c_int = 0;
+            // SAFETY: as in `change_class`.
+            let result = unsafe {
+                let policy = libc::SCHED_IDLE;
+                libc::syscall(
+                    libc::SYS_sched_setscheduler,
+                    0,
+                    policy,
+                    &raw const parameters,
+                )
+            };
+            assert_eq!(result, 0, "SCHED_IDLE takes no right");
+            assert!(!change_class(Class::Normal, Class::Batch).expect("no error"));
+            assert!(!change_class(Class::Batch, Class::Normal).expect("no error"));
+            assert_eq!(policy(), libc::SCHED_IDLE);
+        })
+        .join()
+        .expect("no panic");
     }
 }
