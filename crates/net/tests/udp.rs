@@ -261,9 +261,17 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
             assert_eq!(from.gso_refusals(), round);
         }
         assert!(!from.gso(), "eight refusals in a row");
-        from.send(destination, None, 0, &large, 1000).unwrap();
-        assert_eq!(receive_all(&to, large.len()).0.len(), 6);
+        for _ in 0..1000 {
+            assert!(!from.gso());
+            from.send(destination, None, 0, &large, 1000).unwrap();
+            assert_eq!(receive_all(&to, large.len()).0.len(), 6);
+        }
         assert_eq!(from.gso_refusals(), 18);
+        assert!(from.gso(), "one path does not end it for all, for good");
+        from.send(destination, None, 0, &large, 2000).unwrap();
+        assert_eq!(receive_all(&to, large.len()).0.len(), 3);
+        assert_eq!(from.gso_refusals(), 19);
+        assert!(!from.gso(), "still refused");
     }
 }
 

@@ -35,16 +35,22 @@ pub struct Socket {
     fd: OwnedFd,
     port: u16,
     gro: bool,
-    gso: AtomicBool,
+    gso: bool,
+    /// Sends to go before batches are tried again.
+    gso_pause: AtomicU32,
     gso_refusals: AtomicU64,
     /// Refusals since a batch last went out.
     refused_in_a_row: AtomicU32,
     stopped: AtomicBool,
 }
 
-/// Batches in a row that the kernel may refuse before no more are tried. One
+/// Batches in a row that the kernel may refuse before there is a pause. One
 /// refusal may mean only that the path to one peer takes smaller packets.
 const MAX_REFUSED_IN_A_ROW: u32 = 8;
+
+/// Sends without batches before one is tried again. What refused them may have
+/// been the path to one peer, or what somebody on the way said of it.
+const PAUSE: u32 = 1000;
 
 /// How often a send is tried again when the kernel has no buffers. To sleep
 /// would cost milliseconds.
@@ -96,7 +102,8 @@ impl Socket {
             fd,
             port: address.port(),
             gro,
-            gso: AtomicBool::new(gso),
+            gso,
+            gso_pause: AtomicU32::new(0),
             gso_refusals: AtomicU64::new(0),
             refused_in_a_row: AtomicU32::new(0),
             stopped: AtomicBool::new(false),
@@ -117,9 +124,21 @@ impl Socket {
         set_mark(self.fd.as_fd(), mark)
     }
 
-    /// Whether sends still go out as batches.
+    /// Whether the next send goes out as batches.
     pub fn gso(&self) -> bool {
-        self.gso.load(Ordering::Relaxed)
+        self.gso && self.gso_pause.load(Ordering::Relaxed) == 0
+    }
+
+    /// [`Socket::gso`], and one send less to go. Threads that do this at once
+    /// make a pause longer, no more.
+    fn tries_batches(&self) -> bool {
+        let tries = self.gso();
+        if !tries {
+            let pause = self.gso_pause.load(Ordering::Relaxed);
+            let pause = pause.saturating_sub(1);
+            self.gso_pause.store(pause, Ordering::Relaxed);
+        }
+        tries
     }
 
     /// Whether receives may bring batches.
@@ -189,7 +208,7 @@ impl Socket {
         loop {
             let batch_len = batch_len(to, segment).min(rest.len());
             let mut sent = 0;
-            if batch_len > segment && self.gso() {
+            if batch_len > segment && self.tries_batches() {
                 sent = self.send_batches(&mut way, rest, batch_len, segment)?;
             }
             if sent == 0 {
@@ -241,7 +260,7 @@ impl Socket {
                     .refused_in_a_row
                     .load(Ordering::Relaxed)
                     .saturating_add(1);
-                let for_good = match Errno::from_io_error(&error) {
+                let pauses = match Errno::from_io_error(&error) {
                     // No checksum offload on the way out.
                     Some(Errno::IO) => true,
                     // Not this size, or not this way.
@@ -253,8 +272,8 @@ impl Socket {
                 };
                 self.refused_in_a_row.store(refused, Ordering::Relaxed);
                 self.gso_refusals.fetch_add(1, Ordering::Relaxed);
-                if for_good {
-                    self.gso.store(false, Ordering::Relaxed);
+                if pauses {
+                    self.gso_pause.store(PAUSE, Ordering::Relaxed);
                 }
                 // Perhaps it was not the local address.
                 way.restore_local();
