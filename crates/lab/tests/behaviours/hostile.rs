@@ -2,7 +2,7 @@
 
 use crate::datagrams::{Datagrams, pattern};
 use crate::life::resident;
-use crate::pair::{FAR, FAR_OUTER, FAR_PORT, FAR6, NEAR, NEAR_OUTER, NEAR_PORT, Pair};
+use crate::pair::{FAR, FAR_OUTER, FAR_PORT, FAR6, NEAR, NEAR_OUTER, NEAR_PORT, Pair, neighbours};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
@@ -223,8 +223,10 @@ fn set(bytes: &mut [u8], at: usize, new: &[u8]) {
 /// nothing else does.
 pub(crate) fn good_among_garbage() -> Result<()> {
     const GOOD: usize = 30;
-    let mut pair = Pair::new()?;
-    let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
+    let (near, far) = neighbours()?;
+    // A capture shows a batch as one long message.
+    let singly: [&[&str]; 2] = [&[], &["--no-offload", "gso"]];
+    let mut pair = Pair::between(&near, &far, FAR_OUTER, singly)?;
     ping(&near, FAR, 5)?;
     // Messages that leave the far end and are held back.
     near.run_with_input(

@@ -77,7 +77,7 @@ pub(crate) fn of_a_ping() -> Result<()> {
     };
     // One more read waits at the end.
     let out = BTreeMap::from([("readv", PINGS + 1), ("sendmsg", PINGS)]);
-    let inward = BTreeMap::from([("recvmsg", PINGS + 1), ("writev", PINGS)]);
+    let inward = BTreeMap::from([("recvmmsg", PINGS + 1), ("writev", PINGS)]);
     ensure!(made("out") == out, "the way out: {calls:?}");
     ensure!(made("in4") == inward, "the way in: {calls:?}");
     // Timers: a keepalive that an answer made needless, and the like.
