@@ -1,0 +1,3 @@
+//! The table of flows whose addresses are translated.
+
+#![forbid(unsafe_code)]

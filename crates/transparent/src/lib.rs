@@ -1,0 +1,5 @@
+//! The transparent client: chosen applications go through the tunnel from the
+//! uplink they already use, and nothing else is touched.
+
+pub mod flows;
+pub mod translate;
