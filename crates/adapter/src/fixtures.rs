@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use taupe_config::file::{Dialect, File, parse};
-use taupe_net::system::{Address, Family, Link, Route, Rule};
+use taupe_net::system::{Address, Family, Link, Medium, Route, Rule};
 
 use crate::Snapshot;
 
@@ -53,6 +53,8 @@ pub(crate) fn host() -> Snapshot {
         up: true,
         mtu,
         kind: None,
+        medium: Medium::Other(0),
+        controller: None,
     };
     let gateway = |destination, gateway: &str| Route {
         gateway: Some(gateway.parse().expect(gateway)),

@@ -25,6 +25,21 @@ pub struct Link {
     pub mtu: u32,
     /// What made it, such as `wireguard`, `tun` or `bridge`; hardware has none.
     pub kind: Option<String>,
+    /// What its packets are wrapped in.
+    pub medium: Medium,
+    /// The index of the link that it is a part of: a bridge, a bond, a VRF.
+    pub controller: Option<u32>,
+}
+
+/// What the packets of a link are wrapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Medium {
+    /// An Ethernet header; this is the link's own address (`ARPHRD_ETHER`).
+    Ethernet([u8; 6]),
+    /// They come back to this host (`ARPHRD_LOOPBACK`).
+    Loopback,
+    /// Nothing, or something else than Ethernet (`ARPHRD_*`).
+    Other(u16),
 }
 
 /// An address of an interface.

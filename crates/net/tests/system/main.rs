@@ -21,7 +21,9 @@ use std::{
 use common::Namespace;
 use firewalls::firewall;
 use ipnet::IpNet;
-use taupe_net::system::{Address, Family, Link, Route, RouteKind, Rule, System, SystemError};
+use taupe_net::system::{
+    Address, Family, Link, Medium, Route, RouteKind, Rule, System, SystemError,
+};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -139,6 +141,24 @@ fn refused<T: std::fmt::Debug>(result: Result<T, SystemError>, errno: i32) -> Sy
 }
 
 #[test]
+fn a_link_says_what_it_is_a_part_of_and_what_wraps_its_packets() {
+    let mut twins = Twins::new();
+    for line in [
+        "link add br7 type bridge",
+        "link add eth7 address 02:00:00:00:00:07 type veth peer name eth8",
+        "link set eth7 master br7",
+    ] {
+        twins.ours.ip(line);
+    }
+    let mut link = |name| twins.system.link(name).unwrap().unwrap();
+    let (bridge, port) = (link("br7"), link("eth7"));
+    assert_eq!(port.medium, Medium::Ethernet([2, 0, 0, 0, 0, 7]));
+    assert_eq!(port.controller, Some(bridge.index));
+    assert_eq!(bridge.kind.as_deref(), Some("bridge"));
+    assert_eq!(bridge.controller, None);
+}
+
+#[test]
 fn links_are_listed_changed_and_deleted() {
     let mut twins = Twins::new();
     let index = twins.index("tun7");
@@ -153,10 +173,13 @@ fn links_are_listed_changed_and_deleted() {
         up: true,
         mtu: 1500,
         kind: Some("tun".to_owned()),
+        medium: Medium::Other(libc::ARPHRD_NONE),
+        controller: None,
     };
     assert!(links.contains(&tun), "{links:?}");
     assert_eq!(twins.system.link("tun7").unwrap(), Some(tun.clone()));
-    assert_eq!(twins.system.link("lo").unwrap().unwrap().kind, None);
+    let lo = twins.system.link("lo").unwrap().unwrap();
+    assert_eq!((lo.kind, lo.medium), (None, Medium::Loopback));
     assert_eq!(twins.system.link("tun9").unwrap(), None);
 
     twins.both(|s| s.set_mtu(index, 1380), "link set mtu 1380 dev tun7");

@@ -7,7 +7,7 @@ use super::{
     Result, System, is_interface_name,
     socket::{Refusal, unreadable},
 };
-use crate::system::Link;
+use crate::system::{Link, Medium};
 
 impl System {
     /// Every interface.
@@ -143,5 +143,16 @@ pub(super) fn link(body: &[u8]) -> Option<Link> {
             .and_then(|info| info.get_kind())
             .ok()
             .map(|kind| kind.to_string_lossy().into_owned()),
+        medium: medium(header.ifi_type, attributes.get_address().ok()),
+        controller: attributes.get_master().ok().filter(|&index| index != 0),
     })
+}
+
+/// The medium of a link of this type (`ARPHRD_*`) with this address.
+fn medium(kind: u16, address: Option<&[u8]>) -> Medium {
+    match (kind, address.map(<[u8; 6]>::try_from)) {
+        (libc::ARPHRD_LOOPBACK, _) => Medium::Loopback,
+        (libc::ARPHRD_ETHER, Some(Ok(address))) => Medium::Ethernet(address),
+        (other, _) => Medium::Other(other),
+    }
 }
