@@ -1,0 +1,311 @@
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+use taupe_protocol::key::PublicKey;
+
+use super::*;
+use crate::networks::covers;
+
+fn networks(text: &str) -> Vec<Prefix> {
+    list(&text.split_whitespace().collect::<Vec<_>>())
+}
+
+fn contains(network: Prefix, address: IpAddr) -> bool {
+    Prefix::new(address, network.length()) == Some(network)
+}
+
+/// The longest match.
+fn class(table: &[(Prefix, Class)], address: IpAddr) -> Class {
+    let matching = table.iter().filter(|(net, _)| contains(*net, address));
+    let longest = matching.max_by_key(|(net, _)| net.length());
+    longest.expect("every address matches").1
+}
+
+/// The order rule by rule, for one address.
+fn judged(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool, to: IpAddr) -> Class {
+    let among = |list: &[Prefix]| list.iter().any(|net| contains(*net, to));
+    let (this_host, local, group) = match to {
+        IpAddr::V4(a) => (
+            a.is_unspecified() || a.is_loopback() || a.is_link_local(),
+            a.is_private(),
+            a.is_multicast() || a.is_broadcast(),
+        ),
+        IpAddr::V6(a) => (
+            a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local(),
+            a.is_unique_local(),
+            a.is_multicast(),
+        ),
+    };
+    if this_host || among(disallowed) || bypass_lan && (local || group) {
+        return Class::Direct;
+    }
+    if group {
+        return Class::Drop;
+    }
+    if among(allowed) {
+        return Class::Tunnel;
+    }
+    let (this, other) = match to {
+        IpAddr::V4(_) => (Family::V4, Family::V6),
+        IpAddr::V6(_) => (Family::V6, Family::V4),
+    };
+    let mut of_this = allowed.iter().filter(|net| family(**net) == this);
+    if networks::covers_public(allowed, other) && of_this.all(|net| networks::is_special(*net)) {
+        Class::Refuse
+    } else {
+        Class::Direct
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn peer(allowed: &str, disallowed: &str) -> Peer {
+    Peer {
+        public_key: PublicKey([1; 32]),
+        preshared_key: None,
+        endpoint: None,
+        allowed_ips: networks(allowed),
+        disallowed_ips: networks(disallowed),
+        persistent_keepalive: None,
+        line: 0,
+    }
+}
+
+#[test]
+fn everything_of_ipv4_but_the_lan() {
+    let table = table(
+        &networks("0.0.0.0/0"),
+        &networks("192.168.1.0/24 10.1.0.0/16"),
+        false,
+    );
+    for (to, expected) in [
+        ("192.0.2.1", Class::Tunnel),
+        ("192.168.1.255", Class::Direct),
+        ("192.168.2.1", Class::Tunnel),
+        ("10.1.2.3", Class::Direct),
+        ("127.0.0.53", Class::Direct),
+        ("0.0.0.0", Class::Direct),
+        ("0.0.0.1", Class::Tunnel),
+        ("169.254.1.1", Class::Direct),
+        ("224.0.0.251", Class::Drop),
+        ("255.255.255.255", Class::Drop),
+        ("2001:db8::1", Class::Refuse),
+        ("fd00::1", Class::Refuse),
+        ("::1", Class::Direct),
+        ("fe80::1", Class::Direct),
+        ("ff02::fb", Class::Drop),
+    ] {
+        assert_eq!(class(&table, address(to)), expected, "{to}");
+    }
+}
+
+#[test]
+fn what_is_disallowed_wins_over_what_is_more_specific() {
+    let allowed = networks("10.0.0.0/8 10.1.2.0/24 10.1.0.0/16 192.0.2.0/24");
+    let table = table(&allowed, &networks("10.1.0.0/16"), false);
+    for (to, expected) in [
+        ("10.1.2.3", Class::Direct),
+        ("10.1.3.3", Class::Direct),
+        ("10.2.2.3", Class::Tunnel),
+        ("192.0.2.9", Class::Tunnel),
+        ("192.0.3.9", Class::Direct),
+        ("2001:db8::1", Class::Direct),
+    ] {
+        assert_eq!(class(&table, address(to)), expected, "{to}");
+    }
+}
+
+#[test]
+fn local_networks_bypass_when_asked_for() {
+    let allowed = networks("0.0.0.0/0 ::/0");
+    for (to, without) in [
+        ("192.168.255.1", Class::Tunnel),
+        ("10.255.0.1", Class::Tunnel),
+        ("172.31.0.1", Class::Tunnel),
+        ("224.0.0.251", Class::Drop),
+        ("255.255.255.255", Class::Drop),
+        ("fdff::1", Class::Tunnel),
+        ("ff02::1:3", Class::Drop),
+    ] {
+        let to = address(to);
+        assert_eq!(class(&table(&allowed, &[], false), to), without, "{to}");
+        assert_eq!(class(&table(&allowed, &[], true), to), Class::Direct);
+    }
+    let table = table(&allowed, &[], true);
+    assert_eq!(class(&table, address("172.32.0.1")), Class::Tunnel);
+}
+
+#[test]
+fn a_family_that_is_left_out_is_refused() {
+    let refused = |allowed: &str| {
+        let table = table(&networks(allowed), &[], false);
+        ["192.0.3.1", "2620:fe::9"].map(|to| class(&table, address(to)) == Class::Refuse)
+    };
+    assert_eq!(refused("0.0.0.0/0"), [false, true]);
+    assert_eq!(refused("0.0.0.0/1 128.0.0.0/1"), [false, true]);
+    assert_eq!(refused("::/0"), [true, false]);
+    assert_eq!(refused("0.0.0.0/0 ::/0"), [false, false]);
+    assert_eq!(refused("0.0.0.0/0 2620::/16"), [false, false]);
+    assert_eq!(refused("0.0.0.0/1"), [false, false]);
+    assert_eq!(refused(""), [false, false]);
+    // The tunnel's own addresses do not make it one for the whole family.
+    assert_eq!(refused("0.0.0.0/0 fd00::/64"), [false, true]);
+    // All that is public, as calculators write it.
+    let public = networks::subtract(&networks("0.0.0.0/0"), &networks("10.0.0.0/8"));
+    let table = table(&public, &[], false);
+    assert_eq!(class(&table, address("2620:fe::9")), Class::Refuse);
+    assert_eq!(class(&table, address("10.0.0.1")), Class::Direct);
+}
+
+#[test]
+fn what_another_peer_carries_is_not_disallowed() {
+    let peers = [
+        peer("0.0.0.0/0", "10.0.0.0/8 192.168.0.0/16"),
+        peer("10.1.0.0/16", "10.1.1.0/24"),
+    ];
+    let table = of_peers(&peers, false);
+    for (to, expected) in [
+        ("192.0.2.1", Class::Tunnel),
+        ("10.0.0.1", Class::Direct),
+        ("10.1.0.1", Class::Tunnel),
+        ("10.1.1.1", Class::Direct),
+        ("192.168.0.1", Class::Direct),
+        ("2001:db8::1", Class::Refuse),
+    ] {
+        assert_eq!(class(&table, address(to)), expected, "{to}");
+    }
+    let alone = of_peers(&peers[..1], true);
+    let flat = super::table(&peers[0].allowed_ips, &peers[0].disallowed_ips, true);
+    assert_eq!(alone, flat);
+}
+
+/// A network of which something is near what the order knows of.
+fn network() -> impl Strategy<Value = Prefix> {
+    let v4 = prop::sample::select(vec![
+        0,
+        0x0a00_0000,
+        0x0a01_0200,
+        0x7f00_0001,
+        0xa9fe_0101,
+        0xac10_0000,
+        0xc0a8_0101,
+        0xe000_00fb,
+        0xffff_ffff,
+        0x0808_0808,
+        0x8000_0000,
+    ]);
+    let v6 = prop::sample::select(vec![
+        0,
+        1,
+        0xffff_0a00_0001,
+        0xfc00 << 112,
+        0xfd00 << 112,
+        0xfe80 << 112,
+        0xff02 << 112,
+        0x2620 << 112,
+        0x2001_0db8 << 96,
+        0x8000 << 112,
+        u128::MAX,
+    ]);
+    let v4 = (v4, any::<u32>(), 0_u32..33, 0_u8..33).prop_map(|(near, change, keep, length)| {
+        let change = change.checked_shr(keep).unwrap_or(0);
+        Prefix::new(Ipv4Addr::from(near ^ change).into(), length)
+    });
+    let v6 = (v6, any::<u128>(), 0_u32..129, 0_u8..129).prop_map(|(near, change, keep, length)| {
+        let change = change.checked_shr(keep).unwrap_or(0);
+        Prefix::new(Ipv6Addr::from(near ^ change).into(), length)
+    });
+    prop_oneof![v4, v6].prop_filter_map("a length too great", |network| network)
+}
+
+/// Addresses at and beside the ends of networks.
+fn ends(network: Prefix) -> Vec<IpAddr> {
+    match network.address() {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(network.length().into()).unwrap_or(0);
+            let first = u32::from(address);
+            let last = first | host;
+            [first.wrapping_sub(1), first, last, last.wrapping_add(1)]
+                .map(|a| Ipv4Addr::from(a).into())
+                .into()
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(network.length().into()).unwrap_or(0);
+            let first = u128::from(address);
+            let last = first | host;
+            [first.wrapping_sub(1), first, last, last.wrapping_add(1)]
+                .map(|a| Ipv6Addr::from(a).into())
+                .into()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_longest_match_is_what_the_order_says(
+        allowed in prop::collection::vec(network(), 0..12),
+        disallowed in prop::collection::vec(network(), 0..6),
+        full in 0_u8..4,
+        bypass_lan in any::<bool>(),
+        elsewhere in prop::collection::vec(any::<u128>(), 8),
+    ) {
+        let mut allowed = allowed;
+        let everything = list(&EVERYTHING);
+        allowed.extend((0..2).filter(|bit| full >> bit & 1 == 1).map(|bit| everything[bit]));
+        let table = table(&allowed, &disallowed, bypass_lan);
+        prop_assert!(table.len() <= allowed.len() + disallowed.len() + 18);
+        let constants = [&HOST[..], &LAN, &GROUPS, &EVERYTHING].concat();
+        let constants = list(&constants);
+        let interesting = allowed.iter().chain(&disallowed).chain(&constants);
+        let random = elsewhere.iter().flat_map(|a| {
+            [Ipv4Addr::from(*a as u32).into(), IpAddr::from(Ipv6Addr::from(*a))]
+        });
+        for to in interesting.flat_map(|network| ends(*network)).chain(random) {
+            if let IpAddr::V6(v6) = to && v6.to_ipv4_mapped().is_some() {
+                continue;
+            }
+            prop_assert_eq!(class(&table, to), judged(&allowed, &disallowed, bypass_lan, to), "{}", to);
+        }
+        let mapped = list(&["::ffff:0.0.0.0/96"])[0];
+        prop_assert!(table.iter().all(|(net, _)| !covers(&[mapped], *net)));
+        let mut keys: Vec<_> = table.iter().map(|(net, _)| *net).collect();
+        keys.sort_unstable();
+        let count = keys.len();
+        keys.dedup();
+        prop_assert_eq!(keys.len(), count, "a network with two classes");
+    }
+
+    #[test]
+    fn peers_have_what_is_routed_to_them(
+        lists in prop::collection::vec(
+            (prop::collection::vec(network(), 0..5), prop::collection::vec(network(), 0..3)),
+            1..4,
+        ),
+    ) {
+        let peers: Vec<Peer> = lists
+            .iter()
+            .map(|(allowed, disallowed)| Peer {
+                allowed_ips: allowed.clone(),
+                disallowed_ips: disallowed.clone(),
+                ..peer("", "")
+            })
+            .collect();
+        let table = of_peers(&peers, false);
+        let routed: Vec<Prefix> = peers.iter().flat_map(Peer::routed).collect();
+        for to in lists.iter().flat_map(|(a, d)| a.iter().chain(d)).flat_map(|net| ends(*net)) {
+            let class = class(&table, to);
+            let special = judged(&[], &[], false, to) != Class::Direct
+                || contains_any(&list(&HOST), to);
+            let mapped = matches!(to, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+            if !special && !mapped {
+                prop_assert_eq!(class == Class::Tunnel, contains_any(&routed, to), "{}", to);
+            }
+        }
+    }
+}
+
+fn contains_any(networks: &[Prefix], address: IpAddr) -> bool {
+    networks.iter().any(|network| contains(*network, address))
+}
