@@ -195,7 +195,7 @@ impl OutboundThread<'_> {
             return;
         }
         let mtu = self.shared.mtu.load(Ordering::Relaxed);
-        if let Some(answer) = icmp::unreachable(packet, mtu, None) {
+        if let Some(answer) = icmp::error(icmp::Error::HostUnreachable, packet, mtu, None) {
             let _ = self.shared.tun.write(&TunWrite::single(&answer));
         }
     }

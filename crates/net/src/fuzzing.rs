@@ -43,7 +43,7 @@ pub fn ip_parse(data: &[u8]) {
     if let Ok(packet) = ip::Packet::parse(data) {
         assert!(packet.bytes().len() <= data.len());
     }
-    if let Some(answer) = icmp::unreachable(data, 1420, None) {
+    if let Some(answer) = icmp::error(icmp::Error::TooBig(1420), data, 1420, None) {
         let length = ip::Packet::parse(&answer).map(|packet| packet.bytes().len());
         assert_eq!(length, Ok(answer.len()));
     }

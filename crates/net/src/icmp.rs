@@ -15,10 +15,54 @@ const V4_MOST: usize = 576;
 const V6_MOST: usize = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// The ICMP error for `packet`, an inner packet without peer or endpoint:
-/// ICMPv4 host unreachable (type 3, code 1) or ICMPv6 address unreachable
-/// (type 1, code 3), to be written to the TUN. `mtu`, in bytes, bounds its
-/// length.
+/// What an ICMP error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The host cannot be reached: ICMPv4 type 3, code 1; ICMPv6 type 1, code 3.
+    HostUnreachable,
+    /// Nothing leads to the network: ICMPv4 type 3, code 0; ICMPv6 type 1,
+    /// code 0.
+    NoRoute,
+    /// Nobody listens on the port: ICMPv4 type 3, code 3; ICMPv6 type 1, code 4.
+    PortUnreachable,
+    /// Longer than this many bytes, the next link's MTU, and not to be
+    /// fragmented: ICMPv4 type 3, code 4 (RFC 1191); ICMPv6 type 2.
+    TooBig(u16),
+}
+
+impl Error {
+    /// Type and code of ICMPv4.
+    fn v4(self) -> [u8; 2] {
+        match self {
+            Self::HostUnreachable => [3, 1],
+            Self::NoRoute => [3, 0],
+            Self::PortUnreachable => [3, 3],
+            Self::TooBig(_) => [3, 4],
+        }
+    }
+
+    /// Type and code of ICMPv6.
+    fn v6(self) -> [u8; 2] {
+        match self {
+            Self::HostUnreachable => [1, 3],
+            Self::NoRoute => [1, 0],
+            Self::PortUnreachable => [1, 4],
+            Self::TooBig(_) => [2, 0],
+        }
+    }
+
+    /// The last 16 bits before the quoted packet. ICMPv6 has 32 for the MTU, of
+    /// which the first 16 are zero for every packet without a jumbo header.
+    fn parameter(self) -> u16 {
+        match self {
+            Self::TooBig(mtu) => mtu,
+            Self::HostUnreachable | Self::NoRoute | Self::PortUnreachable => 0,
+        }
+    }
+}
+
+/// The ICMP error for `packet`, an inner packet that cannot be delivered, to be
+/// written to the TUN. `mtu`, in bytes, bounds its length.
 ///
 /// Without `from` the answer comes from the destination that could not be
 /// reached. That needs no knowledge of local addresses, passes reverse path
@@ -30,7 +74,7 @@ const HOP_LIMIT: u8 = 64;
 /// RFC 4443 section 2.4): ICMP errors, fragments but the first, and packets
 /// from or to more than one host or nobody; also when `mtu` has no room.
 /// Limiting the rate is the caller's.
-pub fn unreachable(packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Vec<u8>> {
+pub fn error(error: Error, packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Vec<u8>> {
     let packet = Packet::parse(packet).ok()?;
     let transport = packet.transport()?;
     if transport.fragment_offset != 0
@@ -55,7 +99,7 @@ pub fn unreachable(packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Ve
             answer[16..20].copy_from_slice(&to.octets());
             let sum = Sum::ZERO.bytes(&answer).checksum();
             answer[10..12].copy_from_slice(&sum.to_be_bytes());
-            Some(with_body(answer, [3, 1], Sum::ZERO, quote))
+            Some(with_body(answer, error.v4(), error, Sum::ZERO, quote))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let quote = quoted(packet.bytes(), mtu.min(V6_MOST), V6_HEADER)?;
@@ -68,7 +112,7 @@ pub fn unreachable(packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Ve
             answer[8..24].copy_from_slice(&from.octets());
             answer[24..40].copy_from_slice(&to.octets());
             let sum = Sum::ZERO.pseudo_header(&answer[8..40], ip::ICMPV6, length);
-            Some(with_body(answer, [1, 3], sum, quote))
+            Some(with_body(answer, error.v6(), error, sum, quote))
         }
         _ => None,
     }
@@ -81,14 +125,23 @@ fn quoted(packet: &[u8], most: usize, header: usize) -> Option<&[u8]> {
     (room >= packet.len().min(header + 8)).then(|| &packet[..packet.len().min(room)])
 }
 
-fn with_body(mut answer: Vec<u8>, kind_and_code: [u8; 2], sum: Sum, quote: &[u8]) -> Vec<u8> {
+fn with_body(
+    mut answer: Vec<u8>,
+    kind_and_code: [u8; 2],
+    error: Error,
+    sum: Sum,
+    quote: &[u8],
+) -> Vec<u8> {
+    let parameter = error.parameter();
     let sum = sum
         .word(u16::from_be_bytes(kind_and_code))
+        .word(parameter)
         .bytes(quote)
         .checksum();
     answer.extend(kind_and_code);
     answer.extend(sum.to_be_bytes());
-    answer.extend([0; 4]);
+    answer.extend([0; 2]);
+    answer.extend(parameter.to_be_bytes());
     answer.extend(quote);
     answer
 }

@@ -161,6 +161,7 @@ impl<'a> Packet<'a> {
                     offset: self.header_len(),
                     fragment_offset: (word & 0x1fff) * 8,
                     more_fragments: word & 0x2000 != 0,
+                    identification: u16::from_be_bytes([self.bytes[4], self.bytes[5]]).into(),
                 })
             }
             Version::V6 => v6_transport(self.bytes),
@@ -180,6 +181,9 @@ pub struct Transport {
     pub fragment_offset: u16,
     /// Further fragments follow.
     pub more_fragments: bool,
+    /// What fragments of one packet have in common; 0 in an IPv6 packet that is
+    /// no fragment.
+    pub identification: u32,
 }
 
 /// Follows the chain of extension headers (RFC 8200 section 4) of an IPv6
@@ -197,6 +201,7 @@ pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
         offset: V6_HEADER,
         fragment_offset: 0,
         more_fragments: false,
+        identification: 0,
     };
     // Every turn advances by at least 8 bytes.
     loop {
@@ -209,6 +214,7 @@ pub(crate) fn v6_transport(bytes: &[u8]) -> Option<Transport> {
                 let word = u16::from_be_bytes([header[2], header[3]]);
                 transport.fragment_offset = word & 0xfff8;
                 transport.more_fragments = word & 1 != 0;
+                transport.identification = u32::from_be_bytes(array(header, 4));
                 8
             }
             _ => return Some(transport),

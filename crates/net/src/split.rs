@@ -344,6 +344,7 @@ fn check_ip_header(
                 offset: usize::from(header[0] & 0xf) * 4,
                 fragment_offset: 0,
                 more_fragments: fragment,
+                identification: 0,
             };
             (
                 transport,

@@ -506,7 +506,13 @@ fn errors_we_send_reach_the_sender() {
                     let mut packet = vec![0; split.segment_len()];
                     split.write(0, &mut packet);
                     if taupe_net::ip::Packet::parse(&packet).unwrap().destination() == address {
-                        let answer = taupe_net::icmp::unreachable(&packet, 1420, None).unwrap();
+                        let answer = taupe_net::icmp::error(
+                            taupe_net::icmp::Error::HostUnreachable,
+                            &packet,
+                            1420,
+                            None,
+                        )
+                        .unwrap();
                         end.tun.write(&TunWrite::single(&answer)).unwrap();
                     }
                 }

@@ -5,6 +5,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn unreachable(packet: &[u8], mtu: usize, from: Option<IpAddr>) -> Option<Vec<u8>> {
+    error(Error::HostUnreachable, packet, mtu, from)
+}
+
 fn udp4(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     PacketBuilder::ipv4(source, destination, 3)
@@ -41,8 +45,24 @@ fn icmp6(kind: Icmpv6Type) -> Vec<u8> {
     packet
 }
 
-/// Parses and verifies an answer with a parser that is not ours.
 fn check(answer: &[u8], packet: &[u8], from: IpAddr, to: IpAddr) {
+    check_error(answer, packet, (from, to), [(3, 1), (1, 3)], 0);
+}
+
+/// Parses and verifies an answer with a parser that is not ours. `kinds` are
+/// type and code for either version.
+fn check_error(
+    answer: &[u8],
+    packet: &[u8],
+    (from, to): (IpAddr, IpAddr),
+    kinds: [(u8, u8); 2],
+    parameter: u32,
+) {
+    let header_len = if answer[0] >> 4 == 4 { 20 } else { 40 };
+    assert_eq!(
+        answer[header_len + 4..header_len + 8],
+        parameter.to_be_bytes()
+    );
     let sliced = SlicedPacket::from_ip(answer).unwrap();
     match (sliced.net.unwrap(), sliced.transport.unwrap()) {
         (NetSlice::Ipv4(ip), TransportSlice::Icmpv4(icmp)) => {
@@ -52,11 +72,7 @@ fn check(answer: &[u8], packet: &[u8], from: IpAddr, to: IpAddr) {
             assert_eq!(IpAddr::from(header.destination), to);
             assert_eq!(usize::from(header.total_len), answer.len());
             assert!(header.time_to_live > 1);
-            assert_eq!((icmp.type_u8(), icmp.code_u8()), (3, 1));
-            assert!(matches!(
-                icmp.icmp_type(),
-                Icmpv4Type::DestinationUnreachable(_)
-            ));
+            assert_eq!((icmp.type_u8(), icmp.code_u8()), kinds[0]);
             let expected = icmp.icmp_type().calc_checksum(icmp.payload());
             assert_eq!(icmp.header().checksum, expected);
             assert!(packet.starts_with(icmp.payload()));
@@ -66,7 +82,7 @@ fn check(answer: &[u8], packet: &[u8], from: IpAddr, to: IpAddr) {
             assert_eq!(IpAddr::from(header.source()), from);
             assert_eq!(IpAddr::from(header.destination()), to);
             assert_eq!(usize::from(header.payload_length()) + 40, answer.len());
-            assert_eq!((icmp.type_u8(), icmp.code_u8()), (1, 3));
+            assert_eq!((icmp.type_u8(), icmp.code_u8()), kinds[1]);
             assert!(icmp.is_checksum_valid(header.source(), header.destination()));
             assert!(packet.starts_with(icmp.payload()));
         }
@@ -91,6 +107,25 @@ fn answers_come_from_the_destination_or_from_whom_one_says() {
     check(&unreachable(&packet, 1420, Some(c)).unwrap(), &packet, c, a);
     // An address of the other family says nothing.
     assert_eq!(unreachable(&packet, 1420, Some([10, 0, 0, 1].into())), None);
+}
+
+#[test]
+fn each_error_says_what_it_is() {
+    for (kind, kinds, parameter) in [
+        (Error::HostUnreachable, [(3, 1), (1, 3)], 0),
+        (Error::NoRoute, [(3, 0), (1, 0)], 0),
+        (Error::PortUnreachable, [(3, 3), (1, 4)], 0),
+        (Error::TooBig(1420), [(3, 4), (2, 0)], 1420),
+    ] {
+        let packet = udp4([10, 0, 0, 1], [10, 0, 0, 2], &[7; 1473]);
+        let answer = error(kind, &packet, 1420, None).unwrap();
+        let way = ([10, 0, 0, 2].into(), [10, 0, 0, 1].into());
+        check_error(&answer, &packet, way, kinds, parameter);
+        let packet = udp6([0xfd; 16], [0xfe; 16], &[7; 1473]);
+        let answer = error(kind, &packet, 1420, None).unwrap();
+        let way = ([0xfe; 16].into(), [0xfd; 16].into());
+        check_error(&answer, &packet, way, kinds, parameter);
+    }
 }
 
 #[test]

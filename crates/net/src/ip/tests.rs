@@ -157,9 +157,11 @@ fn fields_lie_where_an_independent_builder_puts_them() {
 #[test]
 fn fragments_are_recognised() {
     let mut packet = v4();
+    packet[4..6].copy_from_slice(&[0x12, 0x34]);
     let mut transport = |word: u16| {
         packet[6..8].copy_from_slice(&word.to_be_bytes());
         let transport = Packet::parse(&packet).unwrap().transport().unwrap();
+        assert_eq!(transport.identification, 0x1234);
         (transport.fragment_offset, transport.more_fragments)
     };
     assert_eq!(transport(0x4000), (0, false));
@@ -180,7 +182,7 @@ fn extension_headers_are_followed() {
             UDP.into(),
             3.try_into().unwrap(),
             true,
-            1,
+            0x89ab_cdef,
         )),
         ..Default::default()
     };
@@ -195,6 +197,7 @@ fn extension_headers_are_followed() {
             offset: 40 + 16 + 16 + 8,
             fragment_offset: 24,
             more_fragments: true,
+            identification: 0x89ab_cdef,
         })
     );
     // Cut anywhere inside the extension headers.
