@@ -3,3 +3,4 @@
 
 pub mod flows;
 pub mod translate;
+pub mod uplinks;

@@ -1,0 +1,153 @@
+use super::*;
+
+fn link(index: u32, name: &str, medium: Medium) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        up: true,
+        mtu: 1500,
+        kind: None,
+        medium,
+        controller: None,
+    }
+}
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+fn ethernet(index: u32, name: &str) -> Link {
+    link(index, name, Medium::Ethernet(MAC))
+}
+
+fn address(interface: u32, network: &str) -> Address {
+    Address {
+        interface,
+        network: network.parse().unwrap(),
+    }
+}
+
+fn route(destination: &str, interface: u32, metric: u32) -> Route {
+    Route {
+        metric,
+        ..Route::by_interface(destination.parse().unwrap(), interface, Route::MAIN_TABLE)
+    }
+}
+
+fn names(survey: &Survey) -> Vec<&str> {
+    survey
+        .guarded
+        .iter()
+        .map(|link| link.name.as_str())
+        .collect()
+}
+
+#[test]
+fn all_links_are_guarded_but_loopback_and_the_tunnel() {
+    let mut down = ethernet(4, "eth1");
+    down.up = false;
+    let links = [
+        down,
+        link(1, "lo", Medium::Loopback),
+        ethernet(2, "eth0"),
+        link(3, "ppp0", Medium::Other(libc::ARPHRD_PPP)),
+        link(5, "home", Medium::Other(libc::ARPHRD_NONE)),
+        link(6, "wg0", Medium::Other(libc::ARPHRD_NONE)),
+        link(7, "ib0", Medium::Other(libc::ARPHRD_INFINIBAND)),
+    ];
+    let survey = survey(&links, &[], &[], 5);
+    assert_eq!(names(&survey), ["eth0", "ppp0", "eth1", "wg0", "ib0"]);
+    let headers: Vec<_> = survey.guarded.iter().map(|link| link.header).collect();
+    assert_eq!(
+        headers,
+        [
+            LinkHeader::Ethernet(MAC),
+            LinkHeader::None,
+            LinkHeader::Ethernet(MAC),
+            LinkHeader::None,
+            LinkHeader::Unknown
+        ]
+    );
+}
+
+#[test]
+fn of_a_bridge_the_whole_is_guarded_and_of_a_vrf_the_parts_too() {
+    let part = |index, name: &str, controller| Link {
+        controller: Some(controller),
+        ..ethernet(index, name)
+    };
+    let whole = |index, name: &str, kind: &str| Link {
+        kind: Some(kind.to_owned()),
+        ..ethernet(index, name)
+    };
+    let links = [
+        whole(2, "br0", "bridge"),
+        part(3, "veth0", 2),
+        whole(4, "bond0", "bond"),
+        part(5, "eth0", 4),
+        whole(6, "blue", "vrf"),
+        part(7, "eth1", 6),
+        // Of something in another namespace.
+        part(8, "eth2", 99),
+    ];
+    let survey = survey(&links, &[], &[], 1);
+    assert_eq!(names(&survey), ["br0", "bond0", "blue", "eth1", "eth2"]);
+}
+
+#[test]
+fn new_connections_come_in_by_the_best_default_route_with_an_address() {
+    let links = [
+        link(1, "lo", Medium::Loopback),
+        ethernet(2, "eth0"),
+        ethernet(3, "wlan0"),
+        ethernet(4, "usb0"),
+    ];
+    let addresses = [
+        address(1, "127.0.0.1/8"),
+        address(2, "192.168.1.7/24"),
+        address(2, "192.168.1.8/24"),
+        address(2, "fe80::7/64"),
+        address(3, "10.0.0.7/8"),
+        address(3, "fe80::8/64"),
+        address(3, "2001:db8::8/64"),
+    ];
+    let mut unreachable = route("0.0.0.0/0", 3, 1);
+    unreachable.kind = RouteKind::Unreachable;
+    let mut elsewhere = route("0.0.0.0/0", 3, 2);
+    elsewhere.table = 51820;
+    let routes = [
+        unreachable,
+        elsewhere,
+        route("10.0.0.0/8", 3, 0),
+        route("0.0.0.0/0", 3, 600),
+        route("0.0.0.0/0", 2, 100),
+        route("0.0.0.0/0", 4, 50),
+        // The best for IPv6 has only an address of the link.
+        route("::/0", 2, 100),
+        route("::/0", 3, 600),
+    ];
+    let survey = survey(&links, &addresses, &routes, 9);
+    assert_eq!(
+        survey.main_v4,
+        Some(Main {
+            link: 2,
+            address: Ipv4Addr::new(192, 168, 1, 7)
+        })
+    );
+    assert_eq!(
+        survey.main_v6,
+        Some(Main {
+            link: 3,
+            address: "2001:db8::8".parse().unwrap()
+        })
+    );
+    let on_loopback = survey.addresses.iter().filter(|(_, link)| *link == 1);
+    assert_eq!((survey.addresses.len(), on_loopback.count()), (6, 0));
+}
+
+#[test]
+fn without_a_default_route_nothing_new_comes_in() {
+    let links = [ethernet(2, "eth0")];
+    let addresses = [address(2, "192.168.1.7/24")];
+    let routes = [route("192.168.1.0/24", 2, 0)];
+    let survey = survey(&links, &addresses, &routes, 9);
+    assert_eq!((survey.main_v4, survey.main_v6), (None, None));
+}
