@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::{Namespace, SOON, noise, readable};
+use common::{Namespace, SOON, forbid, noise, readable};
 use taupe_net::udp::{
     BindError, Family, Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive,
     Received, Socket,
@@ -459,6 +459,43 @@ fn empty_and_oversized_datagrams_do_not_disturb_others() {
             assert_eq!(&buffer[..4], b"fine");
         }
     });
+}
+
+#[test]
+fn a_sandbox_that_forbids_recvmmsg_gets_batches_one_by_one() {
+    for error in [libc::EPERM, libc::ENOSYS] {
+        Namespace::new().run(|| {
+            for (family, address) in BOTH {
+                let from = bind(family, Options::default());
+                let to = bind(family, Options::default());
+                let destination = at(address, to.local_port());
+                let sent = noise(1, 30 * 1000);
+                from.send(destination, None, 0, &sent, 1000).unwrap();
+                from.send(destination, None, 0, b"last", 4).unwrap();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        forbid(libc::SYS_recvmmsg, error);
+                        let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+                        for (length, segment) in [(sent.len(), 1000), (4, 4)] {
+                            let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap()
+                            else {
+                                panic!("stopped");
+                            };
+                            let [received] = received[..] else {
+                                panic!("{received:?}");
+                            };
+                            assert_eq!((received.len, received.segment), (length, segment));
+                            assert_eq!(received.from.ip(), destination.ip());
+                            assert!(received.local.is_some());
+                        }
+                        assert_eq!(buffer[..4], *b"last");
+                        to.shutdown();
+                        assert_eq!(to.receive(&mut buffer).unwrap(), Receive::Stopped);
+                    });
+                });
+            }
+        });
+    }
 }
 
 #[test]

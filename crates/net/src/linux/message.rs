@@ -1,4 +1,4 @@
-//! `recvmmsg`, `sendmsg` and `sendmmsg` with addresses and control messages.
+//! `recvmmsg`, `recvmsg`, `sendmsg` and `sendmmsg` with addresses and control messages.
 
 use std::{
     array, io, mem,
@@ -90,14 +90,28 @@ pub(super) struct Message {
     pub(super) control: Control,
 }
 
+/// Which system call receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// `recvmmsg`.
+    Many,
+    /// `recvmsg`: one message a call.
+    One,
+}
+
 /// Waits for a message, and receives it and those behind it that are there
 /// already, each into a buffer of its own: at most [`MAX_RECEIVES`].
-pub(super) fn receive_many<'a>(
+pub(super) fn receive<'a>(
     fd: BorrowedFd<'_>,
     buffers: impl Iterator<Item = &'a mut [u8]>,
+    call: Call,
 ) -> io::Result<ArrayVec<Message, MAX_RECEIVES>> {
+    let most = match call {
+        Call::Many => MAX_RECEIVES,
+        Call::One => 1,
+    };
     let mut slices: ArrayVec<_, MAX_RECEIVES> = buffers
-        .take(MAX_RECEIVES)
+        .take(most)
         .map(|buffer| libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
@@ -123,20 +137,31 @@ pub(super) fn receive_many<'a>(
             }
         })
         .collect();
-    // SAFETY: each message points to a name, a slice and control messages of its
-    // own, and each slice to a buffer that the iterator has lent for longer than
-    // this function runs; all are live, of the lengths given, and not used
-    // otherwise until the call returns. The descriptor is open while borrowed.
-    let count = unsafe {
-        libc::recvmmsg(
-            fd.as_raw_fd(),
-            messages.as_mut_ptr(),
-            messages.len() as _,
-            libc::MSG_WAITFORONE as _,
-            ptr::null_mut(),
-        )
+    let count = match (call, messages.as_mut_slice()) {
+        (Call::One, [message, ..]) => {
+            // SAFETY: as below, for the first message.
+            let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message.msg_hdr, 0) };
+            message.msg_len = check(len)? as _;
+            1
+        }
+        (_, messages) => {
+            // SAFETY: each message points to a name, a slice and control messages
+            // of its own, and each slice to a buffer that the iterator has lent for
+            // longer than this function runs; all are live, of the lengths given,
+            // and not used otherwise until the call returns. The descriptor is open
+            // while borrowed.
+            let count = unsafe {
+                libc::recvmmsg(
+                    fd.as_raw_fd(),
+                    messages.as_mut_ptr(),
+                    messages.len() as _,
+                    libc::MSG_WAITFORONE as _,
+                    ptr::null_mut(),
+                )
+            };
+            check(count as isize)?
+        }
     };
-    let count = check(count as isize)?;
     let received = messages
         .iter()
         .take(count)

@@ -36,6 +36,8 @@ pub struct Tun {
     coalesce_tcp: AtomicBool,
     coalesce_udp: AtomicBool,
     stopped: AtomicBool,
+    /// The system does not say whether a packet waits.
+    hides_queue: AtomicBool,
     /// This program made the interface, or took over one that nobody had open.
     created: bool,
 }
@@ -136,6 +138,7 @@ impl Tun {
             coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
             coalesce_udp: AtomicBool::new(offloads.gro_udp),
             stopped: AtomicBool::new(false),
+            hides_queue: AtomicBool::new(false),
             created,
         })
     }
@@ -233,13 +236,20 @@ impl Tun {
 
     /// Reads a packet that is there already: `None` when none is, or when the
     /// system does not tell without waiting (Linux before 5.11, or a sandbox
-    /// that forbids the call). What is wrong for good, the next [`Tun::read`]
-    /// finds too.
+    /// that forbids the call), which is asked only once. What is wrong for good,
+    /// the next [`Tun::read`] finds too.
     pub fn read_queued(&self, buffer: &mut [u8]) -> Option<Read> {
-        self.read_with(buffer, |slices| {
+        if self.hides_queue.load(Ordering::Relaxed) {
+            return None;
+        }
+        let read = self.read_with(buffer, |slices| {
             rustix::io::preadv2(&self.fd, slices, u64::MAX, ReadWriteFlags::NOWAIT)
-        })
-        .ok()
+        });
+        let refusal = read.as_ref().err().and_then(Errno::from_io_error);
+        if matches!(refusal, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) {
+            self.hides_queue.store(true, Ordering::Relaxed);
+        }
+        read.ok()
     }
 
     fn read_with(

@@ -20,7 +20,7 @@ use rustix::{
 
 use super::{
     control::Control,
-    message::{self, Name},
+    message::{self, Call, Name},
     option::{self, IntOption},
 };
 use crate::udp::{
@@ -41,6 +41,8 @@ pub struct Socket {
     gso_refusals: AtomicU64,
     /// Refusals since a batch last went out.
     refused_in_a_row: AtomicU32,
+    /// The system has no `recvmmsg`, or does not let it be used.
+    receives_singly: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -106,6 +108,7 @@ impl Socket {
             gso_pause: AtomicU32::new(0),
             gso_refusals: AtomicU64::new(0),
             refused_in_a_row: AtomicU32::new(0),
+            receives_singly: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         })
     }
@@ -152,7 +155,7 @@ impl Socket {
     }
 
     /// Waits for datagrams, and takes those along that are there already: one
-    /// system call. Each [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one
+    /// system call. A sandbox that forbids `recvmmsg` gets one batch a call. Each [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one
     /// batch; it should have [`crate::udp::RECEIVE_BUFFER_LEN`].
     ///
     /// # Errors
@@ -162,7 +165,12 @@ impl Socket {
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
         while !self.stopped.load(Ordering::Relaxed) {
             let rooms = buffer.chunks_mut(RECEIVE_LEN);
-            match message::receive_many(self.fd.as_fd(), rooms) {
+            let call = if self.receives_singly.load(Ordering::Relaxed) {
+                Call::One
+            } else {
+                Call::Many
+            };
+            match message::receive(self.fd.as_fd(), rooms, call) {
                 Ok(messages) => {
                     let starts = (0..).step_by(RECEIVE_LEN);
                     let received = starts.zip(&messages).map_while(received);
@@ -175,6 +183,9 @@ impl Socket {
                     return Ok(Receive::Datagrams(received));
                 }
                 Err(error) if reports_an_earlier_send(&error) => {}
+                Err(error) if call == Call::Many && refuses_the_call(&error) => {
+                    self.receives_singly.store(true, Ordering::Relaxed);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -554,6 +565,14 @@ fn reports_an_earlier_send(error: &io::Error) -> bool {
                 | Errno::MSGSIZE
                 | Errno::INTR
         )
+    )
+}
+
+/// Whether it is the system call that is not there or not allowed.
+fn refuses_the_call(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOSYS | Errno::PERM)
     )
 }
 

@@ -154,3 +154,45 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes.truncate(length);
     bytes
 }
+
+/// Has the calling thread get `error` for a system call from now on.
+pub(crate) fn forbid(call: libc::c_long, error: libc::c_int) {
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut filter = [
+        // The number of the call is the first field of `struct seccomp_data`.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            call as u32,
+        ),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | error as u32,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, which is live and has as many
+    // instructions as it says; nothing else of this thread changes.
+    let result = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
