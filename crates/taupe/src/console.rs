@@ -34,7 +34,7 @@ pub(crate) fn print(text: &[u8]) -> Result<(), NotPrinted> {
     print_by(|| io::stdout().write_all(text))
 }
 
-/// As [`print`], by something else that writes to standard output.
+/// As [`print()`], by something else that writes to standard output.
 pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), NotPrinted> {
     let printed = write().and_then(|()| io::stdout().flush());
     printed.map_err(NotPrinted)
