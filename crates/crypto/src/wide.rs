@@ -29,7 +29,7 @@ mod tests;
 mod vector;
 
 use self::{
-    group::{Group, Lane},
+    group::{Group, Lane, Spare},
     poly1305::LANES,
 };
 use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag, aws_lc};
@@ -42,9 +42,6 @@ const RUN: usize = 64;
 
 /// The longest text that goes with others, in bytes: all that UDP can carry.
 const LONGEST: usize = 1 << 16;
-
-/// One, as [`Key::choose`] counts it.
-const SCALE: u64 = 1 << 10;
 
 /// A key for groups of packets, and for those that do not fit in one.
 pub(crate) struct Key {
@@ -93,6 +90,7 @@ impl Key {
     /// Takes packets from the longest on, those of like length together.
     fn run(&self, packets: &mut [Packet<'_>], mut work: Work<'_>) {
         let mut entries: [Entry<'_>; RUN] = core::array::from_fn(|_| Entry::default());
+        let mut spare = Spare::new();
         let mut len = 0;
         for (index, Packet { counter, data }) in packets.iter_mut().enumerate() {
             if data.len() >= TAG_LEN {
@@ -112,15 +110,20 @@ impl Key {
                 .split_off_mut(..count)
                 .expect("no more than there are");
             match width {
-                Width::Eight => self.group::<2>(now, &mut work),
-                Width::Four => self.group::<4>(now, &mut work),
-                Width::Two => self.group::<8>(now, &mut work),
+                Width::Eight => self.group::<2>(now, &mut spare, &mut work),
+                Width::Four => self.group::<4>(now, &mut spare, &mut work),
+                Width::Two => self.group::<8>(now, &mut spare, &mut work),
                 Width::One => self.single(now, &mut work),
             }
         }
     }
 
-    fn group<const N: usize>(&self, entries: &mut [Entry<'_>], work: &mut Work<'_>) {
+    fn group<const N: usize>(
+        &self,
+        entries: &mut [Entry<'_>],
+        spare: &mut Spare,
+        work: &mut Work<'_>,
+    ) {
         let mut indices = [0; LANES];
         let mut left = entries.iter_mut();
         let lanes = indices.each_mut().map(|index| {
@@ -132,10 +135,10 @@ impl Key {
         let lanes = lanes.map(Option::unwrap_or_default);
         match work {
             // SAFETY: there is no key without the instructions.
-            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes) },
+            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes, spare) },
             Work::Open(flags) => {
                 // SAFETY: as above.
-                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes) };
+                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes, spare) };
                 for ((index, authentic), _) in indices.into_iter().zip(authentic).zip(entries) {
                     flags[index] = authentic;
                 }
@@ -170,15 +173,19 @@ impl Key {
         if entries[0].data.len() - TAG_LEN > LONGEST {
             return best;
         }
-        let mut best_gain = if self.always { 0 } else { SCALE };
+        // What packets take one by one, and together: the greatest ratio is best.
+        let (mut best_alone, mut best_together) = (u64::from(!self.always), 1);
+        let (mut alone, mut summed) = (0, 0);
         for width in [Width::Two, Width::Four, Width::Eight] {
             let count = entries.len().min(width.packets());
-            let alone: u64 = (entries[..count].iter())
+            alone += (entries[summed..count].iter())
                 .map(|entry| Width::One.nanoseconds(blocks(entry)))
-                .sum();
-            let gain = SCALE * alone / width.nanoseconds(longest);
-            if gain > best_gain {
-                (best, best_gain) = ((width, count), gain);
+                .sum::<u64>();
+            summed = count;
+            let together = width.nanoseconds(longest);
+            if alone * best_together > best_alone * together {
+                best = (width, count);
+                (best_alone, best_together) = (alone, together);
             }
         }
         best

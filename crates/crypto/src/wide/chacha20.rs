@@ -1,12 +1,15 @@
 //! ChaCha20 (RFC 8439 §2.3), sixteen blocks at a time, one in each 32-bit lane.
 
 use super::poly1305::LANES;
-use super::vector::{Vector, from_u32, pin, wipe, zero};
+use super::vector::{Vector, from_u32, from_u64, pin, wipe, zero};
 use core::arch::x86_64::*;
 use zeroize::Zeroize;
 
 /// "expand 32-byte k" (RFC 8439 §2.3).
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// Of the 32-bit lanes, the upper ones of each pair, as a mask.
+const ODD: u16 = 0xaaaa;
 
 /// One of the four steps of two quarter rounds: `a += b; d ^= a; d <<<= n`.
 ///
@@ -135,6 +138,7 @@ impl<const N: usize> Blocks<N> {
     }
 
     /// The words of the next sixteen blocks' key stream.
+    #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn next(&mut self) -> [Vector; 16] {
         let mut x = self.begin();
@@ -145,6 +149,20 @@ impl<const N: usize> Blocks<N> {
         diagonals!(x);
         self.end(&mut x);
         x
+    }
+
+    /// The first 32 bytes of each packet's first block: their low and high
+    /// halves, one packet in each 64-bit lane, and again from the first on
+    /// where there are fewer than eight. `words` are those that came first.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn keys(words: &[Vector; 16]) -> [[Vector; 2]; 2] {
+        let lanes = from_u64(&core::array::from_fn(|lane| (lane * N / 2 % LANES) as u64));
+        let half = |i: usize| {
+            let [low, high] = [words[i], _mm512_slli_epi64::<32>(words[i + 1])];
+            _mm512_permutexvar_epi64(lanes, _mm512_mask_mov_epi32(low, ODD, high))
+        };
+        [[half(0), half(2)], [half(4), half(6)]]
     }
 
     #[target_feature(enable = "avx512f")]

@@ -15,11 +15,11 @@
 
 use super::chacha20::{Blocks, Transpose, columns, diagonals, round, step};
 use super::poly1305::{LANES, Poly1305, Quad, halves};
-use super::vector::{LEN, Vector, from_u64, load, load_padded, store, wipe, wipe_bytes, zero};
+use super::vector::{
+    LEN, Vector, from_u64, load, load_padded, store, store_cut, wipe, wipe_bytes, zero,
+};
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
-use subtle::ConstantTimeEq;
-use zeroize::Zeroize;
 
 /// A packet, or by default none.
 #[derive(Default)]
@@ -54,10 +54,7 @@ impl<'a> Lane<'a> {
         if chunk < self.chunks.len() {
             apply(&mut self.chunks[chunk], stream);
         } else if chunk == self.chunks.len() {
-            let mut last = [0; LEN];
-            store(&mut last, _mm512_xor_si512(load_padded(self.rest), stream));
-            self.rest.copy_from_slice(&last[..self.rest.len()]);
-            last.zeroize();
+            store_cut(self.rest, _mm512_xor_si512(load_padded(self.rest), stream));
         }
     }
 
@@ -162,6 +159,15 @@ macro_rules! crypt {
 /// The most chunks of a text that a woven pass touches.
 const WINDOW: usize = 5;
 
+/// In the place of text where there is no packet: see [`woven`](Group::woven).
+pub(super) struct Spare([[[u8; LEN]; WINDOW]; LANES]);
+
+impl Spare {
+    pub(super) fn new() -> Self {
+        Self([[[0; LEN]; WINDOW]; LANES])
+    }
+}
+
 /// Up to `16 / N` packets on their way.
 pub(super) struct Group<'a, const N: usize> {
     lanes: [Lane<'a>; LANES],
@@ -169,8 +175,7 @@ pub(super) struct Group<'a, const N: usize> {
     blocks: Blocks<N>,
     /// The words of the blocks made last.
     words: [Vector; 16],
-    /// In the place of text where there is no packet: see [`woven`](Self::woven).
-    spare: [[[u8; LEN]; WINDOW]; LANES],
+    spare: &'a mut Spare,
     /// Chunks of each text that have been through Poly1305.
     authenticated: usize,
 }
@@ -178,8 +183,8 @@ pub(super) struct Group<'a, const N: usize> {
 impl<'a, const N: usize> Group<'a, N> {
     /// Encrypts the texts and writes the tags.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn seal(key: &[u32; 8], lanes: [Lane<'a>; LANES]) {
-        let mut group = Self::new(key, lanes);
+    pub(super) fn seal(key: &[u32; 8], lanes: [Lane<'a>; LANES], spare: &'a mut Spare) {
+        let mut group = Self::new(key, lanes, spare);
         group.texts::<false>();
         for (lane, computed) in group.lanes.iter_mut().zip(group.poly.tags()) {
             if let Some(tag) = &mut lane.tag {
@@ -192,16 +197,22 @@ impl<'a, const N: usize> Group<'a, N> {
     /// Decrypts the texts, and tells which had the right tag. The others are
     /// zeros then.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn open(key: &[u32; 8], lanes: [Lane<'a>; LANES]) -> [bool; LANES] {
-        let mut group = Self::new(key, lanes);
+    pub(super) fn open(
+        key: &[u32; 8],
+        lanes: [Lane<'a>; LANES],
+        spare: &'a mut Spare,
+    ) -> [bool; LANES] {
+        let mut group = Self::new(key, lanes, spare);
         group.texts::<true>();
-        let mut authentic = [false; LANES];
-        for (i, (lane, computed)) in group.lanes.iter_mut().zip(group.poly.tags()).enumerate() {
-            if let Some(tag) = &lane.tag {
-                authentic[i] = computed.ct_eq(&**tag).into();
-                if !authentic[i] {
-                    lane.zeroise();
-                }
+        let tags = group.lanes.each_ref().map(|lane| match &lane.tag {
+            Some(tag) => **tag,
+            None => [0; TAG_LEN],
+        });
+        let verified = group.poly.verify(&tags);
+        let authentic = core::array::from_fn(|lane| verified >> lane & 1 == 1);
+        for (lane, authentic) in group.lanes.iter_mut().zip(authentic) {
+            if !authentic && lane.tag.is_some() {
+                lane.zeroise();
             }
         }
         group.wipe();
@@ -209,22 +220,20 @@ impl<'a, const N: usize> Group<'a, N> {
     }
 
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn new(key: &[u32; 8], lanes: [Lane<'a>; LANES]) -> Self {
+    fn new(key: &[u32; 8], lanes: [Lane<'a>; LANES], spare: &'a mut Spare) -> Self {
         let nonces = (lanes.each_ref()).map(|lane| {
             // Four zero bytes, then the counter.
             [0, lane.counter as u32, (lane.counter >> 32) as u32]
         });
         let mut blocks = Blocks::<N>::new(key, &nonces);
         let words = blocks.next();
-        let first = Transpose::new(&words).all();
-        let keys = core::array::from_fn(|lane| first[N * lane % 16]);
         let chunks = (lanes.iter()).map(|lane| lane.chunks.len()).max();
         Self {
-            poly: Poly1305::new(keys, chunks.unwrap_or(0), N),
+            poly: Poly1305::new(Blocks::<N>::keys(&words), chunks.unwrap_or(0), N),
             lanes,
             blocks,
             words,
-            spare: [[[0; LEN]; WINDOW]; LANES],
+            spare,
             authenticated: 0,
         }
     }
@@ -291,7 +300,7 @@ impl<'a, const N: usize> Group<'a, N> {
             }
         }
         if mask != 0 {
-            self.poly.quad(rows, mask);
+            self.poly.blocks(&halves(rows), mask);
         }
     }
 
@@ -306,21 +315,34 @@ impl<'a, const N: usize> Group<'a, N> {
     /// and of the text.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     fn authenticate_rests(&mut self, rests: [Vector; LANES]) {
-        for (i, [low, high]) in halves(rests).into_iter().enumerate() {
-            let mut mask = 0;
-            for (lane, packet) in self.lanes.iter().enumerate() {
-                mask |= u8::from(packet.rest.len() > 16 * i) << lane;
-            }
-            if mask == 0 {
-                break;
-            }
-            self.poly.block(low, high, mask);
-        }
         let lengths = self
             .lanes
             .each_ref()
             .map(|lane| (lane.chunks.len() * LEN + lane.rest.len()) as u64);
-        self.poly.block(zero(), from_u64(&lengths), u8::MAX);
+        let lengths = [zero(), from_u64(&lengths)];
+        let [a, b, c, d] = halves(rests);
+        let counts = (self.lanes.each_ref()).map(|lane| lane.rest.len().div_ceil(16));
+        let most = counts.into_iter().max().unwrap_or(0);
+        let mut lanes = self.lanes.iter().zip(counts);
+        // All at once, if no packet has fewer.
+        if lanes.all(|(lane, count)| lane.tag.is_none() || count == most) {
+            match most {
+                0 => (),
+                1 => return self.poly.blocks(&[a, lengths], u8::MAX),
+                2 => return self.poly.blocks(&[a, b, lengths], u8::MAX),
+                3 => return self.poly.blocks(&[a, b, c, lengths], u8::MAX),
+                _ => self.poly.blocks(&[a, b, c, d], u8::MAX),
+            }
+        } else {
+            for (i, block) in [a, b, c, d].into_iter().enumerate().take(most) {
+                let mut mask = 0;
+                for (lane, count) in counts.into_iter().enumerate() {
+                    mask |= u8::from(count > i) << lane;
+                }
+                self.poly.blocks(&[block], mask);
+            }
+        }
+        self.poly.blocks(&[lengths], u8::MAX);
     }
 
     /// [`finish`](Self::finish) and the next pass, each in the gaps of the
@@ -369,7 +391,7 @@ impl<'a, const N: usize> Group<'a, N> {
         if self.authenticated != from || self.lanes[..P].iter().any(short) {
             return false;
         }
-        let mut left = self.lanes.iter_mut().zip(&mut self.spare);
+        let mut left = self.lanes.iter_mut().zip(&mut self.spare.0);
         let text: [&mut [[u8; LEN]; W]; P] = core::array::from_fn(|_| {
             let (lane, spare) = left.next().expect("at most 8 packets");
             let text = match lane.tag {
@@ -420,7 +442,7 @@ impl<'a, const N: usize> Group<'a, N> {
         self.blocks.wipe();
         self.poly.wipe();
         // There is key stream where there is no packet.
-        for (lane, spare) in self.lanes[..16 / N].iter().zip(&mut self.spare) {
+        for (lane, spare) in self.lanes[..16 / N].iter().zip(&mut self.spare.0) {
             if lane.tag.is_none() {
                 wipe_bytes(spare);
             }

@@ -15,7 +15,8 @@
 //! below 2^52. Of the 12 products in a sum, the lower parts make less than
 //! 2^56 and the upper ones less than 2^47, or 2^43 in the last limb.
 
-use super::vector::{Vector, pin, to_u64, wipe, zero};
+use super::vector::{Vector, from_u64, pin, to_u64, wipe, zero};
+use crate::TAG_LEN;
 use core::arch::x86_64::*;
 
 /// Packets, and 64-bit lanes of a vector.
@@ -46,13 +47,13 @@ pub(super) struct Poly1305 {
 }
 
 impl Poly1305 {
-    /// With the one-time keys `r` and `s`, the first 32 bytes of each row, for
-    /// texts of at most so many times 64 bytes. With `blocks` = 4 there are
-    /// only four packets, and a [`Quad`] has each in lanes `i` and `4 + i`,
-    /// which then have one key.
+    /// With the one-time keys `r` and `s`, low and high half of each, for texts
+    /// of at most so many times 64 bytes. With `blocks` = 4 there are only four
+    /// packets, and a [`Quad`] has each in lanes `i` and `4 + i`, which then
+    /// have one key.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn new(keys: [Vector; LANES], chunks: usize, blocks: usize) -> Self {
-        let [[r_low, r_high], s, ..] = halves(keys);
+    pub(super) fn new([r, s]: [[Vector; 2]; 2], chunks: usize, blocks: usize) -> Self {
+        let [r_low, r_high] = r;
         let clamp = |half, mask| _mm512_and_si512(half, _mm512_set1_epi64(mask));
         let low = clamp(r_low, 0x0fff_fffc_0fff_ffff);
         let high = clamp(r_high, 0x0fff_fffc_0fff_fffc);
@@ -62,12 +63,10 @@ impl Poly1305 {
             _mm512_srli_epi64::<24>(high),
         ];
         let mut powers = [factor(r); 4];
-        if chunks > 0 {
-            let r2 = multiply(r, &powers[0]);
-            powers[1] = factor(r2);
-            powers[2] = factor(multiply(r2, &powers[0]));
-            powers[3] = factor(multiply(r2, &powers[1]));
-        }
+        let r2 = multiply(r, &powers[0]);
+        powers[1] = factor(r2);
+        powers[2] = factor(multiply(r2, &powers[0]));
+        powers[3] = factor(multiply(r2, &powers[1]));
         let mut quad = powers;
         if blocks == 4 && chunks > 1 {
             for quad in &mut quad {
@@ -85,36 +84,42 @@ impl Poly1305 {
         }
     }
 
-    /// One block, in the lanes of `mask`: its low and high half.
-    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn block(&mut self, low: Vector, high: Vector, mask: u8) {
-        let h = multiply(add(split(low, high), self.h), &self.powers[0]);
-        self.keep(h, mask);
-    }
-
-    /// Four blocks, in the lanes of `mask`.
-    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn quad(&mut self, rows: [Vector; LANES], mask: u8) {
-        let mut sum = Sum::new();
-        let [first, rest @ ..] = halves(rows).map(|[low, high]| split(low, high));
-        for (message, power) in rest.iter().zip(self.powers[..3].iter().rev()) {
-            sum.add(message, power);
-        }
-        sum.add(&add(first, self.h), &self.powers[3]);
-        self.keep(sum.carry(), mask);
-    }
-
+    /// At most four blocks, in the lanes of `mask`: low and high half of each.
     #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn keep(&mut self, h: Limbs, mask: u8) {
-        for (old, new) in self.h.iter_mut().zip(h) {
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn blocks(&mut self, blocks: &[[Vector; 2]], mask: u8) {
+        let mut sum = Sum::new();
+        let mut h = self.h;
+        for ([low, high], power) in blocks.iter().zip(self.powers[..blocks.len()].iter().rev()) {
+            sum.add(&add(split(*low, *high), h), power);
+            h = [zero(); 3];
+        }
+        for (old, new) in self.h.iter_mut().zip(sum.carry()) {
             *old = _mm512_mask_mov_epi64(*old, mask, new);
         }
     }
 
     /// The tags.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn tags(&self) -> [[u8; 16]; LANES] {
+    pub(super) fn tags(&self) -> [[u8; TAG_LEN]; LANES] {
+        let [low, high] = self.sums().map(|half| to_u64(half));
+        core::array::from_fn(|lane| {
+            (u128::from(low[lane]) | u128::from(high[lane]) << 64).to_le_bytes()
+        })
+    }
+
+    /// The lanes with these tags, as a mask. All are compared whole, at once.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn verify(&self, tags: &[[u8; TAG_LEN]; LANES]) -> u8 {
+        let tags = tags.map(u128::from_le_bytes);
+        let [low, high] = self.sums();
+        _mm512_cmpeq_epi64_mask(low, from_u64(&tags.map(|tag| tag as u64)))
+            & _mm512_cmpeq_epi64_mask(high, from_u64(&tags.map(|tag| (tag >> 64) as u64)))
+    }
+
+    /// The low and high halves of the tags.
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    fn sums(&self) -> [Vector; 2] {
         let limb = _mm512_set1_epi64(LIMB);
         let [mut h0, mut h1, mut h2] = self.h;
         let up = |limb: &mut Vector, next: &mut Vector| {
@@ -147,11 +152,7 @@ impl Poly1305 {
         let carry = _mm512_cmplt_epu64_mask(tag_low, low);
         let tag_high = _mm512_add_epi64(high, self.s[1]);
         let tag_high = _mm512_mask_add_epi64(tag_high, carry, tag_high, _mm512_set1_epi64(1));
-
-        let (low, high) = (to_u64(tag_low), to_u64(tag_high));
-        core::array::from_fn(|lane| {
-            (u128::from(low[lane]) | u128::from(high[lane]) << 64).to_le_bytes()
-        })
+        [tag_low, tag_high]
     }
 
     #[target_feature(enable = "avx512f")]
@@ -163,7 +164,7 @@ impl Poly1305 {
     }
 }
 
-/// A [`quad`](Poly1305::quad) piece by piece, to be done between other things.
+/// Four [`blocks`](Poly1305::blocks) piece by piece, to be done between other things.
 pub(super) struct Quad {
     /// 64 bytes of each packet.
     rows: [Vector; LANES],

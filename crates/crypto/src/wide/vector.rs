@@ -1,7 +1,8 @@
 //! Vectors of 512 bits, and the few ways between them and memory.
 
 use core::arch::x86_64::{
-    __m512i, _mm512_loadu_si512, _mm512_maskz_loadu_epi8, _mm512_setzero_si512, _mm512_storeu_si512,
+    __m512i, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
+    _mm512_setzero_si512, _mm512_storeu_si512,
 };
 use core::sync::atomic::{Ordering, compiler_fence};
 
@@ -35,15 +36,33 @@ pub(super) fn store(bytes: &mut [u8; LEN], vector: Vector) {
 #[inline]
 #[target_feature(enable = "avx512bw")]
 pub(super) fn load_padded(bytes: &[u8]) -> Vector {
-    let mask = match bytes.len() {
+    match mask(bytes) {
         // A masked access to an address that is none is allowed, but slow.
-        0 => return zero(),
-        len @ 1..LEN => (1 << len) - 1,
+        0 => zero(),
+        // SAFETY: the mask lets through no byte beyond the slice, and bytes
+        // that it does not let through are not accessed.
+        mask => unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) },
+    }
+}
+
+/// As many bytes as there is room for.
+#[inline]
+#[target_feature(enable = "avx512bw")]
+pub(super) fn store_cut(bytes: &mut [u8], vector: Vector) {
+    match mask(bytes) {
+        0 => (),
+        // SAFETY: as in `load_padded`, and the slice may be written.
+        mask => unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, vector) },
+    }
+}
+
+/// A bit for each byte of the slice, up to 64.
+#[inline]
+fn mask(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        len @ ..LEN => (1 << len) - 1,
         _ => u64::MAX,
-    };
-    // SAFETY: the mask lets through no byte beyond the slice, and bytes that
-    // it does not let through are not accessed.
-    unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
+    }
 }
 
 #[inline]
