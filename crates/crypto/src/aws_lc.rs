@@ -25,7 +25,6 @@ pub(crate) enum Batches {
     /// One after the other.
     Single,
     /// Together wherever the processor has the instructions.
-    #[allow(dead_code, reason = "for tests and comparisons")]
     Wide,
 }
 

@@ -4,7 +4,8 @@ use crate::common::Random;
 use taupe_crypto::{AWS_LC, AWS_LC_SINGLE, AWS_LC_WIDE, AeadKey, Packet, Secret, TAG_LEN};
 
 /// Texts of a batch: where each begins, and its length and counter.
-struct Shape {
+#[derive(Default)]
+pub(crate) struct Shape {
     packets: Vec<(u64, usize, usize)>,
     bytes: usize,
 }
@@ -27,25 +28,9 @@ pub(crate) fn run(seed: u64, packets: u64, mut progress: impl FnMut(u64)) -> u64
     done
 }
 
-/// A batch of packets of these lengths of text.
-#[allow(dead_code, reason = "the long run has random batches only")]
-pub(crate) fn lengths(random: &mut Random, lengths: &[usize]) {
-    let mut shape = Shape {
-        packets: Vec::new(),
-        bytes: 0,
-    };
-    for len in lengths {
-        shape.push(random, *len);
-    }
-    check(random, &shape, &format!("lengths {lengths:?}"));
-}
-
 impl Shape {
     fn random(random: &mut Random) -> Self {
-        let mut shape = Self {
-            packets: Vec::new(),
-            bytes: 0,
-        };
+        let mut shape = Self::default();
         let packets = match random.below(8) {
             0 => random.below(4),
             1 => 44,
@@ -70,7 +55,8 @@ impl Shape {
         shape
     }
 
-    fn push(&mut self, random: &mut Random, len: usize) {
+    /// Adds a packet with so many bytes of text.
+    pub(crate) fn push(&mut self, random: &mut Random, len: usize) {
         let counter = match (random.below(4), self.packets.last()) {
             (0, _) => random.next(),
             (1, _) => (1 << 32) - 2,
@@ -103,7 +89,8 @@ impl Shape {
     }
 }
 
-fn check(random: &mut Random, shape: &Shape, id: &str) {
+/// Seals and opens a batch with vectors and with AWS-LC, at times with forgeries.
+pub(crate) fn check(random: &mut Random, shape: &Shape, id: &str) {
     let key = Secret::new(random.array());
     let wide = if random.below(4) == 0 {
         &AWS_LC
