@@ -56,7 +56,8 @@ pub enum Version {
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     version: Version,
-    /// At least a header, and exactly as long as the header says.
+    /// At least a header, and exactly as long as the header says, or, quoted,
+    /// no longer.
     bytes: &'a [u8],
 }
 
@@ -67,9 +68,36 @@ impl<'a> Packet<'a> {
     ///
     /// Returns [`Malformed`] when the header contradicts itself or `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (version, needed) = Self::measure(bytes)?;
+        let available = bytes.len();
+        let bytes = bytes.get(..needed);
+        let bytes = bytes.ok_or(Malformed::Truncated { needed, available })?;
+        Ok(Self { version, bytes })
+    }
+
+    /// Like [`Self::parse`] for a packet that an ICMP error quotes, which may
+    /// be cut behind its header, without the extension headers of IPv6.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Malformed`] when the header contradicts itself or is cut.
+    pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (version, said) = Self::measure(bytes)?;
+        let available = bytes.len();
+        let bytes = &bytes[..said.min(available)];
+        let packet = Self { version, bytes };
+        match packet.header_len() {
+            needed if needed > available => Err(Malformed::Truncated { needed, available }),
+            _ => Ok(packet),
+        }
+    }
+
+    /// The version, and the length that the header says, at least that of a
+    /// header, which is there as far as it has no options.
+    fn measure(bytes: &[u8]) -> Result<(Version, usize), Malformed> {
         let available = bytes.len();
         let truncated = |needed| Malformed::Truncated { needed, available };
-        let (version, length) = match bytes.first().map(|byte| byte >> 4) {
+        match bytes.first().map(|byte| byte >> 4) {
             Some(4) => {
                 let header = bytes.first_chunk::<V4_HEADER>();
                 let header = header.ok_or(truncated(V4_HEADER))?;
@@ -84,19 +112,17 @@ impl<'a> Packet<'a> {
                         header: header_len,
                     });
                 }
-                (Version::V4, total)
+                Ok((Version::V4, total))
             }
             Some(6) => {
                 let header = bytes.first_chunk::<V6_HEADER>();
                 let header = header.ok_or(truncated(V6_HEADER))?;
                 let payload = u16::from_be_bytes([header[4], header[5]]);
-                (Version::V6, V6_HEADER + usize::from(payload))
+                Ok((Version::V6, V6_HEADER + usize::from(payload)))
             }
-            Some(other) => return Err(Malformed::Version(other)),
-            None => return Err(truncated(V4_HEADER)),
-        };
-        let bytes = bytes.get(..length).ok_or(truncated(length))?;
-        Ok(Self { version, bytes })
+            Some(other) => Err(Malformed::Version(other)),
+            None => Err(truncated(V4_HEADER)),
+        }
     }
 
     /// The version.

@@ -2,5 +2,7 @@
 //! uplink they already use, and nothing else is touched.
 
 pub mod flows;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod translate;
 pub mod uplinks;

@@ -213,12 +213,36 @@ fn extension_headers_are_followed() {
     }
 }
 
+#[test]
+fn quoted_packets_may_be_cut_behind_their_header() {
+    let mut options = v4();
+    options[0] = 0x46;
+    for (packet, header_len) in [(v4(), 20), (options, 24), (v6(), 40)] {
+        for len in 0..=packet.len() {
+            let quoted = Packet::parse_quoted(&packet[..len]);
+            if len < header_len {
+                assert!(quoted.is_err(), "{len} of {header_len}");
+            } else {
+                let quoted = quoted.unwrap();
+                assert_eq!(quoted.bytes(), &packet[..len]);
+                assert_eq!(quoted.header_len(), header_len);
+            }
+        }
+        let padded = [&packet[..], &[0; 3]].concat();
+        assert_eq!(Packet::parse_quoted(&padded).unwrap().bytes(), packet);
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::parse(&bytes) {
             prop_assert!(packet.bytes().len() >= packet.header_len());
             prop_assert_eq!(inner(&bytes).unwrap().length, packet.bytes().len());
+            packet.transport();
+        }
+        if let Ok(packet) = Packet::parse_quoted(&bytes) {
+            prop_assert!(packet.bytes().len() >= packet.header_len());
             packet.transport();
         }
     }

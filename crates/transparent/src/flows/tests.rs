@@ -1,0 +1,471 @@
+use std::{collections::HashMap, time::Duration};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const START: Instant = Instant(1_000_000_000_000);
+
+fn table(capacity: usize) -> Table {
+    Table::new(capacity, Arc::default())
+}
+
+fn end(ip: u128, port: u16) -> End {
+    End { ip, port }
+}
+
+/// From a local address's `port` to port 443 of host `remote`.
+fn tuple(protocol: u8, local: (u128, u16), remote: u128) -> Tuple {
+    Tuple {
+        version: Version::V4,
+        protocol,
+        local: end(local.0, local.1),
+        remote: end(remote, 443),
+    }
+}
+
+const TUNNEL: u128 = 0x0a42_0002;
+const UPLINK: u128 = 0xc0a8_010a;
+
+fn outer(inner: &Tuple) -> Tuple {
+    let mut outer = *inner;
+    outer.local.ip = TUNNEL;
+    outer
+}
+
+fn open(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, Refusal> {
+    table.open(now, inner, outer(&inner), Opener::Application)
+}
+
+fn open_from_peer(table: &mut Table, now: Instant, inner: Tuple) -> Result<Index, Refusal> {
+    table.open(now, inner, outer(&inner), Opener::Peer)
+}
+
+#[track_caller]
+fn lives_exactly(table: &mut Table, since: Instant, inner: &Tuple, life: Duration) {
+    let just_before = since + life - Duration::from_nanos(1);
+    assert!(
+        table.find_inner(just_before, inner).is_some(),
+        "just before"
+    );
+    assert!(table.find_outer(just_before, &outer(inner)).is_some());
+    assert!(
+        table.find_inner(since + life, inner).is_none(),
+        "at the end"
+    );
+    assert!(table.find_outer(since + life, &outer(inner)).is_none());
+}
+
+#[test]
+fn a_new_port_only_where_the_own_is_taken() {
+    let mut table = table(100);
+    let first = tuple(ip::TCP, (UPLINK, 5000), 1);
+    let index = open(&mut table, START, first).unwrap();
+    assert_eq!(table.flow(index).outer, outer(&first));
+    // Another host, the same port.
+    let other_host = tuple(ip::TCP, (UPLINK + 1, 5000), 2);
+    let index = open(&mut table, START, other_host).unwrap();
+    assert_eq!(table.flow(index).outer.local.port, 5000);
+    // The same host and port from another uplink.
+    let clash = tuple(ip::TCP, (UPLINK + 1, 5000), 1);
+    let index = open(&mut table, START, clash).unwrap();
+    let given = table.flow(index).outer;
+    assert!(DYNAMIC_PORTS.contains(&given.local.port));
+    assert_eq!(table.find_outer(START, &given), Some(index));
+    assert_eq!(table.find_inner(START, &clash), Some(index));
+    // A protocol without ports has no second place.
+    open(&mut table, START, tuple(47, (UPLINK, 0), 1)).unwrap();
+    let second = open(&mut table, START, tuple(47, (UPLINK + 1, 0), 1));
+    assert_eq!(second, Err(Refusal::Port));
+}
+
+#[test]
+fn ports_run_out() {
+    let mut table = table(1000);
+    for i in 0..=u128::from(TRIED_PORTS) {
+        table.next_port = 60_000;
+        let opened = open(&mut table, START, tuple(ip::UDP, (UPLINK + i, 5000), 1));
+        assert!(opened.is_ok(), "{i}");
+    }
+    table.next_port = 60_000;
+    let more = open(&mut table, START, tuple(ip::UDP, (1, 5000), 1));
+    assert_eq!(more, Err(Refusal::Port));
+    // The last port is followed by the first.
+    table.next_port = 65_535;
+    for port in [65_535, 49_152] {
+        let index = open(&mut table, START, tuple(ip::UDP, (port, 5000), 1)).unwrap();
+        assert_eq!(u128::from(table.flow(index).outer.local.port), port);
+    }
+}
+
+#[test]
+fn udp_and_icmp_live_as_the_rfcs_ask() {
+    for (protocol, answered, life) in [
+        (ip::UDP, false, 300),
+        (ip::UDP, true, 300),
+        (ip::ICMP, true, 60),
+        (47, true, 300),
+    ] {
+        let mut table = table(100);
+        let inner = tuple(protocol, (UPLINK, 5000), 1);
+        let index = open(&mut table, START, inner).unwrap();
+        table.touch(START, index, Way::Out, 0);
+        let mut last = START;
+        if answered {
+            last = START + Duration::from_secs(7);
+            table.touch(last, index, Way::In, 0);
+        }
+        lives_exactly(&mut table, last, &inner, Duration::from_secs(life));
+        assert_eq!(table.len(), 0);
+    }
+}
+
+#[test]
+fn tcp_lives_long_between_handshake_and_end() {
+    use tcp::{ACK, FIN, RST, SYN};
+    const SHORT: Duration = Duration::from_secs(240);
+    const LONG: Duration = Duration::from_secs(7440);
+    let handshake = [(Way::Out, SYN), (Way::In, SYN | ACK), (Way::Out, ACK)];
+    let and = |more: &[(Way, u8)]| [&handshake[..], more].concat();
+    for (packets, life) in [
+        (handshake[..1].to_vec(), SHORT),
+        (handshake[..2].to_vec(), SHORT),
+        (and(&[]), LONG),
+        // Picked up in the middle.
+        (vec![(Way::Out, ACK), (Way::In, ACK)], LONG),
+        (vec![(Way::In, ACK)], SHORT),
+        // Closed by one side, and by both.
+        (and(&[(Way::Out, FIN | ACK), (Way::In, ACK)]), LONG),
+        (
+            and(&[(Way::Out, FIN | ACK), (Way::In, FIN | ACK), (Way::Out, ACK)]),
+            SHORT,
+        ),
+        (and(&[(Way::In, RST)]), SHORT),
+        // Opened again with the same ports.
+        (
+            and(&[
+                (Way::Out, RST),
+                (Way::Out, SYN),
+                (Way::In, SYN | ACK),
+                (Way::Out, ACK),
+            ]),
+            LONG,
+        ),
+        // A peer's SYN does not make a living connection short-lived.
+        (and(&[(Way::In, SYN)]), LONG),
+        (and(&[(Way::In, RST), (Way::In, SYN)]), SHORT),
+    ] {
+        let mut table = table(100);
+        let inner = tuple(ip::TCP, (UPLINK, 5000), 1);
+        let index = open(&mut table, START, inner).unwrap();
+        let mut now = START;
+        for &(way, flags) in &packets {
+            now += Duration::from_secs(1);
+            table.touch(now, index, way, flags);
+        }
+        lives_exactly(&mut table, now, &inner, life);
+    }
+}
+
+#[test]
+fn nobody_keeps_an_unanswered_flow_alive_from_outside() {
+    let mut table = table(100);
+    let inner = tuple(ip::UDP, (UPLINK, 6881), 1);
+    let index = open_from_peer(&mut table, START, inner).unwrap();
+    for second in 0..10 {
+        let now = START + Duration::from_secs(second);
+        table.touch(now, index, Way::In, 0);
+        assert_eq!(table.flow(index).life(), Life::Unanswered);
+    }
+    lives_exactly(&mut table, START, &inner, Duration::from_secs(10));
+}
+
+#[test]
+fn an_answer_makes_a_peers_flow_an_ordinary_one() {
+    use tcp::{ACK, SYN};
+    let mut table = table(100);
+    let udp = tuple(ip::UDP, (UPLINK, 6881), 1);
+    let index = open_from_peer(&mut table, START, udp).unwrap();
+    table.touch(START, index, Way::In, 0);
+    table.touch(START, index, Way::Out, 0);
+    lives_exactly(&mut table, START, &udp, Duration::from_secs(300));
+
+    let inner = tuple(ip::TCP, (UPLINK, 6881), 1);
+    let index = open_from_peer(&mut table, START, inner).unwrap();
+    table.touch(START, index, Way::In, SYN);
+    assert_eq!(table.flow(index).life(), Life::Unanswered);
+    table.touch(START, index, Way::Out, SYN | ACK);
+    assert_eq!(table.flow(index).life(), Life::Transitory);
+    table.touch(START, index, Way::In, ACK);
+    assert_eq!(table.flow(index).life(), Life::Established);
+}
+
+/// A remembered flow is looked up again when the generation has changed.
+#[test]
+fn the_generation_changes_with_what_was_learnt() {
+    use tcp::{ACK, RST, SYN};
+    let mut table = table(2);
+    let generation = Arc::clone(&table.generation);
+    let changed = |before: &mut u64| {
+        let after = generation.load(Ordering::Acquire);
+        std::mem::replace(before, after) != after
+    };
+    let mut last = 0;
+    let inner = tuple(ip::TCP, (UPLINK, 5000), 1);
+    let index = open(&mut table, START, inner).unwrap();
+    for (way, flags) in [
+        (Way::Out, SYN),
+        (Way::In, SYN | ACK),
+        (Way::Out, ACK),
+        (Way::In, RST),
+    ] {
+        table.touch(START, index, way, flags);
+        assert!(!changed(&mut last), "{way:?} {flags}");
+    }
+    table.touch(START, index, Way::Out, SYN);
+    assert!(changed(&mut last), "a new connection");
+    open(&mut table, START, tuple(ip::TCP, (UPLINK, 5000), 2)).unwrap();
+    assert!(!changed(&mut last));
+    open(&mut table, START, tuple(ip::TCP, (UPLINK, 5000), 3)).unwrap();
+    assert!(changed(&mut last), "one gave way");
+    let expired = START + Duration::from_secs(240);
+    let third = tuple(ip::TCP, (UPLINK, 5000), 3);
+    assert!(table.find_inner(expired, &third).is_none());
+    assert!(changed(&mut last), "one expired");
+}
+
+#[test]
+fn a_full_table_gives_up_what_is_oldest_and_not_in_use() {
+    use tcp::{ACK, SYN};
+    let mut table = table(4);
+    let at = |second| START + Duration::from_secs(second);
+    let established = tuple(ip::TCP, (UPLINK, 1), 1);
+    let index = open(&mut table, at(0), established).unwrap();
+    table.touch(at(0), index, Way::Out, ACK);
+    table.touch(at(0), index, Way::In, ACK);
+    let asked = tuple(ip::UDP, (UPLINK, 2), 1);
+    let index = open(&mut table, at(1), asked).unwrap();
+    table.touch(at(1), index, Way::Out, 0);
+    let opening = tuple(ip::TCP, (UPLINK, 3), 1);
+    let index = open(&mut table, at(2), opening).unwrap();
+    table.touch(at(2), index, Way::Out, SYN);
+    let ping = tuple(ip::ICMP, (UPLINK, 4), 1);
+    open(&mut table, at(3), ping).unwrap();
+    // The second is used again, so that the third is the oldest.
+    let index = table.find_inner(at(4), &asked).unwrap();
+    table.touch(at(4), index, Way::Out, 0);
+    for (i, gone) in [opening, ping, asked].into_iter().enumerate() {
+        let new = tuple(ip::TCP, (UPLINK, 100 + i as u16), 1);
+        let index = open(&mut table, at(5), new).unwrap();
+        table.touch(at(5), index, Way::Out, ACK);
+        table.touch(at(5), index, Way::In, ACK);
+        assert_eq!(table.find_inner(at(5), &gone), None, "{gone:?}");
+        assert_eq!(table.len(), 4);
+    }
+    let more = open(&mut table, at(5), tuple(ip::TCP, (UPLINK, 200), 1));
+    assert_eq!(more, Err(Refusal::Full));
+    assert!(table.find_inner(at(5), &established).is_some());
+    // Those that have expired are no longer in the way.
+    let later = at(5) + Life::Established.timeout();
+    assert!(open(&mut table, later, tuple(ip::TCP, (UPLINK, 200), 1)).is_ok());
+}
+
+#[test]
+fn a_peer_displaces_nobody_but_itself() {
+    let mut table = table(80);
+    let own: Vec<_> = (0..40).map(|i| tuple(ip::TCP, (UPLINK, i), 1)).collect();
+    for &inner in &own {
+        open(&mut table, START, inner).unwrap();
+    }
+    for i in 0..10_000 {
+        let opened = open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), i));
+        assert!(opened.is_ok());
+        assert!(table.len() <= 40 + 80 / UNANSWERED_SHARE);
+    }
+    assert!(
+        own.iter()
+            .all(|inner| table.find_inner(START, inner).is_some())
+    );
+    // The newest are those that have a chance of being answered.
+    let newest = tuple(ip::UDP, (UPLINK, 6881), 9_999);
+    assert!(table.find_inner(START, &newest).is_some());
+}
+
+#[test]
+fn answered_flows_of_peers_have_a_share_too() {
+    let mut table = table(80);
+    for i in 0..80 / PEER_SHARE as u128 {
+        let inner = tuple(ip::UDP, (UPLINK, 6881), i);
+        let index = open_from_peer(&mut table, START, inner).unwrap();
+        table.touch(START, index, Way::Out, 0);
+        table.touch(START, index, Way::In, 0);
+    }
+    let more = open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 1000));
+    assert_eq!(more, Err(Refusal::PeerShare));
+    for i in 0..40 {
+        open(&mut table, START, tuple(ip::TCP, (UPLINK, i), 1)).unwrap();
+    }
+    let removed = table
+        .find_inner(START, &tuple(ip::UDP, (UPLINK, 6881), 7))
+        .unwrap();
+    table.remove(removed);
+    assert!(open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 1000)).is_ok());
+}
+
+#[test]
+fn a_peer_cannot_open_what_the_application_has_elsewhere() {
+    let mut table = table(80);
+    let taken = tuple(ip::UDP, (UPLINK + 1, 5000), 1);
+    open(&mut table, START, taken).unwrap();
+    // It has another port in the tunnel, and so its own is free there.
+    let inner = tuple(ip::UDP, (UPLINK, 5000), 1);
+    open(&mut table, START, inner).unwrap();
+    let index = table.find_inner(START, &taken).unwrap();
+    table.remove(index);
+    assert_eq!(open_from_peer(&mut table, START, inner), Err(Refusal::Port));
+}
+
+/// One thing that happens to a table.
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(u64),
+    Open {
+        from_peer: bool,
+        protocol: u8,
+        uplink: u8,
+        port: u8,
+        remote: u8,
+    },
+    Touch {
+        which: usize,
+        out: bool,
+        flags: u8,
+    },
+    Remove {
+        which: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let protocol = prop::sample::select(vec![ip::TCP, ip::UDP, ip::ICMP, 47]);
+    prop_oneof![
+        1 => (0u64..400).prop_map(Step::Wait),
+        8 => (any::<bool>(), protocol, 0u8..3, 0u8..4, 0u8..4).prop_map(
+            |(from_peer, protocol, uplink, port, remote)| Step::Open {
+                from_peer, protocol, uplink, port, remote,
+            }
+        ),
+        6 => (any::<usize>(), any::<bool>(), 0u8..32)
+            .prop_map(|(which, out, flags)| Step::Touch { which, out, flags }),
+        1 => any::<usize>().prop_map(|which| Step::Remove { which }),
+    ]
+}
+
+/// Every way into the table leads to the same flows, and no two of them have
+/// either name in common.
+fn check(table: &Table, capacity: usize) {
+    let flows: Vec<_> = table.slots.iter().flatten().collect();
+    assert_eq!(flows.len(), table.len());
+    assert!(flows.len() <= capacity);
+    assert_eq!(
+        (table.inner.len(), table.outer.len()),
+        (flows.len(), flows.len())
+    );
+    let mut names = HashMap::new();
+    for flow in &flows {
+        assert!(
+            names
+                .insert((0, flow.inner.hash(&table.hashing)), flow.inner)
+                .is_none()
+        );
+        assert!(
+            names
+                .insert((1, flow.outer.hash(&table.hashing)), flow.outer)
+                .is_none()
+        );
+    }
+    let peers = flows
+        .iter()
+        .filter(|flow| flow.opener == Opener::Peer)
+        .count();
+    assert_eq!(peers, table.opened_by_peers);
+    assert!(peers <= capacity / PEER_SHARE);
+    assert!(table.lists[Life::Unanswered as usize].len <= capacity / UNANSWERED_SHARE);
+    let mut linked = 0;
+    for (life, list) in table.lists.iter().enumerate() {
+        let (mut index, mut older, mut len, mut used) = (list.oldest, NONE, 0, Instant(0));
+        while index != NONE {
+            let link = flow(&table.slots, index).link;
+            assert_eq!((link.life as usize, link.older), (life, older));
+            assert!(link.used >= used, "in order of use");
+            (older, index, used) = (index, link.newer, link.used);
+            len += 1;
+        }
+        assert_eq!((list.newest, list.len), (older, len));
+        linked += len;
+    }
+    assert_eq!(linked, flows.len());
+}
+
+proptest! {
+    /// Against a list of what was opened: what is found is what was opened, and
+    /// what is not has expired, given way or been removed.
+    #[test]
+    fn whatever_happens_names_are_never_shared(
+        steps in prop::collection::vec(step(), 0..200), capacity in 8usize..40,
+    ) {
+        let mut table = table(capacity);
+        let mut now = START;
+        let mut opened: HashMap<String, (Tuple, Tuple)> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Wait(seconds) => now += Duration::from_secs(seconds),
+                Step::Open { from_peer, protocol, uplink, port, remote } => {
+                    let port = if protocol == 47 { 0 } else { port.into() };
+                    let inner = tuple(protocol, (UPLINK + u128::from(uplink), port), remote.into());
+                    let found = if from_peer {
+                        table.find_outer(now, &outer(&inner))
+                    } else {
+                        table.find_inner(now, &inner)
+                    };
+                    if let Some(index) = found {
+                        let flow = table.flow(index);
+                        prop_assert_eq!(opened[&format!("{:?}", flow.inner)], (flow.inner, flow.outer));
+                    } else if let Ok(index) = if from_peer {
+                        open_from_peer(&mut table, now, inner)
+                    } else {
+                        open(&mut table, now, inner)
+                    } {
+                        let flow = table.flow(index);
+                        prop_assert_eq!(flow.inner, inner);
+                        prop_assert_eq!(flow.outer.remote, inner.remote);
+                        opened.insert(format!("{inner:?}"), (flow.inner, flow.outer));
+                        prop_assert_eq!(table.find_inner(now, &inner), Some(index));
+                    }
+                }
+                Step::Touch { which, out, flags } => {
+                    if let Some(index) = pick(&table, which) {
+                        let way = if out { Way::Out } else { Way::In };
+                        table.touch(now, index, way, flags);
+                    }
+                }
+                Step::Remove { which } => {
+                    if let Some(index) = pick(&table, which) {
+                        let inner = table.flow(index).inner;
+                        table.remove(index);
+                        prop_assert_eq!(table.find_inner(now, &inner), None);
+                    }
+                }
+            }
+            check(&table, capacity);
+        }
+    }
+}
+
+fn pick(table: &Table, which: usize) -> Option<Index> {
+    let used: Vec<_> = (0..table.slots.len())
+        .filter(|&i| table.slots[i].is_some())
+        .collect();
+    let index = used.get(which % used.len().max(1))?;
+    Some(Index(*index as u32))
+}

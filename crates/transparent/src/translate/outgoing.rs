@@ -1,0 +1,347 @@
+//! From the TUN into the tunnel.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use taupe_net::{
+    icmp,
+    ip::Version,
+    split::Split,
+    virtio::{self, VirtioHeader},
+};
+use taupe_protocol::time::Instant;
+
+use super::{
+    Outcome, Reason, Remembered, Shared, State,
+    fragments::{Buffer, Fragments},
+    refusal::{Limit, refusal},
+    rewrite::{QUOTE, Rewrite, apply_to_error, checksum_offset},
+    tcp,
+    view::{Content, View},
+};
+use crate::flows::{Flow, Index, Life, Opener, Tuple, Way};
+
+/// The half that translates what applications send.
+#[derive(Debug)]
+pub struct Outgoing {
+    shared: Arc<Shared>,
+    last: Option<Remembered>,
+    fragments: Fragments,
+    buffer: Buffer,
+    refusals: Limit,
+}
+
+/// What has been done with a packet; [`Outcome`] without the packets.
+enum Done {
+    Carry,
+    /// What is to be carried is in the buffer.
+    Instead,
+    Answer(Vec<u8>, Reason),
+}
+
+/// Where a packet belongs.
+enum Place {
+    /// A flow that goes out.
+    Flow(Rewrite),
+    /// One that had come from the tunnel, and comes back from the kernel.
+    SentBack(Rewrite),
+}
+
+impl Outgoing {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            last: None,
+            fragments: Fragments::default(),
+            buffer: Buffer::default(),
+            refusals: Limit::default(),
+        }
+    }
+
+    /// Translates a packet that was read from the TUN with `header`, in place.
+    pub fn translate(
+        &mut self,
+        now: Instant,
+        header: VirtioHeader,
+        packet: &mut [u8],
+    ) -> Outcome<'_> {
+        let mut header = header;
+        match self.process(now, &mut header, packet) {
+            Ok(Done::Carry) => Outcome::Carry(header),
+            Ok(Done::Instead) => Outcome::Instead(self.buffer.packets()),
+            Ok(Done::Answer(answer, reason)) => {
+                self.shared.count(reason);
+                Outcome::Answer(answer, reason)
+            }
+            Err(reason) => {
+                self.shared.count(reason);
+                Outcome::Drop(reason)
+            }
+        }
+    }
+
+    fn process(
+        &mut self,
+        now: Instant,
+        header: &mut VirtioHeader,
+        packet: &mut [u8],
+    ) -> Result<Done, Reason> {
+        let view = View::parse(packet)?;
+        let packet = packet.get_mut(..view.len).ok_or(Reason::Malformed)?;
+        let partial = is_partial(*header, &view);
+        let mtu = self.shared.mtu();
+        let tuple = view.outgoing();
+        // Nobody here is asked.
+        if let Content::Echo { request: false, .. } = view.content {
+            return Err(Reason::NoFlow);
+        }
+        let fits = segment_len(*header, &view, packet) <= mtu;
+        if view.is_plain()
+            && fits
+            && let Some(last) = &self.last
+            && let Some(rewrite) = last.rewrite(now, &self.shared, &tuple)
+        {
+            rewrite.apply(packet, &view, partial);
+            return Ok(Done::Carry);
+        }
+
+        let Some(address) = self.shared.address.of(view.version) else {
+            let answer = answer(icmp::Error::NoRoute, *header, packet, mtu);
+            let answer = answer.ok_or(Reason::NoAddress)?;
+            return Ok(Done::Answer(answer, Reason::NoAddress));
+        };
+        if let Content::Error = view.content {
+            self.translate_error(now, packet, &view, address)?;
+            return self.fit(header, packet, &view);
+        }
+        let rewrite = if view.fragment.is_some_and(|fragment| !fragment.first) {
+            let known = self.fragments.find(now, &view);
+            known.ok_or(Reason::UnknownFragment)?
+        } else {
+            match self.place(now, &view, &tuple, address)? {
+                Place::Flow(rewrite) => rewrite,
+                Place::SentBack(rewrite) => {
+                    rewrite.apply(packet, &view, partial);
+                    return self.refuse(now, *header, packet);
+                }
+            }
+        };
+        if !fits && must_stay_whole(&view, packet) {
+            let error = icmp::Error::TooBig(mtu as u16);
+            let answer = answer(error, *header, packet, mtu).ok_or(Reason::TooBig)?;
+            return Ok(Done::Answer(answer, Reason::TooBig));
+        }
+        self.fragments.learn(now, &view, &rewrite);
+        rewrite.apply(packet, &view, partial);
+        if view.flags() & tcp::SYN != 0
+            && let Some(segment) = packet.get_mut(view.at..)
+        {
+            tcp::clamp_mss(segment, self.shared.mss(view.version), partial);
+        }
+        self.fit(header, packet, &view)
+    }
+
+    /// Finds or opens the flow of a packet.
+    fn place(
+        &mut self,
+        now: Instant,
+        view: &View,
+        tuple: &Tuple,
+        address: u128,
+    ) -> Result<Place, Reason> {
+        let mut state = self.shared.lock();
+        let index = match state.table.find_inner(now, tuple) {
+            Some(index) => index,
+            None => match sent_back(&mut state, now, view)? {
+                Some(place) => return Ok(place),
+                None => {
+                    let outer = self.shared.outside(tuple, address);
+                    state.table.open(now, *tuple, outer, Opener::Application)?
+                }
+            },
+        };
+        state.table.touch(now, index, Way::Out, view.flags());
+        let Flow { inner, outer, .. } = *state.table.flow(index);
+        let rewrite = Rewrite::new((inner.local, inner.remote), (outer.local, outer.remote));
+        if view.is_plain() {
+            self.last = Some(Remembered {
+                tuple: *tuple,
+                rewrite,
+                generation: self.shared.generation.load(Ordering::Acquire),
+                since: now,
+            });
+        }
+        Ok(Place::Flow(rewrite))
+    }
+
+    /// Rewrites an ICMP error about a packet that had come from the tunnel.
+    fn translate_error(
+        &self,
+        now: Instant,
+        packet: &mut [u8],
+        view: &View,
+        address: u128,
+    ) -> Result<(), Reason> {
+        let quoted = packet.get(view.at + QUOTE..).ok_or(Reason::Malformed)?;
+        let quoted = View::parse_quoted(quoted)?;
+        let mut state = self.shared.lock();
+        let index = state.table.find_inner(now, &quoted.incoming());
+        let Flow { inner, outer, .. } = *state.table.flow(index.ok_or(Reason::NoFlow)?);
+        drop(state);
+        let from = (inner.remote, inner.local);
+        let rewrite = Rewrite::new(from, (outer.remote, outer.local));
+        let destination = if view.destination == inner.remote.ip {
+            outer.remote.ip
+        } else {
+            view.destination
+        };
+        apply_to_error(packet, view, (address, destination), (&quoted, &rewrite));
+        Ok(())
+    }
+
+    /// Refuses a packet that nobody here waits for; it is as it had come.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        header: VirtioHeader,
+        packet: &[u8],
+    ) -> Result<Done, Reason> {
+        let view = View::parse(packet)?;
+        let packet = match view.content {
+            Content::Udp { .. } => &first_segment(header, packet)?,
+            _ => packet,
+        };
+        let answer = refusal(packet, &view, self.shared.mtu()).ok_or(Reason::NobodyListens)?;
+        if !self.refusals.take(now) {
+            return Err(Reason::NobodyListens);
+        }
+        self.shared.count(Reason::NobodyListens);
+        self.buffer.clear();
+        self.buffer.push(&answer);
+        Ok(Done::Instead)
+    }
+
+    /// Makes a translated packet fit the tunnel.
+    fn fit(
+        &mut self,
+        header: &mut VirtioHeader,
+        packet: &[u8],
+        view: &View,
+    ) -> Result<Done, Reason> {
+        let mtu = self.shared.mtu();
+        let longest = segment_len(*header, view, packet);
+        if longest <= mtu {
+            return Ok(Done::Carry);
+        }
+        if must_stay_whole(view, packet) {
+            return Err(Reason::TooBig);
+        }
+        if let Content::Tcp { .. } = view.content
+            && header.gso_type != virtio::GSO_NONE
+        {
+            // A stream may be cut anywhere.
+            let headers = view.at + transport_header_len(view, packet);
+            let size = mtu.checked_sub(headers).filter(|&size| size > 0);
+            header.gso_size = size.ok_or(Reason::TooBig)? as u16;
+            return Ok(Done::Carry);
+        }
+        let split = Split::new(*header, packet).map_err(|_| Reason::Malformed)?;
+        self.buffer.clear();
+        let mut segment = vec![0; split.segment_len()];
+        for i in 0..split.count() {
+            let length = split.write(i, &mut segment);
+            if !self.buffer.push_fragments(&segment[..length], mtu) {
+                return Err(Reason::TooBig);
+            }
+        }
+        Ok(Done::Instead)
+    }
+}
+
+impl Shared {
+    /// A flow as the tunnel is to see it, if its port is free.
+    fn outside(&self, inner: &Tuple, address: u128) -> Tuple {
+        const DNS_PORT: u16 = 53;
+        let mut outer = *inner;
+        outer.local.ip = address;
+        let asked = (inner.version, inner.remote.ip);
+        if inner.remote.port == DNS_PORT
+            && !self.dns.contains(&asked)
+            && let Some(server) = self.first_dns.of(inner.version)
+        {
+            outer.remote.ip = server;
+        }
+        outer
+    }
+}
+
+/// Recognises a packet that came from the tunnel, and that the kernel's side
+/// has returned because no socket waits for it.
+fn sent_back(state: &mut State, now: Instant, view: &View) -> Result<Option<Place>, Reason> {
+    if let Some(index) = state.table.find_inner(now, &view.incoming())
+        && state.table.flow(index).life() == Life::Unanswered
+    {
+        let rewrite = as_it_came(state, index);
+        state.table.remove(index);
+        return Ok(Some(Place::SentBack(rewrite)));
+    }
+    if state.uplink.of(view.version) == Some(view.destination) {
+        return Err(Reason::NobodyListens);
+    }
+    Ok(None)
+}
+
+fn as_it_came(state: &State, index: Index) -> Rewrite {
+    let Flow { inner, outer, .. } = state.table.flow(index);
+    Rewrite::new((inner.remote, inner.local), (outer.remote, outer.local))
+}
+
+/// Whether the kernel left the transport's checksum to be completed.
+fn is_partial(header: VirtioHeader, view: &View) -> bool {
+    header.flags & virtio::NEEDS_CSUM != 0
+        && usize::from(header.csum_start) == view.at
+        && checksum_offset(view.protocol) == Some(header.csum_offset.into())
+}
+
+/// The length of the longest packet that a super-packet stands for, or that a
+/// packet has.
+fn segment_len(header: VirtioHeader, view: &View, packet: &[u8]) -> usize {
+    match header.gso_type {
+        virtio::GSO_NONE => view.len,
+        _ => {
+            let headers = view.at + transport_header_len(view, packet);
+            (headers + usize::from(header.gso_size)).min(view.len)
+        }
+    }
+}
+
+fn transport_header_len(view: &View, packet: &[u8]) -> usize {
+    const UDP_HEADER: usize = 8;
+    match (view.content, packet.get(view.at + 12)) {
+        (Content::Tcp { .. }, Some(&offset)) => usize::from(offset >> 4) * 4,
+        _ => UDP_HEADER,
+    }
+}
+
+/// Whether a packet must not be fragmented on its way.
+fn must_stay_whole(view: &View, packet: &[u8]) -> bool {
+    const DONT_FRAGMENT: u8 = 0x40;
+    match view.version {
+        Version::V4 => packet.get(6).is_some_and(|byte| byte & DONT_FRAGMENT != 0),
+        Version::V6 => true,
+    }
+}
+
+/// An ICMP error about the first packet that a super-packet stands for, or the
+/// packet that it is.
+fn answer(error: icmp::Error, header: VirtioHeader, packet: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    icmp::error(error, &first_segment(header, packet).ok()?, mtu, None)
+}
+
+/// With its checksum complete.
+fn first_segment(header: VirtioHeader, packet: &[u8]) -> Result<Vec<u8>, Reason> {
+    let split = Split::new(header, packet).map_err(|_| Reason::Malformed)?;
+    let mut segment = vec![0; split.segment_len()];
+    let length = split.write(0, &mut segment);
+    segment.truncate(length);
+    Ok(segment)
+}

@@ -1,0 +1,126 @@
+//! Answers, inside the tunnel, to packets that nobody here waits for.
+
+use std::time::Duration;
+
+use taupe_net::{
+    checksum::Sum,
+    icmp,
+    ip::{self, V4_HEADER, V6_HEADER, Version},
+};
+use taupe_protocol::time::Instant;
+
+use super::{
+    tcp,
+    view::{Content, TCP_HEADER, View},
+};
+
+const HOP_LIMIT: u8 = 64;
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// The answer to `packet`, which is as its sender sent it: a reset, port
+/// unreachable, or none. `mtu`, in bytes, bounds its length.
+pub(super) fn refusal(packet: &[u8], view: &View, mtu: usize) -> Option<Vec<u8>> {
+    match view.content {
+        Content::Tcp { flags, .. } if view.fragment.is_none() => reset(packet, view, flags),
+        Content::Udp { .. } => icmp::error(icmp::Error::PortUnreachable, packet, mtu, None),
+        _ => None,
+    }
+}
+
+/// As from a port that is closed: RFC 9293 section 3.10.7.1.
+fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
+    if flags & tcp::RST != 0 || !is_one_host(view.version, view.source) {
+        return None;
+    }
+    let header = packet.get(view.at..view.at + TCP_HEADER)?;
+    let word = |at: usize| {
+        let word = header.get(at..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*word))
+    };
+    let (sequence, acknowledgement) = (word(4)?, word(8)?);
+    let header_len = usize::from(header[12] >> 4) * 4;
+    let payload = view.len.checked_sub(view.at + header_len)?;
+    let controls = u32::from(flags & tcp::SYN != 0) + u32::from(flags & tcp::FIN != 0);
+    let (sequence, acknowledgement, flags) = if flags & tcp::ACK != 0 {
+        (acknowledgement, 0, tcp::RST)
+    } else {
+        let end = sequence.wrapping_add(payload as u32).wrapping_add(controls);
+        (0, end, tcp::RST | tcp::ACK)
+    };
+    let mut segment = [0; TCP_HEADER];
+    segment[..2].copy_from_slice(&header[2..4]);
+    segment[2..4].copy_from_slice(&header[..2]);
+    segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&acknowledgement.to_be_bytes());
+    segment[12] = (TCP_HEADER / 4 * 16) as u8;
+    segment[tcp::FLAGS] = flags;
+
+    let mut answer = Vec::with_capacity(V6_HEADER + TCP_HEADER);
+    let addresses = match view.version {
+        Version::V4 => {
+            answer.extend([0x45, 0, 0, (V4_HEADER + TCP_HEADER) as u8]);
+            answer.extend([0, 0, DONT_FRAGMENT, 0, HOP_LIMIT, ip::TCP, 0, 0]);
+            answer.extend((view.destination as u32).to_be_bytes());
+            answer.extend((view.source as u32).to_be_bytes());
+            let sum = Sum::ZERO.bytes(&answer).checksum();
+            answer[10..12].copy_from_slice(&sum.to_be_bytes());
+            &answer[12..20]
+        }
+        Version::V6 => {
+            answer.extend([0x60, 0, 0, 0, 0, TCP_HEADER as u8, ip::TCP, HOP_LIMIT]);
+            answer.extend(view.destination.to_be_bytes());
+            answer.extend(view.source.to_be_bytes());
+            &answer[8..40]
+        }
+    };
+    let sum = Sum::ZERO.pseudo_header(addresses, ip::TCP, TCP_HEADER as u16);
+    let sum = sum.bytes(&segment).checksum();
+    segment[tcp::CHECKSUM..tcp::CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+    answer.extend(segment);
+    Some(answer)
+}
+
+/// Neither nobody, nor a group, nor everybody.
+fn is_one_host(version: Version, ip: u128) -> bool {
+    match version {
+        Version::V4 => ip != 0 && ip < 0xe000_0000,
+        Version::V6 => ip != 0 && ip >> 120 != 0xff,
+    }
+}
+
+/// Limits refusals to 100 a second, and 100 at once.
+#[derive(Debug, Default)]
+pub(super) struct Limit {
+    /// When all that was given will have come back.
+    spent_until: Instant,
+}
+
+impl Limit {
+    const COST: Duration = Duration::from_millis(10);
+
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        let floor = now - Duration::from_secs(1);
+        let spent = self.spent_until.max(floor) + Self::COST;
+        let room = spent <= now;
+        if room {
+            self.spent_until = spent;
+        }
+        room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundred_at_once_and_one_each_hundredth() {
+        let mut limit = Limit::default();
+        let start = Instant(10_000_000_000);
+        assert_eq!((0..200).filter(|_| limit.take(start)).count(), 100);
+        let next = start + Duration::from_millis(10);
+        assert!(!limit.take(next - Duration::from_nanos(1)));
+        assert!(limit.take(next));
+        assert!(!limit.take(next));
+    }
+}

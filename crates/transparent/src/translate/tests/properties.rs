@@ -1,0 +1,97 @@
+//! Whatever comes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fuzzing;
+
+/// A packet as the other end would answer it with the same content: ends
+/// exchanged, which leaves every checksum right.
+fn mirrored(mut packet: Vec<u8>) -> Vec<u8> {
+    let view = View::parse(&packet).unwrap();
+    let size = if packet[0] >> 4 == 4 { 4 } else { 16 };
+    let at = if size == 4 { 12 } else { 8 };
+    let (source, rest) = packet[at..].split_at_mut(size);
+    source.swap_with_slice(&mut rest[..size]);
+    let (source, rest) = packet[view.at..].split_at_mut(2);
+    source.swap_with_slice(&mut rest[..2]);
+    packet
+}
+
+proptest! {
+    #[test]
+    fn out_and_in_again_is_the_packet(
+        v6: bool,
+        is_tcp: bool,
+        ports in prop::collection::vec((any::<u16>(), 0u8..4, 0u8..2), 1..10),
+        flags in 0u8..64,
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let family = if v6 { V6 } else { V4 };
+        let mut tunnel = Tunnel::new();
+        let mut sent = Vec::new();
+        for (port, remote, local) in ports {
+            let local = socket(if local == 0 { family.local } else { family.other }, port);
+            let remote = match remote {
+                0 => socket(family.public_dns, 53),
+                1 => socket(family.server, 53),
+                remote => socket(family.server, 440 + u16::from(remote)),
+            };
+            let packet = if is_tcp {
+                tcp(local, remote, flags, &payload)
+            } else {
+                udp(local, remote, &payload)
+            };
+            let outer = tunnel.send(&packet);
+            prop_assert_eq!(outer.len(), packet.len());
+            prop_assert!(fuzzing::is_intact(&outer));
+            sent.push((packet, outer));
+        }
+        for (packet, outer) in sent {
+            prop_assert_eq!(tunnel.receive(&mirrored(outer)), mirrored(packet));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_carried_or_dropped(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        fuzzing::translate(&data);
+    }
+
+    /// Packets that are nearly right reach further.
+    #[test]
+    fn damaged_packets_are_carried_or_dropped(
+        steps in prop::collection::vec(
+            (any::<(bool, bool, bool, u8)>(), 0u8..64, 0usize..60, any::<(usize, u8)>()), 1..12,
+        ),
+    ) {
+        let mut tunnel = Tunnel::new();
+        for ((v6, out, is_error, kind), flags, len, (at, mask)) in steps {
+            let family = if v6 { V6 } else { V4 };
+            let (mut from, mut to) = (socket(family.local, 5000), socket(family.server, 443));
+            if !out {
+                (from, to) = (to, socket(family.tunnel, 5000));
+            }
+            let payload = vec![kind; len];
+            let mut packet = match kind % 3 {
+                0 => udp(from, to, &payload),
+                1 => tcp(from, to, flags, &payload),
+                _ => echo(from.ip(), to.ip(), 5000, out),
+            };
+            if is_error {
+                let quoted = mirrored(packet);
+                packet = icmp_error(from.ip(), to.ip(), &quoted);
+            }
+            let at = at % packet.len();
+            packet[at] ^= mask & kind;
+            let intact = fuzzing::is_intact(&packet);
+            if out {
+                let mut after = packet.clone();
+                if let Outcome::Carry(_) = tunnel.outcome(VirtioHeader::default(), &mut after) {
+                    prop_assert_eq!(fuzzing::is_intact(&after), intact);
+                }
+            } else if let Ok(after) = tunnel.try_receive(&packet) {
+                prop_assert_eq!(fuzzing::is_intact(&after), intact);
+            }
+        }
+    }
+}

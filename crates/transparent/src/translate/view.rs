@@ -1,0 +1,237 @@
+//! What translation needs to know of a packet.
+
+use taupe_net::ip::{self, Packet, Version};
+
+use super::{Reason, tcp};
+use crate::flows::{End, Tuple};
+
+/// Bytes of a TCP header without options.
+pub(super) const TCP_HEADER: usize = 20;
+/// Bytes of a UDP header, and of what begins every ICMP message.
+const SHORT_HEADER: usize = 8;
+
+/// Protocols with a checksum over the addresses that this module does not know:
+/// DCCP and UDP-Lite.
+const UNSUPPORTED: [u8; 2] = [33, 136];
+
+/// A packet's header, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) version: Version,
+    pub(super) protocol: u8,
+    pub(super) source: u128,
+    pub(super) destination: u128,
+    /// Bytes of the packet; of a quoted one, those that are there.
+    pub(super) len: usize,
+    /// Where the transport header is.
+    pub(super) at: usize,
+    pub(super) fragment: Option<Fragment>,
+    pub(super) content: Content,
+}
+
+/// A part of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fragment {
+    pub(super) first: bool,
+    pub(super) identification: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content {
+    Tcp {
+        source: u16,
+        destination: u16,
+        flags: u8,
+    },
+    Udp {
+        source: u16,
+        destination: u16,
+    },
+    /// ICMP echo.
+    Echo {
+        id: u16,
+        request: bool,
+    },
+    /// An ICMP error, which quotes a packet.
+    Error,
+    /// Neither ports nor a checksum over the addresses; a fragment other than
+    /// the first.
+    Bare,
+}
+
+impl View {
+    /// Reads the packet at the start of `bytes`.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Reason> {
+        let packet = Packet::parse(bytes).map_err(|_| Reason::Malformed)?;
+        let view = Self::of(packet)?;
+        if matches!(view.content, Content::Tcp { .. }) && view.len < view.at + TCP_HEADER {
+            // Of a fragment, or else it would not be whole: RFC 1858 section 3
+            // says what those are for.
+            return Err(Reason::Malformed);
+        }
+        Ok(view)
+    }
+
+    /// Reads the packet that an ICMP error quotes, which may be cut behind
+    /// what tells the flow.
+    pub(super) fn parse_quoted(bytes: &[u8]) -> Result<Self, Reason> {
+        Self::of(Packet::parse_quoted(bytes).map_err(|_| Reason::Malformed)?)
+    }
+
+    fn of(packet: Packet<'_>) -> Result<Self, Reason> {
+        let bytes = packet.bytes();
+        let transport = packet.transport().ok_or(Reason::Malformed)?;
+        let (source, destination) = match packet.version() {
+            Version::V4 => (
+                u32::from_be_bytes(array(bytes, 12)?).into(),
+                u32::from_be_bytes(array(bytes, 16)?).into(),
+            ),
+            Version::V6 => (
+                u128::from_be_bytes(array(bytes, 8)?),
+                u128::from_be_bytes(array(bytes, 24)?),
+            ),
+        };
+        let first = transport.fragment_offset == 0;
+        let fragment = (transport.more_fragments || !first).then_some(Fragment {
+            first,
+            identification: transport.identification,
+        });
+        let content = if first {
+            content(
+                packet.version(),
+                transport.protocol,
+                bytes,
+                transport.offset,
+            )?
+        } else {
+            Content::Bare
+        };
+        Ok(Self {
+            version: packet.version(),
+            protocol: transport.protocol,
+            source,
+            destination,
+            len: bytes.len(),
+            at: transport.offset,
+            fragment,
+            content,
+        })
+    }
+
+    /// The flow of a packet that goes out.
+    pub(super) fn outgoing(&self) -> Tuple {
+        let (source, destination) = self.ends();
+        self.tuple(source, destination)
+    }
+
+    /// The flow of a packet that comes in.
+    pub(super) fn incoming(&self) -> Tuple {
+        let (source, destination) = self.ends();
+        match self.content {
+            // The identifier is the local end's in both directions.
+            Content::Echo { .. } => self.tuple(
+                End {
+                    ip: self.destination,
+                    port: source.port,
+                },
+                End {
+                    ip: self.source,
+                    port: 0,
+                },
+            ),
+            _ => self.tuple(destination, source),
+        }
+    }
+
+    fn tuple(&self, local: End, remote: End) -> Tuple {
+        Tuple {
+            version: self.version,
+            protocol: self.protocol,
+            local,
+            remote,
+        }
+    }
+
+    fn ends(&self) -> (End, End) {
+        let (from, to) = match self.content {
+            Content::Tcp {
+                source,
+                destination,
+                ..
+            }
+            | Content::Udp {
+                source,
+                destination,
+            } => (source, destination),
+            Content::Echo { id, .. } => (id, 0),
+            Content::Error | Content::Bare => (0, 0),
+        };
+        (
+            End {
+                ip: self.source,
+                port: from,
+            },
+            End {
+                ip: self.destination,
+                port: to,
+            },
+        )
+    }
+
+    /// TCP's flags; of others, none.
+    pub(super) fn flags(&self) -> u8 {
+        match self.content {
+            Content::Tcp { flags, .. } => flags,
+            _ => 0,
+        }
+    }
+
+    /// Whether the packet says nothing about its flow but that it lives.
+    pub(super) fn is_plain(&self) -> bool {
+        const TELLING: u8 = tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK;
+        self.fragment.is_none()
+            && match self.content {
+                Content::Tcp { flags, .. } => flags & TELLING == tcp::ACK,
+                Content::Udp { .. } | Content::Echo { .. } => true,
+                Content::Error | Content::Bare => false,
+            }
+    }
+}
+
+fn content(version: Version, protocol: u8, bytes: &[u8], at: usize) -> Result<Content, Reason> {
+    let header: [u8; SHORT_HEADER] = match protocol {
+        ip::TCP | ip::UDP | ip::ICMP | ip::ICMPV6 => array(bytes, at)?,
+        protocol if UNSUPPORTED.contains(&protocol) => return Err(Reason::Unsupported),
+        _ => return Ok(Content::Bare),
+    };
+    let source = u16::from_be_bytes([header[0], header[1]]);
+    let destination = u16::from_be_bytes([header[2], header[3]]);
+    let echo = |request| Content::Echo {
+        id: u16::from_be_bytes([header[4], header[5]]),
+        request,
+    };
+    match (version, protocol, header[0]) {
+        (_, ip::TCP, _) => Ok(Content::Tcp {
+            source,
+            destination,
+            flags: bytes.get(at + tcp::FLAGS).copied().unwrap_or(0),
+        }),
+        (_, ip::UDP, _) => Ok(Content::Udp {
+            source,
+            destination,
+        }),
+        (Version::V4, ip::ICMP, 0) | (Version::V6, ip::ICMPV6, 129) => Ok(echo(false)),
+        (Version::V4, ip::ICMP, 8) | (Version::V6, ip::ICMPV6, 128) => Ok(echo(true)),
+        // Unreachable, time exceeded, parameter problem; packet too big. A
+        // redirect and a source quench have no business here.
+        (Version::V4, ip::ICMP, 3 | 11 | 12) | (Version::V6, ip::ICMPV6, 1..=4) => {
+            Ok(Content::Error)
+        }
+        _ => Err(Reason::Unsupported),
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Reason> {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.copied().ok_or(Reason::Malformed)
+}
