@@ -16,6 +16,7 @@
 //! What it takes in a surprising way is a [`Severity::Warning`].
 
 mod diagnostic;
+mod draft;
 mod fix;
 mod line;
 mod parse;
@@ -23,6 +24,7 @@ mod print;
 mod report;
 mod seen;
 mod strip;
+mod transparent;
 mod value;
 mod wg;
 mod word;
@@ -41,6 +43,7 @@ pub use diagnostic::{
 pub use parse::parse;
 pub use print::{Current, print, save};
 pub use strip::strip;
+pub use transparent::{Forwarded, KillSwitch, Transparent};
 pub use wg::wg_message;
 pub use word::{Foreign, Key, Section};
 
@@ -67,6 +70,8 @@ pub struct File {
     /// `[Peer]`, in the order of the file. One that is the tunnel itself has
     /// neither networks nor an endpoint.
     pub peers: Vec<Peer>,
+    /// What there is about applications, in either section.
+    pub transparent: Transparent,
 }
 
 /// What `[Interface]` says.
@@ -167,6 +172,9 @@ pub enum Endpoint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
     /// Those of `wg-quick` and Taupe.
+    Taupe,
+    /// Those of `wg-quick`, and `DisallowedIPs`. The keys of applications are an
+    /// error, as they are to `wg-quick`, or comments where it takes them for such.
     Quick,
     /// Those of `wg setconf` only.
     Wg,

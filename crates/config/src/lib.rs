@@ -5,6 +5,7 @@
 //! the other way round. Text that holds secrets is zeroised when it is dropped,
 //! and no error repeats a value.
 
+pub mod application;
 pub mod destinations;
 pub mod file;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -64,15 +64,15 @@ pub(crate) fn main(word: &OsStr) -> ExitCode {
     crate::exit(printed, status)
 }
 
-/// Reads a file and finds everything that is wrong with it, to be told in the words
-/// of `personality`.
+/// Reads a file and finds everything that is wrong with it for `personality`, to be
+/// told in its words.
 pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let unreadable = |source| Unreadable {
         path: conf.shown.clone(),
         source,
     };
     let text = read(&conf.path).map_err(unreadable)?;
-    let mut parsed = file::parse(&text, Dialect::Quick);
+    let mut parsed = file::parse(&text, dialect(personality));
     let (mode, way) = conf.modes();
     parsed.check_permissions(mode, way);
     let remark = |diagnostic| Remark {
@@ -85,6 +85,14 @@ pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Un
         text,
         remarks: parsed.diagnostics.into_iter().map(remark).collect(),
     })
+}
+
+/// Which keys there are for a program of this name.
+pub(crate) fn dialect(personality: Personality) -> Dialect {
+    match personality {
+        Personality::Taupe => Dialect::Taupe,
+        Personality::WgQuick => Dialect::Quick,
+    }
 }
 
 /// Reads a file into memory that is erased later, whole or up to a byte more than

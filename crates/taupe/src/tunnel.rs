@@ -5,7 +5,7 @@
 mod foreground;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
-use crate::check::{self, Checked, Remark, Unreadable, check};
+use crate::check::{self, Checked, Remark, Unreadable, check, dialect};
 use crate::conf::{self, Conf};
 use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
-use taupe_config::file::{self, DiagnosticKind};
+use taupe_config::file::{self, DiagnosticKind, Key};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,12 @@ enum Failure {
     Wrong { file: String, errors: String },
     #[error(transparent)]
     Mode(#[from] NoTransparentMode),
+    #[error(
+        "{file}:{line}: {key} is for transparent mode, which is not in this version: all that \
+         AllowedIPs name would go through the tunnel; delete the line if that is what you want; \
+         nothing was changed"
+    )]
+    Applications { file: String, line: usize, key: Key },
     #[error("cannot catch signals: {0}; nothing was changed")]
     Signals(#[source] io::Error),
     #[error(transparent)]
@@ -107,6 +113,7 @@ fn bring_up<D: Device>(
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    without_applications(conf, &file)?;
     let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
     let endpoints: Vec<_> = endpoints.collect();
     say(&mode::choose(up.mode, personality, &endpoints)?);
@@ -129,6 +136,18 @@ fn bring_up<D: Device>(
     let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
     let mut devices = Background(&up.device);
     Ok(adapter::up(&request, &mut devices, &mut console)?)
+}
+
+/// A file that chooses applications would have them all tunnelled.
+fn without_applications(conf: &Conf, file: &file::File) -> Result<(), Failure> {
+    match file.transparent.first {
+        None => Ok(()),
+        Some((key, line)) => Err(Failure::Applications {
+            file: conf.shown.display().to_string(),
+            line,
+            key,
+        }),
+    }
 }
 
 /// Says what is wrong with a file.
@@ -210,6 +229,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    without_applications(conf, &file)?;
     for remark in &remarks {
         say(remark);
     }
@@ -250,6 +270,6 @@ fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     if personality == Personality::Taupe && checked.file.is_none() {
         return Err(wrong(conf, &checked.remarks));
     }
-    let stripped = file::strip(&checked.text);
+    let stripped = file::strip(&checked.text, dialect(personality));
     Ok(print(&stripped)?)
 }

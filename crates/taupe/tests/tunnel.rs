@@ -303,6 +303,55 @@ fn transparent_mode_is_refused_in_a_sentence() {
 }
 
 #[test]
+fn a_file_that_chooses_applications_never_tunnels_everything() {
+    let name = "a_file_that_chooses_applications_never_tunnels_everything";
+    sandboxed(name, || {
+        symlink(TAUPE, "/run/wg-quick").expect("link");
+        for line in [
+            "AllowedApps = firefox",
+            "#@ws:AllowedApps = firefox",
+            "#@taupe:DisallowedApps = uid:1000",
+            "KillSwitch = app",
+        ] {
+            write(line);
+            for options in [&["up"][..], &["up", "--adapter"], &["up", "--foreground"]] {
+                let text = fails(&[options, &[FILE]].concat());
+                let begin = format!("taupe: {FILE}:4: ");
+                assert!(text.starts_with(&begin), "{options:?}, {line}: {text}");
+                assert_eq!(text.lines().count(), 1, "{options:?}, {line}: {text}");
+                assert!(!has_interface("wg0"), "{options:?}, {line}");
+            }
+            let answer = stdout(&run(TAUPE, &["check", FILE]));
+            assert_eq!(answer, format!("{FILE} is fine\n"));
+            let bare = !line.starts_with('#');
+            let answer = stdout(&run(TAUPE, &["strip", FILE]));
+            assert_eq!(answer.contains(line), !bare, "{answer}");
+            let answer = stdout(&run("/run/wg-quick", &["strip", FILE]));
+            assert!(answer.contains(line), "{answer}");
+        }
+        write("");
+        succeeds(&["up", FILE]);
+        write("AllowedApps = firefox");
+        let text = fails(&["reload", FILE]);
+        assert!(
+            text.contains("AllowedApps is for transparent mode"),
+            "{text}"
+        );
+        succeeds(&["down", FILE]);
+        // To `wg-quick` it is no key, or a comment.
+        let output = run("/run/wg-quick", &["up", FILE]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(!has_interface("wg0"));
+        write("#@ws:AllowedApps = firefox");
+        let output = run("/run/wg-quick", &["up", FILE]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(":4:6: warning: AllowedApps"), "{text}");
+        succeeds(&["down", FILE]);
+    });
+}
+
+#[test]
 fn in_the_foreground_a_signal_takes_it_down() {
     sandboxed("in_the_foreground_a_signal_takes_it_down", || {
         write("PreDown = grep -q %i: /proc/net/dev && touch /run/goes-down");

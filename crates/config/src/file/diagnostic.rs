@@ -7,10 +7,12 @@ use thiserror::Error;
 
 use super::fix::{
     access, address_problem, again, endpoint_problem, foreign, key_problem, look_alike, needs,
-    other, put, unusable, zeros,
+    other, put, reads, unusable, zeros,
 };
+use super::transparent::{MOST, MOST_BYTES};
 use super::word::{Foreign, Key, Section};
 use super::{MAX_FILE, MAX_LINE};
+use crate::application::ApplicationError;
 use crate::prefix::display;
 
 /// One thing worth telling about a file. Never repeats a secret.
@@ -247,8 +249,17 @@ pub enum DiagnosticKind {
     #[error("PersistentKeepalive is not off, nor a number of seconds from 0 to 65535")]
     PersistentKeepalive,
     /// Neither true nor false.
-    #[error("SaveConfig is neither true nor false")]
-    SaveConfig,
+    #[error("{key} is neither true nor false")]
+    Truth {
+        /// The key.
+        key: Key,
+    },
+    /// Not one of its words.
+    #[error("KillSwitch is not app, all or off")]
+    KillSwitch,
+    /// Not one of its words.
+    #[error("Forwarded is neither tunnel nor direct")]
+    Forwarded,
     /// Not a routing table.
     #[error("Table is not auto, off, a number from 1 to 4294967295, or a name")]
     Table,
@@ -350,6 +361,62 @@ pub enum DiagnosticKind {
     Endpoint {
         /// Why.
         problem: EndpointProblem,
+    },
+
+    // Applications.
+    /// Not an application.
+    #[error("{}{problem}", quote(.value))]
+    Application {
+        /// Why.
+        problem: ApplicationError,
+        /// What stands there, if it can be told.
+        value: Option<String>,
+    },
+    /// More than a list can have.
+    #[error("{key} has more than {MOST} applications or {} KiB", MOST_BYTES >> 10)]
+    TooManyApplications {
+        /// The key.
+        key: Key,
+    },
+    /// An application that another one of the list contains.
+    #[error("{}in line {first} already, by itself or as a part: here it changes nothing", quote(.value))]
+    Covered {
+        /// What stands there, if it can be told.
+        value: Option<String>,
+        /// The line of the other.
+        first: usize,
+    },
+    /// An application in both lists.
+    #[error("{}allowed by line {allowed}, and AllowedApps win: it uses the tunnel", quote(.value))]
+    AllowedWins {
+        /// What stands there, if it can be told.
+        value: Option<String>,
+        /// The line in `AllowedApps`.
+        allowed: usize,
+    },
+    /// Both lists.
+    #[error(
+        "there are AllowedApps (line {allowed}), so what they do not name goes past the tunnel anyway: DisallowedApps change nothing"
+    )]
+    NothingToDisallow {
+        /// The line of the first of `AllowedApps`.
+        allowed: usize,
+    },
+    /// A key of the whole tunnel at one of several peers.
+    #[error("{key} counts for the whole tunnel, and this is one of {peers} peers")]
+    OfAllPeers {
+        /// The key.
+        key: Key,
+        /// How many peers there are.
+        peers: usize,
+    },
+    /// A key that `wg-quick` does not take.
+    #[error("{key} is Taupe's: wg-quick {}", reads(*.comment))]
+    NotForQuick {
+        /// The key.
+        key: Key,
+        /// Whether the line is a comment to `wg-quick`.
+        comment: bool,
     },
 
     // The file, not its text.

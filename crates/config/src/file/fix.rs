@@ -77,7 +77,12 @@ impl DiagnosticKind {
             Self::ListenPort => "write such as ListenPort = 51820",
             Self::FwMark => "write such as FwMark = 0xca6c, or off",
             Self::PersistentKeepalive => "write such as PersistentKeepalive = 25, or off",
-            Self::SaveConfig => "write true or false",
+            Self::Truth { .. } => "write true or false",
+            Self::KillSwitch => {
+                "write app (holds back the applications that use the tunnel, while it is down), \
+                 all (everything) or off"
+            }
+            Self::Forwarded => "write tunnel or direct",
             Self::Table => "write auto, off or such as 1000",
             Self::Mtu => "write such as MTU = 1420, or delete the line: it is then found out",
             Self::MtuTooSmall {
@@ -119,6 +124,25 @@ impl DiagnosticKind {
             Self::NoDnsServer => "add a server, such as DNS = 10.0.0.1, example.org",
             Self::SearchDomain => "write such as DNS = 10.0.0.1, example.org",
             Self::Endpoint { problem } => endpoint_problem(*problem).1,
+            Self::Application { problem, .. } => problem.fix(),
+            Self::TooManyApplications { .. } => {
+                "name folders (/opt/games/) or beginnings (game*) in place of single ones"
+            }
+            Self::Covered { .. } => "delete it, or the other one if that is too wide",
+            Self::AllowedWins { .. } => "delete it from one of the two lists",
+            Self::NothingToDisallow { .. } => {
+                "delete them, or delete AllowedApps to have all but these in the tunnel"
+            }
+            Self::OfAllPeers { .. } => "move it below [Interface]",
+            Self::NotForQuick {
+                key,
+                comment: false,
+            } => {
+                return format!(
+                    "use `taupe up`, or write #@taupe:{key} = … to make it a comment for wg-quick"
+                );
+            }
+            Self::NotForQuick { comment: true, .. } => "use `taupe up` to have it read",
             Self::WorldAccessible { .. } => {
                 "chmod 600 the file, and make new keys if anyone may have read it"
             }
@@ -178,13 +202,21 @@ pub(super) fn other(section: Section) -> Section {
     }
 }
 
+/// What `wg-quick` makes of a key of Taupe's.
+pub(super) fn reads(comment: bool) -> &'static str {
+    if comment {
+        "reads over it, and tunnels whatever AllowedIPs name"
+    } else {
+        "does not take it"
+    }
+}
+
 /// Why another program's key is refused, and what to do.
 pub(super) fn foreign(what: Foreign) -> (&'static str, &'static str) {
     match what {
         Foreign::Applications => (
-            "this version cannot choose applications yet; without the choice everything would go \
-             through the tunnel",
-            "delete the line if that is what you want",
+            "its values are names of Android, which mean nothing here",
+            "write AllowedApps or DisallowedApps, with names of programs such as firefox",
         ),
         Foreign::Obfuscation => (
             "this version cannot disguise its packets; with S1 to S4 or H1 to H4 the peer would \

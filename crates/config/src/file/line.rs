@@ -138,6 +138,19 @@ pub(super) fn quotable_address(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
+/// A text from an application's place, likewise.
+pub(super) fn quotable_application(text: &str) -> Option<String> {
+    let plausible = |c: char| {
+        c.is_ascii_alphanumeric()
+            || matches!(
+                c,
+                ' ' | '_' | '-' | '.' | '/' | '*' | ':' | ';' | '\\' | '~' | '+'
+            )
+    };
+    let fits = (1..=32).contains(&text.len()) && text.chars().all(plausible);
+    fits.then(|| text.to_owned())
+}
+
 /// The lines of a text, with their numbers, without their ends. What follows
 /// the last line feed is a line unless it is empty.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {

@@ -7,22 +7,18 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 
 use super::diagnostic::{DiagnosticKind, Severity};
+use super::draft::{InterfaceDraft, PeerDraft};
 use super::fix::is_look_alike;
 use super::line::{Piece, is_blank, lines, quotable, utf8, without_mark};
 use super::report::Report;
-use super::seen::Seen;
-use super::value::{self, Value};
+use super::transparent::TransparentDraft;
 use super::word::{self, Key, Section, Word};
-use super::{
-    Dialect, Endpoint, File, Interface, InterfaceAddress, MAX_FILE, MAX_LINE, Parsed, Peer, Table,
-};
-use crate::key::Encoding;
-use crate::networks::Addresses;
+use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::prefix::Prefix;
 
-/// What a line of this form says, which to others is a comment, Taupe
-/// understands as WireSock does.
-pub(super) const EXTENSION: &str = "#@ws:";
+/// What makes a line a comment to others, but not to Taupe; the first not to
+/// `WireSock` either.
+pub(super) const MARKS: [&str; 2] = ["#@ws:", "#@taupe:"];
 
 /// Reads a file, and finds everything that is wrong with it.
 ///
@@ -55,6 +51,7 @@ pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
     let Parser {
         report,
         interface,
+        transparent,
         peers,
         ..
     } = parser;
@@ -65,6 +62,7 @@ pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
         file: (!report.refuses()).then(|| File {
             interface: interface.finish(),
             peers,
+            transparent: transparent.finish(),
         }),
         diagnostics: report.finish(),
         private_key_at,
@@ -76,6 +74,9 @@ struct Parser<'a> {
     report: Report,
     section: At<'a>,
     interface: InterfaceDraft<'a>,
+    transparent: TransparentDraft<'a>,
+    /// How many `[Peer]`s there are, right or wrong.
+    peer_sections: usize,
     peers: Vec<Peer>,
     /// The peers' public keys, each with its line.
     public_keys: HashMap<[u8; KEY_LEN], usize>,
@@ -97,48 +98,6 @@ enum At<'a> {
     Peer(Box<PeerDraft<'a>>),
 }
 
-#[derive(Default)]
-struct InterfaceDraft<'a> {
-    /// The first `[Interface]`.
-    header: Option<Piece<'a>>,
-    seen: Seen,
-    plain: Interface,
-    private_key_at: Option<Piece<'a>>,
-    /// The lines of the addresses.
-    address_lines: HashMap<InterfaceAddress, usize>,
-    mtu: Option<(u32, Piece<'a>)>,
-    table: Option<Table>,
-    save_config: Option<bool>,
-    ipv6: bool,
-    /// Whether `DNS` has a server, perhaps a wrong one.
-    dns_server: bool,
-    /// The first search domain.
-    dns_search_at: Option<Piece<'a>>,
-}
-
-impl InterfaceDraft<'_> {
-    fn finish(self) -> Interface {
-        Interface {
-            mtu: self.mtu.map(|(mtu, _)| mtu),
-            table: self.table.unwrap_or_default(),
-            save_config: self.save_config.unwrap_or_default(),
-            ..self.plain
-        }
-    }
-}
-
-struct PeerDraft<'a> {
-    header: Piece<'a>,
-    seen: Seen,
-    public_key: Option<(PublicKey, Piece<'a>)>,
-    preshared_key: Option<PresharedKey>,
-    preshared_key_at: Option<Piece<'a>>,
-    endpoint: Option<Endpoint>,
-    allowed_ips: Vec<Prefix>,
-    disallowed_ips: Vec<(Prefix, Piece<'a>)>,
-    persistent_keepalive: Option<u16>,
-}
-
 impl<'a> Parser<'a> {
     fn new(dialect: Dialect) -> Self {
         Self {
@@ -146,6 +105,8 @@ impl<'a> Parser<'a> {
             report: Report::new(dialect),
             section: At::Nowhere,
             interface: InterfaceDraft::default(),
+            transparent: TransparentDraft::default(),
+            peer_sections: 0,
             peers: Vec::new(),
             public_keys: HashMap::new(),
             public_pieces: Vec::new(),
@@ -163,15 +124,14 @@ impl<'a> Parser<'a> {
         if let Some((_, nul)) = line.find(|c| c == '\0') {
             return self.report.add(nul, DiagnosticKind::NulByte);
         }
-        let extension = match self.dialect {
-            Dialect::Quick => line.trim().text.strip_prefix(EXTENSION).is_some(),
-            Dialect::Wg => false,
+        let mark = match self.dialect {
+            Dialect::Taupe | Dialect::Quick => {
+                let mut marks = MARKS.into_iter();
+                marks.find(|mark| line.trim().text.starts_with(mark))
+            }
+            Dialect::Wg => None,
         };
-        let rest = if extension {
-            line.trim().after(EXTENSION.len())
-        } else {
-            line
-        };
+        let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
         let comment = rest.split_once('#');
         let body = comment.map_or(rest, |(body, _)| body).trim();
         let not_utf8 = |report: &mut Report| {
@@ -184,7 +144,7 @@ impl<'a> Parser<'a> {
         if body.text.is_empty() {
             return;
         }
-        if body.text.starts_with('[') && !extension {
+        if body.text.starts_with('[') && mark.is_none() {
             return self.header(body);
         }
         for mark in [";", "//"] {
@@ -197,7 +157,7 @@ impl<'a> Parser<'a> {
         let Some((name, text)) = body.split_once('=') else {
             return self.no_equals(body);
         };
-        let Some(key) = self.key(name.trim(), body) else {
+        let Some(key) = self.key(name.trim(), body, mark.is_some()) else {
             return;
         };
         if key.is_hook() {
@@ -218,6 +178,12 @@ impl<'a> Parser<'a> {
             return;
         }
         match &mut self.section {
+            At::Nowhere | At::Unknown => {}
+            section if key.is_of_tunnel() => {
+                let in_peer = matches!(section, At::Peer(_));
+                let report = &mut self.report;
+                self.transparent.value(key, value, mark, in_peer, report);
+            }
             At::Interface => self.interface.value(key, value, &mut self.report),
             At::Peer(peer) => {
                 peer.value(
@@ -228,7 +194,6 @@ impl<'a> Parser<'a> {
                     self.peers.len(),
                 );
             }
-            At::Nowhere | At::Unknown => {}
         }
     }
 
@@ -263,7 +228,10 @@ impl<'a> Parser<'a> {
                 }
                 At::Interface
             }
-            Some(Section::Peer) => At::Peer(Box::new(PeerDraft::new(body))),
+            Some(Section::Peer) => {
+                self.peer_sections += 1;
+                At::Peer(Box::new(PeerDraft::new(body)))
+            }
             None => At::Unknown,
         };
     }
@@ -286,8 +254,9 @@ impl<'a> Parser<'a> {
             .add(body, DiagnosticKind::NotKeyValue { name, meant });
     }
 
-    /// Which key `name` is, if it may stand here.
-    fn key(&mut self, name: Piece<'a>, body: Piece<'a>) -> Option<Key> {
+    /// Which key `name` is, if it may stand here, in what may be a comment to
+    /// others.
+    fn key(&mut self, name: Piece<'a>, body: Piece<'a>, comment: bool) -> Option<Key> {
         if matches!(self.section, At::Unknown) || self.looks_alike(name) {
             return None;
         }
@@ -304,6 +273,9 @@ impl<'a> Parser<'a> {
                     meant: Some(key),
                 }
             }
+            Some(Word::Known(key)) if self.dialect == Dialect::Quick && key.is_of_tunnel() => {
+                DiagnosticKind::NotForQuick { key, comment }
+            }
             Some(Word::Known(key)) => match section {
                 None => DiagnosticKind::BeforeSection {
                     name: Some(key.name().to_owned()),
@@ -312,7 +284,7 @@ impl<'a> Parser<'a> {
                 Some(_) if self.dialect == Dialect::Wg && !key.known_to_wg() => {
                     DiagnosticKind::NotForWg { key }
                 }
-                Some(section) if section != key.section() => DiagnosticKind::Misplaced { key },
+                Some(section) if !key.fits(section) => DiagnosticKind::Misplaced { key },
                 Some(_) => return Some(key),
             },
             Some(Word::Foreign(name, what)) => DiagnosticKind::Foreign { name, what },
@@ -387,6 +359,7 @@ impl<'a> Parser<'a> {
     /// to be missing.
     fn note(&mut self, key: Key, value: Piece<'a>) {
         match &mut self.section {
+            _ if key.is_of_tunnel() => self.transparent.seen.note(key, value.number),
             At::Interface => self.interface.seen.note(key, value.number),
             At::Peer(peer) => peer.seen.note(key, value.number),
             At::Nowhere | At::Unknown => None,
@@ -440,6 +413,7 @@ impl<'a> Parser<'a> {
     fn finish_file(&mut self) {
         let report = &mut self.report;
         self.interface.check(self.dialect, report);
+        self.transparent.check(self.peer_sections, report);
         let private = self.interface.plain.private_key.as_ref();
         let private_line = self.interface.private_key_at.map(|at| at.number);
         if let (Some(private), Some(line)) = (private, private_line) {
@@ -460,7 +434,7 @@ impl<'a> Parser<'a> {
                 }
             }
             for peer in &mut self.peers {
-                if peer.public_key == own && report.dialect() == Dialect::Quick {
+                if peer.public_key == own && report.dialect() != Dialect::Wg {
                     // Taking it out would move others, and leave their keys.
                     peer.allowed_ips.clear();
                     peer.disallowed_ips.clear();
@@ -480,296 +454,6 @@ impl<'a> Parser<'a> {
                 report.add(*at, DiagnosticKind::PresharedKeyIsPublic { public });
             }
         }
-    }
-}
-
-impl<'a> InterfaceDraft<'a> {
-    fn value(&mut self, key: Key, value: Piece<'a>, report: &mut Report) {
-        let first = self.seen.note(key, value.number);
-        let plain = &mut self.plain;
-        match key {
-            Key::PrivateKey => {
-                let read = value::key(key, value, Encoding::private_key);
-                if let Some(read) = taken(read, report) {
-                    if read.is_none() && report.dialect() == Dialect::Quick {
-                        report.add(value, DiagnosticKind::ZeroKey { key });
-                    }
-                    repeated(key, value, first, plain.private_key == read, report);
-                    plain.private_key = read;
-                    self.private_key_at = Some(value);
-                }
-            }
-            Key::ListenPort => {
-                set(
-                    &mut plain.listen_port,
-                    key,
-                    value,
-                    first,
-                    value::listen_port(value),
-                    report,
-                );
-            }
-            Key::FwMark => set(
-                &mut plain.fwmark,
-                key,
-                value,
-                first,
-                value::fwmark(value),
-                report,
-            ),
-            Key::Table => set(
-                &mut self.table,
-                key,
-                value,
-                first,
-                value::table(value),
-                report,
-            ),
-            Key::SaveConfig => {
-                let read = value::save_config(value);
-                set(&mut self.save_config, key, value, first, read, report);
-            }
-            Key::Mtu => {
-                if let Some((mtu, problem)) = taken(value::mtu(value), report) {
-                    if let Some(problem) = problem {
-                        report.add(value, problem);
-                    }
-                    let same = self.mtu.is_some_and(|(before, _)| before == mtu);
-                    repeated(key, value, first, same, report);
-                    self.mtu = Some((mtu, value));
-                }
-            }
-            Key::Address => {
-                for part in elements(value) {
-                    let read = taken(value::interface_address(part), report);
-                    let Some(address) = read else { continue };
-                    if let Some(what) = value::doubt(address) {
-                        report.add(part, DiagnosticKind::Unusable { key, what });
-                    }
-                    self.ipv6 |= address.address.is_ipv6();
-                    match self.address_lines.get(&address) {
-                        Some(&first) => {
-                            report.add(part, DiagnosticKind::RepeatedAddress { first });
-                        }
-                        None => {
-                            self.address_lines.insert(address, part.number);
-                            plain.addresses.push(address);
-                        }
-                    }
-                }
-            }
-            Key::Dns => {
-                for part in elements(value) {
-                    match taken(value::dns(part), report) {
-                        Some(value::Dns::Server(server)) => {
-                            self.dns_server = true;
-                            if let Some(what) = value::no_host(server) {
-                                report.add(part, DiagnosticKind::Unusable { key, what });
-                            }
-                            plain.dns.push(server);
-                        }
-                        Some(value::Dns::Search(domain)) => {
-                            self.dns_search_at.get_or_insert(part);
-                            plain.dns_search.push(domain);
-                        }
-                        None => self.dns_server = true,
-                    }
-                }
-            }
-            // Hooks are not values, and the rest belongs to peers.
-            _ => {}
-        }
-    }
-
-    fn check(&self, dialect: Dialect, report: &mut Report) {
-        if dialect == Dialect::Wg {
-            return;
-        }
-        let Some(header) = self.header else {
-            return report.add(Piece::new("", 1), DiagnosticKind::NoInterface);
-        };
-        // A hook may read the key from a file or a password store.
-        let hooks = &self.plain.hooks;
-        let set_by_hook = hooks.pre_up.iter().chain(&hooks.post_up).any(|hook| {
-            ["private-key", "setconf", "addconf", "syncconf"]
-                .iter()
-                .any(|word| hook.contains(word))
-        });
-        if self.seen.lacks(Key::PrivateKey) && !set_by_hook {
-            report.add(header, DiagnosticKind::NoPrivateKey);
-        }
-        if let (Some(at), false) = (self.dns_search_at, self.dns_server) {
-            report.add(at, DiagnosticKind::NoDnsServer);
-        }
-        let least = value::LEAST_MTU_IPV6;
-        if let Some((mtu, at)) = self.mtu
-            && mtu < least
-            && self.ipv6
-        {
-            let ipv6 = true;
-            report.add(at, DiagnosticKind::MtuTooSmall { mtu, least, ipv6 });
-        }
-    }
-}
-
-impl<'a> PeerDraft<'a> {
-    fn new(header: Piece<'a>) -> Self {
-        Self {
-            header,
-            seen: Seen::default(),
-            public_key: None,
-            preshared_key: None,
-            preshared_key_at: None,
-            endpoint: None,
-            allowed_ips: Vec::new(),
-            disallowed_ips: Vec::new(),
-            persistent_keepalive: None,
-        }
-    }
-
-    /// `owners` are the networks that peers have, this one being `number`.
-    fn value(
-        &mut self,
-        key: Key,
-        value: Piece<'a>,
-        report: &mut Report,
-        owners: &mut HashMap<Prefix, (usize, usize)>,
-        number: usize,
-    ) {
-        let first = self.seen.note(key, value.number);
-        match key {
-            Key::PublicKey => {
-                if let Some(read) = taken(value::key(key, value, Encoding::public_key), report) {
-                    if read.0 == [0; KEY_LEN] {
-                        report.add(value, DiagnosticKind::ZeroKey { key });
-                    }
-                    let same = self.public_key.is_some_and(|(before, _)| before == read);
-                    repeated(key, value, first, same, report);
-                    self.public_key = Some((read, value));
-                }
-            }
-            Key::PresharedKey => {
-                let read = value::key(key, value, Encoding::preshared_key);
-                if let Ok(read) = &read
-                    && !read.is_set()
-                {
-                    report.add(value, DiagnosticKind::ZeroKey { key });
-                }
-                set(&mut self.preshared_key, key, value, first, read, report);
-                self.preshared_key_at = Some(value);
-            }
-            Key::Endpoint => {
-                if let Some((endpoint, doubt)) = taken(value::endpoint(value), report) {
-                    if let Some(doubt) = doubt {
-                        report.add(value, doubt);
-                    }
-                    set(&mut self.endpoint, key, value, first, Ok(endpoint), report);
-                }
-            }
-            Key::PersistentKeepalive => {
-                let read = value::keepalive(value);
-                set(
-                    &mut self.persistent_keepalive,
-                    key,
-                    value,
-                    first,
-                    read,
-                    report,
-                );
-            }
-            Key::AllowedIps => {
-                for part in value.split(|c| c == ',') {
-                    let Some(network) = network(key, part, report) else {
-                        continue;
-                    };
-                    self.allowed_ips.push(network);
-                    match owners.insert(network, (number, part.number)) {
-                        Some((owner, first)) if owner != number => {
-                            report.add(part, DiagnosticKind::Overlap { network, first });
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            Key::DisallowedIps => {
-                for part in value.split(|c| c == ',') {
-                    let network = network(key, part, report);
-                    self.disallowed_ips
-                        .extend(network.map(|network| (network, part)));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn check(&self, report: &mut Report) {
-        if self.seen.lacks(Key::PublicKey) {
-            report.add(self.header, DiagnosticKind::NoPublicKey);
-        }
-        if self.seen.lacks(Key::AllowedIps) {
-            report.add(self.header, DiagnosticKind::NoAllowedIps);
-        }
-        if self.disallowed_ips.is_empty() {
-            return;
-        }
-        let allowed = Addresses::of(&self.allowed_ips);
-        for (network, at) in &self.disallowed_ips {
-            if !allowed.touch(*network) {
-                let network = *network;
-                report.add(*at, DiagnosticKind::DisallowedElsewhere { network });
-            }
-        }
-        let disallowed: Vec<Prefix> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
-        let disallowed = Addresses::of(&disallowed);
-        let mut allowed = self.allowed_ips.iter();
-        if !self.allowed_ips.is_empty() && allowed.all(|network| disallowed.contain(*network)) {
-            report.add(self.header, DiagnosticKind::AllDisallowed);
-        }
-    }
-}
-
-/// One of `AllowedIPs` or `DisallowedIPs`, with what is doubtful told.
-fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<Prefix> {
-    let (network, host_bits) = taken(value::network(key, part), report)?;
-    if host_bits {
-        report.add(part, DiagnosticKind::HostBits { key, network });
-    } else if network.address().is_unspecified() && !part.text.contains('/') {
-        report.add(part, DiagnosticKind::SingleUnspecified { network });
-    }
-    Some(network)
-}
-
-/// The elements of a list that commas and blanks separate.
-fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
-    value
-        .split(value::is_comma_or_blank)
-        .filter(|part| !part.text.is_empty())
-}
-
-/// The value, or its problem told.
-fn taken<T>(read: Value<'_, T>, report: &mut Report) -> Option<T> {
-    read.map_err(|(at, kind)| report.add(at, kind)).ok()
-}
-
-/// Sets a key that can have one value.
-fn set<T: PartialEq>(
-    slot: &mut Option<T>,
-    key: Key,
-    at: Piece<'_>,
-    first: Option<usize>,
-    read: Value<'_, T>,
-    report: &mut Report,
-) {
-    if let Some(value) = taken(read, report) {
-        repeated(key, at, first, slot.as_ref() == Some(&value), report);
-        *slot = Some(value);
-    }
-}
-
-/// Tells of a key that stands in line `first` already.
-fn repeated(key: Key, at: Piece<'_>, first: Option<usize>, same: bool, report: &mut Report) {
-    if let Some(first) = first {
-        report.add(at, DiagnosticKind::Repeated { key, first, same });
     }
 }
 

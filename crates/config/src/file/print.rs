@@ -8,7 +8,8 @@ use taupe_protocol::update::{DeviceStatus, PeerStatus};
 use zeroize::Zeroizing;
 
 use super::word::Key;
-use super::{Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, Table};
+use super::{Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, Table, Transparent};
+use crate::application::{AppRules, Rule};
 use crate::key::Encoding;
 use crate::networks::aggregate;
 use crate::prefix::{Prefix, display};
@@ -89,7 +90,11 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
         .iter()
         .map(|status| saved(status, by_key.get(&status.public_key).copied()))
         .collect();
-    print(&File { interface, peers })
+    print(&File {
+        interface,
+        peers,
+        transparent: old.transparent.clone(),
+    })
 }
 
 fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
@@ -119,9 +124,14 @@ fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
 }
 
 fn write_file(out: &mut impl Write, file: &File) -> fmt::Result {
-    let File { interface, peers } = file;
+    let File {
+        interface,
+        peers,
+        transparent,
+    } = file;
     writeln!(out, "[Interface]")?;
     write_interface(out, interface)?;
+    write_transparent(out, transparent)?;
     for peer in peers {
         writeln!(out, "\n[Peer]")?;
         write_peer(out, peer)?;
@@ -189,6 +199,45 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     }
     if let Some(key) = private_key {
         secret(out, Key::PrivateKey, key.expose())?;
+    }
+    Ok(())
+}
+
+/// Below `[Interface]`, where it can stand in every file.
+fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Result {
+    let Transparent {
+        apps,
+        bypass_lan,
+        kill_switch,
+        forwarded,
+        first: _,
+        mark,
+    } = transparent;
+    let AppRules {
+        allowed,
+        disallowed,
+    } = apps;
+    let mark = mark.unwrap_or_default();
+    for (key, rules) in [
+        (Key::AllowedApps, allowed),
+        (Key::DisallowedApps, disallowed),
+    ] {
+        if let [first, rest @ ..] = rules.as_slice() {
+            write!(out, "{mark}{key} = {}", first.application)?;
+            for Rule { application, .. } in rest {
+                write!(out, ", {application}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    if let Some(bypass) = bypass_lan {
+        writeln!(out, "{mark}{} = {bypass}", Key::BypassLanTraffic)?;
+    }
+    if let Some(kill_switch) = kill_switch {
+        writeln!(out, "{mark}{} = {kill_switch}", Key::KillSwitch)?;
+    }
+    if let Some(forwarded) = forwarded {
+        writeln!(out, "{mark}{} = {forwarded}", Key::Forwarded)?;
     }
     Ok(())
 }

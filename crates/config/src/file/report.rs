@@ -124,9 +124,16 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
             problem: EndpointProblem::Unbracketed | EndpointProblem::NoScope,
         }
         | DiagnosticKind::NoDnsServer
+        | DiagnosticKind::Covered { .. }
+        | DiagnosticKind::AllowedWins { .. }
+        | DiagnosticKind::NothingToDisallow { .. }
+        | DiagnosticKind::NotForQuick { comment: true, .. }
         | DiagnosticKind::WorldAccessible { .. } => Severity::Warning,
-        // An empty list is empty; `wg` takes no empty value.
-        DiagnosticKind::NoValue { key } if !key.known_to_wg() && *key != Key::SaveConfig => {
+        // An empty list is empty; `wg` takes no empty value. A list of no
+        // applications would have them all tunnelled.
+        DiagnosticKind::NoValue { key }
+            if !key.known_to_wg() && !key.is_of_tunnel() && *key != Key::SaveConfig =>
+        {
             Severity::Warning
         }
         DiagnosticKind::Repeated { .. }

@@ -5,17 +5,18 @@ use std::collections::HashMap;
 use zeroize::Zeroizing;
 
 use super::line::{Piece, is_blank, lines, without_mark};
-use super::parse::EXTENSION;
+use super::parse::MARKS;
 use super::print::list;
-use super::value;
 use super::word::{Key, Section};
+use super::{Dialect, value};
 use crate::networks::subtract;
 use crate::prefix::Prefix;
 
-/// What `wg-quick strip` prints of a file, and without the keys that only
-/// Taupe knows: everything that is for `wg`, comments included, which may be no
-/// UTF-8. A mark at the beginning of the file, which `wg` would stumble on, is
-/// left out.
+/// What `wg-quick strip` prints of a file: everything that is for `wg`, comments
+/// included, which may be no UTF-8. A mark at the beginning of the file, which
+/// `wg` would stumble on, is left out, and so are the keys that only Taupe knows;
+/// those of applications stay in [`Dialect::Quick`], where `wg` shall tell that
+/// they are an error.
 ///
 /// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
 /// of its `AllowedIPs`, in place of the first line of those; nothing when
@@ -26,7 +27,7 @@ use crate::prefix::Prefix;
 ///
 /// Looks at nothing else: see [`super::parse`] for whether the file is right.
 #[must_use]
-pub fn strip(text: &[u8]) -> Zeroizing<Vec<u8>> {
+pub fn strip(text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
     // Bash's `read`, with which `wg-quick` reads, skips every NUL.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
     readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
@@ -55,7 +56,11 @@ pub fn strip(text: &[u8]) -> Zeroizing<Vec<u8>> {
             narrow = narrowed.contains_key(&place.number);
         }
         let taken_out = Key::ALL.into_iter().any(|key| {
-            let here = section == Some(key.section()) || place.peer && key == Key::DisallowedIps;
+            let here = match dialect {
+                Dialect::Quick if key.is_of_tunnel() => false,
+                _ if key == Key::DisallowedIps && place.peer => true,
+                _ => section.is_some_and(|section| key.fits(section)),
+            };
             !key.known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
         });
         if narrow && matches!(entry(line), Some((Key::AllowedIps, _))) {
@@ -168,7 +173,9 @@ fn narrowed_peers(text: &[u8]) -> HashMap<usize, String> {
 /// others, with the value.
 fn entry(line: &[u8]) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
-    let line = line.strip_prefix(EXTENSION.as_bytes()).unwrap_or(line);
+    let mut marks = MARKS.into_iter();
+    let unmarked = marks.find_map(|mark| line.strip_prefix(mark.as_bytes()));
+    let line = unmarked.unwrap_or(line);
     let body = before(line, b'#');
     let name = before(body, b'=');
     let value = body.get(name.len() + 1..)?;

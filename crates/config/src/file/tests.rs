@@ -5,6 +5,7 @@ mod corpus;
 mod print;
 mod refuse;
 mod strip;
+mod transparent;
 mod wg;
 
 /// The private key of most tests, and two public keys.
@@ -21,7 +22,7 @@ fn name(diagnostic: &Diagnostic) -> String {
 }
 
 fn quick(text: &str) -> Parsed {
-    parse(text.as_bytes(), Dialect::Quick)
+    parse(text.as_bytes(), Dialect::Taupe)
 }
 
 /// The file, of which nothing is worth telling.

@@ -1,5 +1,6 @@
 //! One value: from text to type, or what is wrong with it and where.
 
+use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::str::FromStr;
 
@@ -80,13 +81,15 @@ pub(super) fn keepalive(value: Piece<'_>) -> Value<'_, u16> {
     decimal(&text).ok_or((value, DiagnosticKind::PersistentKeepalive))
 }
 
-/// `SaveConfig`.
-pub(super) fn save_config(value: Piece<'_>) -> Value<'_, bool> {
-    match value.text {
-        text if text.eq_ignore_ascii_case("true") => Ok(true),
-        text if text.eq_ignore_ascii_case("false") => Ok(false),
-        _ => Err((value, DiagnosticKind::SaveConfig)),
-    }
+/// `true` or `false`.
+pub(super) fn truth(key: Key, value: Piece<'_>) -> Value<'_, bool> {
+    word(value, &[true, false]).ok_or((value, DiagnosticKind::Truth { key }))
+}
+
+/// Which of these it is by what they print, without regard to case.
+pub(super) fn word<T: Copy + Display>(value: Piece<'_>, words: &[T]) -> Option<T> {
+    let mut words = words.iter().copied();
+    words.find(|word| word.to_string().eq_ignore_ascii_case(value.text))
 }
 
 /// `Table`.

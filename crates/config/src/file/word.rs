@@ -43,11 +43,16 @@ pub enum Key {
     DisallowedIps,
     Endpoint,
     PersistentKeepalive,
+    AllowedApps,
+    DisallowedApps,
+    BypassLanTraffic,
+    KillSwitch,
+    Forwarded,
 }
 
 impl Key {
     /// Every key, by its number.
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -66,6 +71,11 @@ impl Key {
         Self::DisallowedIps,
         Self::Endpoint,
         Self::PersistentKeepalive,
+        Self::AllowedApps,
+        Self::DisallowedApps,
+        Self::BypassLanTraffic,
+        Self::KillSwitch,
+        Self::Forwarded,
     ];
 
     /// How it is written; case does not matter.
@@ -90,10 +100,16 @@ impl Key {
             Self::DisallowedIps => "DisallowedIPs",
             Self::Endpoint => "Endpoint",
             Self::PersistentKeepalive => "PersistentKeepalive",
+            Self::AllowedApps => "AllowedApps",
+            Self::DisallowedApps => "DisallowedApps",
+            Self::BypassLanTraffic => "BypassLanTraffic",
+            Self::KillSwitch => "KillSwitch",
+            Self::Forwarded => "Forwarded",
         }
     }
 
-    /// The section where it belongs.
+    /// The section where it belongs; one of [`Self::is_of_tunnel`] may also stand
+    /// at the only peer.
     #[must_use]
     pub const fn section(self) -> Section {
         match self {
@@ -105,6 +121,24 @@ impl Key {
             | Self::PersistentKeepalive => Section::Peer,
             _ => Section::Interface,
         }
+    }
+
+    /// Whether it may stand in a section.
+    pub(super) fn fits(self, section: Section) -> bool {
+        section == self.section() || self.is_of_tunnel()
+    }
+
+    /// Whether it is about applications, and so about the whole tunnel.
+    #[must_use]
+    pub const fn is_of_tunnel(self) -> bool {
+        matches!(
+            self,
+            Self::AllowedApps
+                | Self::DisallowedApps
+                | Self::BypassLanTraffic
+                | Self::KillSwitch
+                | Self::Forwarded
+        )
     }
 
     /// Whether `wg` itself knows it; the others are for whoever brings the
@@ -155,6 +189,11 @@ impl Key {
             Self::DisallowedIps => "192.168.1.0/24",
             Self::Endpoint => "vpn.example.org:51820",
             Self::PersistentKeepalive => "25",
+            Self::AllowedApps => "firefox, /opt/games/",
+            Self::DisallowedApps => "ssh, cgroup:system.slice",
+            Self::BypassLanTraffic => "true",
+            Self::KillSwitch => "app",
+            Self::Forwarded => "direct",
         };
         format!("{self} = {value}")
     }
@@ -169,8 +208,7 @@ impl fmt::Display for Key {
 /// What other programs' keys are for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Foreign {
-    /// Which applications use the tunnel (`WireSock`, and WireGuard for
-    /// Android).
+    /// Which applications use the tunnel (WireGuard for Android).
     Applications,
     /// Packets that do not look like WireGuard (`AmneziaWG`, `WireSock`).
     Obfuscation,
@@ -188,9 +226,7 @@ pub(super) enum Word {
 }
 
 /// Keys that other programs know.
-const FOREIGN: [(&str, Foreign); 37] = [
-    ("AllowedApps", Foreign::Applications),
-    ("DisallowedApps", Foreign::Applications),
+const FOREIGN: [(&str, Foreign); 33] = [
     ("IncludedApplications", Foreign::Applications),
     ("ExcludedApplications", Foreign::Applications),
     ("Jc", Foreign::Obfuscation),
@@ -224,12 +260,10 @@ const FOREIGN: [(&str, Foreign); 37] = [
     ("ScriptExecTimeout", Foreign::Client),
     ("VirtualAdapterMode", Foreign::Client),
     ("EnableDefaultGateway", Foreign::Client),
-    ("BypassLanTraffic", Foreign::Client),
-    ("NetworkLock", Foreign::Client),
 ];
 
 /// What people write instead of a key, beyond what [`nearest`] finds.
-const SYNONYMS: [(&str, Key); 11] = [
+const SYNONYMS: [(&str, Key); 16] = [
     ("IPAddress", Key::Address),
     ("Addresses", Key::Address),
     ("Nameserver", Key::Dns),
@@ -241,6 +275,11 @@ const SYNONYMS: [(&str, Key); 11] = [
     ("Mark", Key::FwMark),
     ("ExcludedIPs", Key::DisallowedIps),
     ("RouteTable", Key::Table),
+    ("Applications", Key::AllowedApps),
+    ("IncludedApps", Key::AllowedApps),
+    ("ExcludedApps", Key::DisallowedApps),
+    ("BypassLan", Key::BypassLanTraffic),
+    ("NetworkLock", Key::KillSwitch),
 ];
 
 /// Finds a word, without regard to case.
@@ -276,7 +315,7 @@ pub(super) fn nearest(word: &str, section: Option<Section>) -> Option<Key> {
     Key::ALL
         .into_iter()
         .map(|key| {
-            let elsewhere = section.is_some_and(|section| section != key.section());
+            let elsewhere = section.is_some_and(|section| !key.fits(section));
             (distance(&bare, key.name()), elsewhere, key)
         })
         // A third of the letters may be wrong: `Tabel`, but not `Label`s.

@@ -1,16 +1,17 @@
 //! The fuzzer's way into configuration files.
 
+use crate::application::{AppRules, Rule};
 use crate::file::{
-    Dialect, File, Interface, Parsed, Peer, Severity, parse, print, strip, wg_message,
+    Dialect, File, Interface, Parsed, Peer, Severity, Transparent, parse, print, strip, wg_message,
 };
 
-/// Reads `data` as a configuration file of either dialect.
+/// Reads `data` as a configuration file of every dialect.
 ///
 /// Nothing panics; a file is refused exactly when there is an error; every
 /// diagnostic points into the text and repeats no key; a file that is accepted
 /// and printed reads back the same.
 pub fn file(data: &[u8]) {
-    for dialect in [Dialect::Quick, Dialect::Wg] {
+    for dialect in [Dialect::Taupe, Dialect::Quick, Dialect::Wg] {
         let parsed = parse(data, dialect);
         check(data, &parsed);
         if let Some(file) = &parsed.file {
@@ -25,7 +26,7 @@ pub fn file(data: &[u8]) {
 /// Of a file without `DisallowedIPs` nothing becomes longer; a peer with them
 /// has for `wg` what it has for Taupe.
 fn check_strip(data: &[u8]) {
-    let stripped = strip(data);
+    let stripped = strip(data, Dialect::Taupe);
     let letters: Vec<u8> = data
         .iter()
         .filter(|byte| !matches!(byte, 0 | b' ' | b'\t'..=b'\r'))
@@ -36,7 +37,7 @@ fn check_strip(data: &[u8]) {
         narrow || stripped.len() <= data.len() + 2,
         "stripping adds something"
     );
-    let before = parse(data, Dialect::Quick).file;
+    let before = parse(data, Dialect::Taupe).file;
     let after = parse(&stripped, Dialect::Wg).file;
     if let (Some(before), Some(after)) = (before, after) {
         assert_eq!(before.peers.len(), after.peers.len(), "other peers");
@@ -80,11 +81,15 @@ fn check(data: &[u8], parsed: &Parsed) {
     }
 }
 
-/// Whether two files are equal, apart from the peers' lines. Every field is
+/// Whether two files are equal, apart from lines. Every field is
 /// named, so that a new one cannot be forgotten.
 #[must_use]
 pub fn same_file(a: &File, b: &File) -> bool {
-    let File { interface, peers } = a;
+    let File {
+        interface,
+        peers,
+        transparent,
+    } = a;
     let Interface {
         private_key,
         listen_port,
@@ -108,8 +113,33 @@ pub fn same_file(a: &File, b: &File) -> bool {
         && *table == other.table
         && *hooks == other.hooks
         && *save_config == other.save_config
+        && same_transparent(transparent, &b.transparent)
         && peers.len() == b.peers.len()
         && peers.iter().zip(&b.peers).all(|(a, b)| same_peer(a, b))
+}
+
+fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
+    let Transparent {
+        apps: AppRules {
+            allowed,
+            disallowed,
+        },
+        bypass_lan,
+        kill_switch,
+        forwarded,
+        first: _,
+        mark,
+    } = a;
+    let same = |a: &[Rule], b: &[Rule]| {
+        let applications = a.iter().map(|rule| &rule.application);
+        applications.eq(b.iter().map(|rule| &rule.application))
+    };
+    same(allowed, &b.apps.allowed)
+        && same(disallowed, &b.apps.disallowed)
+        && *bypass_lan == b.bypass_lan
+        && *kill_switch == b.kill_switch
+        && *forwarded == b.forwarded
+        && *mark == b.mark
 }
 
 fn same_peer(a: &Peer, b: &Peer) -> bool {

@@ -175,7 +175,7 @@ const DAMAGES: [Damage; 14] = [
         (at, "Endpoint")
     },
     |draft, chance| {
-        let (at, line) = draft.any_of(chance, |key| key != Key::SaveConfig);
+        let (at, line) = draft.any_of(chance, |key| key != Key::SaveConfig && !key.is_of_tunnel());
         let key = line.key.unwrap_or(Key::Address);
         // Below the other section's header.
         let wanted = match key.section() {
@@ -300,6 +300,25 @@ impl Draft {
             lines.push(Line::new(Key::Dns, "10.0.0.1, fd00::1, example.org"));
             let table = chance.one_of(&["auto", "off", "1000", "main"]);
             lines.push(Line::new(Key::Table, table));
+        }
+        if chance.below(2) == 0 {
+            let apps = chance.one_of(&[
+                "firefox, ch*, /opt/games/",
+                "uid:1000, cgroup:app-firefox*",
+                "flatpak:org.mozilla.firefox,snap:x",
+            ]);
+            lines.push(Line::new(Key::AllowedApps, apps));
+            lines.push(Line::new(Key::AllowedApps, "exe:/usr/bin/curl"));
+            let bypass = chance.one_of(&["true", "false"]);
+            lines.push(Line::new(Key::BypassLanTraffic, bypass));
+        }
+        if chance.below(2) == 0 {
+            let held = chance.one_of(&["app", "all", "off"]);
+            lines.push(Line::new(Key::KillSwitch, held));
+            lines.push(Line::new(
+                Key::Forwarded,
+                chance.one_of(&["tunnel", "direct"]),
+            ));
         }
         for peer in 0..=chance.below(4) {
             lines.push(Line::header("[Peer]"));

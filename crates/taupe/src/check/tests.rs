@@ -163,3 +163,35 @@ fn a_file_that_cannot_be_read_is_named_with_the_reason() {
         "{error}"
     );
 }
+
+#[test]
+fn a_file_that_chooses_applications_is_fine() {
+    let text = format!(
+        "[Interface]\nPrivateKey = {KEY}\nAddress = 10.7.0.2/32, fd00:7::2/128\n\
+         DNS = 1.1.1.1, 1.0.0.1\nMTU = 1420\n\n[Peer]\nPublicKey = {PEER}\n\
+         AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = vpn.example.org:51820\n\
+         AllowedApps = chrome\nDisallowedIPs = 192.168.1.0/24\n"
+    );
+    let scratch = Scratch::new("apps", &text);
+    assert_eq!(scratch.lines(), [""; 0]);
+    // `wg-quick` does not know the key, and reads over a comment.
+    let as_quick = |scratch: &Scratch| {
+        let checked = check(&scratch.conf(), Personality::WgQuick).expect("readable");
+        let lines: Vec<_> = checked.remarks.iter().map(ToString::to_string).collect();
+        (checked.file.is_some(), lines.join("\n"))
+    };
+    let (taken, told) = as_quick(&scratch);
+    assert!(
+        !taken && told.starts_with("./wg0.conf:11:1: error: AllowedApps"),
+        "{told}"
+    );
+    let commented = Scratch::new(
+        "apps-comment",
+        &text.replace("AllowedApps", "#@ws:AllowedApps"),
+    );
+    let (taken, told) = as_quick(&commented);
+    assert!(
+        taken && told.starts_with("./wg0.conf:11:6: warning: AllowedApps"),
+        "{told}"
+    );
+}

@@ -187,6 +187,7 @@ fn long_lists_can_be_read_again() {
             persistent_keepalive: Some(0),
             line: 0,
         }],
+        transparent: Transparent::default(),
     };
     let text = print(&file);
     assert_eq!(text.matches("AllowedIPs").count(), 3);
@@ -198,7 +199,7 @@ fn long_lists_can_be_read_again() {
 #[test]
 fn the_text_has_just_the_room_it_needs() {
     let text = crate::fuzzing::malformed::valid(7);
-    let file = parse(&text, Dialect::Quick).file.unwrap();
+    let file = parse(&text, Dialect::Taupe).file.unwrap();
     let printed = print(&file);
     assert_eq!(printed.capacity(), printed.len());
 }

@@ -556,7 +556,7 @@ fn related_keys() {
 #[test]
 fn too_long() {
     let file = vec![b'#'; MAX_FILE + 1];
-    let parsed = parse(&file, Dialect::Quick);
+    let parsed = parse(&file, Dialect::Taupe);
     assert_eq!(parsed.diagnostics.len(), 1);
     assert_eq!(parsed.diagnostics[0].kind, Kind::FileTooLong);
 
@@ -621,7 +621,7 @@ fn world_accessible() {
 #[test]
 fn no_text_is_empty_and_none_repeats_a_key() {
     for malformed in crate::fuzzing::malformed::hand_written() {
-        for diagnostic in parse(&malformed.text, Dialect::Quick).diagnostics {
+        for diagnostic in parse(&malformed.text, Dialect::Taupe).diagnostics {
             assert!(!diagnostic.kind.to_string().is_empty());
             assert!(!diagnostic.kind.fix("taupe").is_empty());
             let text = diagnostic.told("taupe").to_string();

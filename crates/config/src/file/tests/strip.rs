@@ -35,7 +35,7 @@ fn as_observed() {
     assert!(files.len() >= 13, "{}", files.len());
     for (path, text) in files {
         let expected = fs::read(path.with_extension("stripped")).unwrap();
-        let stripped = strip(&text);
+        let stripped = strip(&text, Dialect::Quick);
         assert_eq!(lossy(&stripped), lossy(&expected), "{}", path.display());
         assert_eq!(*stripped, expected, "{}", path.display());
     }
@@ -56,7 +56,11 @@ fn own_keys_and_marks_are_left_out() {
         ),
         ("\u{feff}[Interface]\nMTU = 1400\n", "[Interface]\n\n"),
     ] {
-        assert_eq!(lossy(&strip(text.as_bytes())), expected, "{text}");
+        assert_eq!(
+            lossy(&strip(text.as_bytes(), Dialect::Taupe)),
+            expected,
+            "{text}"
+        );
     }
 }
 
@@ -101,9 +105,9 @@ fn the_difference_is_for_wg() {
         ),
     ] {
         let text = format!("{header}{lines}");
-        let stripped = strip(text.as_bytes());
+        let stripped = strip(text.as_bytes(), Dialect::Taupe);
         assert_eq!(lossy(&stripped), format!("{header}{expected}\n"), "{lines}");
-        let file = parse(text.as_bytes(), Dialect::Quick).file.expect(lines);
+        let file = parse(text.as_bytes(), Dialect::Taupe).file.expect(lines);
         let again = parse(&stripped, Dialect::Wg).file.expect(lines);
         let routed = file.peers.iter().map(Peer::routed);
         assert!(routed.eq(again.peers.iter().map(Peer::routed)), "{lines}");
@@ -120,7 +124,10 @@ fn a_tunnel_is_never_widened() {
     ] {
         let expected = "[Peer]\nAllowedIPs =\n\n";
         for lines in [lines, &lines.replace("Dis", "#@ws:Dis")] {
-            let stripped = lossy(&strip(format!("[Peer]\n{lines}").as_bytes()));
+            let stripped = lossy(&strip(
+                format!("[Peer]\n{lines}").as_bytes(),
+                Dialect::Taupe,
+            ));
             let plain: Vec<_> = stripped.lines().filter(|l| !l.starts_with('#')).collect();
             assert_eq!(plain.join("\n") + "\n", expected, "{lines}");
         }
@@ -130,7 +137,7 @@ fn a_tunnel_is_never_widened() {
                 [Peer]\nAllowedIPs = x\nMTU = 5\n";
     let expected = "[Peer]\nPublicKey = x\nAllowedIPs = 8000::/1\n\
                     [Peer]\nAllowedIPs = x\nMTU = 5\n\n";
-    assert_eq!(lossy(&strip(text.as_bytes())), expected);
+    assert_eq!(lossy(&strip(text.as_bytes(), Dialect::Taupe)), expected);
 }
 
 /// Removes the folder also when a test fails.
@@ -180,7 +187,7 @@ fn as_installed() {
         }
         compared += 1;
         assert_eq!(
-            lossy(&strip(text)),
+            lossy(&strip(text, Dialect::Quick)),
             lossy(&output.stdout),
             "{}",
             lossy(text)

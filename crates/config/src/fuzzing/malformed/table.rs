@@ -2,7 +2,7 @@
 //! `{other}` are public keys, `{zero}` is all zeros.
 
 /// A kind and the line of `[Interface]` that is wrong.
-pub(super) const INTERFACE: [(&str, &str); 93] = [
+pub(super) const INTERFACE: [(&str, &str); 94] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -29,11 +29,9 @@ pub(super) const INTERFACE: [(&str, &str); 93] = [
     ("Foreign", "I1 = <b 0x00>"),
     ("Foreign", "#@ws:Jc = 4"),
     ("Foreign", "#@ws:Id = example.org"),
-    ("Foreign", "AllowedApps = firefox"),
     ("Foreign", "ExcludedApplications = org.example"),
     ("Foreign", "ScriptExecTimeout = 10"),
     ("Foreign", "#@ws:VirtualAdapterMode = true"),
-    ("Foreign", "BypassLanTraffic = true"),
     ("NotKeyValue", "MTU 1420"),
     ("NotKeyValue", "MTU: 1420"),
     ("NotKeyValue", "Address 10.0.0.3/24"),
@@ -73,8 +71,11 @@ pub(super) const INTERFACE: [(&str, &str); 93] = [
     ("FwMark", "FwMark = 0x100000000"),
     ("FwMark", "FwMark = on"),
     ("FwMark", "FwMark = ca6c"),
-    ("SaveConfig", "SaveConfig = yes"),
-    ("SaveConfig", "SaveConfig = 1"),
+    ("Truth", "SaveConfig = yes"),
+    ("Truth", "SaveConfig = 1"),
+    ("Truth", "BypassLanTraffic = yes"),
+    ("KillSwitch", "KillSwitch = on"),
+    ("Forwarded", "#@taupe:Forwarded = true"),
     ("Table", "Table = 0"),
     ("Table", "Table = 4294967296"),
     ("Table", "Table = -5"),
@@ -99,7 +100,7 @@ pub(super) const INTERFACE: [(&str, &str); 93] = [
 ];
 
 /// A kind and the line of `[Peer]` that is wrong.
-pub(super) const PEER: [(&str, &str); 59] = [
+pub(super) const PEER: [(&str, &str); 71] = [
     ("UnknownKey", "AllowedIP = 10.0.0.0/24"),
     ("UnknownKey", "Allowed-IPs = 10.0.0.0/24"),
     ("UnknownKey", "PSK = {other}"),
@@ -113,9 +114,21 @@ pub(super) const PEER: [(&str, &str); 59] = [
     ("Misplaced", "MTU = 1420"),
     ("Misplaced", "PostUp = echo"),
     ("Misplaced", "ListenPort = 51820"),
-    ("Foreign", "AllowedApps = firefox"),
-    ("Foreign", "#@ws:AllowedApps = firefox"),
-    ("Foreign", "DisallowedApps = chrome"),
+    ("Application", "AllowedApps = firefox, C:\\x.exe"),
+    ("Application", "#@ws:AllowedApps = bin/firefox"),
+    ("Application", "#@taupe:AllowedApps = fire*fox"),
+    ("Application", "DisallowedApps = chrome,"),
+    ("Application", "DisallowedApps = chrome firefox"),
+    ("Application", "AllowedApps = exe:/opt/games/"),
+    ("Application", "AllowedApps = uid:-1"),
+    ("Application", "AllowedApps = app:x"),
+    ("Quoted", "AllowedApps = \"firefox\""),
+    ("NoValue", "AllowedApps ="),
+    ("NoValue", "#@ws:DisallowedApps = # none"),
+    ("UnknownKey", "AllowedApp = firefox"),
+    ("UnknownKey", "Allowed Apps = firefox"),
+    ("UnknownKey", "NetworkLock = true"),
+    ("NotKeyValue", "AllowedApps firefox"),
     ("Foreign", "#@ws:Socks5Proxy = 127.0.0.1:1080"),
     ("Foreign", "Socks5ProxyPassword = hunter2"),
     ("NotKeyValue", "AllowedIPs 10.0.0.0/24"),
@@ -174,7 +187,7 @@ pub(super) const PEER: [(&str, &str); 59] = [
 ];
 
 /// The line that is wrong, its kind, and the whole file.
-pub(super) const WHOLE: [(usize, &str, &str); 35] = [
+pub(super) const WHOLE: [(usize, &str, &str); 37] = [
     (1, "NoInterface", "# nothing but a comment\n"),
     (1, "NoInterface", "\n\n\n"),
     (1, "NoInterface", "[Peer]\nPublicKey = {peer}\n"),
@@ -232,6 +245,16 @@ pub(super) const WHOLE: [(usize, &str, &str); 35] = [
         3,
         "MtuTooSmall",
         "[Interface]\nPrivateKey = {own}\nMTU = 1000\n[Peer]\nPublicKey = {peer}\nAllowedIPs = ::/0\n",
+    ),
+    (
+        6,
+        "OfAllPeers",
+        "[Interface]\nPrivateKey = {own}\n[Peer]\nPublicKey = {peer}\n[Peer]\nKillSwitch = all\nPublicKey = {other}\n",
+    ),
+    (
+        1,
+        "BeforeSection",
+        "AllowedApps = firefox\n[Interface]\nPrivateKey = {own}\n",
     ),
     (
         4,

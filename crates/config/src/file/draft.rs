@@ -1,0 +1,349 @@
+//! Sections while they are read: what they have so far, and what is wrong with
+//! that.
+
+use std::collections::HashMap;
+
+use taupe_protocol::key::{KEY_LEN, PresharedKey, PublicKey};
+
+use super::diagnostic::DiagnosticKind;
+use super::line::Piece;
+use super::report::Report;
+use super::seen::Seen;
+use super::value::{self, Value};
+use super::word::Key;
+use super::{Dialect, Endpoint, Interface, InterfaceAddress, Table};
+use crate::key::Encoding;
+use crate::networks::Addresses;
+use crate::prefix::Prefix;
+
+#[derive(Default)]
+pub(super) struct InterfaceDraft<'a> {
+    /// The first `[Interface]`.
+    pub(super) header: Option<Piece<'a>>,
+    pub(super) seen: Seen,
+    pub(super) plain: Interface,
+    pub(super) private_key_at: Option<Piece<'a>>,
+    /// The lines of the addresses.
+    pub(super) address_lines: HashMap<InterfaceAddress, usize>,
+    pub(super) mtu: Option<(u32, Piece<'a>)>,
+    pub(super) table: Option<Table>,
+    pub(super) save_config: Option<bool>,
+    pub(super) ipv6: bool,
+    /// Whether `DNS` has a server, perhaps a wrong one.
+    pub(super) dns_server: bool,
+    /// The first search domain.
+    pub(super) dns_search_at: Option<Piece<'a>>,
+}
+
+impl InterfaceDraft<'_> {
+    pub(super) fn finish(self) -> Interface {
+        Interface {
+            mtu: self.mtu.map(|(mtu, _)| mtu),
+            table: self.table.unwrap_or_default(),
+            save_config: self.save_config.unwrap_or_default(),
+            ..self.plain
+        }
+    }
+}
+
+pub(super) struct PeerDraft<'a> {
+    pub(super) header: Piece<'a>,
+    pub(super) seen: Seen,
+    pub(super) public_key: Option<(PublicKey, Piece<'a>)>,
+    pub(super) preshared_key: Option<PresharedKey>,
+    pub(super) preshared_key_at: Option<Piece<'a>>,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) allowed_ips: Vec<Prefix>,
+    pub(super) disallowed_ips: Vec<(Prefix, Piece<'a>)>,
+    pub(super) persistent_keepalive: Option<u16>,
+}
+
+impl<'a> InterfaceDraft<'a> {
+    pub(super) fn value(&mut self, key: Key, value: Piece<'a>, report: &mut Report) {
+        let first = self.seen.note(key, value.number);
+        let plain = &mut self.plain;
+        match key {
+            Key::PrivateKey => {
+                let read = value::key(key, value, Encoding::private_key);
+                if let Some(read) = taken(read, report) {
+                    if read.is_none() && report.dialect() != Dialect::Wg {
+                        report.add(value, DiagnosticKind::ZeroKey { key });
+                    }
+                    repeated(key, value, first, plain.private_key == read, report);
+                    plain.private_key = read;
+                    self.private_key_at = Some(value);
+                }
+            }
+            Key::ListenPort => {
+                set(
+                    &mut plain.listen_port,
+                    key,
+                    value,
+                    first,
+                    value::listen_port(value),
+                    report,
+                );
+            }
+            Key::FwMark => set(
+                &mut plain.fwmark,
+                key,
+                value,
+                first,
+                value::fwmark(value),
+                report,
+            ),
+            Key::Table => set(
+                &mut self.table,
+                key,
+                value,
+                first,
+                value::table(value),
+                report,
+            ),
+            Key::SaveConfig => {
+                let read = value::truth(key, value);
+                set(&mut self.save_config, key, value, first, read, report);
+            }
+            Key::Mtu => {
+                if let Some((mtu, problem)) = taken(value::mtu(value), report) {
+                    if let Some(problem) = problem {
+                        report.add(value, problem);
+                    }
+                    let same = self.mtu.is_some_and(|(before, _)| before == mtu);
+                    repeated(key, value, first, same, report);
+                    self.mtu = Some((mtu, value));
+                }
+            }
+            Key::Address => {
+                for part in elements(value) {
+                    let read = taken(value::interface_address(part), report);
+                    let Some(address) = read else { continue };
+                    if let Some(what) = value::doubt(address) {
+                        report.add(part, DiagnosticKind::Unusable { key, what });
+                    }
+                    self.ipv6 |= address.address.is_ipv6();
+                    match self.address_lines.get(&address) {
+                        Some(&first) => {
+                            report.add(part, DiagnosticKind::RepeatedAddress { first });
+                        }
+                        None => {
+                            self.address_lines.insert(address, part.number);
+                            plain.addresses.push(address);
+                        }
+                    }
+                }
+            }
+            Key::Dns => {
+                for part in elements(value) {
+                    match taken(value::dns(part), report) {
+                        Some(value::Dns::Server(server)) => {
+                            self.dns_server = true;
+                            if let Some(what) = value::no_host(server) {
+                                report.add(part, DiagnosticKind::Unusable { key, what });
+                            }
+                            plain.dns.push(server);
+                        }
+                        Some(value::Dns::Search(domain)) => {
+                            self.dns_search_at.get_or_insert(part);
+                            plain.dns_search.push(domain);
+                        }
+                        None => self.dns_server = true,
+                    }
+                }
+            }
+            // Hooks are not values, and the rest belongs to peers.
+            _ => {}
+        }
+    }
+
+    pub(super) fn check(&self, dialect: Dialect, report: &mut Report) {
+        if dialect == Dialect::Wg {
+            return;
+        }
+        let Some(header) = self.header else {
+            return report.add(Piece::new("", 1), DiagnosticKind::NoInterface);
+        };
+        // A hook may read the key from a file or a password store.
+        let hooks = &self.plain.hooks;
+        let set_by_hook = hooks.pre_up.iter().chain(&hooks.post_up).any(|hook| {
+            ["private-key", "setconf", "addconf", "syncconf"]
+                .iter()
+                .any(|word| hook.contains(word))
+        });
+        if self.seen.lacks(Key::PrivateKey) && !set_by_hook {
+            report.add(header, DiagnosticKind::NoPrivateKey);
+        }
+        if let (Some(at), false) = (self.dns_search_at, self.dns_server) {
+            report.add(at, DiagnosticKind::NoDnsServer);
+        }
+        let least = value::LEAST_MTU_IPV6;
+        if let Some((mtu, at)) = self.mtu
+            && mtu < least
+            && self.ipv6
+        {
+            let ipv6 = true;
+            report.add(at, DiagnosticKind::MtuTooSmall { mtu, least, ipv6 });
+        }
+    }
+}
+
+impl<'a> PeerDraft<'a> {
+    pub(super) fn new(header: Piece<'a>) -> Self {
+        Self {
+            header,
+            seen: Seen::default(),
+            public_key: None,
+            preshared_key: None,
+            preshared_key_at: None,
+            endpoint: None,
+            allowed_ips: Vec::new(),
+            disallowed_ips: Vec::new(),
+            persistent_keepalive: None,
+        }
+    }
+
+    /// `owners` are the networks that peers have, this one being `number`.
+    pub(super) fn value(
+        &mut self,
+        key: Key,
+        value: Piece<'a>,
+        report: &mut Report,
+        owners: &mut HashMap<Prefix, (usize, usize)>,
+        number: usize,
+    ) {
+        let first = self.seen.note(key, value.number);
+        match key {
+            Key::PublicKey => {
+                if let Some(read) = taken(value::key(key, value, Encoding::public_key), report) {
+                    if read.0 == [0; KEY_LEN] {
+                        report.add(value, DiagnosticKind::ZeroKey { key });
+                    }
+                    let same = self.public_key.is_some_and(|(before, _)| before == read);
+                    repeated(key, value, first, same, report);
+                    self.public_key = Some((read, value));
+                }
+            }
+            Key::PresharedKey => {
+                let read = value::key(key, value, Encoding::preshared_key);
+                if let Ok(read) = &read
+                    && !read.is_set()
+                {
+                    report.add(value, DiagnosticKind::ZeroKey { key });
+                }
+                set(&mut self.preshared_key, key, value, first, read, report);
+                self.preshared_key_at = Some(value);
+            }
+            Key::Endpoint => {
+                if let Some((endpoint, doubt)) = taken(value::endpoint(value), report) {
+                    if let Some(doubt) = doubt {
+                        report.add(value, doubt);
+                    }
+                    set(&mut self.endpoint, key, value, first, Ok(endpoint), report);
+                }
+            }
+            Key::PersistentKeepalive => {
+                let read = value::keepalive(value);
+                set(
+                    &mut self.persistent_keepalive,
+                    key,
+                    value,
+                    first,
+                    read,
+                    report,
+                );
+            }
+            Key::AllowedIps => {
+                for part in value.split(|c| c == ',') {
+                    let Some(network) = network(key, part, report) else {
+                        continue;
+                    };
+                    self.allowed_ips.push(network);
+                    match owners.insert(network, (number, part.number)) {
+                        Some((owner, first)) if owner != number => {
+                            report.add(part, DiagnosticKind::Overlap { network, first });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Key::DisallowedIps => {
+                for part in value.split(|c| c == ',') {
+                    let network = network(key, part, report);
+                    self.disallowed_ips
+                        .extend(network.map(|network| (network, part)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn check(&self, report: &mut Report) {
+        if self.seen.lacks(Key::PublicKey) {
+            report.add(self.header, DiagnosticKind::NoPublicKey);
+        }
+        if self.seen.lacks(Key::AllowedIps) {
+            report.add(self.header, DiagnosticKind::NoAllowedIps);
+        }
+        if self.disallowed_ips.is_empty() {
+            return;
+        }
+        let allowed = Addresses::of(&self.allowed_ips);
+        for (network, at) in &self.disallowed_ips {
+            if !allowed.touch(*network) {
+                let network = *network;
+                report.add(*at, DiagnosticKind::DisallowedElsewhere { network });
+            }
+        }
+        let disallowed: Vec<Prefix> = self.disallowed_ips.iter().map(|(ip, _)| *ip).collect();
+        let disallowed = Addresses::of(&disallowed);
+        let mut allowed = self.allowed_ips.iter();
+        if !self.allowed_ips.is_empty() && allowed.all(|network| disallowed.contain(*network)) {
+            report.add(self.header, DiagnosticKind::AllDisallowed);
+        }
+    }
+}
+
+/// One of `AllowedIPs` or `DisallowedIPs`, with what is doubtful told.
+fn network(key: Key, part: Piece<'_>, report: &mut Report) -> Option<Prefix> {
+    let (network, host_bits) = taken(value::network(key, part), report)?;
+    if host_bits {
+        report.add(part, DiagnosticKind::HostBits { key, network });
+    } else if network.address().is_unspecified() && !part.text.contains('/') {
+        report.add(part, DiagnosticKind::SingleUnspecified { network });
+    }
+    Some(network)
+}
+
+/// The elements of a list that commas and blanks separate.
+fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
+    value
+        .split(value::is_comma_or_blank)
+        .filter(|part| !part.text.is_empty())
+}
+
+/// The value, or its problem told.
+pub(super) fn taken<T>(read: Value<'_, T>, report: &mut Report) -> Option<T> {
+    read.map_err(|(at, kind)| report.add(at, kind)).ok()
+}
+
+/// Sets a key that can have one value.
+pub(super) fn set<T: PartialEq>(
+    slot: &mut Option<T>,
+    key: Key,
+    at: Piece<'_>,
+    first: Option<usize>,
+    read: Value<'_, T>,
+    report: &mut Report,
+) {
+    if let Some(value) = taken(read, report) {
+        repeated(key, at, first, slot.as_ref() == Some(&value), report);
+        *slot = Some(value);
+    }
+}
+
+/// Tells of a key that stands in line `first` already.
+fn repeated(key: Key, at: Piece<'_>, first: Option<usize>, same: bool, report: &mut Report) {
+    if let Some(first) = first {
+        report.add(at, DiagnosticKind::Repeated { key, first, same });
+    }
+}

@@ -1,0 +1,402 @@
+//! Keys about applications.
+
+use super::*;
+use crate::application::Rule;
+use crate::fuzzing::same_file;
+
+/// A file of one peer with lines below `[Interface]` and `[Peer]`, from line 3
+/// and 6 on where there is one.
+fn text(interface: &str, peer: &str) -> String {
+    format!(
+        "[Interface]\nPrivateKey = {OWN}\n{interface}\n[Peer]\nPublicKey = {PEER}\n{peer}\n\
+         AllowedIPs = 0.0.0.0/0\n"
+    )
+}
+
+fn transparent(interface: &str, peer: &str) -> Transparent {
+    clean(&text(interface, peer)).transparent
+}
+
+/// The applications of a list, each with its line.
+fn list(rules: &[Rule]) -> String {
+    let rules = rules
+        .iter()
+        .map(|Rule { application, line }| format!("{line}: {application}"));
+    rules.collect::<Vec<_>>().join(", ")
+}
+
+/// Line, column, severity and kind.
+fn told(text: &str, dialect: Dialect) -> Vec<(usize, usize, Severity, DiagnosticKind)> {
+    let diagnostics = parse(text.as_bytes(), dialect).diagnostics.into_iter();
+    diagnostics
+        .map(|d| (d.line, d.column, d.severity, d.kind))
+        .collect()
+}
+
+use DiagnosticKind as Kind;
+use Severity::{Error, Warning};
+
+/// The file of the post of 2021 that is the reason for all of this.
+#[test]
+fn the_file_of_2021() {
+    let file = clean(&format!(
+        "[Interface]
+PrivateKey = {OWN}
+Address = 10.7.0.2/32, fd00:7::2/128
+DNS = 1.1.1.1, 1.0.0.1
+MTU = 1420
+
+[Peer]
+PublicKey = {PEER}
+AllowedIPs = 0.0.0.0/0, ::/0
+Endpoint = vpn.example.org:51820
+AllowedApps = chrome
+DisallowedIPs = 192.168.1.0/24
+"
+    ));
+    let apps = &file.transparent.apps;
+    assert_eq!(list(&apps.allowed), "11: chrome");
+    assert_eq!(apps.disallowed, []);
+    assert_eq!(file.transparent.first, Some((Key::AllowedApps, 11)));
+    let table = crate::destinations::of_peers(&file.peers, false);
+    let lan = crate::prefix::parse("192.168.1.0/24").unwrap();
+    assert!(table.contains(&(lan, crate::destinations::Class::Direct)));
+}
+
+#[test]
+fn in_either_section_bare_or_marked() {
+    let lists = "AllowedApps = Firefox.exe,/opt/My Games/ , uid:1000\nallowedapps=ch*";
+    let settings = "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel";
+    for mark in ["", "#@ws:", "#@taupe:", "  #@taupe: "] {
+        let lines = |lines: &str| -> String {
+            let lines = lines.lines().map(|line| format!("{mark}{line}\n"));
+            lines.collect()
+        };
+        let (lists, settings) = (lines(lists), lines(settings));
+        for (interface, peer, first) in [
+            (&*lists, &*settings, 3),
+            (&settings, &lists, 9),
+            (&(lists.clone() + &settings), "", 3),
+        ] {
+            let transparent = transparent(interface, peer);
+            let expected = [
+                (0, "firefox"),
+                (0, "/opt/My Games/"),
+                (0, "uid:1000"),
+                (1, "ch*"),
+            ];
+            let expected = expected.map(|(more, text)| format!("{}: {text}", first + more));
+            assert_eq!(list(&transparent.apps.allowed), expected.join(", "));
+            assert_eq!(transparent.bypass_lan, Some(true));
+            assert_eq!(transparent.kill_switch, Some(KillSwitch::All));
+            assert_eq!(transparent.forwarded, Some(Forwarded::Tunnel));
+            let mark = Some(mark.trim()).filter(|mark| !mark.is_empty());
+            assert_eq!(transparent.mark, mark);
+        }
+    }
+    // Comments: the marks are exact.
+    for mark in ["#@WS:", "#@Taupe:", "# @ws:", "#@ws ", "##@taupe:", "#"] {
+        let transparent = transparent(&format!("{mark}AllowedApps = x"), "");
+        assert_eq!(transparent, Transparent::default(), "{mark}");
+    }
+    // Other keys behind the mark as well.
+    let file = clean(&text("#@taupe:MTU = 1400\n#@taupe: DNS = 10.0.0.1", ""));
+    assert_eq!(file.interface.mtu, Some(1400));
+    assert_eq!(file.interface.dns.len(), 1);
+}
+
+#[test]
+fn defaults() {
+    let transparent = transparent("", "");
+    assert_eq!(transparent, Transparent::default());
+    assert!(transparent.apps.is_empty());
+    assert_eq!(transparent.first, None);
+    assert_eq!(KillSwitch::default(), KillSwitch::App);
+    assert_eq!(Forwarded::default(), Forwarded::Direct);
+    let transparent = super::transparent::transparent("KillSwitch = off", "Forwarded = direct");
+    assert_eq!(transparent.kill_switch, Some(KillSwitch::Off));
+    assert_eq!(transparent.forwarded, Some(Forwarded::Direct));
+    assert_eq!(transparent.first, Some((Key::KillSwitch, 3)));
+}
+
+#[test]
+fn what_is_no_application_is_shown() {
+    for (value, column, problem, shown) in [
+        ("a, , b", 18, "Empty", None),
+        ("a,", 17, "Empty", None),
+        ("chrome firefox", 15, "Separator", Some("chrome firefox")),
+        (r"a, C:\b.exe", 18, "Windows", Some(r"C:\b.exe")),
+        ("bin/x", 15, "Relative", Some("bin/x")),
+        ("a*b", 15, "Star", Some("a*b")),
+        ("app:x", 15, "Kind", Some("app:x")),
+        (OWN, 15, "Separator", None),
+    ] {
+        let value = value.replace(OWN, &format!("{OWN} x"));
+        let told = told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+        let [
+            (
+                6,
+                at,
+                Error,
+                Kind::Application {
+                    problem: found,
+                    value: quoted,
+                },
+            ),
+        ] = &told[..]
+        else {
+            panic!("{value}: {told:?}");
+        };
+        assert_eq!(*at, column, "{value}");
+        assert_eq!(format!("{found:?}"), problem, "{value}");
+        assert_eq!(quoted.as_deref(), shown, "{value}");
+    }
+    let told = told(&text("", "DisallowedApps = ./x"), Dialect::Taupe);
+    assert_eq!(
+        told[0].3.to_string(),
+        "`./x' is a path that does not begin with /"
+    );
+    assert_eq!(
+        told[0].3.fix("taupe"),
+        "write the whole path, such as /usr/bin/curl, or the name alone"
+    );
+}
+
+#[test]
+fn what_is_quoted_or_missing() {
+    let key = Key::AllowedApps;
+    for value in ["\"firefox\"", "'firefox'", "firefox, \"x\""] {
+        let told = told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+        let [(6, _, Error, kind)] = &told[..] else {
+            panic!("{value}: {told:?}");
+        };
+        assert_eq!(*kind, Kind::Quoted { key });
+        assert_eq!(kind.fix("taupe"), "delete the quotation marks");
+    }
+    // Everything would be tunnelled.
+    assert_eq!(
+        told(&text("", "AllowedApps ="), Dialect::Taupe),
+        [(6, 1, Error, Kind::NoValue { key })]
+    );
+    let kind = Kind::NoValue { key };
+    assert!(
+        kind.fix("taupe")
+            .contains("AllowedApps = firefox, /opt/games/")
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let value = |text: &str| Some(text.to_owned());
+    for (lines, expected) in [
+        (
+            "AllowedApps = fire*, chrome, firefox",
+            vec![(
+                6,
+                30,
+                Kind::Covered {
+                    value: value("firefox"),
+                    first: 6,
+                },
+            )],
+        ),
+        (
+            "AllowedApps = firefox\nAllowedApps = fire*",
+            vec![(
+                6,
+                15,
+                Kind::Covered {
+                    value: value("firefox"),
+                    first: 7,
+                },
+            )],
+        ),
+        (
+            "AllowedApps = a, b\nAllowedApps = A.exe",
+            vec![(
+                7,
+                15,
+                Kind::Covered {
+                    value: value("A.exe"),
+                    first: 6,
+                },
+            )],
+        ),
+        (
+            "DisallowedApps = /opt/, /opt/x",
+            vec![(
+                6,
+                25,
+                Kind::Covered {
+                    value: value("/opt/x"),
+                    first: 6,
+                },
+            )],
+        ),
+        (
+            "DisallowedApps = b, firefox\nAllowedApps = fire*",
+            vec![
+                (6, 18, Kind::NothingToDisallow { allowed: 7 }),
+                (
+                    6,
+                    21,
+                    Kind::AllowedWins {
+                        value: value("firefox"),
+                        allowed: 7,
+                    },
+                ),
+            ],
+        ),
+    ] {
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(line, column, kind)| (line, column, Warning, kind))
+            .collect();
+        assert_eq!(told(&text("", lines), Dialect::Taupe), expected, "{lines}");
+    }
+}
+
+#[test]
+fn a_list_has_an_end() {
+    let names = |count: usize| -> String {
+        let names: Vec<_> = (0..count).map(|i| format!("name{i}.")).collect();
+        names.join(",")
+    };
+    let key = Key::AllowedApps;
+    let whole = |value: &str| told(&text("", &format!("AllowedApps = {value}")), Dialect::Taupe);
+    assert_eq!(whole(&names(1024)), []);
+    let [(6, _, Error, kind)] = &whole(&names(2000))[..] else {
+        panic!("not one diagnostic");
+    };
+    assert_eq!(*kind, Kind::TooManyApplications { key });
+    assert_eq!(
+        kind.to_string(),
+        "AllowedApps has more than 1024 applications or 64 KiB"
+    );
+    // Lines are taken together.
+    let two = format!("{}\nAllowedApps = x", names(1024));
+    assert_eq!(whole(&two).len(), 1);
+    // And so are bytes: 64 lines of a KiB, and one that is beyond.
+    let kib = |line: usize| {
+        let paths = (0..8).map(|path| format!("/{line:02}/{path}/{:x<121}", ""));
+        let line = paths.collect::<Vec<_>>().join(",");
+        format!("{line:x<1024}")
+    };
+    let lines = |count| {
+        (0..count)
+            .map(kib)
+            .collect::<Vec<_>>()
+            .join("\nAllowedApps = ")
+    };
+    assert_eq!(whole(&lines(64)), []);
+    assert_eq!(whole(&(lines(64) + "\nAllowedApps = x")).len(), 1);
+}
+
+#[test]
+fn several_peers_share_what_is_said() {
+    let second = format!("[Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.0.0.0/8\n");
+    let at_peer = text("", "#@ws:AllowedApps = x\nKillSwitch = app") + &second;
+    let kind = |key| Kind::OfAllPeers { key, peers: 2 };
+    let expected = [
+        (6, 20, Error, kind(Key::AllowedApps)),
+        (7, 14, Error, kind(Key::KillSwitch)),
+    ];
+    assert_eq!(told(&at_peer, Dialect::Taupe), expected);
+    assert_eq!(expected[0].3.fix("taupe"), "move it below [Interface]");
+    let at_interface = text("AllowedApps = x\nKillSwitch = app", "") + &second;
+    assert_eq!(told(&at_interface, Dialect::Taupe), []);
+}
+
+#[test]
+fn keys_of_the_other_section_are_sent_there() {
+    for (interface, peer, key) in [
+        ("DisallowedIPs = 10.0.0.0/8", "", Key::DisallowedIps),
+        ("", "#@ws:DNS = 10.0.0.1", Key::Dns),
+        ("", "#@taupe:MTU = 1400", Key::Mtu),
+    ] {
+        let told = told(&text(interface, peer), Dialect::Taupe);
+        let [(_, _, Error, kind)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(*kind, Kind::Misplaced { key });
+        assert!(kind.fix("taupe").starts_with("move it below ["));
+    }
+    let above = format!("AllowedApps = x\n{}", text("", ""));
+    let [(1, 1, Error, kind)] = &told(&above, Dialect::Taupe)[..] else {
+        panic!("not one diagnostic");
+    };
+    assert_eq!(kind.fix("taupe"), "put [Interface] in front of it");
+}
+
+/// `wg-quick` itself fails at the first, and reads over the second.
+#[test]
+fn as_wg_quick_they_are_an_error_or_a_comment() {
+    for key in Key::ALL.into_iter().filter(|key| key.is_of_tunnel()) {
+        let line = key.example("taupe");
+        for (interface, peer, at) in [(&*line, "", 3), ("", &*line, 6)] {
+            let kind = Kind::NotForQuick {
+                key,
+                comment: false,
+            };
+            let expected = [(at, 1, Error, kind)];
+            assert_eq!(told(&text(interface, peer), Dialect::Quick), expected);
+        }
+        let kind = Kind::NotForQuick { key, comment: true };
+        for mark in ["#@ws:", "#@taupe:"] {
+            let text = text("", &format!("{mark}{line}"));
+            let parsed = parse(text.as_bytes(), Dialect::Quick);
+            let expected = [(6, mark.len() + 1, Warning, kind.clone())];
+            assert_eq!(told(&text, Dialect::Quick), expected);
+            let file = parsed.file.expect("only a warning");
+            assert_eq!(file.transparent, Transparent::default());
+        }
+        let told = told(&text(&line, ""), Dialect::Wg);
+        assert!(
+            told.contains(&(3, 1, Error, Kind::NotForWg { key })),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn of_a_file_for_wg_nothing_is_left() {
+    let lines = "AllowedApps = a\n\tbypasslantraffic=true # x";
+    let all = text(lines, lines);
+    let stripped = |dialect| String::from_utf8(strip(all.as_bytes(), dialect).to_vec()).unwrap();
+    let expected = text("", "").replace("\n\n", "\n") + "\n";
+    assert_eq!(stripped(Dialect::Taupe), expected);
+    // `wg` shall say what `wg-quick` would have it say.
+    assert!(stripped(Dialect::Quick).contains("\nAllowedApps = a\nbypasslantraffic=true # x\n"));
+    let comments = text("#@taupe:AllowedApps = a", "#@ws:KillSwitch = off");
+    for dialect in [Dialect::Taupe, Dialect::Quick] {
+        let stripped = strip(comments.as_bytes(), dialect);
+        assert_eq!(*stripped, (comments.clone() + "\n").into_bytes());
+    }
+}
+
+#[test]
+fn what_is_marked_narrows_for_wg() {
+    let marked = text("", "#@taupe:DisallowedIPs = 128.0.0.0/1");
+    let stripped = strip(marked.as_bytes(), Dialect::Quick).to_vec();
+    let stripped = String::from_utf8(stripped).unwrap();
+    assert!(
+        stripped.ends_with("\nAllowedIPs = 0.0.0.0/1\n\n"),
+        "{stripped}"
+    );
+}
+
+#[test]
+fn printed_as_it_was_marked() {
+    for mark in ["", "#@ws:", "#@taupe:"] {
+        let lines = format!(
+            "{mark}AllowedApps = firefox, name:two words, /opt/games/\n\
+             {mark}DisallowedApps = uid:7\n{mark}BypassLanTraffic = false\n\
+             {mark}KillSwitch = off\n{mark}Forwarded = tunnel\n"
+        );
+        let file = quick(&text("", &lines)).file.unwrap();
+        let printed = print(&file);
+        assert!(printed.contains(&lines), "{}", *printed);
+        let again = quick(&printed).file.unwrap();
+        assert!(same_file(&file, &again));
+    }
+}
