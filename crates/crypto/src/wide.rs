@@ -244,9 +244,9 @@ impl Width {
     fn nanoseconds(self, blocks: u64) -> u64 {
         match self {
             Self::One => 115 + 25 * blocks,
-            Self::Two => 220 + 335 * blocks.div_ceil(8),
-            Self::Four => 220 + 225 * blocks.div_ceil(4),
-            Self::Eight => 220 + 195 * blocks.div_ceil(2),
+            Self::Two => 180 + 360 * blocks.div_ceil(8),
+            Self::Four => 270 + 190 * blocks.div_ceil(4),
+            Self::Eight => 225 + 185 * blocks.div_ceil(2),
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::poly1305::LANES;
 use super::vector::{Vector, from_u32, from_u64, pin, wipe, zero};
 use core::arch::x86_64::*;
-use zeroize::Zeroize;
 
 /// "expand 32-byte k" (RFC 8439 §2.3).
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
@@ -64,12 +63,10 @@ pub(super) use {columns, diagonals, round, step};
 
 /// The blocks of `16 / N` packets: `N` consecutive ones of each at a time.
 pub(super) struct Blocks<const N: usize> {
-    /// Words 0 to 11 of every block's input.
-    constant: [u32; 12],
-    /// Words 13 to 15.
-    nonce: [Vector; 3],
-    /// Word 12: the numbers of the next blocks.
-    number: Vector,
+    /// The words of the next blocks' input, of which number 12, that of the
+    /// block, changes. As vectors: to make one of a word takes the port that
+    /// permutes.
+    input: [Vector; 16],
     /// After the first quarter round of columns 1 to 3, in which the number
     /// of the block takes no part. Column 0 is as it begins.
     mixed: [Vector; 16],
@@ -80,28 +77,18 @@ impl<const N: usize> Blocks<N> {
     /// words.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn new(key: &[u32; 8], nonces: &[[u32; 3]; LANES]) -> Self {
-        let mut constant = [0; 12];
-        constant[..4].copy_from_slice(&CONSTANTS);
-        constant[4..].copy_from_slice(key);
-        let nonce: [_; 3] = core::array::from_fn(|word| {
-            from_u32(&core::array::from_fn(|lane| nonces[lane / N][word]))
-        });
-        let number = from_u32(&core::array::from_fn(|lane| (lane % N) as u32));
-
-        let mut x = [zero(); 16];
-        for (x, word) in x.iter_mut().zip(constant) {
-            *x = _mm512_set1_epi32(word.cast_signed());
+        let mut input = [zero(); 16];
+        for (input, word) in input.iter_mut().zip(CONSTANTS.iter().chain(key)) {
+            *input = _mm512_set1_epi32(word.cast_signed());
         }
-        [x[13], x[14], x[15]] = nonce;
-        let column = [x[0], x[4], x[8], x[12]];
+        input[12] = from_u32(&core::array::from_fn(|lane| (lane % N) as u32));
+        for (word, input) in input[13..].iter_mut().enumerate() {
+            *input = from_u32(&core::array::from_fn(|lane| nonces[lane / N][word]));
+        }
+        let mut x = input;
         columns!(x);
-        [x[0], x[4], x[8], x[12]] = column;
-        Self {
-            constant,
-            nonce,
-            number,
-            mixed: x,
-        }
+        [x[0], x[4], x[8]] = [input[0], input[4], input[8]];
+        Self { input, mixed: x }
     }
 
     /// The state of the next sixteen blocks after the first round.
@@ -109,7 +96,7 @@ impl<const N: usize> Blocks<N> {
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn begin(&self) -> [Vector; 16] {
         let mut x = self.mixed;
-        x[12] = self.number;
+        x[12] = self.input[12];
         // Column 0.
         x[0] = _mm512_add_epi32(x[0], x[4]);
         x[12] = _mm512_rol_epi32::<16>(_mm512_xor_si512(x[12], x[0]));
@@ -127,14 +114,10 @@ impl<const N: usize> Blocks<N> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn end(&mut self, x: &mut [Vector; 16]) {
-        for (x, word) in x.iter_mut().zip(self.constant) {
-            *x = _mm512_add_epi32(*x, _mm512_set1_epi32(word.cast_signed()));
+        for (x, input) in x.iter_mut().zip(self.input) {
+            *x = _mm512_add_epi32(*x, input);
         }
-        x[12] = _mm512_add_epi32(x[12], self.number);
-        for (x, word) in x[13..].iter_mut().zip(self.nonce) {
-            *x = _mm512_add_epi32(*x, word);
-        }
-        self.number = _mm512_add_epi32(self.number, _mm512_set1_epi32(N as i32));
+        self.input[12] = _mm512_add_epi32(self.input[12], _mm512_set1_epi32(N as i32));
     }
 
     /// The words of the next sixteen blocks' key stream.
@@ -167,7 +150,7 @@ impl<const N: usize> Blocks<N> {
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn wipe(&mut self) {
-        self.constant.zeroize();
+        wipe(&mut self.input);
         wipe(&mut self.mixed);
     }
 }

@@ -94,29 +94,29 @@ fn rows<const W: usize, const P: usize>(
 
 /// Seven rounds, and a [`Quad`] meanwhile.
 macro_rules! authenticate {
-    ($x:ident, $quad:ident, $poly:expr, $odd:ident, $even:ident) => {
+    ($x:ident, $quad:ident, $h:ident, $powers:ident, $odd:ident, $even:ident) => {
         $odd!($x;
             $quad.pairs::<0>(), $quad.pairs::<1>(), $quad.pairs::<2>(), $quad.pairs::<3>(),
             $quad.fours::<0, 0>(), $quad.fours::<1, 0>(), $quad.fours::<0, 1>(), $quad.fours::<1, 1>());
-        authenticate!(@ $x, $quad, $poly, $even, $odd, 1, 2, ());
-        authenticate!(@ $x, $quad, $poly, $odd, $even, 3, 0, $quad.carry::<N>(&mut $poly));
+        authenticate!(@ $x, $quad, $h, $powers, $even, $odd, 1, 2, ());
+        authenticate!(@ $x, $quad, $h, $powers, $odd, $even, 3, 0, $quad.carry::<N>($h));
     };
-    (@ $x:ident, $quad:ident, $poly:expr, $odd:ident, $even:ident, $b:literal, $c:literal, $end:expr) => {
+    (@ $x:ident, $quad:ident, $h:ident, $powers:ident, $odd:ident, $even:ident, $b:literal, $c:literal, $end:expr) => {
         $odd!($x;
-            $quad.eights::<$b>(), $quad.split::<$b>(&$poly),
-            $quad.product::<$b, 0, 0>(&$poly), $quad.product::<$b, 0, 1>(&$poly),
-            $quad.product::<$b, 0, 2>(&$poly), $quad.product::<$b, 1, 0>(&$poly),
-            $quad.product::<$b, 1, 1>(&$poly), $quad.product::<$b, 1, 2>(&$poly));
+            $quad.eights::<$b>(), $quad.split::<$b>($h),
+            $quad.product::<$b, 0, 0>($powers), $quad.product::<$b, 0, 1>($powers),
+            $quad.product::<$b, 0, 2>($powers), $quad.product::<$b, 1, 0>($powers),
+            $quad.product::<$b, 1, 1>($powers), $quad.product::<$b, 1, 2>($powers));
         $even!($x;
-            $quad.product::<$b, 2, 0>(&$poly), $quad.product::<$b, 2, 1>(&$poly),
-            $quad.product::<$b, 2, 2>(&$poly), (),
-            $quad.eights::<$c>(), $quad.split::<$c>(&$poly),
-            $quad.product::<$c, 0, 0>(&$poly), $quad.product::<$c, 0, 1>(&$poly));
+            $quad.product::<$b, 2, 0>($powers), $quad.product::<$b, 2, 1>($powers),
+            $quad.product::<$b, 2, 2>($powers), (),
+            $quad.eights::<$c>(), $quad.split::<$c>($h),
+            $quad.product::<$c, 0, 0>($powers), $quad.product::<$c, 0, 1>($powers));
         $odd!($x;
-            $quad.product::<$c, 0, 2>(&$poly), $quad.product::<$c, 1, 0>(&$poly),
-            $quad.product::<$c, 1, 1>(&$poly), $quad.product::<$c, 1, 2>(&$poly),
-            $quad.product::<$c, 2, 0>(&$poly), $quad.product::<$c, 2, 1>(&$poly),
-            $quad.product::<$c, 2, 2>(&$poly), $end);
+            $quad.product::<$c, 0, 2>($powers), $quad.product::<$c, 1, 0>($powers),
+            $quad.product::<$c, 1, 1>($powers), $quad.product::<$c, 1, 2>($powers),
+            $quad.product::<$c, 2, 0>($powers), $quad.product::<$c, 2, 1>($powers),
+            $quad.product::<$c, 2, 2>($powers), $end);
     };
 }
 
@@ -176,6 +176,8 @@ pub(super) struct Group<'a, const N: usize> {
     /// The words of the blocks made last.
     words: [Vector; 16],
     spare: &'a mut Spare,
+    /// Chunks of the longest text.
+    chunks: usize,
     /// Chunks of each text that have been through Poly1305.
     authenticated: usize,
 }
@@ -185,7 +187,11 @@ impl<'a, const N: usize> Group<'a, N> {
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn seal(key: &[u32; 8], lanes: [Lane<'a>; LANES], spare: &'a mut Spare) {
         let mut group = Self::new(key, lanes, spare);
-        group.texts::<false>();
+        let last = group.texts::<false>();
+        group.crypt(last);
+        group.authenticate_to(last + N - 1);
+        let rests = group.rests();
+        group.authenticate_rests(rests);
         for (lane, computed) in group.lanes.iter_mut().zip(group.poly.tags()) {
             if let Some(tag) = &mut lane.tag {
                 **tag = computed;
@@ -203,12 +209,17 @@ impl<'a, const N: usize> Group<'a, N> {
         spare: &'a mut Spare,
     ) -> [bool; LANES] {
         let mut group = Self::new(key, lanes, spare);
-        group.texts::<true>();
+        let rests = group.rests();
+        let last = group.texts::<true>();
+        group.authenticate_to(last + N - 1);
+        group.authenticate_rests(rests);
         let tags = group.lanes.each_ref().map(|lane| match &lane.tag {
             Some(tag) => **tag,
             None => [0; TAG_LEN],
         });
         let verified = group.poly.verify(&tags);
+        // Last, as it has nothing to wait for, and the tags have.
+        group.crypt(last);
         let authentic = core::array::from_fn(|lane| verified >> lane & 1 == 1);
         for (lane, authentic) in group.lanes.iter_mut().zip(authentic) {
             if !authentic && lane.tag.is_some() {
@@ -227,46 +238,46 @@ impl<'a, const N: usize> Group<'a, N> {
         });
         let mut blocks = Blocks::<N>::new(key, &nonces);
         let words = blocks.next();
-        let chunks = (lanes.iter()).map(|lane| lane.chunks.len()).max();
+        let chunks = lanes.iter().map(|lane| lane.chunks.len()).max();
+        let chunks = chunks.unwrap_or(0);
         Self {
-            poly: Poly1305::new(Blocks::<N>::keys(&words), chunks.unwrap_or(0), N),
+            poly: Poly1305::new(Blocks::<N>::keys(&words), chunks, N),
             lanes,
             blocks,
             words,
             spare,
+            chunks,
             authenticated: 0,
         }
     }
 
-    /// Encrypts, or with `OPEN` decrypts, and authenticates the ciphertext.
+    /// Encrypts, or with `OPEN` decrypts, and authenticates the ciphertext, but
+    /// for what is to be done with the last blocks, which have been made.
+    /// Returns the first of them.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn texts<const OPEN: bool>(&mut self) {
-        let mut rests = self.rests();
-        let blocks = self.lanes.iter().map(Lane::blocks).max().unwrap_or(0);
-        for first in (0..blocks).step_by(N) {
-            let last = first + N >= blocks;
-            if last || !self.weave::<OPEN>(first) {
-                self.finish::<OPEN>(first);
-                if !last {
-                    self.words = self.blocks.next();
+    fn texts<const OPEN: bool>(&mut self) -> usize {
+        let blocks = self.lanes.iter().map(Lane::blocks).max().unwrap_or(1);
+        let last = (blocks - 1) / N * N;
+        for first in (0..last).step_by(N) {
+            if !self.weave::<OPEN>(first) {
+                if OPEN {
+                    self.authenticate_to(first + N - 1);
+                    self.crypt(first);
+                } else {
+                    self.crypt(first);
+                    self.authenticate_to(first + N - 1);
                 }
+                self.words = self.blocks.next();
             }
         }
-        if !OPEN {
-            rests = self.rests();
-        }
-        self.authenticate_rests(rests);
+        last
     }
 
-    /// What is to be done with the blocks made last, of which `first` is each
-    /// packet's first.
+    /// Applies the blocks made last, of which `first` is each packet's first.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn finish<const OPEN: bool>(&mut self, first: usize) {
+    fn crypt(&mut self, first: usize) {
         // Block 0 is not for text.
         let numbers = first.max(1)..first + N;
-        if OPEN {
-            self.authenticate_to(numbers.end - 1);
-        }
         let mut streams = Transpose::new(&self.words).all();
         for (lane, streams) in self.lanes.iter_mut().zip(streams.as_chunks::<N>().0) {
             for block in numbers.clone() {
@@ -274,15 +285,12 @@ impl<'a, const N: usize> Group<'a, N> {
             }
         }
         wipe(&mut streams);
-        if !OPEN {
-            self.authenticate_to(numbers.end - 1);
-        }
     }
 
     /// Authenticates so many chunks of each packet, where it has them.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     fn authenticate_to(&mut self, chunks: usize) {
-        while self.authenticated < chunks {
+        while self.authenticated < chunks.min(self.chunks) {
             self.authenticate(self.authenticated);
             self.authenticated += 1;
         }
@@ -299,9 +307,7 @@ impl<'a, const N: usize> Group<'a, N> {
                 mask |= 1 << i;
             }
         }
-        if mask != 0 {
-            self.poly.blocks(&halves(rows), mask);
-        }
+        self.poly.blocks(&halves(rows), mask);
     }
 
     /// What is left of each ciphertext, with zeros after it.
@@ -345,7 +351,7 @@ impl<'a, const N: usize> Group<'a, N> {
         self.poly.blocks(&[lengths], u8::MAX);
     }
 
-    /// [`finish`](Self::finish) and the next pass, each in the gaps of the
+    /// [`crypt`](Self::crypt), [`authenticate`](Self::authenticate) and the next pass, each in the gaps of the
     /// other. False, and nothing is done, if there is not text for it in every
     /// packet.
     #[inline]
@@ -387,25 +393,25 @@ impl<'a, const N: usize> Group<'a, N> {
             (false, true) => (1, 1),
             (false, false) => (N / 2, 0),
         };
-        let short = |lane: &Lane<'_>| lane.tag.is_some() && lane.chunks.len() < start + W;
-        if self.authenticated != from || self.lanes[..P].iter().any(short) {
+        let mut left = self.lanes.iter_mut().zip(&mut self.spare.0);
+        let text: [Option<&mut [[u8; LEN]; W]>; P] = core::array::from_fn(|_| {
+            let (lane, spare) = left.next()?;
+            match lane.tag {
+                Some(_) => lane.chunks.get_mut(start..)?.first_chunk_mut(),
+                None => spare.first_chunk_mut(),
+            }
+        });
+        if self.authenticated != from || text.iter().any(Option::is_none) {
             return false;
         }
-        let mut left = self.lanes.iter_mut().zip(&mut self.spare.0);
-        let text: [&mut [[u8; LEN]; W]; P] = core::array::from_fn(|_| {
-            let (lane, spare) = left.next().expect("at most 8 packets");
-            let text = match lane.tag {
-                Some(_) => &mut lane.chunks[start..],
-                None => spare,
-            };
-            text.first_chunk_mut().expect("as many chunks")
-        });
+        let text = text.map(|text| text.expect("no text is short"));
+        let (h, powers) = self.poly.parts();
         let mut x = self.blocks.begin();
         if OPEN {
             let mut quad = Quad::new(rows(&text, hashed));
-            authenticate!(x, quad, self.poly, diagonals, columns);
+            authenticate!(x, quad, h, powers, diagonals, columns);
             let mut quad = Quad::new(rows(&text, hashed + N / 2));
-            authenticate!(x, quad, self.poly, columns, diagonals);
+            authenticate!(x, quad, h, powers, columns, diagonals);
             let mut blocks = Transpose::new(&self.words);
             crypt!(x, blocks, text, crypted);
             self.authenticated += N;
@@ -413,7 +419,7 @@ impl<'a, const N: usize> Group<'a, N> {
             let mut blocks = Transpose::new(&self.words);
             crypt!(x, blocks, text, crypted);
             let mut quad = Quad::new(rows(&text, hashed));
-            authenticate!(x, quad, self.poly, diagonals, columns);
+            authenticate!(x, quad, h, powers, diagonals, columns);
             self.authenticated += N / 2;
             if FIRST {
                 columns!(x);
@@ -425,7 +431,7 @@ impl<'a, const N: usize> Group<'a, N> {
                 columns!(x);
             } else {
                 let mut quad = Quad::new(rows(&text, hashed + N / 2));
-                authenticate!(x, quad, self.poly, columns, diagonals);
+                authenticate!(x, quad, h, powers, columns, diagonals);
                 self.authenticated += N / 2;
             }
         }

@@ -29,19 +29,19 @@ const LIMB: i64 = (1 << 44) - 1;
 const LAST_LIMB: i64 = (1 << 42) - 1;
 
 /// A number below about 2^132, or the start of one's multiplication.
-type Limbs = [Vector; 3];
+pub(super) type Limbs = [Vector; 3];
 
 /// A power of `r` as a factor: its limbs, and 20 times the last two.
-type Factor = [Vector; 5];
+pub(super) type Factor = [Vector; 5];
 
 /// Eight running authenticators.
 pub(super) struct Poly1305 {
     h: Limbs,
     /// `r` to the power of 1 to 4.
     powers: [Factor; 4],
-    /// The same for a [`Quad`]; where two lanes share a packet, `r` to the
+    /// Where two lanes share a packet, the same for a [`Quad`]: `r` to the
     /// power of 5 to 8 in the first of them.
-    quad: [Factor; 4],
+    shared: Option<[Factor; 4]>,
     /// What is added last, low and high half.
     s: [Vector; 2],
 }
@@ -67,11 +67,12 @@ impl Poly1305 {
         powers[1] = factor(r2);
         powers[2] = factor(multiply(r2, &powers[0]));
         powers[3] = factor(multiply(r2, &powers[1]));
-        let mut quad = powers;
+        let mut shared = None;
         if blocks == 4 && chunks > 1 {
-            for quad in &mut quad {
-                let far = factor(multiply([quad[0], quad[1], quad[2]], &powers[3]));
-                for (near, far) in quad.iter_mut().zip(far) {
+            let shared = shared.insert(powers);
+            for power in shared {
+                let far = factor(multiply([power[0], power[1], power[2]], &powers[3]));
+                for (near, far) in power.iter_mut().zip(far) {
                     *near = _mm512_mask_mov_epi64(*near, FIRST_HALF, far);
                 }
             }
@@ -79,9 +80,14 @@ impl Poly1305 {
         Self {
             h: [zero(); 3],
             powers,
-            quad,
+            shared,
             s,
         }
+    }
+
+    /// What [`Quad`]s change, and the powers that they take.
+    pub(super) fn parts(&mut self) -> (&mut Limbs, &[Factor; 4]) {
+        (&mut self.h, self.shared.as_ref().unwrap_or(&self.powers))
     }
 
     /// At most four blocks, in the lanes of `mask`: low and high half of each.
@@ -159,7 +165,9 @@ impl Poly1305 {
     pub(super) fn wipe(&mut self) {
         wipe(&mut self.h);
         wipe(self.powers.as_flattened_mut());
-        wipe(self.quad.as_flattened_mut());
+        if let Some(powers) = &mut self.shared {
+            wipe(powers.as_flattened_mut());
+        }
         wipe(&mut self.s);
     }
 }
@@ -237,11 +245,11 @@ impl Quad {
     /// what there is.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn split<const B: usize>(&mut self, poly: &Poly1305) {
+    pub(super) fn split<const B: usize>(&mut self, h: &Limbs) {
         let [low, high] = self.halves;
         self.message = split(low, high);
         if B == 0 {
-            self.message = add(self.message, poly.h);
+            self.message = add(self.message, *h);
         }
     }
 
@@ -249,10 +257,10 @@ impl Quad {
     /// added up.
     #[inline]
     #[target_feature(enable = "avx512ifma")]
-    pub(super) fn carry<const N: usize>(&self, poly: &mut Poly1305) {
-        poly.h = self.sum.carry();
+    pub(super) fn carry<const N: usize>(&self, h: &mut Limbs) {
+        *h = self.sum.carry();
         if N == 4 {
-            poly.h = poly.h.map(|limb| {
+            *h = h.map(|limb| {
                 let other = _mm512_shuffle_i64x2::<0b01_00_11_10>(limb, limb);
                 _mm512_maskz_add_epi64(FIRST_HALF, limb, other)
             });
@@ -264,9 +272,9 @@ impl Quad {
     #[target_feature(enable = "avx512ifma")]
     pub(super) fn product<const B: usize, const I: usize, const K: usize>(
         &mut self,
-        poly: &Poly1305,
+        powers: &[Factor; 4],
     ) {
-        self.sum.product::<I, K>(&self.message, &poly.quad[3 - B]);
+        self.sum.product::<I, K>(&self.message, &powers[3 - B]);
     }
 }
 
