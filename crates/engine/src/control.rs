@@ -27,11 +27,12 @@ use taupe_net::udp;
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
-use taupe_protocol::time::Instant;
+use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{Cause, Device, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
+use crate::flood::{self, Flood};
 use crate::labels::Labels;
 use crate::names::{Answer, Lookups, Question};
 use crate::resolver::Resolver;
@@ -40,18 +41,12 @@ use crate::sockets::Sockets;
 use crate::uapi::{Listener, SocketFile};
 use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound, outbound, spawn};
 
-/// Handshake messages handled before the loop looks at anything else.
-const HANDSHAKES_PER_ROUND: usize = 64;
+/// Handshake messages taken out of the queue at once.
+const HANDSHAKES_AT_ONCE: usize = 64;
 
-/// Handshake messages in one round that make it a flood.
-const FLOOD: usize = 16;
-
-/// From one look at a flood to the next. To be woken for each of its messages
-/// would cost the way of a packet more than they are worth.
-const FLOOD_PAUSE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 1_000_000,
-};
+/// For how long handshake messages are handled before the loop looks at anything
+/// else.
+const HANDSHAKES_PER_ROUND: Duration = Duration::from_millis(5);
 
 /// Requests and notices handled before the loop looks at anything else.
 const COMMANDS_PER_ROUND: usize = 64;
@@ -84,8 +79,7 @@ pub(crate) struct Control {
     drops: Drops,
     /// Handshake messages of this round; empty between rounds.
     messages: Vec<Message>,
-    /// The last round had so many that the next one comes by itself.
-    flooded: bool,
+    flood: Flood,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
@@ -143,7 +137,7 @@ impl Control {
             mended: None,
             drops: Drops::default(),
             messages: Vec::new(),
-            flooded: false,
+            flood: Flood::default(),
             port: 0,
             mark: 0,
             shared: Arc::clone(&shared),
@@ -192,8 +186,8 @@ impl Control {
         self.timer
             .set([deadline, self.bind_again].into_iter().flatten().min())?;
         let handshakes = &self.shared.handshakes;
-        let timeout = if self.flooded && handshakes.is_empty() {
-            Some(FLOOD_PAUSE)
+        let timeout = if self.flood.goes_on() && handshakes.is_empty() {
+            Some(timespec(flood::PAUSE.as_nanos() as u64))
         } else if handshakes.rest() {
             None
         } else {
@@ -310,23 +304,35 @@ impl Control {
     /// Handles the handshake messages that have come, as far as one round goes.
     fn handle_handshakes(&mut self) {
         let mut messages = std::mem::take(&mut self.messages);
-        let left = self
-            .shared
-            .handshakes
-            .take(HANDSHAKES_PER_ROUND, &mut messages);
-        self.flooded = messages.len() >= FLOOD;
-        let (now, mut backlog) = (now(), left + messages.len());
-        for message in messages.drain(..) {
-            backlog -= 1;
-            let (from, message) = (message.from, message.bytes());
-            let refused = self.device.handle_message(now, from, message, backlog);
-            let kind = handshake_kind(message).unwrap_or("message");
-            match refused {
-                None => debug!(from = %from.remote, "took a handshake {kind}"),
-                Some(cause) => debug!(from = %from.remote, "handshake {kind} refused: {cause}"),
+        let mut time = now();
+        let until = time.boot + HANDSHAKES_PER_ROUND;
+        loop {
+            let handshakes = &self.shared.handshakes;
+            let left = handshakes.take(HANDSHAKES_AT_ONCE, &mut messages);
+            self.flood.came(time.boot, messages.len());
+            let mut backlog = left + messages.len();
+            for message in messages.drain(..) {
+                backlog -= 1;
+                self.handle_handshake(time, &message, backlog);
+            }
+            time = now();
+            if left == 0 || time.boot >= until {
+                break;
             }
         }
         self.messages = messages;
+    }
+
+    fn handle_handshake(&mut self, now: Now, message: &Message, backlog: usize) {
+        let (from, message) = (message.from, message.bytes());
+        let refused = self.device.handle_message(now, from, message, backlog);
+        let kind = || handshake_kind(message).unwrap_or("message");
+        match refused {
+            None => debug!(from = %from.remote, "took a handshake {}", kind()),
+            Some(cause) => {
+                debug!(from = %from.remote, "handshake {} refused: {cause}", kind());
+            }
+        }
     }
 
     /// Does what the protocol wants done, in order.

@@ -32,6 +32,7 @@
 mod batch;
 mod bulk;
 mod control;
+mod flood;
 mod inbound;
 mod labels;
 mod names;

@@ -170,7 +170,7 @@ pub(crate) struct Pushed {
 }
 
 impl HandshakeQueue {
-    /// Places that an empty queue keeps, about 100 KiB.
+    /// Places that an empty queue keeps at rest, about 100 KiB.
     const KEPT: usize = UNDER_LOAD_BACKLOG;
 
     /// Adds messages from one sender.

@@ -101,19 +101,9 @@ impl Cookie {
     /// Whether mac2 is right: the sender receives at the address it sends from.
     pub(crate) fn is_known(&self, crypto: &Provider, message: &[u8]) -> bool {
         split_macs(message).is_some_and(|(body, mac1, mac2)| {
-            // Zeros say that there is none; they are on the wire for all to see.
-            mac2 != [0; MAC_LEN] && {
-                let expected = crypto.hash.mac(self.0.expose(), &[body, mac1]);
-                expected.ct_eq(mac2).into()
-            }
+            let expected = crypto.hash.mac(self.0.expose(), &[body, mac1]);
+            expected.ct_eq(mac2).into()
         })
-    }
-
-    /// A number that stands for the address as long as the secret lives. Nobody
-    /// can choose it.
-    pub(crate) fn tag(&self) -> u64 {
-        let [low @ .., _, _, _, _, _, _, _, _] = self.0.expose();
-        u64::from_le_bytes(*low)
     }
 }
 
@@ -178,6 +168,12 @@ impl Stamper {
         self.awaited = None;
         true
     }
+}
+
+/// Whether a message claims to have been made with a cookie. Zeros say that there
+/// is no mac2; they are on the wire for all to see.
+pub(crate) fn claims_cookie(message: &[u8]) -> bool {
+    split_macs(message).is_some_and(|(_, _, mac2)| mac2 != [0; MAC_LEN])
 }
 
 fn split_macs(message: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {

@@ -2,15 +2,18 @@
 //! replies, and how it sends them.
 //!
 //! A message goes through the checks in the order of their cost: length and
-//! type (by [`crate::message::classify`]), mac1, under load mac2 and the
-//! source's rate, and only then Diffie-Hellman. Until the last check has
-//! passed, nothing is changed but counters and rate-limit buckets.
+//! type (by [`crate::message::classify`]), under load whether it would be
+//! answered at all ([`crate::ratelimit::Askers`]), mac1, under load mac2 and
+//! the source's rate, and only then Diffie-Hellman. Until the last check has
+//! passed, nothing is changed but counters, rate-limit buckets and what is
+//! remembered of askers.
 
 use std::sync::Arc;
 
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::cookie::claims_cookie;
 use crate::device::{Device, Output};
 use crate::limits::{
     HANDSHAKE_TOS, INITIATIONS_PER_SECOND, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH,
@@ -20,6 +23,7 @@ use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, c
 use crate::noise::{Claim, InitiationFields, Initiator, NoiseError, ResponseFields, TransportKeys};
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
+use crate::ratelimit::Asked;
 use crate::session::{Role, Session};
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
@@ -78,10 +82,16 @@ impl Device {
         message: &[u8],
         under_load: bool,
     ) -> Result<(), Cause> {
-        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
-        if !self.up {
+        if !self.up || self.identity.is_none() {
             return Err(Cause::NotReady);
         }
+        let claims_cookie = claims_cookie(message);
+        // In a flood most have no cookie and are given none. To find that out
+        // costs less than mac1.
+        let asked = (under_load && !claims_cookie)
+            .then(|| self.ask(now, from, kind, message))
+            .transpose()?;
+        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
         let checker = &mut identity.checker;
         if !checker.knows_key(self.crypto, message) {
             return Err(Cause::Mac1);
@@ -91,21 +101,25 @@ impl Device {
         }
         let random = self.random.as_mut();
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
-        if cookie.is_known(self.crypto, message) {
+        if claims_cookie && cookie.is_known(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
             return allowed.then_some(()).ok_or(Cause::RateLimited);
         }
-        let [sender, receiver] = indices(message).ok_or(Cause::Length)?;
-        let answered = match kind {
-            // Only the peer knows the index of a handshake that waits for it.
-            Kind::Response if self.pending.contains_key(&receiver) => true,
-            Kind::Response => return Err(Cause::UnknownHandshake),
-            _ => self.askers.answer(now.boot, cookie.tag()),
+        let asked = match asked {
+            Some(asked) => asked,
+            None => self.ask(now, from, kind, message)?,
         };
-        if !answered {
+        if let Some(asked) = asked
+            && !self.askers.give(now.boot, asked)
+        {
             return Err(Cause::CookieWithheld);
         }
-        let reply = checker.reply(self.crypto, random, &cookie, message, sender);
+        let [sender, _] = indices(message).ok_or(Cause::Length)?;
+        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let reply =
+            identity
+                .checker
+                .reply(self.crypto, self.random.as_mut(), &cookie, message, sender);
         if let Some(reply) = reply {
             self.outputs.push_back(Output::Transmit {
                 endpoint: from,
@@ -114,6 +128,26 @@ impl Device {
             });
         }
         Err(Cause::CookieDemanded)
+    }
+
+    /// Whether a message without a cookie may be answered with one: as what its
+    /// sender asks, `None` for a response that is waited for.
+    fn ask(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        kind: Kind,
+        message: &[u8],
+    ) -> Result<Option<Asked>, Cause> {
+        if kind == Kind::Response {
+            let [_, receiver] = indices(message).ok_or(Cause::Length)?;
+            // Only the peer knows the index of a handshake that waits for it.
+            let waited_for = self.pending.contains_key(&receiver);
+            return waited_for.then_some(None).ok_or(Cause::UnknownHandshake);
+        }
+        let random = self.random.as_mut();
+        let asked = self.askers.hear(now.boot, from.remote, random);
+        asked.map(Some).ok_or(Cause::CookieWithheld)
     }
 
     fn handle_initiation(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {

@@ -69,8 +69,10 @@ pub const MAX_SOURCES: usize = 65_536;
 /// standard; the kernel gives one to everybody whose message it takes from its
 /// queue).
 pub const COOKIES_PER_SECOND: u64 = 1_000;
-/// Under load: cookies given at once to who asks for the first time (no
-/// standard).
+/// Under load: cookies given per second to who asks again (no standard).
+pub const COOKIES_AGAIN_PER_SECOND: u64 = 4_000;
+/// Under load: cookies given at once to who asks for the first time, and as many
+/// to who asks again (no standard).
 pub const COOKIE_BURST: u64 = 5_000;
 
 /// Initiations unanswered for this long have the endpoint's name looked up, and

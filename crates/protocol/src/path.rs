@@ -274,8 +274,8 @@ pub enum Cause {
     Mac1,
     /// A handshake message answered with a cookie, under load.
     CookieDemanded,
-    /// A handshake message that would have been answered with a cookie, had there
-    /// not been too many of them; the source's next one is answered.
+    /// A handshake message without a cookie, when too many have none: it was not
+    /// even looked at; the source's next one is.
     CookieWithheld,
     /// A handshake message beyond what its source may send, under load.
     RateLimited,

@@ -5,12 +5,16 @@
 //! than to find out that one is missing, and whoever is missing one may have made up
 //! its address.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use siphasher::sip::SipHasher13;
+
+use crate::Random;
 use crate::limits::{
-    COOKIE_BURST, COOKIES_PER_SECOND, MAX_SOURCES, SOURCE_BURST, SOURCE_PACKETS_PER_SECOND,
+    COOKIE_BURST, COOKIES_AGAIN_PER_SECOND, COOKIES_PER_SECOND, MAX_SOURCES, SOURCE_BURST,
+    SOURCE_PACKETS_PER_SECOND,
 };
 use crate::time::Instant;
 
@@ -88,42 +92,66 @@ impl Source {
     }
 }
 
-/// Decides who is given a cookie.
+/// Decides who is given a cookie, and before that whose mac1 is looked at.
 ///
-/// [`COOKIES_PER_SECOND`] are given to whoever asks. Beyond, one is given to who
-/// asks a second time, 4 to 6 s or so after the first. Who initiates in earnest
-/// does that: the next initiation comes Rekey-Timeout (5 s) and a third of a
-/// second at most after the last, from the same address and port. Whoever floods
-/// from made-up addresses would have to make up the same again.
+/// Of those who ask for the first time, [`COOKIES_PER_SECOND`] are looked at.
+/// Beyond, whoever asks a second time, 4 to 6 s or so after the first. Who
+/// initiates in earnest does that: the next initiation comes Rekey-Timeout (5 s)
+/// and a third of a second at most after the last, from the same address and
+/// port. Whoever floods from made-up addresses would have to make up the same
+/// again; who does gets [`COOKIES_AGAIN_PER_SECOND`] in all.
 #[derive(Default)]
 pub(crate) struct Askers {
-    /// When all cookies there are will have been spent.
-    spent_until: Instant,
+    first: Cookies<COOKIES_PER_SECOND>,
+    again: Cookies<COOKIES_AGAIN_PER_SECOND>,
     remembered: Option<Remembered>,
 }
 
-/// What one cookie costs.
-const COOKIE_COST: Duration = Duration::from_nanos(1_000_000_000 / COOKIES_PER_SECOND);
-const COOKIE_SAVINGS: Duration = Duration::from_nanos(COOKIE_COST.as_nanos() as u64 * COOKIE_BURST);
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// Somebody for whom there is a cookie.
+    First,
+    /// Somebody with this tag, who has asked before.
+    Again(u64),
+}
 
 /// Askers are remembered by generations of this. A second initiation falls into
 /// the second or the third after that of the first.
 const GENERATION: Duration = Duration::from_secs(2);
 
 impl Askers {
-    /// Whether the asker with that tag, evenly distributed, is given a cookie now.
-    pub(crate) fn answer(&mut self, now: Instant, tag: u64) -> bool {
-        let generation = now.0 / GENERATION.as_nanos() as u64;
-        if let Some(remembered) = &mut self.remembered {
-            remembered.turn_to(generation);
-            if remembered.asked(tag) {
-                return true;
-            }
+    /// Takes note that `from` asks for a cookie. `None` when it is given none,
+    /// whatever it has sent.
+    pub(crate) fn hear(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        random: &mut dyn Random,
+    ) -> Option<Asked> {
+        if self.first.spend(now) {
+            return Some(Asked::First);
         }
-        let given = self.spend(now);
-        if !given {
-            let remembered = &mut self.remembered;
-            let remembered = remembered.get_or_insert_with(|| Remembered::new(generation));
+        let generation = generation(now);
+        let remembered = &mut self.remembered;
+        let remembered = remembered.get_or_insert_with(|| Remembered::new(generation, random));
+        remembered.turn_to(generation);
+        let tag = remembered.tag(from);
+        if remembered.asked(tag) {
+            return Some(Asked::Again(tag));
+        }
+        remembered.insert(tag);
+        None
+    }
+
+    /// Whether there is a cookie for who was heard, now that mac1 is right.
+    pub(crate) fn give(&mut self, now: Instant, asked: Asked) -> bool {
+        let Asked::Again(tag) = asked else {
+            return true;
+        };
+        let given = self.again.spend(now);
+        if !given && let Some(remembered) = &mut self.remembered {
+            // Its next one has as good a chance.
             remembered.insert(tag);
         }
         given
@@ -131,15 +159,31 @@ impl Askers {
 
     /// Gives the memory back when nobody in it would be told from others.
     pub(crate) fn forget(&mut self, now: Instant) {
-        let generation = now.0 / GENERATION.as_nanos() as u64;
-        let past = |remembered: &Remembered| generation > remembered.generation + OLDEST;
+        let past = |remembered: &Remembered| generation(now) > remembered.generation + OLDEST;
         if self.remembered.as_ref().is_some_and(past) {
             self.remembered = None;
         }
     }
+}
+
+fn generation(now: Instant) -> u64 {
+    now.0 / GENERATION.as_nanos() as u64
+}
+
+/// A bucket of [`COOKIE_BURST`] cookies that so many a second are added to.
+#[derive(Default)]
+struct Cookies<const PER_SECOND: u64> {
+    /// When all cookies there are will have been spent.
+    spent_until: Instant,
+}
+
+impl<const PER_SECOND: u64> Cookies<PER_SECOND> {
+    /// What one cookie costs.
+    const COST: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND);
+    const SAVINGS: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND * COOKIE_BURST);
 
     fn spend(&mut self, now: Instant) -> bool {
-        let spent = self.spent_until.max(now - COOKIE_SAVINGS) + COOKIE_COST;
+        let spent = self.spent_until.max(now - Self::SAVINGS) + Self::COST;
         let room = spent <= now;
         if room {
             self.spent_until = spent;
@@ -161,6 +205,8 @@ const OLDEST: u64 = 3;
 struct Remembered {
     blocks: Vec<Block>,
     generation: u64,
+    /// Nobody can choose where it is remembered.
+    key: SipHasher13,
 }
 
 /// The bits of each generation, this one first.
@@ -171,11 +217,26 @@ struct Block([u128; OLDEST as usize + 1]);
 impl Remembered {
     const BLOCKS: usize = 1 << 15;
 
-    fn new(generation: u64) -> Self {
+    fn new(generation: u64, random: &mut dyn Random) -> Self {
+        let mut key = [0; 16];
+        random.fill(&mut key);
         Self {
             blocks: vec![Block::default(); Self::BLOCKS],
             generation,
+            key: SipHasher13::new_with_key(&key),
         }
+    }
+
+    /// A number that stands for the address, distributed evenly.
+    fn tag(&self, from: SocketAddr) -> u64 {
+        let mut bytes = [0; 18];
+        let [address @ .., high, low] = &mut bytes;
+        *address = match from.ip() {
+            IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+            IpAddr::V6(a) => a.octets(),
+        };
+        [*high, *low] = from.port().to_be_bytes();
+        self.key.hash(&bytes)
     }
 
     fn turn_to(&mut self, generation: u64) {
@@ -265,29 +326,47 @@ mod tests {
         assert_eq!(limiter.buckets.len(), 1);
     }
 
-    /// Who has asked for all the cookies that there are at once.
-    fn drained(now: Instant) -> Askers {
-        let mut askers = Askers::default();
-        for tag in 0..COOKIE_BURST {
-            assert!(askers.answer(now, spread(u64::MAX - tag)));
+    struct Fixed;
+
+    impl Random for Fixed {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            bytes.fill(7);
         }
-        askers
     }
 
-    /// Tags are distributed evenly (the finaliser of SplitMix64).
-    fn spread(n: u64) -> u64 {
-        let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        n ^ n >> 31
+    fn asker(n: u64) -> SocketAddr {
+        let [_, _, a, b, c, d, high, low] = n.to_be_bytes();
+        (IpAddr::from([a, b, c, d]), u16::from_be_bytes([high, low])).into()
+    }
+
+    fn hear(askers: &mut Askers, now: Instant, n: u64) -> Option<Asked> {
+        askers.hear(now, asker(n), &mut Fixed)
+    }
+
+    /// Whether one with a right mac1 is given a cookie.
+    fn answer(askers: &mut Askers, now: Instant, n: u64) -> bool {
+        hear(askers, now, n).is_some_and(|asked| askers.give(now, asked))
+    }
+
+    const COOKIE_COST: Duration = Cookies::<COOKIES_PER_SECOND>::COST;
+
+    /// Whoever has asked for all the first cookies that there are at once.
+    fn drained(now: Instant) -> Askers {
+        let mut askers = Askers::default();
+        for n in 0..COOKIE_BURST {
+            assert!(answer(&mut askers, now, u64::MAX - n));
+        }
+        askers
     }
 
     #[test]
     fn saved_cookies_at_once_then_one_by_one() {
         let mut askers = drained(START);
-        assert!(!askers.answer(START, spread(1)));
-        assert!(!askers.answer(START + COOKIE_COST - Duration::from_nanos(1), spread(2)));
-        assert!(askers.answer(START + COOKIE_COST, spread(3)));
-        assert!(!askers.answer(START + COOKIE_COST, spread(4)));
+        assert!(!answer(&mut askers, START, 1));
+        let almost = START + COOKIE_COST - Duration::from_nanos(1);
+        assert!(!answer(&mut askers, almost, 2));
+        assert!(answer(&mut askers, START + COOKIE_COST, 3));
+        assert!(!answer(&mut askers, START + COOKIE_COST, 4));
     }
 
     #[test]
@@ -295,41 +374,96 @@ mod tests {
         for start in (0..2_000).step_by(100).map(Duration::from_millis) {
             let mut now = START + start;
             let mut askers = drained(now);
-            assert!(!askers.answer(now, spread(1)));
-            assert!(!askers.answer(now, spread(1)), "at once");
+            assert!(!answer(&mut askers, now, 1));
+            assert!(!answer(&mut askers, now, 1), "at once");
             for elapsed in [Duration::from_secs(5), Duration::from_millis(5_999)] {
                 now = START + start + elapsed;
-                while askers.spend(now) {}
-                assert!(askers.answer(now, spread(1)), "{start:?} {elapsed:?}");
-                assert!(!askers.answer(now, spread(2 + now.0)), "who has not asked");
+                while askers.first.spend(now) {}
+                assert!(answer(&mut askers, now, 1), "{start:?} {elapsed:?}");
+                assert!(!answer(&mut askers, now, 2 + now.0), "who has not asked");
             }
             now = START + start + Duration::from_secs(8);
-            while askers.spend(now) {}
-            assert!(!askers.answer(now, spread(1)), "forgotten");
+            while askers.first.spend(now) {}
+            assert!(!answer(&mut askers, now, 1), "forgotten");
+        }
+    }
+
+    #[test]
+    fn who_asks_again_costs_no_more_than_so_much() {
+        let askers = 1..COOKIE_BURST * 4;
+        let mut all = drained(START);
+        for n in askers.clone() {
+            assert!(!answer(&mut all, START, n));
+        }
+        let later = START + Duration::from_secs(5);
+        while all.first.spend(later) {}
+        let given = |all: &mut Askers, now| {
+            let given = askers.clone().filter(|n| answer(all, now, *n));
+            given.count() as u64
+        };
+        assert_eq!(given(&mut all, later), COOKIE_BURST);
+        let first = COOKIES_PER_SECOND;
+        let later = later + Duration::from_secs(1);
+        assert_eq!(given(&mut all, later), first + COOKIES_AGAIN_PER_SECOND);
+    }
+
+    #[test]
+    fn whoever_asks_again_without_a_right_mac1_takes_no_cookie() {
+        let mut askers = drained(START);
+        assert_eq!(hear(&mut askers, START, 1), None);
+        let later = START + Duration::from_secs(5);
+        while askers.first.spend(later) {}
+        for _ in 0..2 * COOKIE_BURST {
+            assert!(matches!(hear(&mut askers, later, 1), Some(Asked::Again(_))));
+        }
+        assert!(answer(&mut askers, later, 1));
+    }
+
+    #[test]
+    fn who_is_refused_the_second_time_is_not_forgotten() {
+        let mut askers = drained(START);
+        let mut now = START;
+        assert!(!answer(&mut askers, now, 1));
+        for given in [false, false, true] {
+            now += Duration::from_secs(5);
+            while askers.first.spend(now) {}
+            while !given && askers.again.spend(now) {}
+            assert_eq!(answer(&mut askers, now, 1), given);
+        }
+    }
+
+    #[test]
+    fn addresses_and_ports_are_told_apart() {
+        let remembered = Remembered::new(0, &mut Fixed);
+        let tag = |address: &str| remembered.tag(address.parse().unwrap());
+        let first = tag("192.0.2.1:4500");
+        assert_eq!(first, tag("192.0.2.1:4500"));
+        for other in ["192.0.2.1:4501", "192.0.2.2:4500", "[2001:db8::1]:4500"] {
+            assert_ne!(first, tag(other), "{other}");
         }
     }
 
     #[test]
     fn few_are_taken_for_others() {
         let mut askers = drained(START);
-        let (mut tag, mut answered) = (0, 0);
+        let (mut n, mut answered) = (0, 0);
         let seconds = 12;
         for millisecond in 0..seconds * 1_000 {
             let now = START + Duration::from_millis(millisecond);
             for _ in 0..100 {
-                tag += 1;
-                answered += u64::from(askers.answer(now, spread(tag)));
+                n += 1;
+                answered += u64::from(hear(&mut askers, now, n).is_some());
             }
         }
         let others = answered - seconds * COOKIES_PER_SECOND;
-        assert!(others < tag / 40, "{others} of {tag}");
+        assert!(others < n / 40, "{others} of {n}");
     }
 
     #[test]
     fn askers_are_forgotten_when_the_load_is_over() {
         let mut askers = drained(START);
         assert!(askers.remembered.is_none(), "there was nobody to remember");
-        askers.answer(START, spread(1));
+        answer(&mut askers, START, 1);
         askers.forget(START + 3 * GENERATION);
         assert!(askers.remembered.is_some());
         askers.forget(START + 4 * GENERATION);
