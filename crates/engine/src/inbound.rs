@@ -13,7 +13,7 @@ use std::ops::Range;
 use taupe_net::ecn;
 use taupe_net::merge::Merger;
 use taupe_net::tun::WriteError;
-use taupe_net::udp::{RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket};
+use taupe_net::udp::{MAX_RECEIVES, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
@@ -25,6 +25,15 @@ use crate::sockets::endpoint;
 /// A receive that brings more than this is one of many: the next looks for more
 /// than one batch. That is a little dearer, which a lone packet should not pay.
 const BULK: usize = 4 << 10;
+
+/// Bytes that one receive is to bring at most, as far as can be foreseen. What
+/// does not stay in the cache until it is opened costs more than a call.
+const AT_ONCE: usize = 512 << 10;
+
+/// How many batches of the size of the last ones that is.
+fn batches_for(bytes: usize, count: usize) -> usize {
+    (AT_ONCE * count / bytes.max(1)).clamp(AT_ONCE / RECEIVE_LEN + 1, MAX_RECEIVES)
+}
 
 /// Carries packets from one socket to the TUN until the socket is shut down.
 pub(crate) fn run(shared: &Shared, socket: &Socket) {
@@ -48,7 +57,7 @@ pub(crate) fn run(shared: &Shared, socket: &Socket) {
                 inbound.deliver(&mut buffer);
                 let bytes: usize = batches.iter().map(|received| received.len).sum();
                 room = if now.since(began) < BUSY || bytes > BULK {
-                    RECEIVE_BUFFER_LEN
+                    RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
                     RECEIVE_LEN
                 };
@@ -127,5 +136,18 @@ impl InboundThread<'_> {
                 Err(error) => warn!(%error, "packet dropped"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_batches_are_the_more_are_received_at_once() {
+        assert_eq!(batches_for(8 * 65_000, 8), 8, "full ones");
+        assert_eq!(batches_for(65_000 + 148, 2), 16, "every other");
+        assert_eq!(batches_for(8 * 148, 8), MAX_RECEIVES, "single datagrams");
+        assert_eq!(batches_for(0, 1), MAX_RECEIVES, "empty ones");
     }
 }

@@ -13,11 +13,12 @@ pub use crate::imp::udp::Socket;
 pub const MAX_SEGMENTS: usize = 64;
 
 /// Bytes that one received batch may have: the largest that the kernel merges,
-/// rounded up.
-pub const RECEIVE_LEN: usize = 65_536;
+/// rounded up, and three lines of a processor's cache. Single datagrams, each at
+/// the beginning of such a room, would all want the same lines else.
+pub const RECEIVE_LEN: usize = 65_536 + 3 * 64;
 
 /// Batches that one receive brings at most.
-pub const MAX_RECEIVES: usize = 8;
+pub const MAX_RECEIVES: usize = 32;
 
 /// Bytes a receive buffer should have.
 pub const RECEIVE_BUFFER_LEN: usize = MAX_RECEIVES * RECEIVE_LEN;
