@@ -14,6 +14,7 @@ use super::report::Report;
 use super::transparent::TransparentDraft;
 use super::word::{self, Key, Section, Word};
 use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
+use crate::application::ApplicationError;
 use crate::prefix::Prefix;
 
 /// What makes a line a comment to others, but not to Taupe; the first not to
@@ -176,6 +177,18 @@ impl<'a> Parser<'a> {
         if self.looks_alike(value) || self.is_quoted(key, value) {
             self.note(key, value);
             return;
+        }
+        if matches!(key, Key::AllowedApps | Key::DisallowedApps)
+            && comment.is_some_and(|(before, _)| !before.text.ends_with(is_blank))
+        {
+            // `/opt/c#/` would be another application than the one that is meant.
+            let problem = ApplicationError::Character;
+            let kind = DiagnosticKind::Application {
+                problem,
+                value: None,
+            };
+            self.note(key, value);
+            return self.report.add(value.after(value.text.len()), kind);
         }
         match &mut self.section {
             At::Nowhere | At::Unknown => {}

@@ -163,6 +163,18 @@ fn what_is_no_application_is_shown() {
 }
 
 #[test]
+fn a_comment_does_not_cut_a_path() {
+    let problem = crate::application::ApplicationError::Character;
+    let value = None;
+    assert_eq!(
+        told(&text("", "AllowedApps = a, /opt/c#/run"), Dialect::Taupe),
+        [(6, 24, Error, Kind::Application { problem, value })]
+    );
+    let rules = transparent("", "AllowedApps = a, /opt/c # x");
+    assert_eq!(list(&rules.apps.allowed), "6: a, 6: /opt/c");
+}
+
+#[test]
 fn what_is_quoted_or_missing() {
     let key = Key::AllowedApps;
     for value in ["\"firefox\"", "'firefox'", "firefox, \"x\""] {
