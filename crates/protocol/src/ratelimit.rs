@@ -13,8 +13,8 @@ use siphasher::sip::SipHasher13;
 
 use crate::Random;
 use crate::limits::{
-    COOKIE_BURST, COOKIES_AGAIN_PER_SECOND, COOKIES_PER_SECOND, MAX_SOURCES, SOURCE_BURST,
-    SOURCE_PACKETS_PER_SECOND,
+    COOKIE_BURST, COOKIES_AGAIN_PER_SECOND, COOKIES_PER_SECOND, LOOKS_PER_SECOND, MAX_SOURCES,
+    SOURCE_BURST, SOURCE_PACKETS_PER_SECOND,
 };
 use crate::time::Instant;
 
@@ -94,7 +94,9 @@ impl Source {
 
 /// Decides who is given a cookie, and before that whose mac1 is looked at.
 ///
-/// Of those who ask for the first time, [`COOKIES_PER_SECOND`] are looked at.
+/// Of those who ask for the first time, [`COOKIES_PER_SECOND`] are given one, and
+/// while there are any left, [`LOOKS_PER_SECOND`] are looked at: who does not know
+/// this device's public key, and so has no right mac1, takes nobody's cookie.
 /// Beyond, whoever asks a second time, 4 to 6 s or so after the first. Who
 /// initiates in earnest does that: the next initiation comes Rekey-Timeout (5 s)
 /// and a third of a second at most after the last, from the same address and
@@ -102,15 +104,16 @@ impl Source {
 /// again; who does gets [`COOKIES_AGAIN_PER_SECOND`] in all.
 #[derive(Default)]
 pub(crate) struct Askers {
-    first: Cookies<COOKIES_PER_SECOND>,
-    again: Cookies<COOKIES_AGAIN_PER_SECOND>,
+    looks: Allowance<LOOKS_PER_SECOND>,
+    first: Allowance<COOKIES_PER_SECOND>,
+    again: Allowance<COOKIES_AGAIN_PER_SECOND>,
     remembered: Option<Remembered>,
 }
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    /// Somebody for whom there is a cookie.
+    /// Somebody who may have asked before or not.
     First,
     /// Somebody with this tag, who has asked before.
     Again(u64),
@@ -129,7 +132,7 @@ impl Askers {
         from: SocketAddr,
         random: &mut dyn Random,
     ) -> Option<Asked> {
-        if self.first.spend(now) {
+        if self.first.has_any(now) && self.looks.spend(now) {
             return Some(Asked::First);
         }
         let generation = generation(now);
@@ -147,7 +150,7 @@ impl Askers {
     /// Whether there is a cookie for who was heard, now that mac1 is right.
     pub(crate) fn give(&mut self, now: Instant, asked: Asked) -> bool {
         let Asked::Again(tag) = asked else {
-            return true;
+            return self.first.spend(now);
         };
         let given = self.again.spend(now);
         if !given && let Some(remembered) = &mut self.remembered {
@@ -170,25 +173,33 @@ fn generation(now: Instant) -> u64 {
     now.0 / GENERATION.as_nanos() as u64
 }
 
-/// A bucket of [`COOKIE_BURST`] cookies that so many a second are added to.
+/// A bucket of [`COOKIE_BURST`] that so many a second are added to.
 #[derive(Default)]
-struct Cookies<const PER_SECOND: u64> {
-    /// When all cookies there are will have been spent.
+struct Allowance<const PER_SECOND: u64> {
+    /// When all there is will have been spent.
     spent_until: Instant,
 }
 
-impl<const PER_SECOND: u64> Cookies<PER_SECOND> {
-    /// What one cookie costs.
+impl<const PER_SECOND: u64> Allowance<PER_SECOND> {
+    /// What one costs.
     const COST: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND);
     const SAVINGS: Duration = Duration::from_nanos(1_000_000_000 / PER_SECOND * COOKIE_BURST);
 
+    fn has_any(&self, now: Instant) -> bool {
+        self.after_one(now) <= now
+    }
+
     fn spend(&mut self, now: Instant) -> bool {
-        let spent = self.spent_until.max(now - Self::SAVINGS) + Self::COST;
+        let spent = self.after_one(now);
         let room = spent <= now;
         if room {
             self.spent_until = spent;
         }
         room
+    }
+
+    fn after_one(&self, now: Instant) -> Instant {
+        self.spent_until.max(now - Self::SAVINGS) + Self::COST
     }
 }
 
@@ -348,7 +359,7 @@ mod tests {
         hear(askers, now, n).is_some_and(|asked| askers.give(now, asked))
     }
 
-    const COOKIE_COST: Duration = Cookies::<COOKIES_PER_SECOND>::COST;
+    const COOKIE_COST: Duration = Allowance::<COOKIES_PER_SECOND>::COST;
 
     /// Whoever has asked for all the first cookies that there are at once.
     fn drained(now: Instant) -> Askers {
@@ -420,6 +431,19 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_know_the_public_key_takes_nobodys_cookie() {
+        let mut askers = Askers::default();
+        for n in 0..COOKIE_BURST {
+            assert_eq!(hear(&mut askers, START, n), Some(Asked::First));
+        }
+        assert_eq!(hear(&mut askers, START, 1), None, "not looked at");
+        let later = START + Duration::from_secs(1);
+        for n in 0..COOKIE_BURST {
+            assert!(answer(&mut askers, later, n), "all cookies are there");
+        }
+    }
+
+    #[test]
     fn who_is_refused_the_second_time_is_not_forgotten() {
         let mut askers = drained(START);
         let mut now = START;
@@ -452,7 +476,7 @@ mod tests {
             let now = START + Duration::from_millis(millisecond);
             for _ in 0..100 {
                 n += 1;
-                answered += u64::from(hear(&mut askers, now, n).is_some());
+                answered += u64::from(answer(&mut askers, now, n));
             }
         }
         let others = answered - seconds * COOKIES_PER_SECOND;
