@@ -18,13 +18,14 @@ pub use message::message;
 pub use seeds::seeds;
 pub use taupe_config::fuzzing::{file, uapi};
 pub use taupe_net::fuzzing::split_merge;
+pub use taupe_transparent::fuzzing::translate;
 pub use transport::transport;
 
 /// A target by its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -32,6 +33,7 @@ pub const TARGETS: [Target; 7] = [
     ("inner", inner),
     ("split_merge", split_merge),
     ("file", file),
+    ("translate", translate),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the

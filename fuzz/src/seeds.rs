@@ -17,6 +17,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "inner" => inner(),
         "split_merge" => split_merge(),
         "file" => files(),
+        "translate" => translate(),
         _ => Vec::new(),
     }
 }
@@ -199,5 +200,90 @@ fn split_merge() -> Vec<Vec<u8>> {
         }
     }
     seeds.push((0..40).flat_map(|i| [i % 4, 60]).collect());
+    seeds
+}
+
+/// Packets on their way out and in, of one flow each, with what may follow.
+fn translate() -> Vec<Vec<u8>> {
+    /// Out; with a virtio header; lengths, checksums and destination mended;
+    /// a second later.
+    const OUT: u8 = 1;
+    const HEADER: u8 = 2;
+    const MEND: u8 = 4;
+    const LATER: u8 = 0x20;
+    let step = |control: u8, packet: &[u8]| [&[control, packet.len() as u8], packet].concat();
+    let udp = [0x13, 0x88, 1, 0xbb, 0, 12, 0, 0, 1, 2, 3, 4];
+    let dns = [0x13, 0x88, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
+    let tcp = |flags: u8| {
+        let ends = [0x13, 0x88, 1, 0xbb, 0, 0, 0, 9, 0, 0, 0, 7];
+        [&ends[..], &[0x60, flags, 2, 0, 0, 0, 0, 0, 2, 4, 5, 180]].concat()
+    };
+    let swapped = |transport: &[u8]| [&transport[2..4], &transport[..2], &transport[4..]].concat();
+    let mut seeds = vec![vec![], vec![1], step(OUT, b"no packet")];
+    for v6 in [false, true] {
+        // From us, and from the other end; the fuzzer's driver puts the
+        // destination right on the way in.
+        let packet = |protocol: u8, out: bool, payload: &[u8]| {
+            let (us, them) = (if out { 10 } else { 5 }, if out { 5 } else { 2 });
+            if v6 {
+                let address = |host| [0x2001, 0xdb8, 0, 0, 0, 0, 0, host].into();
+                let mut packet = ipv6(address(us), address(them), payload);
+                packet[0] |= 1;
+                packet[6] = protocol;
+                packet
+            } else {
+                let address = |host: u16| [192, 0, 2, host as u8].into();
+                let mut packet = ipv4(address(us), address(them), payload);
+                packet[0] &= 0xfe;
+                packet[9] = protocol;
+                packet
+            }
+        };
+        let icmp = if v6 { 58 } else { 1 };
+        let (question, answer, error) = if v6 { (128, 129, 1) } else { (8, 0, 3) };
+        let echo = |kind: u8| [kind, 0, 0, 0, 0x13, 0x88, 0, 1, 9, 9];
+        let opened = tcp(2);
+        for (protocol, there, back) in [
+            (17, udp.to_vec(), swapped(&udp)),
+            (17, dns.to_vec(), swapped(&dns)),
+            (6, opened.clone(), swapped(&tcp(0x12))),
+            (6, tcp(0x10), swapped(&tcp(0x11))),
+            (icmp, echo(question).to_vec(), echo(answer).to_vec()),
+            (47, vec![0; 16], vec![0; 16]),
+        ] {
+            let out = step(OUT | MEND, &packet(protocol, true, &there));
+            let back_in = step(MEND, &packet(protocol, false, &back));
+            seeds.push([&out[..], &back_in].concat());
+            seeds.push([&out[..], &out, &back_in, &back_in].concat());
+            // From the other end first, and returned by the kernel.
+            let returned = step(OUT | MEND, &packet(protocol, false, &back));
+            seeds.push([&back_in[..], &returned, &back_in].concat());
+            // An error about it, and much later once more.
+            let quote = packet(protocol, true, &there);
+            let body = [&[error, 0, 0, 0, 0, 0, 0, 0][..], &quote].concat();
+            let error_in = step(MEND, &packet(icmp, false, &body));
+            let late = step(OUT | MEND | LATER * 7, &packet(protocol, true, &there));
+            seeds.push([&out[..], &error_in, &late].concat());
+        }
+        // Too big; with a checksum to be completed; in fragments.
+        let long = [&udp[..], &[7; 180]].concat();
+        seeds.push(step(OUT | MEND, &packet(17, true, &long)));
+        let mut header = vec![1, 5, 0, 0, 100, 0, 20, 0, 6, 0];
+        if v6 {
+            header[6] = 40;
+        }
+        let super_packet = [&header[..], &packet(17, true, &long)].concat();
+        seeds.push(step(OUT | HEADER | MEND, &super_packet));
+        let mut first = packet(17, true, &udp);
+        let mut second = packet(17, true, &[1; 9]);
+        if v6 {
+            first = packet(44, true, &[&[17, 0, 0, 1, 0, 0, 0, 5][..], &udp].concat());
+            second = packet(44, true, &[17, 0, 0, 8, 0, 0, 0, 5, 1]);
+        } else {
+            first[6..8].copy_from_slice(&[0x20, 0]);
+            second[6..8].copy_from_slice(&[0, 1]);
+        }
+        seeds.push([step(OUT | MEND, &first), step(OUT | MEND, &second)].concat());
+    }
     seeds
 }

@@ -60,6 +60,11 @@ fn file() {
 }
 
 #[test]
+fn translate() {
+    replay(TARGETS[7]);
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -70,6 +75,7 @@ fn there_is_a_test_for_every_target() {
         "inner",
         "split_merge",
         "file",
+        "translate",
     ];
     assert_eq!(names, tested);
 }
