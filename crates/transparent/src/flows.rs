@@ -47,6 +47,9 @@ const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// How many of them are tried.
 const TRIED_PORTS: u16 = 128;
 
+/// Where name servers listen.
+pub(crate) const DNS_PORT: u16 = 53;
+
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
@@ -146,12 +149,13 @@ impl Seen {
         self.reset || (self.fin_out && self.fin_in)
     }
 
-    fn life(self, protocol: u8, opener: Opener) -> Life {
+    fn life(self, flow: &Tuple, opener: Opener) -> Life {
         let both = self.out && self.incoming;
-        match protocol {
+        match flow.protocol {
             _ if opener == Opener::Peer && !self.out => Life::Unanswered,
             ip::TCP if both && !self.closing() => Life::Established,
             ip::TCP => Life::Transitory,
+            ip::UDP if flow.remote.port == DNS_PORT => Life::Dns,
             ip::UDP if both => Life::Udp,
             ip::UDP => Life::Asked,
             ip::ICMP | ip::ICMPV6 => Life::Icmp,
@@ -254,7 +258,7 @@ impl Table {
             opener,
             seen,
             link: Link {
-                life: seen.life(inner.protocol, opener),
+                life: seen.life(&inner, opener),
                 used: now,
                 older: NONE,
                 newer: NONE,
@@ -309,7 +313,7 @@ impl Table {
                 Way::In => seen.incoming = true,
             }
         }
-        let life = match flow.seen.life(flow.inner.protocol, flow.opener) {
+        let life = match flow.seen.life(&flow.inner, flow.opener) {
             // Somebody answers, be it without an acknowledgement.
             Life::Unanswered => Life::Transitory,
             life => life,

@@ -17,6 +17,9 @@ pub enum Life {
     Icmp,
     /// TCP that is opening or closing: 4 min (RFC 5382 REQ-5).
     Transitory,
+    /// DNS over UDP: 30 s. A port below 1,024 may have less than others
+    /// (RFC 4787 REQ-5 a), and a resolver uses a new one for each question.
+    Dns,
     /// UDP that has not been answered: 5 min (RFC 4787 REQ-5).
     Asked,
     /// UDP in both directions: 5 min (RFC 4787 REQ-5).
@@ -29,16 +32,22 @@ pub enum Life {
 
 impl Life {
     /// How many there are.
-    pub(super) const COUNT: usize = 7;
+    pub(super) const COUNT: usize = 8;
 
     /// Those that give way to a new flow when the table is full.
-    pub(super) const EXPENDABLE: [Self; 4] =
-        [Self::Unanswered, Self::Icmp, Self::Transitory, Self::Asked];
+    pub(super) const EXPENDABLE: [Self; 5] = [
+        Self::Unanswered,
+        Self::Icmp,
+        Self::Transitory,
+        Self::Dns,
+        Self::Asked,
+    ];
 
     /// How long a flow may be idle.
     pub const fn timeout(self) -> Duration {
         Duration::from_secs(match self {
             Self::Unanswered => 10,
+            Self::Dns => 30,
             Self::Icmp => 60,
             Self::Transitory => 4 * 60,
             Self::Asked | Self::Udp | Self::Other => 5 * 60,

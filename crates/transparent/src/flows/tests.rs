@@ -121,6 +121,17 @@ fn udp_and_icmp_live_as_the_rfcs_ask() {
 }
 
 #[test]
+fn questions_are_soon_forgotten() {
+    let mut table = table(100);
+    let mut inner = tuple(ip::UDP, (UPLINK, 5000), 1);
+    inner.remote.port = 53;
+    let index = open(&mut table, START, inner).unwrap();
+    table.touch(START, index, Way::Out, 0);
+    table.touch(START, index, Way::In, 0);
+    lives_exactly(&mut table, START, &inner, Duration::from_secs(30));
+}
+
+#[test]
 fn tcp_lives_long_between_handshake_and_end() {
     use tcp::{ACK, FIN, RST, SYN};
     const SHORT: Duration = Duration::from_secs(240);
@@ -289,6 +300,17 @@ fn a_peer_displaces_nobody_but_itself() {
     // The newest are those that have a chance of being answered.
     let newest = tuple(ip::UDP, (UPLINK, 6881), 9_999);
     assert!(table.find_inner(START, &newest).is_some());
+}
+
+#[test]
+fn a_peer_finds_no_room_in_a_table_full_of_others() {
+    let mut table = table(80);
+    for i in 0..80 {
+        open(&mut table, START, tuple(ip::UDP, (UPLINK, i), 1)).unwrap();
+    }
+    let opened = open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 2));
+    assert_eq!(opened, Err(Refusal::Full));
+    assert_eq!(table.len(), 80);
 }
 
 #[test]

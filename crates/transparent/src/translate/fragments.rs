@@ -233,6 +233,9 @@ mod tests {
         assert!(fragments.find(just_before, &later).is_some());
         assert!(fragments.find(end, &later).is_none());
         assert!(fragments.find(start, &fragment(2, 8, false)).is_none());
+        let mut of_another_protocol = later;
+        of_another_protocol.protocol = 6;
+        assert!(fragments.find(start, &of_another_protocol).is_none());
         // Whoever comes again is known anew.
         fragments.learn(just_before, &fragment(1, 0, true), &rewrite);
         fragments.learn(end, &fragment(3, 0, true), &rewrite);

@@ -11,7 +11,7 @@ use super::{
     tcp,
     view::{Content, View},
 };
-use crate::flows::{Flow, Opener, Tuple, Way};
+use crate::flows::{Flow, Life, Opener, Tuple, Way};
 
 /// The half that translates what comes from the tunnel.
 #[derive(Debug)]
@@ -130,9 +130,12 @@ impl Batch<'_> {
             }
         };
         state.table.touch(now, index, Way::In, view.flags());
-        let Flow { inner, outer, .. } = *state.table.flow(index);
+        let flow = state.table.flow(index);
+        let Flow { inner, outer, .. } = *flow;
+        let answered = flow.life() != Life::Unanswered;
         let rewrite = Rewrite::new((outer.remote, outer.local), (inner.remote, inner.local));
-        if view.is_plain() {
+        // Until there is an answer, the table is not told of what comes in.
+        if view.is_plain() && answered {
             *self.last = Some(Remembered {
                 tuple: *tuple,
                 rewrite,

@@ -18,7 +18,7 @@ use super::{
     tcp,
     view::{Content, View},
 };
-use crate::flows::{Flow, Index, Life, Opener, Tuple, Way};
+use crate::flows::{DNS_PORT, Flow, Index, Life, Opener, Tuple, Way};
 
 /// The half that translates what applications send.
 #[derive(Debug)]
@@ -260,7 +260,6 @@ impl Outgoing {
 impl Shared {
     /// A flow as the tunnel is to see it, if its port is free.
     fn outside(&self, inner: &Tuple, address: u128) -> Tuple {
-        const DNS_PORT: u16 = 53;
         let mut outer = *inner;
         outer.local.ip = address;
         let asked = (inner.version, inner.remote.ip);

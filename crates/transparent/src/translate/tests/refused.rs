@@ -1,7 +1,7 @@
 //! Packets from the tunnel that answer nothing.
 
 use super::*;
-use crate::fuzzing;
+use crate::{flows::Life, fuzzing};
 
 #[test]
 fn a_listening_application_is_reached_and_answers() {
@@ -32,6 +32,20 @@ fn a_listening_application_is_reached_and_answers() {
         }
         assert_eq!(tunnel.translator.flow_count(), 3);
     }
+}
+
+#[test]
+fn the_table_is_told_of_what_comes_in_after_the_answer() {
+    let mut tunnel = Tunnel::new();
+    let (local, outside) = (socket(V4.local, 6881), socket(V4.tunnel, 6881));
+    let peer = socket(V4.server, 40_000);
+    tunnel.receive(&udp(peer, outside, b"hello"));
+    tunnel.send(&udp(local, peer, b"welcome"));
+    tunnel.receive(&udp(peer, outside, b"thanks"));
+    let mut state = tunnel.translator.shared.lock();
+    let inner = View::parse(&udp(local, peer, b"")).unwrap().outgoing();
+    let index = state.table.find_inner(tunnel.now, &inner).unwrap();
+    assert_eq!(state.table.flow(index).life(), Life::Udp);
 }
 
 /// What the kernel returns of a packet that was let through to it.
@@ -133,6 +147,17 @@ fn no_answer_to_resets() {
             assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
         }
     }
+}
+
+/// How long the segment is shows only when the rest of it comes.
+#[test]
+fn no_reset_for_the_beginning_of_a_segment() {
+    let mut tunnel = Tunnel::new();
+    let outside = socket(V4.tunnel, 22);
+    let peer = socket(V4.server, 40_000);
+    let fragments = in_fragments(&tcp(peer, outside, ACK, &[1; 100]), 64, 1);
+    let back = sent_back(&mut tunnel, &fragments[0]);
+    assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
 }
 
 #[test]
