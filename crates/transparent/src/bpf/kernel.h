@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What of the kernel these programs use, and nothing else.
+ *
+ * Three kinds of things: contexts and helpers, which are stable interfaces
+ * (include/uapi/linux/bpf.h); constants of protocols; and structures of the
+ * running kernel. Of the last only the members that are read are declared, and
+ * no offset below is meant: the loader puts those of the running kernel in
+ * (CO-RE, `preserve_access_index`).
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int s32;
+typedef long long s64;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+#define SEC(name) __attribute__((section(name), used))
+#define inline_always static inline __attribute__((always_inline))
+/* A function of its own: verified apart, with a stack frame of its own. */
+#define apart static __attribute__((noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define ntohs(x) __builtin_bswap16(x)
+#define htons(x) __builtin_bswap16(x)
+#define htonl(x) __builtin_bswap32(x)
+
+/* ---- Contexts (uapi) ---- */
+
+struct bpf_sock {
+	u32 bound_dev_if;
+	u32 family;
+	u32 type;
+	u32 protocol;
+	u32 mark;
+	u32 priority;
+	u32 src_ip4;
+	u32 src_ip6[4];
+	u32 src_port;
+	u16 dst_port;
+	u16 : 16;
+	u32 dst_ip4;
+	u32 dst_ip6[4];
+	u32 state;
+	s32 rx_queue_mapping;
+};
+
+struct __sk_buff {
+	u32 len;
+	u32 pkt_type;
+	u32 mark;
+	u32 queue_mapping;
+	u32 protocol;
+	u32 vlan_present;
+	u32 vlan_tci;
+	u32 vlan_proto;
+	u32 priority;
+	u32 ingress_ifindex;
+	u32 ifindex;
+	u32 tc_index;
+	u32 cb[5];
+	u32 hash;
+	u32 tc_classid;
+	u32 data;
+	u32 data_end;
+	u32 napi_id;
+	u32 family;
+	u32 remote_ip4;
+	u32 local_ip4;
+	u32 remote_ip6[4];
+	u32 local_ip6[4];
+	u32 remote_port;
+	u32 local_port;
+	u32 data_meta;
+	u64 flow_keys;
+	u64 tstamp;
+	u32 wire_len;
+	u32 gso_segs;
+	struct bpf_sock *sk;
+};
+
+struct bpf_sock_addr {
+	u32 user_family;
+	u32 user_ip4;
+	u32 user_ip6[4];
+	u32 user_port;
+	u32 family;
+	u32 type;
+	u32 protocol;
+	u32 msg_src_ip4;
+	u32 msg_src_ip6[4];
+	struct bpf_sock *sk __attribute__((aligned(8)));
+};
+
+struct bpf_sock_tuple {
+	union {
+		struct {
+			u32 saddr;
+			u32 daddr;
+			u16 sport;
+			u16 dport;
+		} ipv4;
+		struct {
+			u32 saddr[4];
+			u32 daddr[4];
+			u16 sport;
+			u16 dport;
+		} ipv6;
+	};
+};
+
+_Static_assert(__builtin_offsetof(struct bpf_sock, state) == 72, "uapi");
+_Static_assert(__builtin_offsetof(struct __sk_buff, sk) == 168, "uapi");
+_Static_assert(__builtin_offsetof(struct bpf_sock_addr, sk) == 64, "uapi");
+
+/* ---- Maps (uapi), as the loader reads them from BTF ---- */
+
+#define MAP_UINT(name, value) int(*name)[value]
+#define MAP_TYPE(name, type) typeof(type) *name
+
+enum {
+	MAP_HASH = 1,
+	MAP_ARRAY = 2,
+	MAP_PERCPU_ARRAY = 6,
+	MAP_LPM_TRIE = 11,
+	MAP_SK_STORAGE = 24,
+
+	MAP_NO_PREALLOC = 1 << 0,
+	MAP_CLONE = 1 << 9,
+	MAP_MMAPABLE = 1 << 10,
+};
+
+/* ---- Helpers (uapi) ---- */
+
+struct file;
+struct socket;
+struct task_struct;
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
+static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
+static struct task_struct *(*bpf_get_current_task)(void) = (void *)35;
+static long (*bpf_skb_change_head)(struct __sk_buff *skb, u32 len, u64 flags) = (void *)43;
+static long (*bpf_skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 len, u32 start) = (void *)68;
+static struct bpf_sock *(*bpf_sk_lookup_tcp)(void *context, struct bpf_sock_tuple *tuple, u32 size, u64 netns, u64 flags) = (void *)84;
+static struct bpf_sock *(*bpf_sk_lookup_udp)(void *context, struct bpf_sock_tuple *tuple, u32 size, u64 netns, u64 flags) = (void *)85;
+static long (*bpf_sk_release)(void *sock) = (void *)86;
+static struct bpf_sock *(*bpf_sk_fullsock)(struct bpf_sock *sk) = (void *)95;
+static struct bpf_sock *(*bpf_get_listener_sock)(struct bpf_sock *sk) = (void *)98;
+static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
+static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
+static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+static u64 (*bpf_get_netns_cookie)(void *context) = (void *)122;
+static struct socket *(*bpf_sock_from_file)(struct file *file) = (void *)162;
+static long (*bpf_loop)(u32 rounds, void *body, void *context, u64 flags) = (void *)181;
+static long (*bpf_set_retval)(s32 value) = (void *)187;
+
+enum {
+	HDR_START_NET = 1,
+	SK_STORAGE_CREATE = 1,
+	REDIRECT_INGRESS = 1,
+};
+/* The namespace of the packet's device, as a number of 64 bits. */
+#define CURRENT_NETNS ((u64)-1)
+
+/* A filter's answers; the same numbers with tcx and with clsact. */
+enum {
+	NEXT = -1,
+	SHOT = 2,
+};
+
+/* A cgroup program's answers. */
+enum {
+	REFUSE = 0,
+	ALLOW = 1,
+};
+
+/* ---- Constants ---- */
+
+enum {
+	AF_INET = 2,
+	AF_INET6 = 10,
+	SOCK_RAW = 3,
+	SK_LISTEN = 10,
+
+	ETH_P_IP = 0x0800,
+	ETH_P_IPV6 = 0x86dd,
+	LOOPBACK_IFINDEX = 1,
+
+	IPPROTO_HOPOPTS = 0,
+	IPPROTO_ICMP = 1,
+	IPPROTO_TCP = 6,
+	IPPROTO_UDP = 17,
+	IPPROTO_DCCP = 33,
+	IPPROTO_ROUTING = 43,
+	IPPROTO_FRAGMENT = 44,
+	IPPROTO_ICMPV6 = 58,
+	IPPROTO_DSTOPTS = 60,
+	IPPROTO_SCTP = 132,
+	IPPROTO_UDPLITE = 136,
+	IPPROTO_MPTCP = 262,
+
+	EPERM = 1,
+	EPROTONOSUPPORT = 93,
+	ENETUNREACH = 101,
+	ENOBUFS = 105,
+};
+
+/* ---- Structures of the running kernel ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+};
+
+struct mm_struct {
+	struct file *exe_file;
+};
+
+struct kernfs_node {
+	struct kernfs_node *parent;
+	const char *name;
+};
+
+/* Since Linux 6.15. */
+struct kernfs_node___rcu {
+	struct kernfs_node *__parent;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+};
+
+typedef struct {
+	s32 counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct task_struct {
+	s32 tgid;
+	struct mm_struct *mm;
+	struct cred *real_cred;
+	struct css_set *cgroups;
+	struct signal_struct *signal;
+};
+
+struct net {
+	u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	possible_net_t skc_net;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+#pragma clang attribute pop
+
+/* The contexts of iterators: arguments, eight bytes each. */
+struct bpf_iter__task_file {
+	void *meta;
+	struct task_struct *task;
+	u64 fd;
+	struct file *file;
+};
+
+#define member_exists(member) __builtin_preserve_field_info(member, 2)
+
+/* Reads a member of a kernel structure; 0 where the address is bad. */
+#define kernel(member)                                                                      \
+	({                                                                                  \
+		typeof(member) value_;                                                      \
+		if (bpf_probe_read_kernel(&value_, sizeof(value_), &(member)))              \
+			__builtin_memset(&value_, 0, sizeof(value_));                       \
+		value_;                                                                     \
+	})

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What flow a packet belongs to, and where its destination belongs.
+ *
+ * An ICMP error belongs to the flow of the packet that it is about. Offsets are
+ * from the IP header, so that it doesn't matter what is in front of it.
+ */
+#pragma once
+#include "state.h"
+
+enum direction { OUT, IN };
+
+struct packet {
+	struct flow_key flow;
+	bool is_ip;
+	/* A fragment other than the first: without ports. */
+	bool is_later_fragment;
+	/* Neighbour or router discovery. */
+	bool is_discovery;
+};
+
+struct ipv4 {
+	u8 version_length;
+	u8 tos;
+	u16 length;
+	u16 id;
+	u16 fragment;
+	u8 ttl;
+	u8 protocol;
+	u16 checksum;
+	u32 source;
+	u32 destination;
+};
+
+struct ipv6 {
+	u32 version;
+	u16 length;
+	u8 next;
+	u8 hops;
+	struct address source;
+	struct address destination;
+};
+
+/* Where a header's payload is, and what. */
+struct payload {
+	u32 offset;
+	u32 protocol;
+};
+
+#define EXTENSIONS_MAX 6
+
+inline_always struct address mapped(u32 ipv4)
+{
+	return (struct address){ { 0, 0, htonl(0xffff), ipv4 } };
+}
+
+inline_always bool load(struct __sk_buff *skb, u32 offset, void *to, u32 size)
+{
+	return bpf_skb_load_bytes_relative(skb, offset, to, size, HDR_START_NET) == 0;
+}
+
+inline_always bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *packet,
+			     enum direction direction, struct payload *payload)
+{
+	struct flow_key *flow = &packet->flow;
+	struct ipv4 ip;
+
+	if (!load(skb, offset, &ip, sizeof(ip)))
+		return false;
+	flow->local = mapped(direction == OUT ? ip.source : ip.destination);
+	flow->remote = mapped(direction == OUT ? ip.destination : ip.source);
+	packet->is_later_fragment = ip.fragment & htons(0x1fff);
+	payload->protocol = ip.protocol;
+	payload->offset = offset + 4 * (ip.version_length & 15);
+	return true;
+}
+
+inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *packet,
+			     enum direction direction, struct payload *payload)
+{
+	struct flow_key *flow = &packet->flow;
+	struct ipv6 ip;
+
+	if (!load(skb, offset, &ip, sizeof(ip)))
+		return false;
+	flow->local = direction == OUT ? ip.source : ip.destination;
+	flow->remote = direction == OUT ? ip.destination : ip.source;
+	payload->protocol = ip.next;
+	payload->offset = offset + sizeof(ip);
+	for (int i = 0; i < EXTENSIONS_MAX; i++) {
+		struct {
+			u8 next;
+			u8 length;
+			u16 fragment;
+		} extension;
+		u32 protocol = payload->protocol;
+
+		if (protocol != IPPROTO_HOPOPTS && protocol != IPPROTO_ROUTING &&
+		    protocol != IPPROTO_DSTOPTS && protocol != IPPROTO_FRAGMENT)
+			break;
+		if (!load(skb, payload->offset, &extension, sizeof(extension)))
+			break;
+		payload->protocol = extension.next;
+		if (protocol == IPPROTO_FRAGMENT) {
+			payload->offset += 8;
+			if (extension.fragment & htons(0xfff8)) {
+				packet->is_later_fragment = true;
+				break;
+			}
+		} else {
+			payload->offset += 8 + 8 * extension.length;
+		}
+	}
+	return true;
+}
+
+/* The ports of what isn't ICMP; 0 where there are none. */
+inline_always void read_ports(struct __sk_buff *skb, struct packet *packet,
+			      enum direction direction, const struct payload *payload)
+{
+	struct {
+		u16 source;
+		u16 destination;
+	} ports = {};
+
+	switch (payload->protocol) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+	case IPPROTO_DCCP:
+	case IPPROTO_SCTP:
+	case IPPROTO_UDPLITE:
+		load(skb, payload->offset, &ports, sizeof(ports));
+	}
+	packet->flow.local_port = direction == OUT ? ports.source : ports.destination;
+	packet->flow.remote_port = direction == OUT ? ports.destination : ports.source;
+}
+
+struct icmp {
+	u8 type;
+	u8 code;
+	u16 checksum;
+	u16 id;
+	u16 sequence;
+};
+
+inline_always bool is_icmp(u32 protocol)
+{
+	return protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
+}
+
+/* Unreachable, source quench, redirect, time exceeded, parameter problem. */
+inline_always bool is_icmp_error(u32 protocol, u8 type)
+{
+	if (protocol == IPPROTO_ICMPV6)
+		return type < 128;
+	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
+}
+
+inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
+			       enum direction direction)
+{
+	bool is_v6 = skb->protocol == htons(ETH_P_IPV6);
+	struct payload payload = {};
+	struct icmp icmp = {};
+
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (!is_v6 && skb->protocol != htons(ETH_P_IP))
+		return;
+	packet->is_ip = is_v6 ? read_ipv6(skb, 0, packet, direction, &payload)
+			      : read_ipv4(skb, 0, packet, direction, &payload);
+	if (!packet->is_ip)
+		return;
+	packet->flow.protocol = payload.protocol;
+	if (packet->is_later_fragment)
+		return;
+	if (!is_icmp(payload.protocol)) {
+		read_ports(skb, packet, direction, &payload);
+		return;
+	}
+	if (!load(skb, payload.offset, &icmp, sizeof(icmp)))
+		return;
+	if (!is_icmp_error(payload.protocol, icmp.type)) {
+		packet->is_discovery = is_v6 && icmp.type >= 133 && icmp.type <= 137;
+		packet->flow.local_port = icmp.id;
+		return;
+	}
+	/* What it is about went the other way. */
+	direction = direction == OUT ? IN : OUT;
+	payload.offset += sizeof(icmp);
+	is_v6 = payload.protocol == IPPROTO_ICMPV6;
+	if (!(is_v6 ? read_ipv6(skb, payload.offset, packet, direction, &payload)
+		    : read_ipv4(skb, payload.offset, packet, direction, &payload)))
+		return;
+	packet->flow.protocol = payload.protocol;
+	if (is_icmp(payload.protocol)) {
+		if (load(skb, payload.offset, &icmp, sizeof(icmp)))
+			packet->flow.local_port = icmp.id;
+	} else {
+		read_ports(skb, packet, direction, &payload);
+	}
+	/* The ports are those of the inner packet; the error itself is whole. */
+	packet->is_later_fragment = false;
+}
+
+/* The class of an address. What user space left out goes nowhere. */
+inline_always u32 class_of(const struct address *address, u32 generation)
+{
+	struct destination_key key = {
+		.prefix_len = 32 + 128,
+		.space = generation & 1,
+		.address = *address,
+	};
+	u32 *class = bpf_map_lookup_elem(&destinations, &key);
+
+	return class ? *class : CLASS_DROP;
+}
+
+/*
+ * Where a flow of a chosen socket goes. DHCP and discovery are about the link
+ * itself; questions for names go through the tunnel even where the server is on
+ * the link, if the tunnel has the family.
+ */
+inline_always u32 way_of(const struct flow_key *flow, u32 generation)
+{
+	u32 class;
+
+	if (flow->protocol == IPPROTO_UDP &&
+	    ((flow->local_port == htons(68) && flow->remote_port == htons(67)) ||
+	     (flow->local_port == htons(546) && flow->remote_port == htons(547))))
+		return CLASS_DIRECT;
+	class = class_of(&flow->remote, generation);
+	if (class == CLASS_DIRECT && flow->remote_port == htons(53) &&
+	    (flow->protocol == IPPROTO_UDP || flow->protocol == IPPROTO_TCP))
+		return CLASS_TUNNEL;
+	return class;
+}

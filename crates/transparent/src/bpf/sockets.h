@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Where sockets are made and addressed. These run for every program of the
+ * machine, in every container: the first thing each does is to look whether the
+ * socket is in the tunnel's own network namespace.
+ */
+#pragma once
+#include "packet.h"
+#include "verdict.h"
+
+inline_always struct state *state_here(void *context)
+{
+	struct state *state = get_state();
+
+	return state && state->netns == bpf_get_netns_cookie(context) ? state : NULL;
+}
+
+inline_always int refuse(u32 reason, s32 error)
+{
+	count(reason);
+	bpf_set_retval(-error);
+	return REFUSE;
+}
+
+SEC("cgroup/sock_create")
+int taupe_socket(struct bpf_sock *sk)
+{
+	struct state *state = state_here(sk);
+	struct owner *owner;
+	u32 generation;
+
+	if (!state)
+		return ALLOW;
+	generation = now_of(state->generation);
+	if (verdict_on(bpf_get_current_task(), bpf_get_current_pid_tgid() >> 32, state,
+		       generation) != TUNNEL)
+		return ALLOW;
+	/* Subflows are made by the kernel and carry no verdict. Programs that ask
+	 * for MPTCP are ready to do without. */
+	if (sk->protocol == IPPROTO_MPTCP)
+		return refuse(R_MPTCP_REFUSED, EPROTONOSUPPORT);
+	owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
+	if (!owner)
+		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
+	owner->verdict = TUNNEL;
+	owner->generation = generation;
+	return ALLOW;
+}
+
+/* The destination's class decides at once, where an application can be told. */
+inline_always int addressed(struct bpf_sock_addr *context, const struct address *remote, bool sends)
+{
+	struct state *state = state_here(context);
+	struct flow_key flow = {
+		.remote = *remote,
+		.remote_port = context->user_port,
+		.protocol = context->protocol,
+	};
+	u32 way;
+
+	if (!state || !context->sk || !chosen(context->sk))
+		return ALLOW;
+	/* Unspecified is this machine. */
+	if (!remote->words[3] && !remote->words[0] && !remote->words[1] &&
+	    (!remote->words[2] || remote->words[2] == htonl(0xffff)))
+		return ALLOW;
+	way = way_of(&flow, now_of(state->generation));
+	if (way == CLASS_REFUSE)
+		return refuse(sends ? R_SEND_REFUSED : R_CONNECT_REFUSED, ENETUNREACH);
+	if (way == CLASS_TUNNEL && !now_of(state->up))
+		return refuse(sends ? R_SEND_DOWN : R_CONNECT_DOWN, sends ? EPERM : ENETUNREACH);
+	return ALLOW;
+}
+
+SEC("cgroup/connect4")
+int taupe_connect4(struct bpf_sock_addr *context)
+{
+	struct address remote = mapped(context->user_ip4);
+
+	return addressed(context, &remote, false);
+}
+
+SEC("cgroup/sendmsg4")
+int taupe_sendmsg4(struct bpf_sock_addr *context)
+{
+	struct address remote = mapped(context->user_ip4);
+
+	return addressed(context, &remote, true);
+}
+
+inline_always struct address remote6(struct bpf_sock_addr *context)
+{
+	return (struct address){ { context->user_ip6[0], context->user_ip6[1], context->user_ip6[2],
+				   context->user_ip6[3] } };
+}
+
+SEC("cgroup/connect6")
+int taupe_connect6(struct bpf_sock_addr *context)
+{
+	struct address remote = remote6(context);
+
+	return addressed(context, &remote, false);
+}
+
+SEC("cgroup/sendmsg6")
+int taupe_sendmsg6(struct bpf_sock_addr *context)
+{
+	struct address remote = remote6(context);
+
+	return addressed(context, &remote, true);
+}
+
+/*
+ * The second layer, for devices that no filter is attached to: an uplink that
+ * came while nobody was there to guard it, above all.
+ */
+SEC("cgroup_skb/egress")
+int taupe_leave(struct __sk_buff *skb)
+{
+	u32 ifindex = skb->ifindex;
+
+	if (ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
+		return ALLOW;
+	if (bpf_map_lookup_elem(&uplinks, &ifindex))
+		return ALLOW;
+	count(R_OUT_UNGUARDED);
+	return REFUSE;
+}
+
+/*
+ * What reaches a chosen socket and didn't come through the tunnel is not for it.
+ * Silently: nobody outside learns that the socket exists.
+ */
+SEC("cgroup_skb/ingress")
+int taupe_arrive(struct __sk_buff *skb)
+{
+	struct state *state;
+	struct packet packet;
+
+	if (skb->ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
+		return ALLOW;
+	state = get_state();
+	if (!state)
+		return REFUSE;
+	if (skb->tc_index == state->stamp)
+		return ALLOW;
+	read_packet(skb, &packet, IN);
+	if (packet.is_discovery || way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+		return ALLOW;
+	count(R_CLEAR_SOCKET);
+	return REFUSE;
+}

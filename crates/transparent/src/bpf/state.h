@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The maps, which user space fills and which outlive it: state.rs and maps.rs
+ * declare the same. Whoever changes a layout here changes SCHEMA, so that a
+ * newer program doesn't take over maps of an older one.
+ */
+#pragma once
+#include "kernel.h"
+
+#define SCHEMA 1
+
+/* What is to be done with a socket's packets. Sockets that are none of ours
+ * have no storage at all, so that they cost nothing. */
+enum verdict {
+	DIRECT = 0,
+	TUNNEL = 1,
+};
+
+/* Where a packet of a chosen socket goes by its destination. */
+enum class {
+	CLASS_TUNNEL = 1,
+	CLASS_DIRECT = 2,
+	CLASS_REFUSE = 3, /* the tunnel hasn't this family: say so at once */
+	CLASS_DROP = 4,	  /* multicast and broadcast */
+};
+
+/* What a rule says, in values of `names` and `exact`. */
+enum {
+	RULE_ALLOW = 1 << 0,
+	RULE_DISALLOW = 1 << 1,
+	/* The same for everything below a directory. */
+	RULE_BELOW = 2,
+	RULE_BITS = RULE_ALLOW | RULE_DISALLOW,
+};
+
+/* Kinds of rules: what is in the rule set at all. */
+enum {
+	KIND_NAME = 1 << 0,
+	KIND_PATH = 1 << 1,
+	KIND_CGROUP_NAME = 1 << 2,
+	KIND_CGROUP_PATH = 1 << 3,
+	KIND_UID = 1 << 4,
+};
+
+/*
+ * Rules are replaced as a whole without a moment in between: the new set is
+ * written beside the old one under the other value of the generation's lowest
+ * bit, and one store of `generation` exchanges them. Every key begins with it.
+ */
+struct rule_set {
+	u32 kinds;
+	u32 everyone;	  /* bits for all tasks: rules about the root itself */
+	u32 otherwise;	  /* enum verdict of a task that no rule names */
+	u32 path_depths;  /* bit d: a rule for paths of d + 1 components */
+	u32 cgroup_depths;
+	u32 zero;
+};
+
+/* User space has this mapped and stores single words atomically. */
+struct state {
+	u32 schema;
+	u32 up;	      /* somebody reads the TUN */
+	u64 netns;    /* cookie of the one namespace in which all this acts */
+	u32 daemon;   /* its process, numbered as in the first PID namespace */
+	u32 tun;      /* ifindex */
+	u32 stamp;    /* tc_index of packets that came from the TUN; 16 bits, not 0 */
+	u32 generation;
+	u64 key[2];   /* of the hash of paths */
+	struct rule_set rules[2];
+};
+
+struct {
+	MAP_UINT(type, MAP_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, MAP_MMAPABLE);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct state);
+} state SEC(".maps");
+
+/* The verdict lives with the socket. CLONE: what a listener accepts inherits. */
+struct owner {
+	u32 verdict;
+	u32 generation;
+};
+
+struct {
+	MAP_UINT(type, MAP_SK_STORAGE);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC | MAP_CLONE);
+	MAP_TYPE(key, s32);
+	MAP_TYPE(value, struct owner);
+} sockets SEC(".maps");
+
+/* Names of executables (lower case) and of cgroups. An exact name ends with
+ * NUL, a wildcard doesn't; user space unites the bits of shorter prefixes. */
+#define NAME_SIZE 240
+
+struct name_key {
+	u32 prefix_len; /* bits, of what follows */
+	u32 space;	/* KIND_* << 1 | generation & 1 */
+	union {
+		u64 words[NAME_SIZE / 8];
+		u8 bytes[NAME_SIZE];
+	};
+};
+
+struct {
+	MAP_UINT(type, MAP_LPM_TRIE);
+	MAP_UINT(max_entries, 8192);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct name_key);
+	MAP_TYPE(value, u32);
+} names SEC(".maps");
+
+/* Hashes of paths, and user ids. */
+struct exact_key {
+	u32 space; /* as above */
+	u32 zero;
+	u64 id;
+};
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct exact_key);
+	MAP_TYPE(value, u32);
+} exact SEC(".maps");
+
+/* An address of either family: IPv4 is ::ffff:0:0/96. */
+struct address {
+	u32 words[4];
+};
+
+struct destination_key {
+	u32 prefix_len; /* bits: 32 more than the address's */
+	u32 space;	/* generation & 1 */
+	struct address address;
+};
+
+struct {
+	MAP_UINT(type, MAP_LPM_TRIE);
+	MAP_UINT(max_entries, 65536);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct destination_key);
+	MAP_TYPE(value, u32);
+} destinations SEC(".maps");
+
+/* Flows of chosen sockets that went to the tunnel; ports in network order. An
+ * ICMP echo has its identifier as the local port. */
+struct flow_key {
+	struct address remote;
+	struct address local;
+	u16 local_port;
+	u16 remote_port;
+	u32 protocol;
+};
+
+struct flow {
+	u64 seen; /* bpf_ktime_get_ns, to the second */
+	u32 ifindex;
+	u32 zero;
+};
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 65536);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, struct flow);
+} flows SEC(".maps");
+
+/* Guarded uplinks: entered only after the filters are attached. */
+struct uplink {
+	u8 mac[6];
+	u8 has_ethernet;
+	u8 zero;
+};
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 1024);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct uplink);
+} uplinks SEC(".maps");
+
+/* This machine's addresses on guarded uplinks, and on which. */
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct address);
+	MAP_TYPE(value, u32);
+} locals SEC(".maps");
+
+/* Why something was refused or dropped; state.rs has a sentence for each. */
+enum reason {
+	R_SOCKET_WITHOUT_STORAGE,
+	R_MPTCP_REFUSED,
+	R_CONNECT_REFUSED,
+	R_CONNECT_DOWN,
+	R_SEND_REFUSED,
+	R_SEND_DOWN,
+	R_OUT_TUNNEL,
+	R_OUT_DOWN,
+	R_OUT_CLASS,
+	R_OUT_FLOWS_FULL,
+	R_OUT_UNGUARDED,
+	R_IN_DELIVERED,
+	R_IN_BOUNCED,
+	R_IN_UNKNOWN,
+	R_CLEAR_FLOW,
+	R_CLEAR_SOCKET,
+	R_PATH_TOO_DEEP,
+	REASONS,
+};
+
+struct {
+	MAP_UINT(type, MAP_PERCPU_ARRAY);
+	MAP_UINT(max_entries, REASONS);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u64);
+} counters SEC(".maps");
+
+inline_always void count(u32 reason)
+{
+	u64 *counter = bpf_map_lookup_elem(&counters, &reason);
+
+	/* Of this processor, yet a program may be preempted by another. */
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+}
+
+inline_always struct state *get_state(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&state, &zero);
+}
+
+#define now_of(word) (*(volatile typeof(word) *)&(word))

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The transparent client's part inside the kernel: one object.
+ *
+ *   sockets.h    where sockets are made and addressed: who is chosen
+ *   uplink.h     the filters of uplinks: out into the TUN, in only for others
+ *   tunnel.h     the filter of the TUN: back to the uplink
+ *   lifecycle.h  sockets from before, and the end of the daemon
+ *
+ *   verdict.h, identity.h   what the rules say of a task
+ *   packet.h                what flow a packet belongs to, and where that goes
+ *   state.h                 the maps
+ *
+ * scripts/bpf compiles it.
+ */
+#include "lifecycle.h"
+#include "sockets.h"
+#include "tunnel.h"
+#include "uplink.h"
+
+/* Helpers that look into tasks are for programs that say this. */
+char _license[] SEC("license") = "Dual MIT/GPL";
