@@ -1,8 +1,15 @@
 //! The transparent client: chosen applications go through the tunnel from the
 //! uplink they already use, and nothing else is touched.
 
+pub mod fault;
 pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod maps;
+pub mod pins;
+pub mod programs;
+mod rules;
+pub mod state;
+mod syscall;
 pub mod translate;
 pub mod uplinks;

@@ -1,0 +1,151 @@
+//! What can go wrong with the kernel's part.
+
+use std::io;
+use std::path::PathBuf;
+
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use thiserror::Error;
+
+/// Why the kernel's part could not be set up or changed.
+#[derive(Debug, Error)]
+pub enum Fault {
+    /// The kernel refuses a program.
+    #[error(
+        "Linux {release} cannot load the program {program}, which needs {needs}: {reason}. \
+         Use a newer kernel, or the tunnel without AllowedApps and DisallowedApps"
+    )]
+    Program {
+        /// Its name, as `bpftool prog` shows it.
+        program: &'static str,
+        /// What of the kernel it is built on, and since when that exists.
+        needs: &'static str,
+        /// The running kernel's release.
+        release: String,
+        /// What the kernel says.
+        reason: String,
+        /// How loading failed.
+        source: Box<ProgramError>,
+    },
+    /// The maps cannot be made, or the object does not suit the kernel.
+    #[error(
+        "Linux {release} does not take Taupe's eBPF object; it needs a kernel with type \
+         information (CONFIG_DEBUG_INFO_BTF), and root's rights"
+    )]
+    Object {
+        /// The running kernel's release.
+        release: String,
+        /// How loading failed.
+        source: Box<EbpfError>,
+    },
+    /// The object lacks something that this library knows.
+    #[error("Taupe's eBPF object has no {0}: it was not built from the same source")]
+    Missing(&'static str),
+    /// Maps of another version of Taupe are pinned.
+    #[error(
+        "{path} belongs to another version of Taupe (layout {found}, this one has {wanted}): \
+         take the tunnel down with that one first"
+    )]
+    Schema {
+        /// Where they are pinned.
+        path: PathBuf,
+        /// Their layout.
+        found: u32,
+        /// This version's.
+        wanted: u32,
+    },
+    /// A map refuses an entry.
+    #[error("{what}: {source}")]
+    Map {
+        /// What was to be done.
+        what: &'static str,
+        /// How it failed.
+        source: Box<MapError>,
+    },
+    /// There are more than fit.
+    #[error("there are {found} {what}, of which {limit} can be told apart")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A name that is longer than what is compared.
+    #[error("the name {0} is too long to be recognised: write a * behind its beginning")]
+    LongName(String),
+    /// A rule about a user whose name has not been looked up.
+    #[error("the user {0} is not known on this system")]
+    User(String),
+    /// A call of the system.
+    #[error("{what}: {source}")]
+    Call {
+        /// What was to be done.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl Fault {
+    pub(crate) fn call<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        |source| Self::Call {
+            what,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn map(what: &'static str) -> impl FnOnce(MapError) -> Self {
+        move |source| Self::Map {
+            what,
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn program(
+        program: &'static str,
+        needs: &'static str,
+        source: ProgramError,
+    ) -> Self {
+        let reason = match &source {
+            // The log is long; what was refused is in one of its last lines.
+            ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            } => {
+                let log = verifier_log.to_string();
+                let line = log
+                    .lines()
+                    .rev()
+                    .find(|line| !line.is_empty() && !line.starts_with("processed"));
+                line.map_or_else(|| io_error.to_string(), str::to_owned)
+            }
+            other => other.to_string(),
+        };
+        Self::Program {
+            program,
+            needs,
+            release: release(),
+            reason,
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn object(source: EbpfError) -> Self {
+        Self::Object {
+            release: release(),
+            source: Box::new(source),
+        }
+    }
+}
+
+/// The running kernel's.
+fn release() -> String {
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
+}

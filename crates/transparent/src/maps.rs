@@ -1,0 +1,296 @@
+//! The maps that the kernel's part and the daemon share.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aya::Ebpf;
+use aya::maps::lpm_trie::Key;
+use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
+use taupe_config::destinations::Class;
+use taupe_config::prefix::Prefix;
+
+use crate::fault::Fault;
+use crate::pins::Pins;
+use crate::rules::Compiled;
+use crate::state::{
+    DestinationKey, ExactKey, Flow, FlowKey, NameKey, Reason, SCHEMA, Shared, UplinkValue,
+};
+
+/// The names of the maps, which are also those of their pins.
+pub(crate) const NAMES: [&str; 9] = [
+    "state",
+    "sockets",
+    "names",
+    "exact",
+    "destinations",
+    "flows",
+    "uplinks",
+    "locals",
+    "counters",
+];
+
+/// How many entries two generations of rules have in common (`max_entries`).
+const RULES: usize = 8192;
+const DESTINATIONS: usize = 65536;
+
+/// All maps, open.
+pub(crate) struct Maps {
+    pub(crate) state: Shared,
+    names: LpmTrie<MapData, NameKey, u32>,
+    exact: HashMap<MapData, ExactKey, u32>,
+    destinations: LpmTrie<MapData, DestinationKey, u32>,
+    flows: HashMap<MapData, FlowKey, Flow>,
+    uplinks: HashMap<MapData, u32, UplinkValue>,
+    locals: HashMap<MapData, [u8; 16], u32>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl Maps {
+    /// Takes them from a loaded object.
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
+        fn take<T: TryFrom<Map, Error = MapError>>(
+            object: &mut Ebpf,
+            name: &'static str,
+        ) -> Result<T, Fault> {
+            let map = object.take_map(name).ok_or(Fault::Missing(name))?;
+            T::try_from(map).map_err(Fault::map(name))
+        }
+        let Some(Map::Array(state)) = object.map("state") else {
+            return Err(Fault::Missing("state"));
+        };
+        Ok(Self {
+            state: Shared::map(state.fd().as_fd()).map_err(Fault::call("mapping the state"))?,
+            names: take(object, "names")?,
+            exact: take(object, "exact")?,
+            destinations: take(object, "destinations")?,
+            flows: take(object, "flows")?,
+            uplinks: take(object, "uplinks")?,
+            locals: take(object, "locals")?,
+            counters: take(object, "counters")?,
+        })
+    }
+
+    /// Refuses pinned maps whose layout is another one.
+    pub(crate) fn check(pins: &Pins) -> Result<(), Fault> {
+        let path = pins.map("state");
+        if !path.exists() {
+            return Ok(());
+        }
+        let map = MapData::from_pin(&path).map_err(Fault::map("opening the pinned state"))?;
+        // The layout's number is the first word, whatever comes behind it.
+        let state = Shared::map(map.fd().as_fd())
+            .map_err(Fault::call(format!("mapping {}", path.display())))?;
+        let found = state.schema.load(Ordering::Relaxed);
+        // 0: its maker was ended before it had set anything up.
+        if found == SCHEMA || found == 0 {
+            return Ok(());
+        }
+        Err(Fault::Schema {
+            path: pins.directory().to_owned(),
+            found,
+            wanted: SCHEMA,
+        })
+    }
+
+    /// Writes a rule set beside the one in use.
+    pub(crate) fn write_rules(
+        &mut self,
+        rules: &Compiled,
+        destinations: &[(Prefix, Class)],
+        generation: u32,
+    ) -> Result<(), Fault> {
+        let within = |what, found, limit| match found > limit {
+            true => Err(Fault::TooMany { what, found, limit }),
+            false => Ok(()),
+        };
+        within("names of applications", rules.names.len(), RULES / 2)?;
+        within("paths and users", rules.exact.len(), RULES / 2)?;
+        within("networks", destinations.len(), DESTINATIONS / 2)?;
+        for ((bits, key), value) in &rules.names {
+            self.names
+                .insert(&Key::new(*bits, *key), value, 0)
+                .map_err(Fault::map("entering the name of an application"))?;
+        }
+        for (key, value) in &rules.exact {
+            self.exact
+                .insert(key, value, 0)
+                .map_err(Fault::map("entering a path or user"))?;
+        }
+        for (prefix, class) in destinations {
+            let (bits, address) = mapped(*prefix);
+            let key = DestinationKey {
+                space: generation & 1,
+                address,
+            };
+            self.destinations
+                .insert(&Key::new(32 + bits, key), class_number(*class), 0)
+                .map_err(Fault::map("entering a network"))?;
+        }
+        let state = self.state.rules(generation);
+        for (to, value) in [
+            (&state.kinds, rules.kinds),
+            (&state.everyone, rules.everyone),
+            (&state.otherwise, rules.otherwise),
+            (&state.path_depths, rules.path_depths),
+            (&state.cgroup_depths, rules.cgroup_depths),
+        ] {
+            to.store(value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Removes the entries of generations that are as even or odd as this one.
+    pub(crate) fn clear_rules(&mut self, generation: u32) -> Result<(), Fault> {
+        let same = |space: u32| space & 1 == generation & 1;
+        let failed = || Fault::map("removing an old rule");
+        for key in collect(self.names.keys())? {
+            let data = key.data();
+            if same(data.space) {
+                gone(self.names.remove(&key)).map_err(failed())?;
+            }
+        }
+        for key in collect(self.exact.keys())? {
+            if same(key.space) {
+                gone(self.exact.remove(&key)).map_err(failed())?;
+            }
+        }
+        for key in collect(self.destinations.keys())? {
+            let data = key.data();
+            if same(data.space) {
+                gone(self.destinations.remove(&key)).map_err(failed())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_uplink(&mut self, index: u32, mac: Option<[u8; 6]>) -> Result<(), Fault> {
+        let value = UplinkValue {
+            mac: mac.unwrap_or_default(),
+            has_ethernet: u8::from(mac.is_some()),
+            zero: 0,
+        };
+        self.uplinks
+            .insert(index, value, 0)
+            .map_err(Fault::map("entering an uplink"))
+    }
+
+    pub(crate) fn remove_uplink(&mut self, index: u32) -> Result<(), Fault> {
+        gone(self.uplinks.remove(&index)).map_err(Fault::map("removing an uplink"))
+    }
+
+    pub(crate) fn uplinks(&self) -> Result<Vec<u32>, Fault> {
+        collect(self.uplinks.keys())
+    }
+
+    /// Makes these the addresses of this machine, each with its uplink's index.
+    pub(crate) fn set_locals(&mut self, locals: &[(IpAddr, u32)]) -> Result<(), Fault> {
+        let wanted: std::collections::BTreeMap<_, _> = locals
+            .iter()
+            .map(|(address, index)| (octets(*address), *index))
+            .collect();
+        for (address, index) in &wanted {
+            self.locals
+                .insert(address, index, 0)
+                .map_err(Fault::map("entering an address"))?;
+        }
+        for address in collect(self.locals.keys())? {
+            if !wanted.contains_key(&address) {
+                gone(self.locals.remove(&address)).map_err(Fault::map("removing an address"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes flows that had no packet for `idle`; how many are left.
+    pub(crate) fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
+        let now = monotonic();
+        let oldest = now.saturating_sub(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        let mut left = 0;
+        let mut old = Vec::new();
+        for entry in self.flows.iter() {
+            match entry {
+                Ok((key, flow)) if flow.seen < oldest => old.push(key),
+                Ok(_) => left += 1,
+                // Somebody removed it meanwhile.
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(Fault::map("listing flows")(error)),
+            }
+        }
+        for key in old {
+            gone(self.flows.remove(&key)).map_err(Fault::map("removing a flow"))?;
+        }
+        Ok(left)
+    }
+
+    pub(crate) fn count(&self, reason: Reason) -> Result<u64, Fault> {
+        let values = self
+            .counters
+            .get(&(reason as u32), 0)
+            .map_err(Fault::map("reading a counter"))?;
+        Ok(values.iter().sum())
+    }
+}
+
+impl std::fmt::Debug for Maps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Maps")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The clock that the kernel's part dates flows by, in nanoseconds.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * 1_000_000_000 + rest
+}
+
+fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>, Fault> {
+    keys.collect::<Result<_, _>>()
+        .map_err(Fault::map("listing a map"))
+}
+
+/// Removing what is gone succeeds.
+fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
+    match result {
+        Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// An address of either family as one of IPv6.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+    .octets()
+}
+
+/// A network of either family as one of IPv6.
+fn mapped(prefix: Prefix) -> (u32, [u8; 16]) {
+    let bits = u32::from(prefix.length());
+    match prefix.address() {
+        address @ IpAddr::V4(_) => (96 + bits, octets(address)),
+        IpAddr::V6(address) => (bits, Ipv6Addr::octets(&address)),
+    }
+}
+
+/// `enum class`.
+const fn class_number(class: Class) -> u32 {
+    match class {
+        Class::Tunnel => 1,
+        Class::Direct => 2,
+        Class::Refuse => 3,
+        Class::Drop => 4,
+    }
+}

@@ -1,0 +1,423 @@
+//! The kernel's part: loaded, attached, pinned, replaced and removed.
+//!
+//! ```text
+//! load ── attach ── replace ── guard (each uplink) ── set_up ── … ── remove
+//! ```
+//!
+//! From `attach` on everything holds without this process. One that comes later
+//! finds it again by the same calls: `load` takes the pinned maps over, `attach`
+//! gives the pinned links the new programs, without a moment in which nothing is
+//! attached.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aya::programs::Program;
+use aya::{Btf, EbpfLoader, include_bytes_aligned};
+use rustix::thread::{MembarrierCommand, membarrier};
+use taupe_config::application::AppRules;
+use taupe_config::destinations::Class;
+use taupe_config::prefix::Prefix;
+
+use crate::fault::Fault;
+use crate::maps::{self, Maps};
+use crate::pins::{self, Pins};
+use crate::rules;
+use crate::state::{Reason, SCHEMA};
+use crate::syscall::{self, Target, attach_type};
+use crate::uplinks::{LinkHeader, Uplink};
+
+/// What `scripts/bpf` made of `bpf/taupe.c`.
+static OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
+
+/// Where a program belongs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The root cgroup, under this name among the links.
+    Cgroup(&'static str, u32),
+    /// A tracepoint of the kernel.
+    Tracepoint(&'static str),
+    /// An iterator, which is read when it is wanted.
+    Iterator(&'static str),
+    /// Interfaces, one by one.
+    Filter,
+}
+
+/// All programs: what each is built on, for those whose kernel lacks it.
+const PROGRAMS: [(&str, Place, &str); 12] = [
+    (
+        "taupe_socket",
+        Place::Cgroup("socket", attach_type::SOCK_CREATE),
+        "bpf_set_retval and bpf_loop (Linux 5.18), type information and cgroup2",
+    ),
+    (
+        "taupe_connect4",
+        Place::Cgroup("connect4", attach_type::CONNECT4),
+        CALLS,
+    ),
+    (
+        "taupe_connect6",
+        Place::Cgroup("connect6", attach_type::CONNECT6),
+        CALLS,
+    ),
+    (
+        "taupe_sendmsg4",
+        Place::Cgroup("sendmsg4", attach_type::SENDMSG4),
+        CALLS,
+    ),
+    (
+        "taupe_sendmsg6",
+        Place::Cgroup("sendmsg6", attach_type::SENDMSG6),
+        CALLS,
+    ),
+    (
+        "taupe_leave",
+        Place::Cgroup("leave", attach_type::CGROUP_EGRESS),
+        "storage of sockets in cgroup programs (Linux 5.9)",
+    ),
+    (
+        "taupe_arrive",
+        Place::Cgroup("arrive", attach_type::CGROUP_INGRESS),
+        "storage of sockets in cgroup programs (Linux 5.9)",
+    ),
+    (
+        "taupe_exit",
+        Place::Tracepoint("sched_process_exit"),
+        "BTF tracepoints (Linux 5.5)",
+    ),
+    (
+        "taupe_classify",
+        Place::Iterator("task_file"),
+        "iterators over files and bpf_sock_from_file (Linux 5.11)",
+    ),
+    ("taupe_out", Place::Filter, FILTERS),
+    ("taupe_in", Place::Filter, FILTERS),
+    ("taupe_tun", Place::Filter, FILTERS),
+];
+
+const CALLS: &str = "bpf_set_retval and bpf_get_netns_cookie (Linux 5.18)";
+const FILTERS: &str = "storage of sockets in packet filters (Linux 5.2)";
+
+/// The kernel's part of one tunnel.
+#[derive(Debug)]
+pub struct Programs {
+    pins: Pins,
+    maps: Maps,
+    programs: HashMap<&'static str, OwnedFd>,
+    /// Nothing was pinned before: what fails is undone as a whole.
+    fresh: bool,
+}
+
+impl Programs {
+    /// Loads the programs for the tunnel `interface` in the calling thread's network
+    /// namespace, with its pinned maps if there are any. Nothing is attached.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Program`] names what the kernel lacks; [`Fault::Schema`],
+    /// [`Fault::Object`], [`Fault::Call`]. Nothing is left that was not there before.
+    pub fn load(interface: &str) -> Result<Self, Fault> {
+        let cookie = taupe_sys::namespace::network_cookie().map_err(Fault::call(
+            "asking for the network namespace's cookie (Linux 5.14)",
+        ))?;
+        let pins = Pins::of(interface, cookie);
+        let fresh = !pins.exist();
+        let loaded = Self::load_into(&pins, fresh, cookie);
+        if loaded.is_err() && fresh {
+            // What went wrong first is more interesting than what does now.
+            let _ = pins.remove();
+        }
+        loaded
+    }
+
+    fn load_into(pins: &Pins, fresh: bool, cookie: u64) -> Result<Self, Fault> {
+        pins.create()?;
+        Maps::check(pins)?;
+        let mut loader = EbpfLoader::new();
+        for name in maps::NAMES {
+            loader.map_pin_path(name, pins.map(name));
+        }
+        let mut object = loader.load(OBJECT).map_err(Fault::object)?;
+        let btf = Btf::from_sys_fs().map_err(|error| Fault::object(error.into()))?;
+        let mut programs = HashMap::new();
+        for (name, place, needs) in PROGRAMS {
+            let program = object.program_mut(name).ok_or(Fault::Missing(name))?;
+            let loaded = match (program, place) {
+                (Program::CgroupSock(program), _) => program.load(),
+                (Program::CgroupSockAddr(program), _) => program.load(),
+                (Program::CgroupSkb(program), _) => program.load(),
+                (Program::SchedClassifier(program), _) => program.load(),
+                (Program::BtfTracePoint(program), Place::Tracepoint(on)) => program.load(on, &btf),
+                (Program::Iter(program), Place::Iterator(over)) => program.load(over, &btf),
+                _ => return Err(Fault::Missing(name)),
+            };
+            loaded.map_err(|source| Fault::program(name, needs, source))?;
+            let program = object.program(name).ok_or(Fault::Missing(name))?;
+            let fd = program
+                .fd()
+                .map_err(|source| Fault::program(name, needs, source))?;
+            let fd = fd.as_fd().try_clone_to_owned();
+            programs.insert(name, fd.map_err(Fault::call("dup"))?);
+        }
+        let maps = Maps::take(&mut object)?;
+        let state = &maps.state;
+        if state.schema.load(Ordering::Relaxed) == 0 {
+            let mut random = [0; 18];
+            taupe_sys::random::fill(&mut random);
+            let [k0 @ .., s0, s1] = random;
+            let (first, second) = k0.split_at(8);
+            for (word, bytes) in state.key.iter().zip([first, second]) {
+                let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            let stamp = u16::from_ne_bytes([s0, s1]).max(1);
+            state.stamp.store(stamp.into(), Ordering::Relaxed);
+            state.netns.store(cookie, Ordering::Relaxed);
+            state.schema.store(SCHEMA, Ordering::Release);
+        }
+        Ok(Self {
+            pins: pins.clone(),
+            maps,
+            programs,
+            fresh,
+        })
+    }
+
+    /// Attaches the hooks of sockets and of this process's end, and makes this
+    /// process the one that is never chosen. Hooks that are attached already get the
+    /// new programs.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`]. Where nothing was attached before, nothing is.
+    pub fn attach(&mut self) -> Result<(), Fault> {
+        let attached = self.attach_hooks().and_then(|()| self.classify());
+        if attached.is_err() && self.fresh {
+            let _ = self.pins.remove();
+        }
+        attached
+    }
+
+    fn attach_hooks(&self) -> Result<(), Fault> {
+        let cgroup = syscall::root_cgroup().map_err(Fault::call("opening the root of cgroup2"))?;
+        for (name, place, _) in PROGRAMS {
+            match place {
+                Place::Cgroup(link, kind) => {
+                    let target = Target::Cgroup(cgroup.as_fd(), kind);
+                    self.link(name, target, &self.pins.link(link))?;
+                }
+                Place::Tracepoint(_) => {
+                    // Such a link cannot get another program: the new one is there
+                    // before the old one goes.
+                    let (link, new) = (self.pins.link("exit"), self.pins.link("exit-new"));
+                    pins::remove(&new)?;
+                    self.link(name, Target::Tracepoint, &new)?;
+                    std::fs::rename(&new, &link)
+                        .map_err(Fault::call(link.display().to_string()))?;
+                }
+                Place::Iterator(_) | Place::Filter => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, Fault> {
+        let program = self.programs.get(name).ok_or(Fault::Missing(name))?;
+        Ok(program.as_fd())
+    }
+
+    /// Attaches a program by a pinned link, or gives the one that is there to it.
+    fn link(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
+        let program = self.program(name)?;
+        if let Ok(link) = syscall::open(pin) {
+            // A link whose interface has gone can only be replaced.
+            if syscall::update(link.as_fd(), program).is_ok() {
+                return Ok(());
+            }
+            pins::remove(pin)?;
+        }
+        let link =
+            syscall::attach(program, target).map_err(Fault::call(format!("attaching {name}")))?;
+        syscall::pin(link.as_fd(), pin).map_err(Fault::call(format!("pinning {}", pin.display())))
+    }
+
+    /// Replaces rules and destinations as a whole, then looks at the sockets that
+    /// exist. A socket that is made meanwhile gets either the old or the new verdict,
+    /// and has the new one when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`]: the
+    /// old rules hold. [`Fault::Call`]: the new ones do, but not for all sockets that
+    /// there were.
+    pub fn replace(
+        &mut self,
+        rules: &AppRules,
+        destinations: &[(Prefix, Class)],
+    ) -> Result<(), Fault> {
+        let old = self.maps.state.generation.load(Ordering::Relaxed);
+        let new = old.wrapping_add(1);
+        let rules = rules::compile(rules, new, self.maps.state.key())?;
+        // An attempt before this one may have left some.
+        self.maps.clear_rules(new)?;
+        self.maps.write_rules(&rules, destinations, new)?;
+        self.maps.state.generation.store(new, Ordering::Release);
+        self.reclassify()?;
+        // Until programs that had begun with the old rules have ended.
+        membarrier(MembarrierCommand::Global).map_err(Fault::call("membarrier"))?;
+        self.maps.clear_rules(old)
+    }
+
+    /// Gives all sockets that processes have open the verdict of the rules in use.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`].
+    pub fn reclassify(&mut self) -> Result<(), Fault> {
+        // What a listener accepts while it is looked at inherits the old verdict, and
+        // may get a number that has been looked at; once more, and it inherits the
+        // new one.
+        self.classify()?;
+        self.classify()
+    }
+
+    fn classify(&self) -> Result<(), Fault> {
+        let program = self.program("taupe_classify")?;
+        let failed = || Fault::call("looking at the sockets that are open");
+        let link = syscall::attach(program, Target::Iterator).map_err(failed())?;
+        let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
+        iterator.read_to_end(&mut Vec::new()).map_err(failed())?;
+        Ok(())
+    }
+
+    /// Guards an uplink: from here on no packet of a chosen application leaves by
+    /// it in the clear. Called again for one that is guarded it takes over what has
+    /// changed. One whose header is unknown is not guarded: chosen applications
+    /// cannot use it at all, as any that nobody has guarded.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`], [`Fault::Map`]: chosen applications cannot use the interface.
+    pub fn guard(&mut self, uplink: &Uplink) -> Result<(), Fault> {
+        let index = uplink.index;
+        let mac = match uplink.header {
+            LinkHeader::Ethernet(mac) => Some(mac),
+            LinkHeader::None => None,
+            LinkHeader::Unknown => return self.unguard(index),
+        };
+        for (program, name, kind) in [
+            ("taupe_out", "out", attach_type::TCX_EGRESS),
+            ("taupe_in", "in", attach_type::TCX_INGRESS),
+        ] {
+            let pin = self.pins.link(&format!("{index}-{name}"));
+            self.link(program, Target::Interface(index, kind), &pin)?;
+        }
+        self.maps.set_uplink(index, mac)
+    }
+
+    /// Ends guarding an interface, which may be gone. Chosen applications cannot use
+    /// it from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`], [`Fault::Call`].
+    pub fn unguard(&mut self, index: u32) -> Result<(), Fault> {
+        self.maps.remove_uplink(index)?;
+        // Those that run have looked up the interface already.
+        membarrier(MembarrierCommand::Global).map_err(Fault::call("membarrier"))?;
+        for name in ["out", "in"] {
+            pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
+        }
+        Ok(())
+    }
+
+    /// The interfaces that are guarded, also those that this process's predecessor
+    /// has guarded and that are gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn guarded(&self) -> Result<Vec<u32>, Fault> {
+        self.maps.uplinks()
+    }
+
+    /// Tells which addresses this machine has, and on which interface each: packets
+    /// from the tunnel that belong to no flow are for these alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn set_addresses(&mut self, addresses: &[(IpAddr, u32)]) -> Result<(), Fault> {
+        self.maps.set_locals(addresses)
+    }
+
+    /// The TUN is there and somebody reads it: chosen applications' packets go there.
+    /// As [`guard`](Self::guard), this is to be called in the tunnel's namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`]: nothing has changed.
+    pub fn set_up(&mut self, tun: u32) -> Result<(), Fault> {
+        let before = self.maps.state.tun.load(Ordering::Relaxed);
+        let target = Target::Interface(tun, attach_type::TCX_INGRESS);
+        self.link("taupe_tun", target, &self.tun_pin(tun))?;
+        if before != tun {
+            pins::remove(&self.tun_pin(before))?;
+        }
+        self.maps.state.tun.store(tun, Ordering::Relaxed);
+        self.maps.state.up.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn tun_pin(&self, index: u32) -> PathBuf {
+        self.pins.link(&format!("{index}-tun"))
+    }
+
+    /// Chosen applications' packets go nowhere, and they are told.
+    pub fn set_down(&self) {
+        self.maps.state.up.store(0, Ordering::Release);
+    }
+
+    /// Whether somebody reads the TUN.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.maps.state.up.load(Ordering::Acquire) != 0
+    }
+
+    /// Forgets flows without a packet for `idle`, a minute or longer; how many are
+    /// left. To be called some times a minute.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
+        self.maps.expire_flows(idle)
+    }
+
+    /// How often each thing has happened since the tunnel was made.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn counts(&self) -> Result<Vec<(Reason, u64)>, Fault> {
+        let counts = Reason::ALL.iter().map(|reason| {
+            let count = self.maps.count(*reason)?;
+            Ok((*reason, count))
+        });
+        counts.collect()
+    }
+
+    /// Removes everything: chosen applications are like all others from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`] naming what cannot be removed.
+    pub fn remove(self) -> Result<(), Fault> {
+        self.pins.remove()
+    }
+}

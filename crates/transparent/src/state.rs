@@ -1,0 +1,283 @@
+//! What kernel and daemon share: `bpf/state.h`, as Rust has it.
+//!
+//! The state is one page of memory that both have mapped. Single words change,
+//! atomically; what belongs together changes by the generation.
+
+use std::fmt;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use aya::Pod;
+
+/// The layout of the maps.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// How many parts of a path are compared (`PATH_DEPTH`).
+pub(crate) const PATH_DEPTH: usize = 32;
+
+/// Bits of a rule (`RULE_*`).
+pub(crate) const ALLOW: u32 = 1 << 0;
+pub(crate) const DISALLOW: u32 = 1 << 1;
+/// By how many bits they are shifted where they are about what is below.
+pub(crate) const BELOW: u32 = 2;
+
+/// A kind of rule (`KIND_*`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    Name = 1 << 0,
+    Path = 1 << 1,
+    CgroupName = 1 << 2,
+    CgroupPath = 1 << 3,
+    User = 1 << 4,
+}
+
+/// Verdicts (`enum verdict`).
+pub(crate) const DIRECT: u32 = 0;
+pub(crate) const TUNNEL: u32 = 1;
+
+#[repr(C)]
+pub(crate) struct RuleSet {
+    pub(crate) kinds: AtomicU32,
+    pub(crate) everyone: AtomicU32,
+    pub(crate) otherwise: AtomicU32,
+    pub(crate) path_depths: AtomicU32,
+    pub(crate) cgroup_depths: AtomicU32,
+    zero: AtomicU32,
+}
+
+#[repr(C)]
+pub(crate) struct State {
+    pub(crate) schema: AtomicU32,
+    pub(crate) up: AtomicU32,
+    pub(crate) netns: AtomicU64,
+    pub(crate) daemon: AtomicU32,
+    pub(crate) tun: AtomicU32,
+    pub(crate) stamp: AtomicU32,
+    pub(crate) generation: AtomicU32,
+    pub(crate) key: [AtomicU64; 2],
+    pub(crate) rules: [RuleSet; 2],
+}
+
+impl State {
+    pub(crate) fn key(&self) -> (u64, u64) {
+        let [first, second] = &self.key;
+        (
+            first.load(Ordering::Relaxed),
+            second.load(Ordering::Relaxed),
+        )
+    }
+
+    pub(crate) fn rules(&self, generation: u32) -> &RuleSet {
+        let [even, odd] = &self.rules;
+        if generation & 1 == 0 { even } else { odd }
+    }
+}
+
+/// The state, mapped.
+pub(crate) struct Shared {
+    page: NonNull<State>,
+}
+
+/// What the kernel maps at least.
+const PAGE: usize = 4096;
+const _: () = assert!(size_of::<State>() <= PAGE);
+
+impl Shared {
+    /// Maps the only element of the array that `map` is.
+    pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: no address is asked for, so that nothing that is mapped is
+        // replaced.
+        let page = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                map,
+                0,
+            )
+        }?;
+        let page = NonNull::new(page.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { page })
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        // SAFETY: the page begins with a `State`, which is smaller, aligned as a page
+        // is, and mapped until `self` is dropped. Any bytes are a valid one. The
+        // kernel's programs change it meanwhile, which all its fields, being atomic,
+        // allow; and nobody has an exclusive reference to it.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: these are the address and length that were mapped, and no reference
+        // to the page is left, for each borrows `self`.
+        let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE) };
+    }
+}
+
+// SAFETY: it is memory of atomic fields that stays where it is; any thread may
+// use and unmap it.
+unsafe impl Send for Shared {}
+// SAFETY: as above: references give access to atomics alone.
+unsafe impl Sync for Shared {}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("up", &self.up)
+            .field("tun", &self.tun)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key of `names`, behind the prefix length.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(C)]
+pub(crate) struct NameKey {
+    pub(crate) space: u32,
+    pub(crate) name: [u8; NAME_SIZE],
+}
+
+/// How many bytes of a name are compared (`NAME_SIZE`).
+pub(crate) const NAME_SIZE: usize = 240;
+
+/// A key of `exact`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(C)]
+pub(crate) struct ExactKey {
+    pub(crate) space: u32,
+    pub(crate) zero: u32,
+    pub(crate) id: u64,
+}
+
+/// A key of `destinations`, behind the prefix length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct DestinationKey {
+    pub(crate) space: u32,
+    pub(crate) address: [u8; 16],
+}
+
+/// A key of `flows`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct FlowKey {
+    pub(crate) remote: [u8; 16],
+    pub(crate) local: [u8; 16],
+    pub(crate) local_port: [u8; 2],
+    pub(crate) remote_port: [u8; 2],
+    pub(crate) protocol: u32,
+}
+
+/// A value of `flows`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct Flow {
+    pub(crate) seen: u64,
+    pub(crate) ifindex: u32,
+    pub(crate) zero: u32,
+}
+
+/// A value of `uplinks`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct UplinkValue {
+    pub(crate) mac: [u8; 6],
+    pub(crate) has_ethernet: u8,
+    pub(crate) zero: u8,
+}
+
+macro_rules! plain {
+    ($($type:ty),*) => {$(
+        // SAFETY: integers and arrays of them without padding in between: any bytes
+        // are a value, and all bytes of a value are set.
+        unsafe impl Pod for $type {}
+    )*};
+}
+plain!(
+    NameKey,
+    ExactKey,
+    DestinationKey,
+    FlowKey,
+    Flow,
+    UplinkValue
+);
+
+/// Kind and generation, as keys of rules begin.
+pub(crate) const fn space(kind: Kind, generation: u32) -> u32 {
+    (kind as u32) << 1 | (generation & 1)
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What the kernel's part has done with a packet or socket, counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u32)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// All of them, in the order that they are counted in.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// What has happened, to follow a number.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// There was no memory for the verdict on a socket.
+    SocketWithoutStorage = "sockets refused because the system had no memory to mark them",
+    /// A chosen application asked for MPTCP.
+    Mptcp = "MPTCP sockets refused, for programs to use TCP instead",
+    /// A destination of a family that the tunnel does not have.
+    ConnectRefused = "connections refused because the tunnel does not carry their address family",
+    /// A connection while the tunnel was down.
+    ConnectDown = "connections refused while the tunnel was down",
+    /// A datagram of a family that the tunnel does not have.
+    SendRefused = "datagrams refused because the tunnel does not carry their address family",
+    /// A datagram while the tunnel was down.
+    SendDown = "datagrams refused while the tunnel was down",
+    /// Went into the tunnel.
+    OutTunnel = "packets sent into the tunnel",
+    /// Dropped because nobody reads the TUN.
+    OutDown = "packets dropped while the tunnel was down",
+    /// Multicast, broadcast, or a family that the tunnel does not have.
+    OutClass = "packets dropped because the tunnel does not carry their destination",
+    /// The table of flows was full.
+    OutFlowsFull = "packets dropped because too many flows are in use",
+    /// Dropped by the second layer.
+    OutUnguarded = "packets dropped on their way to an interface that was not guarded yet",
+    /// Delivered from the tunnel.
+    InDelivered = "packets delivered from the tunnel",
+    /// Sent back to be refused.
+    InBounced = "packets from the tunnel for what is not a chosen application, refused",
+    /// From the tunnel, for an address that is not this machine's.
+    InUnknown = "packets from the tunnel for an address that this machine does not have, dropped",
+    /// A packet in the clear for a flow in the tunnel.
+    ClearFlow = "packets dropped that came past the tunnel for a flow in it",
+    /// A packet in the clear for a chosen application's socket.
+    ClearSocket = "packets dropped that came past the tunnel for a chosen application",
+    /// A path that was not compared to its end.
+    PathTooDeep = "sockets of executables whose path is too long for rules about paths",
+}

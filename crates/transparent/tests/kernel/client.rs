@@ -1,0 +1,423 @@
+//! What applications do in these tests: this program, by the name of another.
+//!
+//! Each prints one line for what it has found, and more words say how.
+
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto,
+    socket as make, socket_with,
+};
+use std::io::{self, BufRead as _, Read, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::process::{Command, exit};
+use std::time::{Duration, Instant};
+
+/// The first argument of this program when it is an application.
+pub(crate) const WORD: &str = "--client";
+
+/// After this long there is no answer.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+pub(crate) fn main(words: &[&str]) -> ! {
+    let began = Instant::now();
+    match act(words) {
+        Ok(said) => println!("{said}"),
+        Err(error) => {
+            let quick = match began.elapsed() < PATIENCE / 3 {
+                true => "at once",
+                false => "late",
+            };
+            let number = error.raw_os_error();
+            let what = number.map_or_else(|| format!("{:?}", error.kind()), |n| n.to_string());
+            println!("failed {what} {quick}");
+        }
+    }
+    exit(0)
+}
+
+fn act(words: &[&str]) -> io::Result<String> {
+    match words {
+        ["tcp", to] => tcp(address(to)),
+        ["udp", to] => udp(&bound(address(to))?, address(to)),
+        ["connected-udp", to] => {
+            let socket = bound(address(to))?;
+            socket.connect(address(to))?;
+            socket.send(b"who?")?;
+            answer(&socket)
+        }
+        ["ping", to] => ping(to.parse().map_err(io::Error::other)?),
+        ["raw", to] => raw(to.parse().map_err(io::Error::other)?),
+        ["mptcp", to] => {
+            let family = family(address(to).ip());
+            let mptcp = NonZeroU32::new(262).map(Protocol::from_raw);
+            make(family, SocketType::STREAM, mptcp)?;
+            Ok("made".to_owned())
+        }
+        ["uring", to] => uring(address(to)),
+        ["thread", rest @ ..] => std::thread::scope(|scope| {
+            let thread = scope.spawn(|| act(rest));
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("panic")))
+        }),
+        ["child", program, rest @ ..] => {
+            let output = Command::new(program).arg(WORD).args(rest).output()?;
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
+        // Makes the sockets, then waits to be told what to do with them.
+        ["hold", to] => {
+            let to = address(to);
+            let stream = stream_socket(to)?;
+            let datagrams = bound(to)?;
+            wait()?;
+            let by_tcp = connect(stream, to).and_then(read);
+            let by_udp = udp(&datagrams, to);
+            Ok(format!("{} {}", word(by_tcp), word(by_udp)))
+        }
+        ["serve", port] => serve(port.parse().map_err(io::Error::other)?),
+        ["serve-udp", port] => {
+            let port: u16 = port.parse().map_err(io::Error::other)?;
+            let socket = UdpSocket::bind(("::", port))?;
+            println!("ready");
+            loop {
+                let mut buffer = [0; 2048];
+                let (_, from) = socket.recv_from(&mut buffer)?;
+                let _ = socket.send_to(b"served", from);
+            }
+        }
+        // Connects, and says something when it is told to.
+        ["stay", to] => {
+            let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE)?;
+            wait()?;
+            stream.write_all(b"later")?;
+            println!("sent");
+            std::thread::sleep(Duration::from_secs(60));
+            Ok(String::new())
+        }
+        // Asks, and takes its time to look at the answer.
+        ["ask", to] => {
+            let socket = bound(address(to))?;
+            println!("ready");
+            io::stdout().flush()?;
+            udp(&socket, address(to))
+        }
+        // By one interface alone.
+        ["bound", interface, to] => {
+            let to = address(to);
+            let socket = stream_socket(to)?;
+            socket2::SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
+            connect(socket, to).and_then(read)
+        }
+        // A datagram to every port there is.
+        ["ports", to] => {
+            let (socket, mut to) = (bound(address(to))?, address(to));
+            for again in [&socket, &bound(to)?] {
+                for port in 1..=u16::MAX {
+                    to.set_port(port);
+                    let _ = again.send_to(b"chosen-payload", to);
+                }
+            }
+            Ok("sent".to_owned())
+        }
+        ["connects", to, count] => connects(address(to), count.parse().map_err(io::Error::other)?),
+        ["flood", to, seconds] => {
+            // One datagram a millisecond and a connection that talks all the time.
+            let seconds = seconds.parse().map_err(io::Error::other)?;
+            flood(address(to), Duration::from_secs(seconds))
+        }
+        _ => Err(io::Error::other(format!("{words:?}"))),
+    }
+}
+
+fn word(result: io::Result<String>) -> String {
+    result.unwrap_or_else(|error| format!("failed:{}", error.raw_os_error().unwrap_or(0)))
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address with a port")
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+fn wait() -> io::Result<()> {
+    println!("ready");
+    io::stdout().flush()?;
+    io::stdin().lock().read_line(&mut String::new()).map(drop)
+}
+
+fn tcp(to: SocketAddr) -> io::Result<String> {
+    read(TcpStream::connect_timeout(&to, PATIENCE)?)
+}
+
+fn stream_socket(to: SocketAddr) -> io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    Ok(socket_with(
+        family(to.ip()),
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}
+
+fn connect(socket: OwnedFd, to: SocketAddr) -> io::Result<TcpStream> {
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Send,
+        Some(PATIENCE),
+    )?;
+    rustix::net::connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+fn read(mut stream: TcpStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said)
+}
+
+fn bound(to: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match to {
+        SocketAddr::V4(_) => "0.0.0.0:0",
+        SocketAddr::V6(_) => "[::]:0",
+    }
+    .parse()
+    .map_err(io::Error::other)?;
+    let socket = UdpSocket::bind(any)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn udp(socket: &UdpSocket, to: SocketAddr) -> io::Result<String> {
+    socket.send_to(b"who?", to)?;
+    answer(socket)
+}
+
+fn answer(socket: &UdpSocket) -> io::Result<String> {
+    let mut buffer = [0; 64];
+    let (length, _) = socket.recv_from(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+/// By the kernel's ICMP socket.
+fn ping(to: IpAddr) -> io::Result<String> {
+    let (protocol, kind) = match to {
+        IpAddr::V4(_) => (ipproto::ICMP, 8),
+        IpAddr::V6(_) => (ipproto::ICMPV6, 128),
+    };
+    echo(
+        &make(family(to), SocketType::DGRAM, Some(protocol))?,
+        to,
+        kind,
+    )
+}
+
+/// By a raw socket.
+fn raw(to: IpAddr) -> io::Result<String> {
+    let (protocol, kind) = match to {
+        IpAddr::V4(_) => (ipproto::ICMP, 8),
+        IpAddr::V6(_) => (ipproto::ICMPV6, 128),
+    };
+    echo(
+        &make(family(to), SocketType::RAW, Some(protocol))?,
+        to,
+        kind,
+    )
+}
+
+fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String> {
+    // Type, code, checksum, identifier, sequence. Where the kernel puts no checksum
+    // in, the sum of this is it; of IPv6 it always does.
+    let mut packet = [kind, 0, 0, 0, 0x12, 0x34, 0, 1];
+    let sum = !(u16::from(kind) << 8).wrapping_add(0x1234 + 1);
+    if to.is_ipv4() {
+        packet[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+    rustix::net::sockopt::set_socket_timeout(
+        socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(PATIENCE),
+    )?;
+    sendto(socket, &packet, SendFlags::empty(), &SocketAddr::new(to, 0))?;
+    let mut buffer = [0; 128];
+    let began = Instant::now();
+    // A raw socket hears everything, its own question on the way to itself too.
+    while began.elapsed() < PATIENCE {
+        let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
+        let answer = &buffer[..length];
+        let answer = match answer.first() {
+            Some(0x45) => answer.get(20..).unwrap_or_default(),
+            _ => answer,
+        };
+        if matches!(answer.first(), Some(0 | 129)) {
+            return Ok("answered".to_owned());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// A socket that io_uring makes, used as any other.
+fn uring(to: SocketAddr) -> io::Result<String> {
+    let socket = ring::socket(match to {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    })?;
+    connect(socket, to).and_then(read)
+}
+
+/// `io_uring_setup(2)`, for one operation.
+mod ring {
+    use std::io;
+    use std::os::fd::{FromRawFd as _, OwnedFd};
+    use std::ptr;
+
+    const SOCKET: u8 = 45;
+    const OFF_SQES: i64 = 0x1000_0000;
+    const GET_EVENTS: u32 = 1;
+
+    fn check(result: libc::c_long) -> io::Result<i32> {
+        match i32::try_from(result) {
+            Ok(result @ 0..) => Ok(result),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// A TCP socket of this family.
+    pub(super) fn socket(family: i32) -> io::Result<OwnedFd> {
+        // `struct io_uring_params`: 10 words, then the offsets of both rings.
+        let mut parameters = [0u32; 30];
+        // SAFETY: the kernel reads and writes 120 bytes at the address.
+        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };
+        let ring = check(ring)?;
+        // SAFETY: it has just been made, for us alone.
+        let _owner = unsafe { OwnedFd::from_raw_fd(ring) };
+        let (queue, entries) = (map(ring, 0, 4096)?, map(ring, OFF_SQES, 4096)?);
+        let offset = |base: usize, field: usize| parameters[base + field] as usize;
+        let mut entry = [0u8; 64];
+        entry[0] = SOCKET;
+        entry[4..8].copy_from_slice(&family.to_ne_bytes());
+        entry[8..16].copy_from_slice(&u64::from(libc::SOCK_STREAM as u32).to_ne_bytes());
+        // SAFETY: both are mappings of a page, and the offsets are the kernel's own,
+        // within it; nobody else uses the ring.
+        unsafe {
+            ptr::copy_nonoverlapping(entry.as_ptr(), entries, 64);
+            // The array of the submission queue, entry 0: index 0. Its tail: 1.
+            queue.add(offset(10, 6)).cast::<u32>().write_volatile(0);
+            queue.add(offset(10, 1)).cast::<u32>().write_volatile(1);
+            check(libc::syscall(
+                libc::SYS_io_uring_enter,
+                ring,
+                1,
+                1,
+                GET_EVENTS,
+                0,
+                0,
+            ))?;
+            // The first completion: user data, then the result.
+            let completion = queue.add(offset(20, 5));
+            let result = completion.add(8).cast::<i32>().read_volatile();
+            if result < 0 {
+                return Err(io::Error::from_raw_os_error(-result));
+            }
+            Ok(OwnedFd::from_raw_fd(result))
+        }
+    }
+
+    fn map(ring: i32, offset: i64, length: usize) -> io::Result<*mut u8> {
+        // SAFETY: a new mapping where the kernel likes.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                ring,
+                offset,
+            )
+        };
+        match address {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            address => Ok(address.cast()),
+        }
+    }
+}
+
+/// Says "served" to whom it accepts, in the way that it is told to by them.
+fn serve(port: u16) -> io::Result<String> {
+    let listener = TcpListener::bind(("::", port))?;
+    println!("ready");
+    io::stdout().flush()?;
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        std::thread::spawn(move || -> io::Result<()> {
+            let mut order = [0];
+            stream.read_exact(&mut order)?;
+            match order {
+                // Closes first: TIME_WAIT is here.
+                [b'f'] => stream.write_all(b"served"),
+                // Closes last.
+                [b'l'] => {
+                    stream.write_all(b"served")?;
+                    stream.read_to_end(&mut Vec::new()).map(drop)
+                }
+                // 10 MB.
+                [b'm'] => {
+                    let piece = [b'm'; 10_000];
+                    (0..1000).try_for_each(|_| stream.write_all(&piece))
+                }
+                // Unread bytes make a reset of the end.
+                _ => {
+                    std::thread::sleep(Duration::from_millis(100));
+                    Ok(())
+                }
+            }
+        });
+    }
+}
+
+/// How long a socket and a connection take, refused or not.
+fn connects(to: SocketAddr, count: u32) -> io::Result<String> {
+    let began = Instant::now();
+    for _ in 0..count {
+        drop(stream_socket(to)?);
+    }
+    let made = began.elapsed();
+    let began = Instant::now();
+    for _ in 0..count {
+        let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+        let _ = socket.connect(to);
+    }
+    let connected = began.elapsed();
+    Ok(format!(
+        "{} {}",
+        made.as_nanos() / u128::from(count),
+        connected.as_nanos() / u128::from(count)
+    ))
+}
+
+fn flood(to: SocketAddr, length: Duration) -> io::Result<String> {
+    let began = Instant::now();
+    let socket = bound(to)?;
+    let mut stream = None;
+    println!("ready");
+    while began.elapsed() < length {
+        let _ = socket.send_to(b"chosen-payload", to);
+        if stream.is_none() {
+            stream = TcpStream::connect_timeout(&to, Duration::from_millis(50)).ok();
+        }
+        if let Some(open) = &mut stream {
+            let _ = open.set_write_timeout(Some(Duration::from_millis(5)));
+            if open.write_all(b"chosen-payload").is_err() {
+                stream = None;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok("done".to_owned())
+}

@@ -1,0 +1,251 @@
+//! That nothing leaves in the clear when something is missing.
+
+use crate::scene::{
+    QUIET, REMOTE, Scene, at, everything_but, install, nothing, open, rules, start_daemon, unmet,
+};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+use taupe_lab::capture::Capture;
+use taupe_lab::host::link;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Error, Result, ensure};
+use taupe_transparent::programs::Programs;
+
+/// Whatever a chosen application sends to the remotes.
+const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("down_is_told_at_once", down_is_told_at_once),
+        SystemTest::new("connections_outlive_a_pause", connections_outlive_a_pause),
+        SystemTest::new("the_daemon_is_killed", the_daemon_is_killed),
+        SystemTest::new(
+            "uplinks_come_while_it_is_dead",
+            uplinks_come_while_it_is_dead,
+        ),
+        SystemTest::new("the_tun_vanishes", the_tun_vanishes),
+        SystemTest::new("programs_are_replaced", programs_are_replaced),
+        SystemTest::new("rules_are_replaced", rules_are_replaced),
+        SystemTest::new("removed_without_a_trace", removed_without_a_trace),
+    ]
+}
+
+/// What a chosen application is told while the tunnel is down.
+fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
+    for remote in REMOTE {
+        scene.expect(chosen, &["tcp", &at(remote, 80)], "failed 101 at once")?;
+        scene.expect(chosen, &["udp", &at(remote, 80)], "failed 1 at once")?;
+        let words = ["connected-udp", &at(remote, 80)];
+        scene.expect(chosen, &words, "failed 101 at once")?;
+    }
+    scene.expect(chosen, &["udp", &at(REMOTE[0], 53)], "failed 1 at once")?;
+    // Nobody asks the hooks for these.
+    let said = scene.run(chosen, &["raw", REMOTE[0]])?;
+    ensure!(said.starts_with("failed"), "raw: {said}");
+    Ok(())
+}
+
+fn down_is_told_at_once() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let capture = scene.capture(ANY)?;
+    scene.programs()?.set_down();
+    is_told(&scene, &chosen)?;
+    nothing(&scene, capture)?;
+    scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    scene.expect(&other, &["udp", &at(REMOTE[1], 80)], "far")?;
+    scene.read_again(&scene.tun.clone())?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
+}
+
+fn connections_outlive_a_pause() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let listener = scene
+        .beyond
+        .enter(|| std::net::TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener")))?;
+    let mut kept = scene.start(&chosen, &["stay", &at(REMOTE[0], 7000)])?;
+    let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
+    let capture = scene.capture(ANY)?;
+    scene.programs()?.set_down();
+    let said = kept.go()?;
+    ensure!(said == "sent", "{said}");
+    sleep(QUIET);
+    nothing(&scene, capture)?;
+    scene.read_again(&scene.tun.clone())?;
+    use std::io::Read as _;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .map_err(Error::io("timeout"))?;
+    let mut heard = [0; 5];
+    stream
+        .read_exact(&mut heard)
+        .map_err(Error::io("what was held"))?;
+    ensure!(heard == *b"later", "{heard:?}");
+    Ok(())
+}
+
+fn the_daemon_is_killed() -> Result<()> {
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let mut daemon = start_daemon(&scene, "chosen")?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "3"])?;
+    let capture = scene.capture(ANY)?;
+    sleep(QUIET);
+    daemon.kill()?;
+    is_told(&scene, &chosen)?;
+    step("another one takes over");
+    let mut daemon = start_daemon(&scene, "chosen")?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    daemon.kill()?;
+    is_told(&scene, &chosen)?;
+    ensure!(busy.line()? == "done", "the flood has ended early");
+    nothing(&scene, capture)?;
+    scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")
+}
+
+fn uplinks_come_while_it_is_dead() -> Result<()> {
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let mut daemon = start_daemon(&scene, "chosen")?;
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "4"])?;
+    daemon.kill()?;
+    step("a second uplink");
+    link(
+        scene
+            .home
+            .port("up1", &["203.0.113.2/24", "2001:db8:2::2/64"]),
+        scene
+            .far
+            .port("down1", &["203.0.113.1/24", "2001:db8:2::1/64"]),
+        1500,
+    )?;
+    let capture = Capture::start(&scene.far, "down1", ANY)?;
+    let by = |gateway: [&str; 2], interface: &str| -> Result<()> {
+        for (network, gateway) in ["198.51.100.0/24", "2001:db8:9::/64"].iter().zip(gateway) {
+            let words = [
+                "route", "replace", network, "via", gateway, "dev", interface,
+            ];
+            let family = if network.contains(':') { "-6" } else { "-4" };
+            scene.home.ip(&[&[family], &words[..]].concat())?;
+        }
+        Ok(())
+    };
+    by(["203.0.113.1", "2001:db8:2::1"], "up1")?;
+    is_told(&scene, &chosen)?;
+    scene.run(&chosen, &["flood", &at(REMOTE[0], 80), "1"])?;
+    scene.run(&chosen, &["raw", REMOTE[1]])?;
+    scene.run(&chosen, &["ping", REMOTE[0]])?;
+    let packets = capture.stop()?;
+    ensure!(
+        packets.is_empty(),
+        "{} packets by the second uplink",
+        packets.len()
+    );
+    scene.expect(&other, &["tcp", &at(REMOTE[1], 80)], "far")?;
+    step("the first one, made again");
+    scene.home.ip(&["link", "delete", "up0"])?;
+    link(
+        scene
+            .home
+            .port("up0", &["192.0.2.2/24", "2001:db8:1::2/64"]),
+        scene
+            .far
+            .port("down0", &["192.0.2.1/24", "2001:db8:1::1/64"]),
+        1500,
+    )?;
+    let capture = scene.capture(ANY)?;
+    by(["192.0.2.1", "2001:db8:1::1"], "up0")?;
+    is_told(&scene, &chosen)?;
+    scene.run(&chosen, &["flood", &at(REMOTE[0], 80), "1"])?;
+    nothing(&scene, capture)?;
+    ensure!(busy.line()? == "done", "the flood has ended early");
+    scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    step("guarded again");
+    let _daemon = start_daemon(&scene, "chosen")?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    scene.expect(&chosen, &["udp", &at(REMOTE[1], 80)], "beyond")
+}
+
+fn the_tun_vanishes() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let capture = scene.capture(ANY)?;
+    scene.tun.shutdown().map_err(Error::io("TUN"))?;
+    for remote in REMOTE {
+        let said = scene.run(&chosen, &["tcp", &at(remote, 80)])?;
+        ensure!(said.starts_with("failed"), "{said}");
+        let said = scene.run(&chosen, &["udp", &at(remote, 80)])?;
+        ensure!(said.starts_with("failed"), "{said}");
+    }
+    nothing(&scene, capture)?;
+    step("a new one");
+    let tun = open(&scene.home, "tp1")?;
+    scene.read_again(&tun)?;
+    scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
+    let mut buffer = vec![0; 70_000];
+    let packet = tun.read_queued(&mut buffer);
+    ensure!(packet.is_some(), "nothing came to the new TUN");
+    Ok(())
+}
+
+fn programs_are_replaced() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "5"])?;
+    let capture = scene.capture(ANY)?;
+    let uplink = scene.uplink("up0")?;
+    for _ in 0..20 {
+        let programs = scene.home.enter(|| {
+            let mut programs = Programs::load(crate::scene::TUNNEL).map_err(unmet)?;
+            programs.attach().map_err(unmet)?;
+            programs.guard(&uplink).map_err(unmet)?;
+            Ok(programs)
+        })?;
+        scene.programs = Some(programs);
+        sleep(Duration::from_millis(50));
+    }
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    ensure!(busy.line()? == "done", "the flood has ended early");
+    nothing(&scene, capture)
+}
+
+fn rules_are_replaced() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "5"])?;
+    let capture = scene.capture(ANY)?;
+    for round in 0..40 {
+        let name = format!("other{round}");
+        let allowed = rules(&["chosen", &name, &chosen], &[]);
+        scene
+            .programs()?
+            .replace(&allowed, &everything_but(&["10.0.0.0/8"]))
+            .map_err(unmet)?;
+        scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    }
+    ensure!(busy.line()? == "done", "the flood has ended early");
+    nothing(&scene, capture)
+}
+
+fn removed_without_a_trace() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    let programs = scene.programs.take();
+    let programs = programs.ok_or_else(|| Error::unmet("nothing is loaded"))?;
+    programs.remove().map_err(unmet)?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    let left = std::fs::read_dir("/sys/fs/bpf/taupe").map_err(Error::io("pins"))?;
+    ensure!(left.count() == 0, "pins are left");
+    step("rules that cannot be taken");
+    let long = "x".repeat(255);
+    let refused = scene.set_up(&rules(&[&long], &[]), &everything_but(&[]));
+    ensure!(refused.is_err(), "a name that long was taken");
+    step("where there is no file system for pins");
+    ensure!(Path::new("/sys/fs/bpf").exists(), "no place");
+    wait_until("the end", QUIET, || Ok(true))
+}

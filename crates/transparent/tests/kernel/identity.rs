@@ -1,0 +1,258 @@
+//! Who is chosen.
+
+use crate::client;
+use crate::scene::{self, REMOTE, Scene, at, everything_but, install, nothing, rules};
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("names_paths_and_folders", names_paths_and_folders),
+        SystemTest::new("cgroups_and_users", cgroups_and_users),
+        SystemTest::new("allowed_wins_and_the_rest", allowed_wins_and_the_rest),
+        SystemTest::new("children_threads_and_copies", children_threads_and_copies),
+        SystemTest::new("sockets_from_before", sockets_from_before),
+        SystemTest::new("only_in_its_own_namespace", only_in_its_own_namespace),
+    ]
+}
+
+/// Asks by TCP who is there.
+fn is(scene: &Scene, program: &str, who: &str) -> Result<()> {
+    scene.expect(program, &["tcp", &at(REMOTE[0], 80)], who)
+}
+
+fn names_paths_and_folders() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let chosen = install("a/Chosen")?;
+    let wild = install("b/wildcard-browser")?;
+    let exe = install("c/game.exe")?;
+    let exact = install("d/by-path")?;
+    let other = install("e/by-path")?;
+    let folder = install("f/deep/er/inside")?;
+    let long = install(&format!("g/{}", "n".repeat(255)))?;
+    let none = install("h/choseny")?;
+    let deep = install(&format!("{}deep", "d/".repeat(27)))?;
+    let allowed = [
+        "chosen",
+        "wild*",
+        "game",
+        &exact,
+        &folder.replace("deep/er/inside", ""),
+        &format!("{}*", "n".repeat(200)),
+        &deep,
+    ];
+    scene.set_up(&rules(&allowed, &[]), &everything_but(&[]))?;
+    for program in [&chosen, &wild, &exe, &exact, &folder, &long, &deep] {
+        step(program);
+        is(&scene, program, "beyond")?;
+    }
+    for program in [&none, &other] {
+        step(program);
+        is(&scene, program, "far")?;
+    }
+    step("another name of the same file");
+    let link = format!("{none}-link");
+    std::os::unix::fs::symlink(&chosen, &link).map_err(Error::io("link"))?;
+    is(&scene, &link, "beyond")?;
+    step("renamed while the rules hold");
+    let renamed = chosen.replace("Chosen", "else");
+    fs::rename(&chosen, &renamed).map_err(Error::io("rename"))?;
+    is(&scene, &renamed, "far")?;
+    step("replaced as an upgrade does");
+    fs::remove_file(&exact).map_err(Error::io("remove"))?;
+    install(&exact)?;
+    is(&scene, &exact, "beyond")?;
+    step("the name that it is called by");
+    let mut command = Command::new("ip");
+    let program = ["netns", "exec", "home", &none, client::WORD];
+    command.args(program).args(["tcp", &at(REMOTE[0], 80)]);
+    command.arg0("chosen");
+    let output = command.output().map_err(Error::io("ip"))?;
+    ensure!(output.stdout == b"far\n", "{output:?}");
+    Ok(())
+}
+
+fn cgroups_and_users() -> Result<()> {
+    let scene = Scene::with(
+        &[
+            "cgroup:taupe-test-app-*",
+            "cgroup:/taupe-test-x/b",
+            "uid:4711",
+        ],
+        &[],
+    )?;
+    let program = install("any")?;
+    is(&scene, &program, "far")?;
+    step("user");
+    let to = at(REMOTE[0], 80);
+    let run = |words: &[&str]| {
+        let command = [words, &[&program, client::WORD, "tcp", &to]].concat();
+        scene.home.run(&command).map(|said| said.text().to_owned())
+    };
+    let said = run(&["setpriv", "--reuid=4711", "--clear-groups"])?;
+    ensure!(said == "beyond", "user: {said}");
+    step("cgroups");
+    let root = Hierarchy::mount()?;
+    for (path, who) in [
+        ("taupe-test-x", "far"),
+        ("taupe-test-x/b", "beyond"),
+        ("taupe-test-x/b/c", "beyond"),
+        ("taupe-test-x/bc", "far"),
+        ("taupe-test-app-1.scope", "beyond"),
+        ("taupe-test-app-1.scope/d/e", "beyond"),
+    ] {
+        let group = root.group(path)?;
+        let script = format!("echo 0 > {group}/cgroup.procs && exec \"$@\"");
+        let said = run(&["sh", "-c", &script, "sh"])?;
+        ensure!(said == who, "{path}: {said}");
+    }
+    Ok(())
+}
+
+/// The hierarchy of cgroup2, mounted in the sandbox; groups are removed at the end,
+/// also when this process is ended by a panic. Those of a killed sandbox are empty.
+struct Hierarchy {
+    root: String,
+    made: std::cell::RefCell<Vec<String>>,
+}
+
+impl Hierarchy {
+    fn mount() -> Result<Self> {
+        let root = taupe_lab::sandbox::scratch("cgroup").display().to_string();
+        fs::create_dir_all(&root).map_err(Error::io("directory"))?;
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", &*root, "cgroup2", flags, None)
+            .map_err(Error::io("cgroup2"))?;
+        Ok(Self {
+            root,
+            made: Default::default(),
+        })
+    }
+
+    fn group(&self, path: &str) -> Result<String> {
+        let mut whole = self.root.clone();
+        for part in path.split('/') {
+            whole = format!("{whole}/{part}");
+            if fs::create_dir(&whole).is_ok() {
+                self.made.borrow_mut().push(whole.clone());
+            }
+        }
+        Ok(whole)
+    }
+}
+
+impl Drop for Hierarchy {
+    fn drop(&mut self) {
+        for group in self.made.borrow().iter().rev() {
+            if let Err(error) = fs::remove_dir(group) {
+                eprintln!("{group}: {error}");
+            }
+        }
+    }
+}
+
+fn allowed_wins_and_the_rest() -> Result<()> {
+    let both = install("both")?;
+    let never = install("never")?;
+    let other = install("other")?;
+    let mut scene = Scene::with(&["both"], &["both", "never"])?;
+    for (program, who) in [(&both, "beyond"), (&never, "far"), (&other, "far")] {
+        is(&scene, program, who)?;
+    }
+    for (allowed, disallowed, whose) in [
+        (&[][..], &["never"][..], ["beyond", "far", "beyond"]),
+        (&["both"], &[], ["beyond", "far", "far"]),
+        (&[], &[], ["beyond", "beyond", "beyond"]),
+        (&["/"], &["never"], ["beyond", "beyond", "beyond"]),
+        (&["nobody"], &[], ["far", "far", "far"]),
+    ] {
+        step(&format!("{allowed:?} and {disallowed:?}"));
+        let rules = rules(allowed, disallowed);
+        let programs = scene.programs()?;
+        programs
+            .replace(&rules, &everything_but(&[]))
+            .map_err(scene::unmet)?;
+        for (program, who) in [&both, &never, &other].into_iter().zip(whose) {
+            is(&scene, program, who)?;
+        }
+    }
+    Ok(())
+}
+
+fn children_threads_and_copies() -> Result<()> {
+    let scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let to = at(REMOTE[0], 80);
+    step("a thread");
+    scene.expect(&chosen, &["thread", "tcp", &to], "beyond")?;
+    step("children by their own names");
+    scene.expect(&chosen, &["child", &other, "tcp", &to], "far")?;
+    scene.expect(&other, &["child", &chosen, "tcp", &to], "beyond")?;
+    step("behind a bind mount");
+    let place = install("place/chosen")?;
+    let place = place.trim_end_matches("/chosen");
+    let elsewhere = format!("{place}-else");
+    fs::create_dir(&elsewhere).map_err(Error::io("directory"))?;
+    rustix::mount::mount_bind(place, &*elsewhere).map_err(Error::io("bind mount"))?;
+    is(&scene, &format!("{elsewhere}/chosen"), "beyond")?;
+    step("paths are as they are mounted");
+    let mut scene = scene;
+    let by_path = rules(&[&format!("{elsewhere}/")], &[]);
+    let programs = scene.programs()?;
+    programs
+        .replace(&by_path, &everything_but(&[]))
+        .map_err(scene::unmet)?;
+    is(&scene, &format!("{elsewhere}/chosen"), "beyond")?;
+    is(&scene, &format!("{place}/chosen"), "far")?;
+    step("on a file system of its own");
+    let other = format!("{elsewhere}/tmpfs");
+    fs::create_dir(&other).map_err(Error::io("directory"))?;
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("none", &*other, "tmpfs", flags, None).map_err(Error::io("tmpfs"))?;
+    is(&scene, &install(&format!("{other}/any"))?, "beyond")
+}
+
+fn sockets_from_before() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let to = at(REMOTE[0], 80);
+    let mut before = scene.start(&chosen, &["hold", &to])?;
+    let mut unchosen = scene.start(&other, &["hold", &to])?;
+    let mut later = scene.start(&other, &["hold", &to])?;
+    let capture = scene.capture("host 198.51.100.1")?;
+    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
+    let said = before.go()?;
+    ensure!(said == "beyond beyond", "chosen: {said}");
+    nothing(&scene, capture)?;
+    let said = unchosen.go()?;
+    ensure!(said == "far far", "unchosen: {said}");
+    step("rules that are replaced");
+    let mut kept = scene.start(&chosen, &["hold", &to])?;
+    let programs = scene.programs()?;
+    programs
+        .replace(&rules(&["other"], &[]), &everything_but(&[]))
+        .map_err(scene::unmet)?;
+    let said = later.go()?;
+    ensure!(said == "beyond beyond", "chosen later: {said}");
+    let said = kept.go()?;
+    ensure!(said == "far far", "no longer chosen: {said}");
+    Ok(())
+}
+
+fn only_in_its_own_namespace() -> Result<()> {
+    let scene = Scene::with(&[], &[])?;
+    let program = install("any")?;
+    is(&scene, &program, "beyond")?;
+    // Everything is chosen at home; what `far` does is none of its business.
+    let local = at(REMOTE[0], 80);
+    let said = scene.far.run(&[&program, client::WORD, "tcp", &local])?;
+    ensure!(said.text() == "far", "{}", said.text());
+    let said = scene.far.run(&[&program, client::WORD, "mptcp", &local])?;
+    ensure!(said.text() == "made", "{}", said.text());
+    let said = scene.run(&program, &["mptcp", &local])?;
+    ensure!(said == "failed 93 at once", "{said}");
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! The kernel's part, in network namespaces: applications that are copies of this
+//! program, a TUN whose other end is another machine, and captures where packets
+//! must not be.
+
+mod client;
+mod closed;
+mod identity;
+mod inward;
+mod outward;
+mod scene;
+
+use taupe_lab::sandbox::Suite;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, client::WORD, ref rest @ ..] => client::main(rest),
+        [_, scene::DAEMON, ref rest @ ..] => scene::daemon(rest),
+        _ => {}
+    }
+    let tests = [
+        identity::tests(),
+        outward::tests(),
+        inward::tests(),
+        closed::tests(),
+    ];
+    Suite::new(tests.into_iter().flatten().collect()).main()
+}

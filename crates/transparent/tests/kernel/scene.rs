@@ -1,0 +1,459 @@
+//! A machine with two ways out.
+//!
+//! ```text
+//!          up0 ── far          in the clear: captured
+//!   home <
+//!          TUN ── beyond       the tunnel, without encryption and translation
+//! ```
+//!
+//! `far` and `beyond` have the same addresses and services, and say who they are.
+
+use crate::client;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use taupe_config::application::{AppRules, Rule};
+use taupe_config::destinations::{self, Class};
+use taupe_config::prefix::{self, Prefix};
+use taupe_lab::capture::Capture;
+use taupe_lab::host::{Host, link};
+use taupe_lab::sandbox::scratch;
+use taupe_lab::{Error, Result, ensure};
+use taupe_net::tun::{Offloads, Tun};
+use taupe_transparent::programs::Programs;
+use taupe_transparent::uplinks::{LinkHeader, Uplink};
+
+/// The first argument of this program when it is a daemon.
+pub(crate) const DAEMON: &str = "--daemon";
+
+/// The TUN, and the tunnel's name.
+pub(crate) const TUNNEL: &str = "tp0";
+
+/// Who is asked, in both families.
+pub(crate) const REMOTE: [&str; 2] = ["198.51.100.1", "2001:db8:9::1"];
+
+/// Home's own addresses.
+pub(crate) const HOME: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
+
+/// A socket address.
+pub(crate) fn at(address: &str, port: u16) -> String {
+    let address: IpAddr = address.parse().expect("an address");
+    SocketAddr::new(address, port).to_string()
+}
+
+/// Makes an error of whatever can be told.
+pub(crate) fn unmet(error: impl std::fmt::Display) -> Error {
+    Error::unmet(error.to_string())
+}
+
+/// Applications, as a file lists them.
+pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
+    let list = |list: &[&str]| {
+        list.iter()
+            .map(|entry| Rule {
+                application: entry.parse().expect("an application"),
+                line: 0,
+            })
+            .collect()
+    };
+    AppRules {
+        allowed: list(allowed),
+        disallowed: list(disallowed),
+    }
+}
+
+/// Destinations, with everything in the tunnel but what is listed.
+pub(crate) fn everything_but(direct: &[&str]) -> Vec<(Prefix, Class)> {
+    let all = networks(&["0.0.0.0/0", "::/0"]);
+    destinations::table(&all, &networks(direct), false)
+}
+
+pub(crate) fn networks(list: &[&str]) -> Vec<Prefix> {
+    list.iter()
+        .map(|text| prefix::parse(text).expect("a network"))
+        .collect()
+}
+
+/// The machines, wired.
+pub(crate) struct Scene {
+    pub(crate) home: Host,
+    pub(crate) far: Host,
+    pub(crate) beyond: Host,
+    pub(crate) tun: Arc<Tun>,
+    pub(crate) programs: Option<Programs>,
+    pumps: Vec<Arc<Tun>>,
+}
+
+impl Scene {
+    /// The machines and the TUN, nothing loaded.
+    pub(crate) fn new() -> Result<Self> {
+        let (home, far) = (Host::new("home")?, Host::new("far")?);
+        let beyond = Host::new("beyond")?;
+        link(
+            home.port("up0", &["192.0.2.2/24", "2001:db8:1::2/64"]),
+            far.port("down0", &["192.0.2.1/24", "2001:db8:1::1/64"]),
+            1500,
+        )?;
+        home.ip(&["route", "add", "default", "via", "192.0.2.1"])?;
+        home.ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"])?;
+        // The strictest there is.
+        home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
+        home.sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
+        let tun = open(&home, TUNNEL)?;
+        let back = open(&beyond, "back")?;
+        beyond.ip(&["route", "add", "192.0.2.0/24", "dev", "back"])?;
+        beyond.sysctl("net/ipv6/conf/back/disable_ipv6", "0")?;
+        beyond.ip(&["-6", "route", "add", "2001:db8:1::/64", "dev", "back"])?;
+        for (host, name) in [(&far, "far"), (&beyond, "beyond")] {
+            for address in REMOTE {
+                let mut words = vec!["address", "add", address, "dev", "lo"];
+                if address.contains(':') {
+                    words.push("nodad");
+                }
+                host.ip(&words)?;
+            }
+            services(host, name)?;
+        }
+        pump(&tun, &back);
+        pump(&back, &tun);
+        Ok(Self {
+            home,
+            far,
+            beyond,
+            pumps: vec![Arc::clone(&tun), back],
+            tun,
+            programs: None,
+        })
+    }
+
+    /// The same with everything set up, for these applications.
+    pub(crate) fn with(allowed: &[&str], disallowed: &[&str]) -> Result<Self> {
+        let mut scene = Self::new()?;
+        scene.set_up(&rules(allowed, disallowed), &everything_but(&[]))?;
+        Ok(scene)
+    }
+
+    /// Loads and attaches everything; this process is the daemon.
+    pub(crate) fn set_up(
+        &mut self,
+        rules: &AppRules,
+        destinations: &[(Prefix, Class)],
+    ) -> Result<()> {
+        let uplink = self.uplink("up0")?;
+        let tun = self.tun.index().map_err(Error::io("TUN"))?;
+        let programs = self
+            .home
+            .enter(|| whole(uplink, tun, rules, destinations).map_err(unmet))?;
+        self.programs = Some(programs);
+        Ok(())
+    }
+
+    /// Has the tunnel up again, by this TUN.
+    pub(crate) fn read_again(&mut self, tun: &Tun) -> Result<()> {
+        let home = self.home.clone();
+        let index = tun.index().map_err(Error::io("TUN"))?;
+        let programs = self.programs()?;
+        home.enter(|| programs.set_up(index).map_err(unmet))
+    }
+
+    pub(crate) fn programs(&mut self) -> Result<&mut Programs> {
+        let programs = self.programs.as_mut();
+        programs.ok_or_else(|| Error::unmet("nothing is loaded"))
+    }
+
+    /// An interface of home, to be guarded.
+    pub(crate) fn uplink(&self, name: &str) -> Result<Uplink> {
+        uplink(&self.home, name)
+    }
+
+    /// Runs an application, to its end, and returns what it says.
+    pub(crate) fn run(&self, program: &str, words: &[&str]) -> Result<String> {
+        let command = [&[program, client::WORD], words].concat();
+        Ok(self.home.run(&command)?.text().to_owned())
+    }
+
+    /// Starts one that waits until it is told to go on.
+    pub(crate) fn start(&self, program: &str, words: &[&str]) -> Result<Application> {
+        Application::start(
+            self.home
+                .command(&[&[program, client::WORD], words].concat()),
+        )
+    }
+
+    /// Captures what comes to the far end.
+    pub(crate) fn capture(&self, filter: &str) -> Result<Capture> {
+        // What only the link itself is about is always there.
+        let filter =
+            format!("udp dst port {LAST} or ({filter}) and not arp and not icmp6[0] >= 130");
+        Capture::start(&self.far, "down0", &filter)
+    }
+
+    /// Fails when an application is not answered by whom it should be.
+    pub(crate) fn expect(&self, program: &str, words: &[&str], who: &str) -> Result<()> {
+        let said = self.run(program, words)?;
+        ensure!(said == who, "{program} {words:?}: {said}, not {who}");
+        Ok(())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for tun in &self.pumps {
+            let _ = tun.shutdown();
+        }
+    }
+}
+
+/// Where the last datagram of a capture goes.
+const LAST: u16 = 9;
+
+/// Ends a capture that must be empty. What was sent last has been seen: a datagram
+/// of this process's own comes behind it.
+pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
+    scene.home.enter(|| {
+        let socket = UdpSocket::bind("192.0.2.2:0").map_err(Error::io("socket"))?;
+        socket
+            .send_to(b"the last", ("192.0.2.1", LAST))
+            .map_err(Error::io("the last datagram"))?;
+        Ok(())
+    })?;
+    let is_last = |packet: &taupe_lab::capture::Packet| {
+        let datagram = packet.datagram();
+        datagram.is_some_and(|datagram| datagram.destination.port() == LAST)
+    };
+    let mut packets = capture.stop_once("the last datagram", |seen| seen.iter().any(is_last))?;
+    packets.retain(|packet| !is_last(packet));
+    // That port is closed.
+    packets.retain(|packet| packet.ip.get(9) != Some(&1) || packet.ip.get(20) != Some(&3));
+    ensure!(
+        packets.is_empty(),
+        "{} packets in the clear, the first: {:02x?}",
+        packets.len(),
+        packets.first().map(|packet| &packet.ip)
+    );
+    Ok(())
+}
+
+/// Everything that a daemon does, in the order it does it.
+fn whole(
+    uplink: Uplink,
+    tun: u32,
+    rules: &AppRules,
+    destinations: &[(Prefix, Class)],
+) -> std::result::Result<Programs, taupe_transparent::fault::Fault> {
+    let mut programs = Programs::load(TUNNEL)?;
+    programs.attach()?;
+    programs.replace(rules, destinations)?;
+    programs.guard(&uplink)?;
+    let addresses: Vec<(IpAddr, u32)> = HOME
+        .iter()
+        .filter_map(|address| Some((address.parse().ok()?, uplink.index)))
+        .collect();
+    programs.set_addresses(&addresses)?;
+    programs.set_up(tun)?;
+    Ok(programs)
+}
+
+pub(crate) fn uplink(host: &Host, name: &str) -> Result<Uplink> {
+    let show = |file: &str| {
+        let path = format!("/sys/class/net/{name}/{file}");
+        host.run(&["cat", &path])
+            .map(|output| output.text().to_owned())
+    };
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(show("address")?.split(':')) {
+        *to = u8::from_str_radix(from, 16).map_err(unmet)?;
+    }
+    Ok(Uplink {
+        index: show("ifindex")?.parse().map_err(unmet)?,
+        name: name.to_owned(),
+        header: LinkHeader::Ethernet(mac),
+    })
+}
+
+/// A TUN without an address, up.
+pub(crate) fn open(host: &Host, name: &str) -> Result<Arc<Tun>> {
+    let tun = host.enter(|| Tun::create(name, Offloads::default()).map_err(unmet))?;
+    host.sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
+    host.enter(|| tun.set_up(true).map_err(Error::io("TUN")))?;
+    Ok(Arc::new(tun))
+}
+
+/// Carries packets from one TUN to another as they are, headers of offloads too.
+fn pump(from: &Arc<Tun>, to: &Arc<Tun>) {
+    let (from, to) = (Arc::clone(from), Arc::clone(to));
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 70_000];
+        while let Ok(length) = rustix::io::read(from.as_fd(), &mut buffer[..]) {
+            // One that the other end refuses is lost.
+            let _ = rustix::io::write(to.as_fd(), &buffer[..length]);
+        }
+    });
+}
+
+/// Who asks a host by TCP or UDP learns its name.
+fn services(host: &Host, name: &'static str) -> Result<()> {
+    const PORTS: [u16; 3] = [80, 53, 123];
+    for (address, port) in REMOTE
+        .into_iter()
+        .flat_map(|at| PORTS.map(|port| (at, port)))
+    {
+        let (listener, socket) = host.enter(|| {
+            let listener = TcpListener::bind((address, port)).map_err(Error::io("listener"))?;
+            let socket = UdpSocket::bind((address, port)).map_err(Error::io("socket"))?;
+            Ok((listener, socket))
+        })?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = stream.and_then(|mut stream| stream.write_all(name.as_bytes()));
+            }
+        });
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(name.as_bytes(), from);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Puts a copy of this program, without its symbols, there.
+pub(crate) fn install(path: &str) -> Result<String> {
+    let stripped = scratch("client");
+    if !stripped.exists() {
+        let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+        let status = Command::new("strip")
+            .arg("-o")
+            .args([&stripped, &own])
+            .status()
+            .map_err(Error::io("strip"))?;
+        ensure!(status.success(), "strip: {status}");
+    }
+    let path = match path.starts_with('/') {
+        true => Path::new(path).to_owned(),
+        false => scratch(path),
+    };
+    let directory = path.parent().ok_or_else(|| Error::unmet("no directory"))?;
+    fs::create_dir_all(directory).map_err(Error::io("directory"))?;
+    fs::copy(&stripped, &path).map_err(Error::io("copy"))?;
+    Ok(path.display().to_string())
+}
+
+/// One that runs and waits.
+pub(crate) struct Application {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Application {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(Error::io("application"))?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().map(BufReader::new);
+        let output = output.ok_or_else(|| Error::unmet("no output"))?;
+        let mut application = Self {
+            child,
+            input,
+            output,
+        };
+        let said = application.line()?;
+        ensure!(said == "ready", "the application says {said:?}");
+        Ok(application)
+    }
+
+    /// The next line that it says.
+    pub(crate) fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output
+            .read_line(&mut line)
+            .map_err(Error::io("application's output"))?;
+        Ok(line.trim().to_owned())
+    }
+
+    /// Lets it go on, and returns what it says then.
+    pub(crate) fn go(&mut self) -> Result<String> {
+        self.input = None;
+        self.line()
+    }
+
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill().map_err(Error::io("kill"))?;
+        self.child.wait().map(drop).map_err(Error::io("wait"))
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Another process as the daemon, until it is killed; the TUN stays here.
+pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> {
+    let uplink = scene.uplink("up0")?;
+    let LinkHeader::Ethernet(mac) = uplink.header else {
+        return Err(Error::unmet("no Ethernet"));
+    };
+    let tun = scene.tun.index().map_err(Error::io("TUN"))?;
+    let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+    let mut command = Command::new(own);
+    command.args([DAEMON, "home", allowed]);
+    command.args([&tun.to_string(), &uplink.index.to_string()]);
+    command.args(mac.map(|byte| byte.to_string()));
+    Application::start(command)
+}
+
+/// The daemon's side of [`start_daemon`].
+pub(crate) fn daemon(words: &[&str]) -> ! {
+    let result = (|| -> Result<()> {
+        let [home, allowed, numbers @ ..] = words else {
+            return Err(Error::unmet(format!("{words:?}")));
+        };
+        let numbers: Vec<u32> = numbers
+            .iter()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [tun, index, ref mac @ ..] = numbers[..] else {
+            return Err(Error::unmet(format!("{words:?}")));
+        };
+        let mut address = [0; 6];
+        for (to, from) in address.iter_mut().zip(mac) {
+            *to = u8::try_from(*from).map_err(unmet)?;
+        }
+        let uplink = Uplink {
+            index,
+            name: "up0".to_owned(),
+            header: LinkHeader::Ethernet(address),
+        };
+        let path = format!("/run/netns/{home}");
+        let namespace = fs::File::open(&path).map_err(Error::io(&*path))?;
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)
+            .map_err(Error::io(path))?;
+        let _programs =
+            whole(uplink, tun, &rules(&[allowed], &[]), &everything_but(&[])).map_err(unmet)?;
+        println!("ready");
+        let _ = io::stdin().read(&mut [0; 64]);
+        Ok(())
+    })();
+    if let Err(error) = result {
+        println!("{error}");
+        std::process::exit(1);
+    }
+    std::process::exit(0)
+}
+
+/// How long to wait for what must not come.
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
