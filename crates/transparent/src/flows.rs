@@ -7,7 +7,7 @@
 //!
 //! Who sends from the tunnel is an attacker here: flows that were opened from
 //! there have a bounded share, live for seconds until somebody answers, and
-//! never displace one that was opened from here.
+//! displace none that were opened from here.
 
 #![forbid(unsafe_code)]
 
@@ -155,6 +155,7 @@ impl Seen {
             _ if opener == Opener::Peer && !self.out => Life::Unanswered,
             ip::TCP if both && !self.closing() => Life::Established,
             ip::TCP => Life::Transitory,
+            ip::UDP if opener == Opener::Peer => Life::Served,
             ip::UDP if flow.remote.port == DNS_PORT => Life::Dns,
             ip::UDP if both => Life::Udp,
             ip::UDP => Life::Asked,
@@ -383,31 +384,39 @@ impl Table {
         })
     }
 
+    /// Sees to it that there is room for one more flow, at the cost of the one
+    /// that is idle for longest among those that may give way to `opener`.
     fn make_room(&mut self, opener: Opener) -> Result<(), Refusal> {
-        let unanswered = self.lists[Life::Unanswered as usize];
-        if opener == Opener::Peer
-            && (unanswered.len >= self.capacity / UNANSWERED_SHARE
-                || self.opened_by_peers >= self.capacity / PEER_SHARE)
-        {
-            if unanswered.oldest == NONE {
-                return Err(Refusal::PeerShare);
+        match opener {
+            Opener::Application if self.len() >= self.capacity => {
+                self.displace(&Life::EXPENDABLE).ok_or(Refusal::Full)
             }
-            self.remove(Index(unanswered.oldest));
+            Opener::Application => Ok(()),
+            Opener::Peer => {
+                let unanswered = self.lists[Life::Unanswered as usize].len;
+                if unanswered >= self.capacity / UNANSWERED_SHARE {
+                    self.displace(&[Life::Unanswered])
+                        .ok_or(Refusal::PeerShare)?;
+                }
+                if self.opened_by_peers >= self.capacity / PEER_SHARE {
+                    self.displace(&Life::OF_PEERS).ok_or(Refusal::PeerShare)?;
+                }
+                if self.len() >= self.capacity {
+                    self.displace(&Life::OF_PEERS).ok_or(Refusal::Full)?;
+                }
+                Ok(())
+            }
         }
-        if self.len() < self.capacity {
-            return Ok(());
-        }
-        let expendable = match opener {
-            Opener::Application => &Life::EXPENDABLE[..],
-            Opener::Peer => &[Life::Unanswered],
-        };
-        let oldest = expendable
+    }
+
+    fn displace(&mut self, lives: &[Life]) -> Option<()> {
+        let oldest = lives
             .iter()
             .map(|&life| self.lists[life as usize].oldest)
             .filter(|&index| index != NONE)
-            .min_by_key(|&index| flow(&self.slots, index).link.used);
-        self.remove(Index(oldest.ok_or(Refusal::Full)?));
-        Ok(())
+            .min_by_key(|&index| flow(&self.slots, index).link.used)?;
+        self.remove(Index(oldest));
+        Some(())
     }
 
     /// Puts a flow at the end of its list.

@@ -22,6 +22,10 @@ pub enum Life {
     Dns,
     /// UDP that has not been answered: 5 min (RFC 4787 REQ-5).
     Asked,
+    /// UDP that was opened from the tunnel and has been answered: 5 min
+    /// (RFC 4787 REQ-5). Who answers strangers, as nodes of a distributed hash
+    /// table do, has many of these.
+    Served,
     /// UDP in both directions: 5 min (RFC 4787 REQ-5).
     Udp,
     /// TCP in both directions: 2 h 4 min (RFC 5382 REQ-5).
@@ -32,16 +36,21 @@ pub enum Life {
 
 impl Life {
     /// How many there are.
-    pub(super) const COUNT: usize = 8;
+    pub(super) const COUNT: usize = 9;
 
     /// Those that give way to a new flow when the table is full.
-    pub(super) const EXPENDABLE: [Self; 5] = [
+    pub(super) const EXPENDABLE: [Self; 6] = [
         Self::Unanswered,
         Self::Icmp,
         Self::Transitory,
         Self::Dns,
         Self::Asked,
+        Self::Served,
     ];
+
+    /// Those of them that give way to a flow that is opened from the tunnel:
+    /// nobody else's than such flows'.
+    pub(super) const OF_PEERS: [Self; 2] = [Self::Unanswered, Self::Served];
 
     /// How long a flow may be idle.
     pub const fn timeout(self) -> Duration {
@@ -50,7 +59,7 @@ impl Life {
             Self::Dns => 30,
             Self::Icmp => 60,
             Self::Transitory => 4 * 60,
-            Self::Asked | Self::Udp | Self::Other => 5 * 60,
+            Self::Asked | Self::Served | Self::Udp | Self::Other => 5 * 60,
             Self::Established => 124 * 60,
         })
     }

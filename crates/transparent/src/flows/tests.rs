@@ -315,23 +315,40 @@ fn a_peer_finds_no_room_in_a_table_full_of_others() {
 
 #[test]
 fn answered_flows_of_peers_have_a_share_too() {
+    use tcp::{ACK, SYN};
     let mut table = table(80);
-    for i in 0..80 / PEER_SHARE as u128 {
-        let inner = tuple(ip::UDP, (UPLINK, 6881), i);
-        let index = open_from_peer(&mut table, START, inner).unwrap();
-        table.touch(START, index, Way::Out, 0);
-        table.touch(START, index, Way::In, 0);
+    let share = 80 / PEER_SHARE as u128;
+    let udp = |i| tuple(ip::UDP, (UPLINK, 6881), i);
+    for i in 0..2 * share {
+        let now = START + Duration::from_secs(i as u64);
+        let index = open_from_peer(&mut table, now, udp(i)).unwrap();
+        table.touch(now, index, Way::Out, 0);
+        table.touch(now, index, Way::In, 0);
+        assert_eq!(table.flow(index).life(), Life::Served);
     }
-    let more = open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 1000));
-    assert_eq!(more, Err(Refusal::PeerShare));
+    // The newest have displaced the oldest.
+    let now = START + Duration::from_secs(80);
+    assert_eq!(table.len() as u128, share);
+    assert_eq!(table.find_inner(now, &udp(share - 1)), None);
+    assert!(table.find_inner(now, &udp(share)).is_some());
+    // What others have opened has room still.
     for i in 0..40 {
-        open(&mut table, START, tuple(ip::TCP, (UPLINK, i), 1)).unwrap();
+        open(&mut table, now, tuple(ip::TCP, (UPLINK, i), 1)).unwrap();
     }
-    let removed = table
-        .find_inner(START, &tuple(ip::UDP, (UPLINK, 6881), 7))
-        .unwrap();
+    assert_eq!(table.len(), 80);
+    // Connections displace datagrams, and nothing displaces them.
+    let tcp = |i| tuple(ip::TCP, (UPLINK, 6881), i);
+    for i in 0..share {
+        let index = open_from_peer(&mut table, now, tcp(i)).unwrap();
+        table.touch(now, index, Way::In, SYN);
+        table.touch(now, index, Way::Out, SYN | ACK);
+        table.touch(now, index, Way::In, ACK);
+    }
+    let more = open_from_peer(&mut table, now, udp(1000));
+    assert_eq!(more, Err(Refusal::PeerShare));
+    let removed = table.find_inner(now, &tcp(7)).unwrap();
     table.remove(removed);
-    assert!(open_from_peer(&mut table, START, tuple(ip::UDP, (UPLINK, 6881), 1000)).is_ok());
+    assert!(open_from_peer(&mut table, now, udp(1000)).is_ok());
 }
 
 #[test]

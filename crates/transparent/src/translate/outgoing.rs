@@ -87,7 +87,7 @@ impl Outgoing {
     ) -> Result<Done, Reason> {
         let view = View::parse(packet)?;
         let packet = packet.get_mut(..view.len).ok_or(Reason::Malformed)?;
-        let partial = is_partial(*header, &view);
+        let partial = is_partial(*header, &view)?;
         let mtu = self.shared.mtu();
         let tuple = view.outgoing();
         // Nobody here is asked.
@@ -294,11 +294,18 @@ fn as_it_came(state: &State, index: Index) -> Rewrite {
     Rewrite::new((inner.remote, inner.local), (outer.remote, outer.local))
 }
 
-/// Whether the kernel left the transport's checksum to be completed.
-fn is_partial(header: VirtioHeader, view: &View) -> bool {
-    header.flags & virtio::NEEDS_CSUM != 0
-        && usize::from(header.csum_start) == view.at
-        && checksum_offset(view.protocol) == Some(header.csum_offset.into())
+/// Whether the kernel left the transport's checksum to be completed; that of a
+/// packet inside this one is no matter of translation.
+fn is_partial(header: VirtioHeader, view: &View) -> Result<bool, Reason> {
+    if header.flags & virtio::NEEDS_CSUM == 0 {
+        return Ok(false);
+    }
+    let start = usize::from(header.csum_start);
+    if start < view.at {
+        return Err(Reason::Malformed);
+    }
+    let offset = usize::from(header.csum_offset);
+    Ok(start == view.at && checksum_offset(view.protocol) == Some(offset))
 }
 
 /// The length of the longest packet that a super-packet stands for, or that a

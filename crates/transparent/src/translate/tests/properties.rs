@@ -18,6 +18,47 @@ fn mirrored(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
+/// Two threads that share the table, and a third that looks at it.
+#[test]
+fn both_halves_at_once() {
+    const PACKETS: usize = 20_000;
+    let tunnel = Tunnel::new();
+    let Tunnel {
+        translator,
+        mut outgoing,
+        mut incoming,
+        now,
+    } = tunnel;
+    let (there, back) = std::sync::mpsc::sync_channel::<(Vec<u8>, Vec<u8>)>(64);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..PACKETS {
+                // Runs of one flow, from two addresses with the same ports.
+                let local = [V4.local, V4.other][i / 3 % 2];
+                let local = socket(local, 5000 + (i / 6 % 30) as u16);
+                let packet = udp(local, socket(V4.server, 443), &i.to_be_bytes());
+                let mut outer = packet.clone();
+                let now = now + Duration::from_millis(i as u64);
+                let outcome = outgoing.translate(now, VirtioHeader::default(), &mut outer);
+                assert!(matches!(outcome, Outcome::Carry(_)));
+                there.send((packet, outer)).unwrap();
+            }
+        });
+        let reading = scope.spawn(move || {
+            for (i, (packet, outer)) in back.iter().enumerate() {
+                let mut answer = mirrored(outer);
+                let now = now + Duration::from_millis(i as u64);
+                incoming.batch(now).translate(&mut answer).unwrap();
+                assert_eq!(answer, mirrored(packet));
+            }
+        });
+        while !reading.is_finished() {
+            assert!(translator.flow_count() <= 60);
+        }
+    });
+    assert_eq!(translator.flow_count(), 60);
+}
+
 proptest! {
     #[test]
     fn out_and_in_again_is_the_packet(

@@ -39,13 +39,14 @@ fn the_table_is_told_of_what_comes_in_after_the_answer() {
     let mut tunnel = Tunnel::new();
     let (local, outside) = (socket(V4.local, 6881), socket(V4.tunnel, 6881));
     let peer = socket(V4.server, 40_000);
-    tunnel.receive(&udp(peer, outside, b"hello"));
-    tunnel.send(&udp(local, peer, b"welcome"));
-    tunnel.receive(&udp(peer, outside, b"thanks"));
+    // Plain, as after a restart.
+    tunnel.receive(&tcp(peer, outside, ACK, b"hello"));
+    tunnel.send(&tcp(local, peer, ACK, b"welcome"));
+    tunnel.receive(&tcp(peer, outside, ACK, b"thanks"));
     let mut state = tunnel.translator.shared.lock();
-    let inner = View::parse(&udp(local, peer, b"")).unwrap().outgoing();
+    let inner = View::parse(&tcp(local, peer, ACK, b"")).unwrap().outgoing();
     let index = state.table.find_inner(tunnel.now, &inner).unwrap();
-    assert_eq!(state.table.flow(index).life(), Life::Udp);
+    assert_eq!(state.table.flow(index).life(), Life::Established);
 }
 
 /// What the kernel returns of a packet that was let through to it.
