@@ -347,9 +347,10 @@ impl Control {
                     if let Some(kind) = handshake_kind(&datagram) {
                         debug!(to = %endpoint.remote, "sending a handshake {kind}");
                     }
-                    let sent =
-                        outbound::transmit(&self.shared, &endpoint, tos, &datagram, datagram.len());
-                    if matches!(sent, Ok(true)) {
+                    let length = datagram.len();
+                    let local_dropped =
+                        outbound::transmit(&self.shared, &endpoint, tos, &datagram, length);
+                    if local_dropped {
                         self.device.forget_local_address(&endpoint);
                     }
                 }

@@ -182,8 +182,8 @@ impl OutboundThread<'_> {
         let (ecn, stride) = (self.batch.ecn(), self.batch.stride());
         let buffer = self.batch.messages();
         let ready = reservation.seal(buffer, stride);
-        let sent = transmit(self.shared, &endpoint, ecn, &buffer[..ready], stride);
-        if let (Ok(true), Some(peer)) = (sent, self.batch.peer()) {
+        let local_dropped = transmit(self.shared, &endpoint, ecn, &buffer[..ready], stride);
+        if local_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
         }
     }
@@ -212,20 +212,20 @@ impl OutboundThread<'_> {
     }
 }
 
-/// Sends a batch. `Ok(true)` if the local address it was to leave from does not
-/// work any more.
+/// Sends a batch. Whether the local address it was to leave from does not work
+/// any more.
 pub(crate) fn transmit(
     shared: &Shared,
     endpoint: &Endpoint,
     tos: u8,
     buffer: &[u8],
     segment: usize,
-) -> io::Result<bool> {
+) -> bool {
     let sent = shared.sockets.load().send(endpoint, tos, buffer, segment);
-    if let Err(error) = &sent {
+    if let Err(error) = &sent.result {
         debug!(remote = %endpoint.remote, %error, "sending failed");
     }
-    sent.map(|sent| sent.local_dropped)
+    sent.local_dropped
 }
 
 /// The source port, the destination and the content of a packet that begins a

@@ -1,7 +1,6 @@
 //! The UDP sockets of a device: one per address family on one port, bound and
 //! replaced together.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -55,18 +54,14 @@ impl Sockets {
     }
 
     /// Sends a batch: `buffer` is cut every `segment` bytes.
-    pub(crate) fn send(
-        &self,
-        endpoint: &Endpoint,
-        tos: u8,
-        buffer: &[u8],
-        segment: usize,
-    ) -> io::Result<Sent> {
+    pub(crate) fn send(&self, endpoint: &Endpoint, tos: u8, buffer: &[u8], segment: usize) -> Sent {
         let socket = match endpoint.remote {
             SocketAddr::V4(_) => &self.v4,
             SocketAddr::V6(_) => &self.v6,
         };
-        let socket = socket.as_ref().ok_or(Errno::AFNOSUPPORT)?;
+        let Some(socket) = socket else {
+            return Sent::failed(Errno::AFNOSUPPORT.into());
+        };
         // The interface that a peer's datagrams come in by need not be the one
         // that the route to it leaves by, and the kernel takes it as an order
         // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.

@@ -101,11 +101,24 @@ pub enum Receive {
 }
 
 /// What a send came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
+#[must_use]
 pub struct Sent {
-    /// The local address did not work any more and the datagrams went without:
+    /// The local address did not work any more and datagrams went without:
     /// forget it.
     pub local_dropped: bool,
+    /// The kernel's first error, after everything that could be sent was.
+    pub result: io::Result<()>,
+}
+
+impl Sent {
+    /// Nothing went out.
+    pub fn failed(error: io::Error) -> Self {
+        Self {
+            local_dropped: false,
+            result: Err(error),
+        }
+    }
 }
 
 /// Why a socket could not be bound.

@@ -215,7 +215,7 @@ fn udp_is_carried_in_super_packets() {
             let (from, to) = (bind(&a), bind(&b));
             let data = noise(3, 30 * 1200 + 7);
             let destination = SocketAddr::new(address.parse().unwrap(), to.local_port());
-            from.send(destination, None, 0, &data, 1200).unwrap();
+            from.send(destination, None, 0, &data, 1200).result.unwrap();
             let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
             assert!(readable(to.as_fd(), SOON));
             let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {

@@ -15,7 +15,7 @@ use std::{
 use common::{Namespace, SOON, forbid, noise, readable};
 use taupe_net::udp::{
     BindError, Family, Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive,
-    Received, Socket,
+    Received, Sent, Socket,
 };
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
@@ -42,6 +42,12 @@ fn receive(socket: &Socket) -> (Vec<u8>, Received) {
         }
         Receive::Stopped => panic!("stopped"),
     }
+}
+
+/// Whether a send that has succeeded went without its local address.
+fn local_dropped(sent: Sent) -> bool {
+    sent.result.unwrap();
+    sent.local_dropped
 }
 
 /// Receives `length` bytes as datagrams; also the largest batch.
@@ -72,7 +78,9 @@ fn batches_cross_loopback_whole() {
             assert!(from.gso() && to.gro(), "Linux 5.12 has both");
             let bytes = noise(1, 60 * 1000 + 17);
             let destination = at(address, to.local_port());
-            from.send(destination, None, 0, &bytes, 1000).unwrap();
+            from.send(destination, None, 0, &bytes, 1000)
+                .result
+                .unwrap();
             let (datagrams, largest) = receive_all(&to, bytes.len());
             let expected: Vec<_> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
             assert!(datagrams == expected);
@@ -91,7 +99,9 @@ fn what_no_single_batch_holds_goes_in_several() {
             let destination = at(address, to.local_port());
             for segment in [1, 1452, 16_000, 40_000] {
                 let bytes = noise(2, 3 * 65_535 * segment.min(1000) / 1000);
-                from.send(destination, None, 0, &bytes, segment).unwrap();
+                from.send(destination, None, 0, &bytes, segment)
+                    .result
+                    .unwrap();
                 let (datagrams, _) = receive_all(&to, bytes.len());
                 let expected: Vec<_> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
                 assert!(datagrams == expected, "{segment}");
@@ -108,9 +118,12 @@ fn one_receive_takes_all_that_is_there() {
             let [one, other, to] = [(); 3].map(|()| bind(family, Options::default()));
             let destination = at(address, to.local_port());
             let batch = noise(4, 30 * 1200 + 5);
-            one.send(destination, None, 2, &batch, 1200).unwrap();
-            other.send(destination, None, 0, b"alone", 5).unwrap();
-            one.send(destination, None, 1, &batch, 900).unwrap();
+            one.send(destination, None, 2, &batch, 1200).result.unwrap();
+            other
+                .send(destination, None, 0, b"alone", 5)
+                .result
+                .unwrap();
+            one.send(destination, None, 1, &batch, 900).result.unwrap();
             let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
             assert!(readable(to.as_fd(), SOON));
             let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
@@ -143,6 +156,7 @@ fn more_than_one_receive_takes_waits_for_the_next() {
         let count = MAX_RECEIVES + 3;
         for i in 0..count {
             from.send(destination, None, 0, &vec![i as u8; i], i)
+                .result
                 .unwrap();
         }
         let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
@@ -176,6 +190,7 @@ fn without_offloads_the_same_arrives() {
             assert!(!from.gso() && !to.gro());
             let bytes = noise(3, 150 * 1000 + 1);
             from.send(at(address, to.local_port()), None, 0, &bytes, 1000)
+                .result
                 .unwrap();
             let (datagrams, largest) = receive_all(&to, bytes.len());
             let expected: Vec<_> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
@@ -214,6 +229,7 @@ fn batches_cross_a_link_whole() {
         let to = b.run(|| bind(family, Options::default()));
         let bytes = noise(4, 44 * 1400 + 3);
         from.send(at(address, to.local_port()), None, 0, &bytes, 1400)
+            .result
             .unwrap();
         let (datagrams, largest) = receive_all(&to, bytes.len());
         let expected: Vec<_> = bytes.chunks(1400).map(<[u8]>::to_vec).collect();
@@ -241,34 +257,40 @@ fn segments_above_the_mtu_are_fragmented_instead_of_batched() {
         };
         let large = noise(5, 3 * 2000);
         for round in 1..=10 {
-            let sent = from
-                .send(destination, Some(&local), 0, &large, 2000)
-                .unwrap();
-            assert!(!sent.local_dropped);
+            let sent = from.send(destination, Some(&local), 0, &large, 2000);
+            assert!(!local_dropped(sent));
             let (datagrams, _) = receive_all(&to, large.len());
             let expected: Vec<_> = large.chunks(2000).map(<[u8]>::to_vec).collect();
             assert!(datagrams == expected);
             // One that fits shows that batches as such are fine.
-            from.send(destination, None, 0, &large, 1000).unwrap();
+            from.send(destination, None, 0, &large, 1000)
+                .result
+                .unwrap();
             assert_eq!(receive_all(&to, large.len()).0.len(), 6);
             assert_eq!(from.gso_refusals(), round);
             assert!(from.gso());
         }
         for round in 11..=18 {
             assert!(from.gso());
-            from.send(destination, None, 0, &large, 2000).unwrap();
+            from.send(destination, None, 0, &large, 2000)
+                .result
+                .unwrap();
             assert_eq!(receive_all(&to, large.len()).0.len(), 3);
             assert_eq!(from.gso_refusals(), round);
         }
         assert!(!from.gso(), "eight refusals in a row");
         for _ in 0..1000 {
             assert!(!from.gso());
-            from.send(destination, None, 0, &large, 1000).unwrap();
+            from.send(destination, None, 0, &large, 1000)
+                .result
+                .unwrap();
             assert_eq!(receive_all(&to, large.len()).0.len(), 6);
         }
         assert_eq!(from.gso_refusals(), 18);
         assert!(from.gso(), "one path does not end it for all, for good");
-        from.send(destination, None, 0, &large, 2000).unwrap();
+        from.send(destination, None, 0, &large, 2000)
+            .result
+            .unwrap();
         assert_eq!(receive_all(&to, large.len()).0.len(), 3);
         assert_eq!(from.gso_refusals(), 19);
         assert!(!from.gso(), "still refused");
@@ -284,6 +306,7 @@ fn ecn_and_local_address_arrive() {
             for ecn in 0..4 {
                 let tclass = 0x88 | ecn;
                 from.send(at(address, to.local_port()), None, tclass, b"x", 1)
+                    .result
                     .unwrap();
                 let (_, received) = receive(&to);
                 assert_eq!(received.ecn, ecn);
@@ -309,10 +332,8 @@ fn the_source_is_the_one_asked_for() {
         let bytes = noise(6, 3000);
         for segment in [3000, 1000] {
             let destination = at("127.0.0.1", to.local_port());
-            let sent = from
-                .send(destination, Some(&local), 0, &bytes, segment)
-                .unwrap();
-            assert!(!sent.local_dropped);
+            let sent = from.send(destination, Some(&local), 0, &bytes, segment);
+            assert!(!local_dropped(sent));
             assert_eq!(receive(&to).1.from.ip(), local.address);
         }
     });
@@ -337,10 +358,8 @@ fn a_source_that_went_away_is_dropped() {
             };
             for segment in [3000, 1000] {
                 let bytes = noise(7, 3000);
-                let sent = from
-                    .send(destination, Some(&local), 0, &bytes, segment)
-                    .unwrap();
-                assert!(!sent.local_dropped);
+                let sent = from.send(destination, Some(&local), 0, &bytes, segment);
+                assert!(!local_dropped(sent));
                 let mut length = 0;
                 while length < bytes.len() {
                     let (_, received) = receive(&to);
@@ -356,10 +375,8 @@ fn a_source_that_went_away_is_dropped() {
                 interface: 2,
             };
             let bytes = noise(8, 3000);
-            let sent = from
-                .send(destination, Some(&local), 0, &bytes, segment)
-                .unwrap();
-            assert!(sent.local_dropped);
+            let sent = from.send(destination, Some(&local), 0, &bytes, segment);
+            assert!(local_dropped(sent));
             let (datagrams, _) = receive_all(&to, bytes.len());
             assert_eq!(datagrams.concat(), bytes);
         }
@@ -367,11 +384,13 @@ fn a_source_that_went_away_is_dropped() {
             address: second.parse().unwrap(),
             interface: 77,
         };
-        assert!(
-            from.send(destination, Some(&gone), 0, b"x", 1)
-                .unwrap()
-                .local_dropped
-        );
+        assert!(local_dropped(from.send(
+            destination,
+            Some(&gone),
+            0,
+            b"x",
+            1
+        )));
         assert_eq!(receive(&to).0, b"x");
         assert!(from.gso(), "a stale source says nothing about batches");
     }
@@ -387,8 +406,8 @@ fn a_source_of_the_other_family_is_ignored() {
             interface: 1,
         };
         let destination = at("127.0.0.1", to.local_port());
-        let sent = from.send(destination, Some(&local), 0, b"x", 1).unwrap();
-        assert!(!sent.local_dropped);
+        let sent = from.send(destination, Some(&local), 0, b"x", 1);
+        assert!(!local_dropped(sent));
         assert_eq!(receive(&to).0, b"x");
     });
 }
@@ -403,10 +422,11 @@ fn link_local_addresses_carry_their_scope() {
     let from = a.run(|| bind(Family::V6, Options::default()));
     let to = b.run(|| bind(Family::V6, Options::default()));
     let destination: SocketAddr = format!("[fe80::2%2]:{}", to.local_port()).parse().unwrap();
-    from.send(destination, None, 0, b"there", 5).unwrap();
+    from.send(destination, None, 0, b"there", 5).result.unwrap();
     let (_, received) = receive(&to);
     assert!(matches!(received.from, SocketAddr::V6(from) if from.scope_id() == 2));
     to.send(received.from, received.local.as_ref(), 0, b"back", 4)
+        .result
         .unwrap();
     assert_eq!(receive(&from).0, b"back");
 }
@@ -443,9 +463,11 @@ fn empty_and_oversized_datagrams_do_not_disturb_others() {
             let from = bind(family, Options::default());
             let to = bind(family, Options::default());
             let destination = at(address, to.local_port());
-            from.send(destination, None, 0, b"", 0).unwrap();
-            from.send(destination, None, 0, &[1; 2000], 2000).unwrap();
-            from.send(destination, None, 0, b"fine", 4).unwrap();
+            from.send(destination, None, 0, b"", 0).result.unwrap();
+            from.send(destination, None, 0, &[1; 2000], 2000)
+                .result
+                .unwrap();
+            from.send(destination, None, 0, b"fine", 4).result.unwrap();
             let mut buffer = [0; 1000];
             let expect = [(0, false), (1000, true), (4, false)];
             for (length, truncated) in expect {
@@ -470,8 +492,8 @@ fn a_sandbox_that_forbids_recvmmsg_gets_batches_one_by_one() {
                 let to = bind(family, Options::default());
                 let destination = at(address, to.local_port());
                 let sent = noise(1, 30 * 1000);
-                from.send(destination, None, 0, &sent, 1000).unwrap();
-                from.send(destination, None, 0, b"last", 4).unwrap();
+                from.send(destination, None, 0, &sent, 1000).result.unwrap();
+                from.send(destination, None, 0, b"last", 4).result.unwrap();
                 thread::scope(|scope| {
                     scope.spawn(|| {
                         forbid(libc::SYS_recvmmsg, error);
@@ -505,7 +527,7 @@ fn a_closed_port_at_the_other_end_is_no_error() {
             let socket = bind(family, Options::default());
             let closed = UdpSocket::bind((address, 0)).unwrap().local_addr().unwrap();
             for _ in 0..3 {
-                socket.send(closed, None, 0, b"anyone?", 7).unwrap();
+                socket.send(closed, None, 0, b"anyone?", 7).result.unwrap();
             }
             assert!(silent(&socket));
             let other = UdpSocket::bind((address, 0)).unwrap();
@@ -525,6 +547,7 @@ fn no_route_is_an_error() {
             let bytes = [0; 3000];
             let error = socket
                 .send(at(address, 9), None, 0, &bytes, 1000)
+                .result
                 .unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENETUNREACH), "{error}");
             assert!(socket.gso());
@@ -555,13 +578,25 @@ fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
             for (i, datagram) in bytes.chunks_mut(100).enumerate() {
                 datagram[0] = (i % 3 == 1) as u8;
             }
-            let result = from.send(at("127.0.0.1", 7777), None, 0, &bytes, 100);
-            let error = result.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-            let passed = || bytes.chunks(100).filter(|datagram| datagram[0] == 1);
-            let (datagrams, _) = receive_all(&to, passed().count() * 100);
-            assert!(passed().eq(&datagrams));
-            assert!(silent(&to));
+            let destination = at("127.0.0.1", 7777);
+            let gone = Local {
+                address: "192.0.2.1".parse().unwrap(),
+                interface: 0,
+            };
+            for local in [None, Some(&gone)] {
+                let sent = from.send(destination, local, 0, &bytes, 100);
+                let error = sent.result.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                assert_eq!(
+                    sent.local_dropped,
+                    local.is_some(),
+                    "the others went without"
+                );
+                let passed = || bytes.chunks(100).filter(|datagram| datagram[0] == 1);
+                let (datagrams, _) = receive_all(&to, passed().count() * 100);
+                assert!(passed().eq(&datagrams));
+                assert!(silent(&to));
+            }
             assert_eq!(from.gso(), gso, "a firewall says nothing about batches");
         }
     });
@@ -593,10 +628,8 @@ fn batches_that_are_refused_keep_their_source() {
         let bytes = noise(10, 100 * 1000);
         let destination = at("127.0.0.1", to.local_port());
         for _ in 0..5 {
-            let sent = from
-                .send(destination, Some(&local), 0, &bytes, 1000)
-                .unwrap();
-            assert!(!sent.local_dropped);
+            let sent = from.send(destination, Some(&local), 0, &bytes, 1000);
+            assert!(!local_dropped(sent));
             let mut received_bytes = Vec::new();
             while received_bytes.len() < bytes.len() {
                 let (datagram, received) = receive(&to);

@@ -229,7 +229,8 @@ fn deliver(
             let (Some(first), bytes) = (group.first(), concatenated(group)) else {
                 continue;
             };
-            if let Err(error) = by.send(target, None, first.ecn, &bytes, first.bytes.len()) {
+            let sent = by.send(target, None, first.ecn, &bytes, first.bytes.len());
+            if let Err(error) = sent.result {
                 eprintln!("the relay lost {} datagrams: {error}", group.len());
             }
         }

@@ -199,11 +199,8 @@ impl Socket {
     /// source address, and the interface unless its index is 0; when it does
     /// not work any more, the datagrams go without it and the result says so.
     ///
-    /// # Errors
-    ///
-    /// The kernel's, after everything that could be sent was. A datagram the
-    /// firewall refuses (`EPERM`) or that is too large (`EMSGSIZE`) does not
-    /// keep the others from being sent.
+    /// A datagram the firewall refuses (`EPERM`) or that is too large
+    /// (`EMSGSIZE`) does not keep the others from being sent.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -211,20 +208,28 @@ impl Socket {
         tclass: u8,
         buffer: &[u8],
         segment: usize,
-    ) -> io::Result<Sent> {
-        let segment = if segment == 0 { buffer.len() } else { segment };
+    ) -> Sent {
         let mut way = Way::new(to, local, tclass);
+        let result = self.send_by(&mut way, buffer, segment);
+        Sent {
+            local_dropped: way.local_dropped,
+            result,
+        }
+    }
+
+    fn send_by(&self, way: &mut Way<'_>, buffer: &[u8], segment: usize) -> io::Result<()> {
+        let segment = if segment == 0 { buffer.len() } else { segment };
         let mut rest = buffer;
         let mut outcome = Ok(());
         loop {
-            let batch_len = batch_len(to, segment).min(rest.len());
+            let batch_len = batch_len(way.is_v6, segment).min(rest.len());
             let mut sent = 0;
             if batch_len > segment && self.tries_batches() {
-                sent = self.send_batches(&mut way, rest, batch_len, segment)?;
+                sent = self.send_batches(way, rest, batch_len, segment)?;
             }
             if sent == 0 {
                 let (batch, _) = rest.split_at(batch_len);
-                let result = self.send_singly(&mut way, batch, segment);
+                let result = self.send_singly(way, batch, segment);
                 outcome = outcome.and(result);
                 if outcome
                     .as_ref()
@@ -239,9 +244,7 @@ impl Socket {
                 break;
             }
         }
-        outcome.map(|()| Sent {
-            local_dropped: way.local_dropped,
-        })
+        outcome
     }
 
     /// Sends batches of `batch_len` bytes, the last maybe shorter, with one
@@ -344,6 +347,7 @@ struct Way<'a> {
     to: Name,
     local: Option<&'a Local>,
     given_local: Option<&'a Local>,
+    /// Something went out after the local address had been given up.
     local_dropped: bool,
     tclass: u8,
     is_v6: bool,
@@ -375,7 +379,10 @@ impl<'a> Way<'a> {
         loop {
             let error = match send(&self.to, &control) {
                 Err(error) => error,
-                done => return done,
+                done => {
+                    self.local_dropped |= self.local.is_none() && self.given_local.is_some();
+                    return done;
+                }
             };
             match Errno::from_io_error(&error) {
                 Some(Errno::NOBUFS | Errno::AGAIN) if retries < MAX_RETRIES => {
@@ -393,7 +400,6 @@ impl<'a> Way<'a> {
                     | Errno::NETDOWN,
                 ) if self.local.is_some() => {
                     self.local = None;
-                    self.local_dropped = true;
                     control = self.control(segment);
                 }
                 _ => return Err(error),
@@ -401,10 +407,11 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Takes back that the local address was given up.
+    /// Takes back that the local address was given up, unless that has helped.
     fn restore_local(&mut self) {
-        self.local = self.given_local;
-        self.local_dropped = false;
+        if !self.local_dropped {
+            self.local = self.given_local;
+        }
     }
 
     fn control(&self, segment: Option<u16>) -> Control {
@@ -540,9 +547,9 @@ fn merges_received_right(release: &[u8]) -> bool {
 }
 
 /// Bytes that one `UDP_SEGMENT` send of datagrams of `segment` bytes may have.
-fn batch_len(to: SocketAddr, segment: usize) -> usize {
+fn batch_len(is_v6: bool, segment: usize) -> usize {
     // 65,535 bytes less the UDP header, and less the IPv4 header.
-    let most = if to.is_ipv4() { 65_507 } else { 65_527 };
+    let most = if is_v6 { 65_527 } else { 65_507 };
     let count = most / segment.max(1);
     segment * count.clamp(1, MAX_SEGMENTS)
 }
@@ -613,8 +620,7 @@ mod tests {
 
     #[test]
     fn batches_fit_the_protocol() {
-        let v4 = "1.2.3.4:5".parse().unwrap();
-        let v6 = "[1::]:5".parse().unwrap();
+        let (v4, v6) = (false, true);
         assert_eq!(batch_len(v4, 100), 64 * 100);
         assert_eq!(batch_len(v4, 1452), 45 * 1452);
         assert_eq!(batch_len(v4, 65_507), 65_507);
