@@ -40,7 +40,7 @@ pub(crate) fn run(shared: &Shared) {
         shared,
         batch: Batch::new(),
         bulk: Bulk::default(),
-        unreachables: TokenBucket::default(),
+        unreachables: Unreachables::default(),
         warned_of_loop: false,
     };
     let mut buffer = vec![0; READ_BUFFER_LEN];
@@ -51,7 +51,7 @@ struct OutboundThread<'a> {
     shared: &'a Shared,
     batch: Batch<Peer>,
     bulk: Bulk,
-    unreachables: TokenBucket,
+    unreachables: Unreachables,
     warned_of_loop: bool,
 }
 
@@ -104,7 +104,7 @@ impl OutboundThread<'_> {
         };
         let routes = self.shared.path.routes();
         let Some(peer) = routes.lookup(addresses.destination) else {
-            return self.refuse(packet);
+            return self.unreachables.refuse(self.shared, packet);
         };
         if self.is_loop(packet, peer) {
             self.shared.path.counters().add(Cause::RoutingLoop, 1);
@@ -155,7 +155,14 @@ impl OutboundThread<'_> {
                 });
                 self.shared.path.stage(now, peer, staged);
             }
-            Outbound::NoEndpoint => self.refuse_first(),
+            Outbound::NoEndpoint => {
+                for padded in self.batch.packets() {
+                    let packet = inner::parse(padded).and_then(|view| padded.get(..view.length));
+                    if let Some(packet) = packet {
+                        self.unreachables.refuse(self.shared, packet);
+                    }
+                }
+            }
         }
         self.bulk.carried(now, self.batch.bytes());
         self.batch.clear();
@@ -185,29 +192,6 @@ impl OutboundThread<'_> {
         let local_dropped = transmit(self.shared, &endpoint, ecn, &buffer[..ready], stride);
         if local_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
-        }
-    }
-
-    /// Tells the sender of a packet that it cannot be delivered, as the kernel
-    /// does for a destination without peer or endpoint.
-    fn refuse(&mut self, packet: &[u8]) {
-        if !self.unreachables.take(boot_now()) {
-            return;
-        }
-        let mtu = self.shared.mtu.load(Ordering::Relaxed);
-        if let Some(answer) = icmp::error(icmp::Error::HostUnreachable, packet, mtu, None) {
-            let _ = self.shared.tun.write(&TunWrite::single(&answer));
-        }
-    }
-
-    /// [`Self::refuse`] for the first packet of the batch.
-    fn refuse_first(&mut self) {
-        let Some(padded) = self.batch.packets().next() else {
-            return;
-        };
-        let packet = inner::parse(padded).and_then(|view| padded.get(..view.length));
-        if let Some(packet) = packet.map(<[u8]>::to_vec) {
-            self.refuse(&packet);
         }
     }
 }
@@ -258,12 +242,24 @@ const UNREACHABLES_PER_SECOND: u64 = 100;
 
 /// Limits ICMP errors, as RFC 1812 §4.3.2.8 and RFC 4443 §2.4 (f) ask.
 #[derive(Default)]
-struct TokenBucket {
+struct Unreachables {
     /// When the bucket would be empty.
     spent_until: Instant,
 }
 
-impl TokenBucket {
+impl Unreachables {
+    /// Tells the sender of a packet that it cannot be delivered, as the kernel
+    /// does for a destination without peer or endpoint.
+    fn refuse(&mut self, shared: &Shared, packet: &[u8]) {
+        if !self.take(boot_now()) {
+            return;
+        }
+        let mtu = shared.mtu.load(Ordering::Relaxed);
+        if let Some(answer) = icmp::error(icmp::Error::HostUnreachable, packet, mtu, None) {
+            let _ = shared.tun.write(&TunWrite::single(&answer));
+        }
+    }
+
     fn take(&mut self, now: Instant) -> bool {
         let cost = Duration::from_secs(1) / UNREACHABLES_PER_SECOND as u32;
         let floor = now - Duration::from_secs(1);
@@ -282,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_hundred_unreachables_at_once_and_one_each_hundredth() {
-        let mut bucket = TokenBucket::default();
+        let mut bucket = Unreachables::default();
         let start = Instant(10_000_000_000);
         assert_eq!((0..200).filter(|_| bucket.take(start)).count(), 100);
         let next = start + Duration::from_millis(10);

@@ -60,6 +60,7 @@ fn main() {
         SystemTest::new("marked_and_rerouted", routing::marked_and_rerouted),
         SystemTest::new("default_route_by_mark", routing::default_route_by_mark),
         SystemTest::new("unreachable", routing::unreachable),
+        SystemTest::new("unreachable_at_once", routing::unreachable_at_once),
         SystemTest::new("crypto_routing", keys::crypto_routing),
         SystemTest::new("private_key_change", keys::private_key_change),
         SystemTest::new("low_order_points", keys::low_order_points),

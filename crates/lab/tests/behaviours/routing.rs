@@ -1,7 +1,13 @@
 //! Routes and rules of the machine, sane and otherwise.
 
-use crate::pair::{End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, Pair, await_port, neighbours};
-use std::net::IpAddr;
+use crate::pair::{
+    End, FAR, FAR_OUTER, FAR_OUTER6, FAR6, NEAR, NEAR6, Pair, await_port, neighbours,
+};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
+use rustix::process::Signal;
+use std::io::ErrorKind;
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
 use taupe_lab::host::{Host, add_address, link};
@@ -232,6 +238,61 @@ pub(crate) fn unreachable() -> Result<()> {
 
     pair.set_far(&["endpoint", "192.0.2.2:51821"])?;
     ping(&client, FAR, 5)
+}
+
+/// Packets of many senders that go into one batch: each sender is told.
+pub(crate) fn unreachable_at_once() -> Result<()> {
+    // Below the hundred answers that are given at once.
+    const SENDERS: usize = 40;
+    let mut pair = Pair::new()?;
+    let near = pair.near.host.clone();
+    for (far, own) in [(FAR, NEAR), (FAR6, NEAR6)] {
+        ping(&near, far, 5)?;
+        let senders: Vec<_> = (0..SENDERS)
+            .map(|_| told_of_errors(&near, own, far))
+            .collect::<Result<_>>()?;
+        pair.near
+            .tunnel
+            .set(&["peer", &pair.far.keys.public, "remove"])?;
+        pair.set_far(&["allowed-ips", "10.77.0.2/32,fd77::2/128"])?;
+        // What is sent meanwhile is there at once when the program goes on.
+        signal(&mut pair.near, Signal::STOP)?;
+        for sender in &senders {
+            sender.send(b"anybody?").map_err(Error::io("sending"))?;
+        }
+        signal(&mut pair.near, Signal::CONT)?;
+        for (i, sender) in senders.iter().enumerate() {
+            let told = sender.recv(&mut [0; 100]).map_err(|error| error.kind());
+            let expected = Err(ErrorKind::HostUnreachable);
+            ensure!(told == expected, "sender {i} of {far} is told {told:?}");
+        }
+        pair.set_far(&["endpoint", "192.0.2.2:51821"])?;
+    }
+    Ok(())
+}
+
+fn signal(end: &mut End, signal: Signal) -> Result<()> {
+    let process = end.tunnel.process();
+    let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
+    process.signal(signal)
+}
+
+/// A UDP socket that is told what ICMP says of what it has sent, which others
+/// are told only when it ends a connection.
+fn told_of_errors(host: &Host, from: IpAddr, to: IpAddr) -> Result<UdpSocket> {
+    let what = "a UDP socket that is told of errors";
+    host.enter(|| {
+        let socket = UdpSocket::bind((from, 0)).map_err(Error::io(what))?;
+        socket.connect((to, 9)).map_err(Error::io(what))?;
+        let limit = Some(Duration::from_secs(5));
+        socket.set_read_timeout(limit).map_err(Error::io(what))?;
+        let asked = match to {
+            IpAddr::V4(_) => setsockopt(&socket, Ipv4RecvErr, &true),
+            IpAddr::V6(_) => setsockopt(&socket, Ipv6RecvErr, &true),
+        };
+        asked.map_err(Error::io(what))?;
+        Ok(socket)
+    })
 }
 
 fn ensure_refused(from: &Host, to: IpAddr, answer: &str) -> Result<()> {
