@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use rustix::time::{
 use taupe_config::uapi::{self, Errno, Operation, Request, SetRequest, Status};
 use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
-use taupe_net::udp;
+use taupe_net::udp::{self, Socket};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
@@ -33,13 +33,16 @@ use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
 use crate::flood::{self, Flood};
+use crate::inbound::WayIn;
 use crate::labels::Labels;
 use crate::names::{Answer, Lookups, Question};
+use crate::outbound::WayOut;
 use crate::resolver::Resolver;
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::uapi::{Listener, SocketFile};
-use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, inbound, outbound, spawn};
+use crate::waiting::{self, Common};
+use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, outbound, spawn};
 
 /// Handshake messages taken out of the queue at once.
 const HANDSHAKES_AT_ONCE: usize = 64;
@@ -70,6 +73,8 @@ pub(crate) struct Control {
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
+    /// What the threads that carry packets have in common.
+    common: Arc<Common>,
     /// The threads that receive from the sockets in place.
     receivers: Vec<JoinHandle<()>>,
     /// When to try the port again that could not be had.
@@ -118,6 +123,7 @@ impl Control {
             Arc::clone(&resolver),
         );
         let shared = Arc::new(shared);
+        let (common, guests) = Common::new().map_err(system("cannot make an eventfd"))?;
         let send = shared.sender();
         let lookups = Lookups::new(resolver, move |answer| send(Command::Resolved(answer)));
         let Listener { socket, file } = listener;
@@ -132,6 +138,7 @@ impl Control {
             socket: file.map(WatchedSocket::new).transpose()?,
             listener: Arc::new(socket),
             offloads,
+            common,
             receivers: Vec::new(),
             bind_again: None,
             mended: None,
@@ -145,8 +152,13 @@ impl Control {
         // The interface may be up already, and its MTU must be known before the
         // first packet.
         control.check_link();
-        let out = Arc::clone(&shared);
-        spawn("out", move || outbound::run(&out))?;
+        let (common, out) = (
+            Arc::clone(&control.common),
+            WayOut::new(Arc::clone(&shared)),
+        );
+        spawn("out", move || waiting::alone(&common, Box::new(out)))?;
+        let common = Arc::clone(&control.common);
+        spawn("both", move || waiting::together(&common, &guests))?;
         let serve = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
         spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
@@ -167,6 +179,7 @@ impl Control {
         self.device.close();
         self.transmit();
         self.replace_sockets(Sockets::default());
+        self.common.end();
         // Wakes the thread that accepts. A socket that was passed in is its
         // owner's, and goes on listening.
         if self.socket.is_some() {
@@ -273,7 +286,7 @@ impl Control {
                     self.transmit();
                     let _ = answer.try_send(text);
                 }
-                Command::SocketFailed => self.mend_sockets(),
+                Command::SocketFailed(socket) => self.mend_sockets(&socket),
                 Command::Resolved(answer) => self.move_endpoint(answer),
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
@@ -432,11 +445,14 @@ impl Control {
 
     /// Binds anew after a socket has failed: at once, and when it fails again
     /// within a second, after a second.
-    fn mend_sockets(&mut self) {
+    fn mend_sockets(&mut self, failed: &Weak<Socket>) {
+        let present = self.shared.sockets.load_full();
+        let failed = |socket: &Arc<Socket>| Weak::ptr_eq(&Arc::downgrade(socket), failed);
         // Sockets that have been replaced since are none of our business.
-        if !self.receivers.iter().any(JoinHandle::is_finished) {
+        if !present.all().any(failed) {
             return;
         }
+        drop(present);
         self.replace_sockets(Sockets::default());
         let now = now().boot;
         let before = self.mended.replace(now);
@@ -480,7 +496,9 @@ impl Control {
         drop(before);
         for (socket, name) in started {
             let shared = Arc::clone(&self.shared);
-            match spawn(name, move || inbound::run(&shared, &socket)) {
+            let common = Arc::clone(&self.common);
+            let way = WayIn::new(shared, socket);
+            match spawn(name, move || waiting::alone(&common, Box::new(way))) {
                 Ok(receiver) => self.receivers.push(receiver),
                 Err(error) => self.shared.send(Command::Failed(error.to_string())),
             }

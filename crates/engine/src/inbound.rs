@@ -8,7 +8,9 @@
 //! 4. *merge* consecutive segments into super-packets,
 //! 5. *write* them to the TUN, straight from the receive buffer.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use taupe_net::ecn;
 use taupe_net::merge::Merger;
@@ -18,9 +20,10 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
-use crate::bulk::Bulk;
+use crate::load::Round;
 use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::sockets::endpoint;
+use crate::waiting::Carrier;
 
 /// A receive that brings more than this is one of many: the next looks for more
 /// than one batch. That is a little dearer, which a lone packet should not pay.
@@ -35,66 +38,105 @@ fn batches_for(bytes: usize, count: usize) -> usize {
     (AT_ONCE * count / bytes.max(1)).clamp(AT_ONCE / RECEIVE_LEN + 1, MAX_RECEIVES)
 }
 
-/// Carries packets from one socket to the TUN until the socket is shut down.
-pub(crate) fn run(shared: &Shared, socket: &Socket) {
-    let mut inbound = InboundThread {
-        shared,
-        sorted: Sorted::default(),
-        inner: Vec::new(),
-        merger: Merger::new(),
-        bulk: Bulk::default(),
-    };
-    let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
-    let mut room = RECEIVE_LEN;
-    loop {
-        let began = boot_now();
-        match socket.receive(&mut buffer[..room]) {
-            Ok(Receive::Datagrams(batches)) => {
-                let now = boot_now();
+/// Carries packets from one socket to the TUN.
+pub(crate) struct WayIn {
+    shared: Arc<Shared>,
+    socket: Arc<Socket>,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that the next receive may fill.
+    room: usize,
+    /// When the last round ended.
+    ended: Instant,
+    incoming: Incoming,
+}
+
+/// What is on its way.
+struct Incoming {
+    sorted: Sorted,
+    /// Where in the receive buffer the packets to deliver are.
+    inner: Vec<Range<usize>>,
+    merger: Merger,
+}
+
+impl WayIn {
+    pub(crate) fn new(shared: Arc<Shared>, socket: Arc<Socket>) -> Self {
+        Self {
+            shared,
+            socket,
+            buffer: vec![0; RECEIVE_BUFFER_LEN],
+            room: RECEIVE_LEN,
+            ended: Instant::default(),
+            incoming: Incoming {
+                sorted: Sorted::default(),
+                inner: Vec::new(),
+                merger: Merger::new(),
+            },
+        }
+    }
+}
+
+impl Carrier for WayIn {
+    fn source(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Delivers all that is there.
+    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+        let Self {
+            shared,
+            socket,
+            buffer,
+            room,
+            ended,
+            incoming,
+        } = self;
+        let space = &mut buffer[..*room];
+        let received = if waits {
+            socket.receive(space).map(Some)
+        } else {
+            socket.receive_announced(space)
+        };
+        let came = boot_now();
+        let mut bytes = 0;
+        match received {
+            Ok(Some(Receive::Datagrams(batches))) => {
                 for received in &batches {
-                    inbound.open(now, received, &mut buffer);
+                    incoming.open(shared, came, received, buffer);
+                    bytes += received.len;
                 }
-                inbound.deliver(&mut buffer);
-                let bytes: usize = batches.iter().map(|received| received.len).sum();
-                room = if now.since(began) < BUSY || bytes > BULK {
+                incoming.deliver(shared, buffer);
+                *room = if came.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
                     RECEIVE_LEN
                 };
             }
-            Ok(Receive::Stopped) => return,
+            Ok(None) => {}
+            Ok(Some(Receive::Stopped)) => return ControlFlow::Break(()),
             Err(error) => {
                 warn!(%error, "receiving from the network failed");
-                return shared.send(Command::SocketFailed);
+                shared.send(Command::SocketFailed(Arc::downgrade(socket)));
+                return ControlFlow::Break(());
             }
         }
+        *ended = boot_now();
+        ControlFlow::Continue(Round {
+            came,
+            ended: *ended,
+            bytes,
+        })
     }
 }
 
-struct InboundThread<'a> {
-    shared: &'a Shared,
-    sorted: Sorted,
-    /// Where in the receive buffer the packets to deliver are.
-    inner: Vec<Range<usize>>,
-    merger: Merger,
-    bulk: Bulk,
-}
-
-impl InboundThread<'_> {
+impl Incoming {
     /// Opens one batch of what has been received.
-    fn open(&mut self, now: Instant, received: &Received, buffer: &mut [u8]) {
-        let Self {
-            shared,
-            sorted,
-            bulk,
-            ..
-        } = self;
+    fn open(&mut self, shared: &Shared, now: Instant, received: &Received, buffer: &mut [u8]) {
+        let Self { sorted, inner, .. } = self;
         let end = received.start + received.len;
         let Some(batch) = buffer.get_mut(received.start..end) else {
             return;
         };
         let from = endpoint(received.from, received.local);
-        bulk.carried(now, batch.len());
         shared
             .path
             .receive(now, from, batch, received.segment, sorted);
@@ -112,18 +154,12 @@ impl InboundThread<'_> {
             ecn::decapsulate(received.ecn, packet) == ecn::Verdict::Deliver
         });
         let start = received.start;
-        self.inner
-            .extend(delivered.map(|range| start + range.start..start + range.end));
+        inner.extend(delivered.map(|range| start + range.start..start + range.end));
     }
 
     /// Merges what has been opened, and writes it to the TUN.
-    fn deliver(&mut self, buffer: &mut [u8]) {
-        let Self {
-            shared,
-            inner,
-            merger,
-            ..
-        } = self;
+    fn deliver(&mut self, shared: &Shared, buffer: &mut [u8]) {
+        let Self { inner, merger, .. } = self;
         let writes = merger.merge(buffer, inner, shared.tun.coalesce());
         inner.clear();
         for write in writes {

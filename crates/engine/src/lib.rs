@@ -1,25 +1,28 @@
 #![forbid(unsafe_code)]
 //! A running WireGuard device.
 //!
-//! Five kinds of thread, named after what they do:
+//! Six kinds of thread, named after what they do:
 //!
 //! ```text
 //! out      read batch (TUN) → route → reserve → seal → send batch (UDP)      one
 //! in4, in6 receive batch (UDP) → open → check → merge → write batch (TUN)    one per socket
+//! both     all of these, while there is little to carry                          one
 //! control  handshakes, timers, configuration, link and route changes        one
 //! uapi     accepts connections; one short-lived thread for each              one
 //! names    looks up one silent peer's endpoint, and ends                     ≤ one
 //! ```
 //!
 //! A packet is carried from one system call to the next by the thread that read
-//! it, so that an idle tunnel costs one read and one write per hop. `out` and
-//! `in` meet `control` only in the protocol's per-peer locks; handshake messages
+//! it. While there is little, that is `both`, and the others sleep. Those that
+//! carry meet `control` only in the protocol's per-peer locks; handshake messages
 //! go to `control` through a bounded queue.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `outbound.rs` | the way out, in packet order |
 //! | `batch.rs` | the messages that one send takes |
+//! | `waiting.rs` | which thread waits for what |
+//! | `load.rs` | how much a thread carries |
 //! | `bulk.rs` | when a thread that carries much gives way to others |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
@@ -35,12 +38,14 @@ mod control;
 mod flood;
 mod inbound;
 mod labels;
+mod load;
 mod names;
 mod outbound;
 mod resolver;
 mod shared;
 mod sockets;
 mod uapi;
+mod waiting;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -8,12 +8,14 @@
 //! 5. *seal* it in place,
 //! 6. *send* it with one system call.
 //!
-//! One thread does all six, so that order is kept and an idle tunnel costs one
-//! read and one write. It looks for more packets than one only while it is busy.
+//! One thread does all six, so that order is kept. It looks for more packets than
+//! one only while it is busy.
 
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -28,86 +30,123 @@ use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner
 use tracing::{debug, trace, warn};
 
 use crate::batch::Batch;
-use crate::bulk::Bulk;
+use crate::load::Round;
 use crate::shared::{BUSY, Command, Shared, boot_now};
+use crate::waiting::Carrier;
 
 /// Packets that are read before what there is of a batch is sent.
 const MAX_READS: usize = 128;
 
-/// Carries packets from the TUN to the network until the TUN ends.
-pub(crate) fn run(shared: &Shared) {
-    let mut outbound = OutboundThread {
-        shared,
-        batch: Batch::new(),
-        bulk: Bulk::default(),
-        unreachables: Unreachables::default(),
-        warned_of_loop: false,
-    };
-    let mut buffer = vec![0; READ_BUFFER_LEN];
-    while outbound.round(&mut buffer).is_continue() {}
+/// Carries packets from the TUN to the network.
+pub(crate) struct WayOut {
+    shared: Arc<Shared>,
+    buffer: Vec<u8>,
+    /// When the last round ended.
+    ended: Instant,
+    outgoing: Outgoing,
 }
 
-struct OutboundThread<'a> {
-    shared: &'a Shared,
+/// What is on its way.
+struct Outgoing {
     batch: Batch<Peer>,
-    bulk: Bulk,
     unreachables: Unreachables,
     warned_of_loop: bool,
+    /// Bytes that have been carried in this round.
+    carried: usize,
 }
 
-impl OutboundThread<'_> {
-    /// Waits for a packet, and sends it with those that are there by then.
-    fn round(&mut self, buffer: &mut [u8]) -> ControlFlow<()> {
-        let began = boot_now();
-        let read = self.shared.tun.read(buffer);
-        self.take(read, buffer)?;
-        if boot_now().since(began) < BUSY {
-            // A bound of their own: packets that are for nobody fill no batch.
-            for _ in 1..MAX_READS {
-                if self.batch.is_enough() {
-                    break;
-                }
-                let Some(read) = self.shared.tun.read_queued(buffer) else {
-                    break;
-                };
-                self.take(Ok(read), buffer)?;
-            }
+impl WayOut {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            buffer: vec![0; READ_BUFFER_LEN],
+            ended: Instant::default(),
+            outgoing: Outgoing {
+                batch: Batch::new(),
+                unreachables: Unreachables::default(),
+                warned_of_loop: false,
+                carried: 0,
+            },
         }
-        self.flush();
-        ControlFlow::Continue(())
+    }
+}
+
+impl Carrier for WayOut {
+    fn source(&self) -> BorrowedFd<'_> {
+        self.shared.tun.as_fd()
     }
 
+    /// Sends a packet, and those that are there by then.
+    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+        let Self {
+            shared,
+            buffer,
+            ended,
+            outgoing,
+        } = self;
+        let read = if waits {
+            shared.tun.read(buffer).map(Some)
+        } else {
+            shared.tun.read_announced(buffer)
+        };
+        let came = boot_now();
+        if let Some(read) = read.transpose() {
+            outgoing.take(shared, read, buffer)?;
+            if came.since(*ended) < BUSY {
+                // A bound of their own: packets that are for nobody fill no batch.
+                for _ in 1..MAX_READS {
+                    if outgoing.batch.is_enough() {
+                        break;
+                    }
+                    let Some(read) = shared.tun.read_queued(buffer) else {
+                        break;
+                    };
+                    outgoing.take(shared, Ok(read), buffer)?;
+                }
+            }
+            outgoing.flush(shared);
+        }
+        *ended = boot_now();
+        ControlFlow::Continue(Round {
+            came,
+            ended: *ended,
+            bytes: std::mem::take(&mut outgoing.carried),
+        })
+    }
+}
+
+impl Outgoing {
     /// Takes what a read has brought. Breaks when there is no more to come.
-    fn take(&mut self, read: io::Result<Read>, buffer: &[u8]) -> ControlFlow<()> {
+    fn take(&mut self, shared: &Shared, read: io::Result<Read>, buffer: &[u8]) -> ControlFlow<()> {
         match read {
             Ok(Read::Packet { header, range }) => {
                 if let Some(packet) = buffer.get(range) {
-                    self.carry(header, packet);
+                    self.carry(shared, header, packet);
                 }
                 return ControlFlow::Continue(());
             }
             Ok(Read::Stopped) => {}
-            Ok(Read::Deleted) => self.shared.send(Command::TunDeleted),
+            Ok(Read::Deleted) => shared.send(Command::TunDeleted),
             Err(error) => {
                 let why = format!("reading the TUN: {error}");
-                self.shared.send(Command::Failed(why));
+                shared.send(Command::Failed(why));
             }
         }
         ControlFlow::Break(())
     }
 
     /// Adds a packet to the batch of its peer.
-    fn carry(&mut self, header: VirtioHeader, packet: &[u8]) {
+    fn carry(&mut self, shared: &Shared, header: VirtioHeader, packet: &[u8]) {
         let Some(addresses) = inner::parse(packet) else {
             trace!("not an IP packet: dropped");
             return;
         };
-        let routes = self.shared.path.routes();
+        let routes = shared.path.routes();
         let Some(peer) = routes.lookup(addresses.destination) else {
-            return self.unreachables.refuse(self.shared, packet);
+            return self.unreachables.refuse(shared, packet);
         };
-        if self.is_loop(packet, peer) {
-            self.shared.path.counters().add(Cause::RoutingLoop, 1);
+        if is_loop(shared, packet, peer) {
+            shared.path.counters().add(Cause::RoutingLoop, 1);
             if !self.warned_of_loop {
                 self.warned_of_loop = true;
                 warn!(
@@ -125,12 +164,12 @@ impl OutboundThread<'_> {
                 return;
             }
         };
-        let mtu = self.shared.mtu.load(Ordering::Relaxed);
+        let mtu = shared.mtu.load(Ordering::Relaxed);
         let ecn = ecn::encapsulate(traffic_class(packet));
         for i in 0..split.count() {
             let padded = padded_len(split.len_of(i), mtu);
             if !self.batch.takes(peer, ecn, padded) {
-                self.flush();
+                self.flush(shared);
             }
             let slot = self.batch.push(peer, ecn, padded);
             let written = split.write(i, slot);
@@ -139,57 +178,41 @@ impl OutboundThread<'_> {
     }
 
     /// Seals and sends the batch.
-    fn flush(&mut self) {
+    fn flush(&mut self, shared: &Shared) {
         let Some(peer) = self.batch.peer() else {
             return;
         };
         let now = boot_now();
         let (messages, bytes) = (self.batch.count() as u64, self.batch.bytes() as u64);
-        match self.shared.path.reserve(now, peer, messages, bytes) {
-            Outbound::Send(reservation) => self.send(reservation),
+        match shared.path.reserve(now, peer, messages, bytes) {
+            Outbound::Send(reservation) => self.send(shared, reservation),
             Outbound::Stage => {
                 let ecn = self.batch.ecn();
                 let staged = self.batch.packets().map(|packet| Staged {
                     packet: packet.to_vec(),
                     ecn,
                 });
-                self.shared.path.stage(now, peer, staged);
+                shared.path.stage(now, peer, staged);
             }
             Outbound::NoEndpoint => {
                 for padded in self.batch.packets() {
                     let packet = inner::parse(padded).and_then(|view| padded.get(..view.length));
                     if let Some(packet) = packet {
-                        self.unreachables.refuse(self.shared, packet);
+                        self.unreachables.refuse(shared, packet);
                     }
                 }
             }
         }
-        self.bulk.carried(now, self.batch.bytes());
+        self.carried += self.batch.bytes();
         self.batch.clear();
     }
 
-    /// Whether this is transport data that this device has sealed for the very
-    /// peer that it is routed to. Carried, it would come back larger each time,
-    /// without end. A datagram to *another* peer's endpoint is well: that peer
-    /// is reached through this one.
-    fn is_loop(&self, packet: &[u8], peer: &Peer) -> bool {
-        let Some((from, to, payload)) = udp_datagram(packet) else {
-            return false;
-        };
-        from == self.shared.sockets.load().port()
-            && matches!(classify(payload), Ok(Kind::Data))
-            && peer
-                .endpoint()
-                .is_some_and(|endpoint| endpoint.remote == to)
-            && data_header(payload).is_some_and(|(index, _)| peer.knows_index(index))
-    }
-
-    fn send(&mut self, reservation: Reservation) {
+    fn send(&mut self, shared: &Shared, reservation: Reservation) {
         let endpoint = reservation.endpoint();
         let (ecn, stride) = (self.batch.ecn(), self.batch.stride());
         let buffer = self.batch.messages();
         let ready = reservation.seal(buffer, stride);
-        let local_dropped = transmit(self.shared, &endpoint, ecn, &buffer[..ready], stride);
+        let local_dropped = transmit(shared, &endpoint, ecn, &buffer[..ready], stride);
         if local_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
         }
@@ -210,6 +233,22 @@ pub(crate) fn transmit(
         debug!(remote = %endpoint.remote, %error, "sending failed");
     }
     sent.local_dropped
+}
+
+/// Whether this is transport data that this device has sealed for the very
+/// peer that it is routed to. Carried, it would come back larger each time,
+/// without end. A datagram to *another* peer's endpoint is well: that peer
+/// is reached through this one.
+fn is_loop(shared: &Shared, packet: &[u8], peer: &Peer) -> bool {
+    let Some((from, to, payload)) = udp_datagram(packet) else {
+        return false;
+    };
+    from == shared.sockets.load().port()
+        && matches!(classify(payload), Ok(Kind::Data))
+        && peer
+            .endpoint()
+            .is_some_and(|endpoint| endpoint.remote == to)
+        && data_header(payload).is_some_and(|(index, _)| peer.knows_index(index))
 }
 
 /// The source port, the destination and the content of a packet that begins a

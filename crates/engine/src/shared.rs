@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
 use taupe_config::uapi::Request;
 use taupe_net::tun::Tun;
+use taupe_net::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::message::Initiation;
 use taupe_protocol::time::{Instant, Now};
@@ -42,8 +43,8 @@ pub(crate) enum Command {
     Uapi(Request, mpsc::SyncSender<Zeroizing<String>>),
     /// The configuration socket has been removed.
     SocketRemoved,
-    /// A UDP socket does not receive any more: bind it anew.
-    SocketFailed,
+    /// This UDP socket does not receive any more: bind it anew.
+    SocketFailed(Weak<Socket>),
     /// The look-up of an endpoint's name has ended.
     Resolved(Answer),
     /// The TUN is gone.

@@ -354,10 +354,19 @@ fn reading_stops_when_told() {
 
 #[test]
 fn only_what_is_queued_is_read_without_waiting() {
+    read_without_waiting(Tun::read_queued);
+}
+
+#[test]
+fn what_is_announced_is_read_without_waiting() {
+    read_without_waiting(|tun, buffer| tun.read_announced(buffer).unwrap());
+}
+
+fn read_without_waiting(read: impl Fn(&Tun, &mut [u8]) -> Option<Read>) {
     let end = end(1, Offloads::default());
     let mut buffer = vec![0; READ_BUFFER_LEN];
     // The kernel announces itself with a few packets of its own.
-    let mut drain = || while end.tun.read_queued(&mut buffer).is_some() {};
+    let mut drain = || while read(&end.tun, &mut buffer).is_some() {};
     thread::sleep(Duration::from_millis(50));
     drain();
     let (socket, port) = end.namespace.run(|| {
@@ -369,7 +378,7 @@ fn only_what_is_queued_is_read_without_waiting() {
     });
     let mut buffer = vec![0; READ_BUFFER_LEN];
     let mut contents = Vec::new();
-    while let Some(read) = end.tun.read_queued(&mut buffer) {
+    while let Some(read) = read(&end.tun, &mut buffer) {
         let Read::Packet { range, .. } = read else {
             panic!("{read:?}");
         };
@@ -381,7 +390,7 @@ fn only_what_is_queued_is_read_without_waiting() {
     assert_eq!(contents, [b"first".to_vec(), b"second".to_vec()]);
     drop(socket);
     end.namespace.ip("link del tun7");
-    let deleted = end.tun.read_queued(&mut buffer);
+    let deleted = read(&end.tun, &mut buffer);
     assert_eq!(deleted, Some(Read::Deleted));
 }
 
@@ -394,6 +403,15 @@ fn a_sandbox_that_forbids_to_read_at_once_is_no_error() {
             scope.spawn(|| {
                 forbid(libc::SYS_preadv2, error);
                 assert_eq!(end.tun.read_queued(&mut buffer), None, "{error}");
+                let socket = end.namespace.run(|| {
+                    let socket = std::net::UdpSocket::bind("10.7.0.1:0").unwrap();
+                    socket.send_to(b"announced", "10.7.0.2:9").unwrap();
+                    socket
+                });
+                let read = end.tun.read_announced(&mut buffer).unwrap();
+                let is_packet = matches!(read, Some(Read::Packet { .. }));
+                assert!(is_packet, "{error}: {read:?}");
+                drop(socket);
                 // It is still told of what it can be told.
                 end.namespace.ip("link del tun7");
                 assert_eq!(end.tun.read(&mut buffer).unwrap(), Read::Deleted);

@@ -556,6 +556,36 @@ fn no_route_is_an_error() {
 }
 
 #[test]
+fn what_is_announced_is_received_without_waiting() {
+    let namespace = Namespace::new();
+    namespace.run(|| {
+        for (family, address) in BOTH {
+            let from = bind(family, Options::default());
+            let to = bind(family, Options::default());
+            let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+            let mut receive = || to.receive_announced(&mut buffer).unwrap();
+            assert_eq!(receive(), None);
+            let destination = at(address, to.local_port());
+            from.send(destination, None, 0, b"there", 5).result.unwrap();
+            assert!(readable(to.as_fd(), SOON));
+            let received = receive();
+            let Some(Receive::Datagrams(received)) = received else {
+                panic!("{received:?}");
+            };
+            assert_eq!(received.iter().map(|one| one.len).collect::<Vec<_>>(), [5]);
+            assert_eq!(receive(), None);
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| readable(to.as_fd(), SOON));
+                thread::sleep(Duration::from_millis(50));
+                to.shutdown();
+                assert!(waiting.join().unwrap(), "the end is announced");
+            });
+            assert_eq!(receive(), Some(Receive::Stopped));
+        }
+    });
+}
+
+#[test]
 fn what_the_firewall_refuses_does_not_hold_up_the_rest() {
     let namespace = Namespace::new();
     namespace.command("nft", "add table inet t");

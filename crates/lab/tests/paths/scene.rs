@@ -102,6 +102,8 @@ impl Scene {
         )?;
         for host in [&near, &beyond] {
             host.sysctl("net/ipv4/tcp_ecn", "1")?;
+            // Also for a connection whose first packet was lost.
+            host.sysctl("net/ipv4/tcp_ecn_fallback", "0")?;
         }
         for version in ["ipv4", "ipv6"] {
             far.sysctl(&format!("net/{version}/conf/all/forwarding"), "1")?;

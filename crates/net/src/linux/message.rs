@@ -99,12 +99,13 @@ pub(super) enum Call {
     One,
 }
 
-/// Waits for a message, and receives it and those behind it that are there
-/// already, each into a buffer of its own: at most [`MAX_RECEIVES`].
+/// Receives messages that are there, and with `waits` waits for the first of
+/// them, each into a buffer of its own: at most [`MAX_RECEIVES`].
 pub(super) fn receive<'a>(
     fd: BorrowedFd<'_>,
     buffers: impl Iterator<Item = &'a mut [u8]>,
     call: Call,
+    waits: bool,
 ) -> io::Result<ArrayVec<Message, MAX_RECEIVES>> {
     let most = match call {
         Call::Many => MAX_RECEIVES,
@@ -117,6 +118,11 @@ pub(super) fn receive<'a>(
             iov_len: buffer.len(),
         })
         .collect();
+    let flags = match (waits, call) {
+        (false, _) => libc::MSG_DONTWAIT,
+        (true, Call::Many) => libc::MSG_WAITFORONE,
+        (true, Call::One) => 0,
+    };
     let count = slices.len();
     let mut names: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Name::empty()).collect();
     let mut controls: ArrayVec<_, MAX_RECEIVES> = (0..count).map(|_| Control::new()).collect();
@@ -140,7 +146,7 @@ pub(super) fn receive<'a>(
     let count = match (call, messages.as_mut_slice()) {
         (Call::One, [message, ..]) => {
             // SAFETY: as below, for the first message.
-            let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message.msg_hdr, 0) };
+            let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message.msg_hdr, flags) };
             message.msg_len = check(len)? as _;
             1
         }
@@ -155,7 +161,7 @@ pub(super) fn receive<'a>(
                     fd.as_raw_fd(),
                     messages.as_mut_ptr(),
                     messages.len() as _,
-                    libc::MSG_WAITFORONE as _,
+                    flags as _,
                     ptr::null_mut(),
                 )
             };

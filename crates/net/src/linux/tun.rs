@@ -239,8 +239,28 @@ impl Tun {
     /// that forbids the call), which is asked only once. What is wrong for good,
     /// the next [`Tun::read`] finds too.
     pub fn read_queued(&self, buffer: &mut [u8]) -> Option<Read> {
+        self.read_now(buffer).ok()
+    }
+
+    /// [`Tun::read`] for who has heard from `poll(2)` that there is something:
+    /// `None` when there is nothing all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tun::read`].
+    pub fn read_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
+        match self.read_now(buffer) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // Where the system does not tell without waiting (as above), there is
+            // hardly ever a wait.
+            Err(_) => self.read(buffer).map(Some),
+        }
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
         if self.hides_queue.load(Ordering::Relaxed) {
-            return None;
+            return Err(Errno::OPNOTSUPP.into());
         }
         let read = self.read_with(buffer, |slices| {
             rustix::io::preadv2(&self.fd, slices, u64::MAX, ReadWriteFlags::NOWAIT)
@@ -249,7 +269,7 @@ impl Tun {
         if matches!(refusal, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) {
             self.hides_queue.store(true, Ordering::Relaxed);
         }
-        read.ok()
+        read
     }
 
     fn read_with(

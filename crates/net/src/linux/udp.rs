@@ -163,6 +163,23 @@ impl Socket {
     /// Unexpected errors of the kernel. What ICMP reported about earlier sends
     /// is no error.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
+        self.receive_with(buffer, true)
+    }
+
+    /// [`Socket::receive`] without waiting, for who has heard from `poll(2)` that
+    /// there is something: `None` when there is nothing all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Socket::receive`].
+    pub fn receive_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Receive>> {
+        match self.receive_with(buffer, false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
+    fn receive_with(&self, buffer: &mut [u8], waits: bool) -> io::Result<Receive> {
         while !self.stopped.load(Ordering::Relaxed) {
             let rooms = buffer.chunks_mut(RECEIVE_LEN);
             let call = if self.receives_singly.load(Ordering::Relaxed) {
@@ -170,7 +187,7 @@ impl Socket {
             } else {
                 Call::Many
             };
-            match message::receive(self.fd.as_fd(), rooms, call) {
+            match message::receive(self.fd.as_fd(), rooms, call, waits) {
                 Ok(messages) => {
                     let starts = (0..).step_by(RECEIVE_LEN);
                     let received = starts.zip(&messages).map_while(received);

@@ -1,0 +1,204 @@
+use super::*;
+use rustix::net::{RecvFlags, recv};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::thread::{self, JoinHandle};
+
+const SOON: Duration = Duration::from_secs(10);
+const MILLISECOND: u64 = 1_000_000;
+
+/// What a test has its carriers carry: a number, and what the round is to be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packet {
+    number: u64,
+    /// Milliseconds of the boot clock.
+    at: u64,
+    bytes: u64,
+}
+
+/// Carries packets to the test, with the name of the thread that did it.
+struct Fake {
+    source: UnixDatagram,
+    carried: mpsc::Sender<(Packet, String)>,
+    in_use: AtomicBool,
+}
+
+impl Carrier for Fake {
+    fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+
+    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+        assert!(!self.in_use.swap(true, Ordering::SeqCst), "two at once");
+        let flags = if waits {
+            RecvFlags::empty()
+        } else {
+            RecvFlags::DONTWAIT
+        };
+        let mut words = [0; 24];
+        let (_, length) = recv(&self.source, &mut words[..], flags).expect("a packet");
+        let mut words = words[..length].chunks(8).map(|word| {
+            let word = word.try_into().expect("whole words");
+            u64::from_ne_bytes(word)
+        });
+        let [Some(number), Some(at), Some(bytes)] = [words.next(), words.next(), words.next()]
+        else {
+            return ControlFlow::Break(());
+        };
+        let name = thread::current().name().expect("a name").to_owned();
+        let packet = Packet { number, at, bytes };
+        self.carried.send((packet, name)).expect("a test");
+        self.in_use.store(false, Ordering::SeqCst);
+        let now = Instant(at * MILLISECOND);
+        ControlFlow::Continue(Round {
+            came: now,
+            ended: now,
+            bytes: bytes as usize,
+        })
+    }
+}
+
+/// The other end of a carrier's source.
+struct End {
+    source: UnixDatagram,
+    carried: mpsc::Receiver<(Packet, String)>,
+    thread: JoinHandle<()>,
+}
+
+fn send(source: &UnixDatagram, packet: Packet) {
+    let Packet { number, at, bytes } = packet;
+    let words = [number, at, bytes].map(u64::to_ne_bytes);
+    source.send(words.as_flattened()).expect("room");
+}
+
+impl End {
+    /// Which thread carries a packet of that length at that time.
+    fn carries(&self, at: u64, bytes: u64) -> String {
+        let packet = Packet {
+            number: 0,
+            at,
+            bytes,
+        };
+        send(&self.source, packet);
+        let (carried, by) = self.carried.recv_timeout(SOON).expect("carried");
+        assert_eq!(carried, packet);
+        by
+    }
+
+    /// Nothing as long as a packet ends the source.
+    fn close(&self) {
+        self.source.send(&[]).expect("room");
+    }
+
+    fn has_ended(self) {
+        // Its carrier is gone as soon as its thread is.
+        assert!(self.carried.recv_timeout(SOON).is_err());
+        self.thread.join().expect("no panic");
+        assert!(self.source.send(&[]).is_err(), "the source is open");
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).expect("a thread")
+}
+
+fn start() -> (Arc<Common>, JoinHandle<()>) {
+    let (common, guests) = Common::new().expect("an eventfd");
+    let own = Arc::clone(&common);
+    let both = spawn("both", move || together(&own, &guests));
+    (common, both)
+}
+
+fn carrier(common: &Arc<Common>, name: &str) -> End {
+    let (near, source) = UnixDatagram::pair().expect("a pair");
+    near.set_write_timeout(Some(SOON)).expect("a limit");
+    let (report, carried) = mpsc::channel();
+    let fake = Fake {
+        source,
+        carried: report,
+        in_use: AtomicBool::new(false),
+    };
+    let common = Arc::clone(common);
+    let thread = spawn(name, move || alone(&common, Box::new(fake)));
+    End {
+        source: near,
+        carried,
+        thread,
+    }
+}
+
+#[test]
+fn one_thread_carries_both_ways_while_there_is_little() {
+    let (common, _both) = start();
+    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
+    assert_eq!(out.carries(1000, 100), "out", "it waits for the first");
+    assert_eq!(inward.carries(1001, 100), "in");
+    for at in [1010, 2000, 2010, 2020] {
+        assert_eq!(out.carries(at, 100), "both");
+        assert_eq!(inward.carries(at + 1, 100), "both");
+    }
+    // The window ends with it, and it was too much for one of 10 ms.
+    assert_eq!(inward.carries(2035, BEGINS * 2), "both");
+    for at in (2036..2090).step_by(2) {
+        assert_eq!(out.carries(at, ENDS / 5), "out");
+        assert_eq!(inward.carries(at + 1, 100), "in", "though it has little");
+    }
+    assert_eq!(inward.carries(2139, 100), "in");
+    assert_eq!(inward.carries(2160, 100), "both");
+    assert_eq!(out.carries(2160, 100), "out", "it waits there");
+    assert_eq!(out.carries(2180, 100), "both");
+}
+
+#[test]
+fn order_is_kept_when_threads_take_turns() {
+    const COUNT: u64 = 20_000;
+    let (common, _both) = start();
+    let out = carrier(&common, "out");
+    let packets = (0..COUNT).map(|number| Packet {
+        number,
+        at: 1000 + 10 * number,
+        bytes: if number / 7 % 2 == 0 { BEGINS } else { 0 },
+    });
+    let (mut changes, mut last) = (0, String::new());
+    thread::scope(|scope| {
+        let (source, all) = (&out.source, packets.clone());
+        scope.spawn(|| all.for_each(|packet| send(source, packet)));
+        for packet in packets.clone() {
+            let (carried, by) = out.carried.recv_timeout(SOON).expect("carried");
+            assert_eq!(carried, packet);
+            changes += u64::from(by != last);
+            last = by;
+        }
+    });
+    assert!(changes > COUNT / 20, "{changes}");
+}
+
+#[test]
+fn a_thread_ends_with_its_source() {
+    let (common, _both) = start();
+    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
+    inward.close();
+    inward.has_ended();
+    let inward = carrier(&common, "in");
+    assert_eq!(out.carries(1000, 100), "out");
+    assert_eq!(inward.carries(1000, 100), "in");
+    assert_eq!(inward.carries(1001, 100), "both");
+    inward.close();
+    inward.has_ended();
+    assert_eq!(out.carries(1002, 100), "both");
+}
+
+#[test]
+fn the_end_ends_what_the_common_thread_carries() {
+    let (common, both) = start();
+    let (out, inward) = (carrier(&common, "out"), carrier(&common, "in"));
+    assert_eq!(out.carries(1000, 100), "out");
+    assert_eq!(out.carries(1001, 100), "both");
+    common.end();
+    both.join().expect("no panic");
+    out.has_ended();
+    // It waits for its source, and has nobody to go to then.
+    assert_eq!(inward.carries(1002, 100), "in");
+    inward.has_ended();
+}
