@@ -99,6 +99,7 @@ impl Control {
         let Options {
             interface,
             tun,
+            tap,
             uapi,
             offloads,
             state_dir,
@@ -118,6 +119,7 @@ impl Control {
         let routes = RouteWatch::open().map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
             tun,
+            tap,
             Arc::clone(device.data_path()),
             waker,
             Arc::clone(&resolver),
@@ -414,6 +416,9 @@ impl Control {
         let before = self.shared.mtu.swap(mtu as usize, Ordering::Relaxed);
         if before != mtu as usize {
             debug!(mtu, "MTU");
+            if let Some(tap) = &self.shared.tap {
+                tap.set_mtu(mtu as usize);
+            }
         }
         match (self.device.is_up(), up) {
             (false, true) => {

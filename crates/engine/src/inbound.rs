@@ -5,8 +5,9 @@
 //!    ([`taupe_protocol::DataPath::receive`]); handshake messages go to the
 //!    control loop,
 //! 3. carry *ECN* marks inside (RFC 6040),
-//! 4. *merge* consecutive segments into super-packets,
-//! 5. *write* them to the TUN, straight from the receive buffer.
+//! 4. hand what is left to the *tap*, if there is one ([`crate::Tap`]),
+//! 5. *merge* consecutive segments into super-packets,
+//! 6. *write* them to the TUN, straight from the receive buffer.
 
 use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,6 +24,7 @@ use tracing::{debug, warn};
 use crate::load::Round;
 use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::sockets::endpoint;
+use crate::tap::TapIn;
 use crate::waiting::Carrier;
 
 /// A receive that brings more than this is one of many: the next looks for more
@@ -55,11 +57,13 @@ struct Incoming {
     sorted: Sorted,
     /// Where in the receive buffer the packets to deliver are.
     inner: Vec<Range<usize>>,
+    tap: Option<Box<dyn TapIn>>,
     merger: Merger,
 }
 
 impl WayIn {
     pub(crate) fn new(shared: Arc<Shared>, socket: Arc<Socket>) -> Self {
+        let tap = shared.tap.as_ref().map(|tap| tap.incoming());
         Self {
             shared,
             socket,
@@ -69,6 +73,7 @@ impl WayIn {
             incoming: Incoming {
                 sorted: Sorted::default(),
                 inner: Vec::new(),
+                tap,
                 merger: Merger::new(),
             },
         }
@@ -104,7 +109,7 @@ impl Carrier for WayIn {
                     incoming.open(shared, came, received, buffer);
                     bytes += received.len;
                 }
-                incoming.deliver(shared, buffer);
+                incoming.deliver(shared, came, buffer);
                 *room = if came.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
@@ -158,8 +163,13 @@ impl Incoming {
     }
 
     /// Merges what has been opened, and writes it to the TUN.
-    fn deliver(&mut self, shared: &Shared, buffer: &mut [u8]) {
-        let Self { inner, merger, .. } = self;
+    fn deliver(&mut self, shared: &Shared, now: Instant, buffer: &mut [u8]) {
+        let Self {
+            inner, tap, merger, ..
+        } = self;
+        if let Some(tap) = tap {
+            tap.take(now, buffer, inner);
+        }
         let writes = merger.merge(buffer, inner, shared.tun.coalesce());
         inner.clear();
         for write in writes {

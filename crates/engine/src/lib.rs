@@ -23,6 +23,7 @@
 //! | `batch.rs` | the messages that one send takes |
 //! | `waiting.rs` | which thread waits for what |
 //! | `load.rs` | how much a thread carries |
+//! | `tap.rs` | what may change packets between the TUN and the tunnel |
 //! | `bulk.rs` | when a thread that carries much gives way to others |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
@@ -44,6 +45,7 @@ mod outbound;
 mod resolver;
 mod shared;
 mod sockets;
+mod tap;
 mod uapi;
 mod waiting;
 
@@ -60,6 +62,7 @@ use thiserror::Error;
 use crate::control::Control;
 pub use crate::resolver::{Resolver, SystemResolver};
 use crate::shared::{Command, Shared};
+pub use crate::tap::{Tap, TapIn, TapOut};
 
 /// What a device is made from.
 pub struct Options {
@@ -67,6 +70,8 @@ pub struct Options {
     pub interface: String,
     /// Where the TUN comes from.
     pub tun: TunSource,
+    /// What stands between the interface and the tunnel, if anything does.
+    pub tap: Option<Arc<dyn Tap>>,
     /// Where the configuration socket comes from.
     pub uapi: UapiSource,
     /// What the kernel and the processor may be asked to do for whole batches.

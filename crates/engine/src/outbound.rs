@@ -1,14 +1,15 @@
 //! The way out, in packet order:
 //!
 //! 1. *read* a super-packet from the TUN,
-//! 2. *route* it by its destination to a peer,
-//! 3. *split* it straight into the send buffer; what is already waiting behind it
+//! 2. hand it to the *tap*, if there is one ([`crate::Tap`]),
+//! 3. *route* it by its destination to a peer,
+//! 4. *split* it straight into the send buffer; what is already waiting behind it
 //!    is split behind it, as far as one send can take it,
-//! 4. *reserve* counters for all of it,
-//! 5. *seal* it in place,
-//! 6. *send* it with one system call.
+//! 5. *reserve* counters for all of it,
+//! 6. *seal* it in place,
+//! 7. *send* it with one system call.
 //!
-//! One thread does all six, so that order is kept. It looks for more packets than
+//! One thread does all of it, so that order is kept. It looks for more packets than
 //! one only while it is busy.
 
 use std::io;
@@ -32,6 +33,7 @@ use tracing::{debug, trace, warn};
 use crate::batch::Batch;
 use crate::load::Round;
 use crate::shared::{BUSY, Command, Shared, boot_now};
+use crate::tap::TapOut;
 use crate::waiting::Carrier;
 
 /// Packets that are read before what there is of a batch is sent.
@@ -43,6 +45,7 @@ pub(crate) struct WayOut {
     buffer: Vec<u8>,
     /// When the last round ended.
     ended: Instant,
+    tap: Option<Box<dyn TapOut>>,
     outgoing: Outgoing,
 }
 
@@ -57,10 +60,12 @@ struct Outgoing {
 
 impl WayOut {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let tap = shared.tap.as_ref().map(|tap| tap.outgoing());
         Self {
             shared,
             buffer: vec![0; READ_BUFFER_LEN],
             ended: Instant::default(),
+            tap,
             outgoing: Outgoing {
                 batch: Batch::new(),
                 unreachables: Unreachables::default(),
@@ -82,6 +87,7 @@ impl Carrier for WayOut {
             shared,
             buffer,
             ended,
+            tap,
             outgoing,
         } = self;
         let read = if waits {
@@ -91,7 +97,7 @@ impl Carrier for WayOut {
         };
         let came = boot_now();
         if let Some(read) = read.transpose() {
-            outgoing.take(shared, read, buffer)?;
+            outgoing.take(shared, tap, read, buffer)?;
             if came.since(*ended) < BUSY {
                 // A bound of their own: packets that are for nobody fill no batch.
                 for _ in 1..MAX_READS {
@@ -101,7 +107,7 @@ impl Carrier for WayOut {
                     let Some(read) = shared.tun.read_queued(buffer) else {
                         break;
                     };
-                    outgoing.take(shared, Ok(read), buffer)?;
+                    outgoing.take(shared, tap, Ok(read), buffer)?;
                 }
             }
             outgoing.flush(shared);
@@ -117,11 +123,20 @@ impl Carrier for WayOut {
 
 impl Outgoing {
     /// Takes what a read has brought. Breaks when there is no more to come.
-    fn take(&mut self, shared: &Shared, read: io::Result<Read>, buffer: &[u8]) -> ControlFlow<()> {
+    fn take(
+        &mut self,
+        shared: &Shared,
+        tap: &mut Option<Box<dyn TapOut>>,
+        read: io::Result<Read>,
+        buffer: &mut [u8],
+    ) -> ControlFlow<()> {
         match read {
             Ok(Read::Packet { header, range }) => {
-                if let Some(packet) = buffer.get(range) {
-                    self.carry(shared, header, packet);
+                if let Some(packet) = buffer.get_mut(range) {
+                    match tap {
+                        Some(tap) => self.pass(shared, &mut **tap, header, packet),
+                        None => self.carry(shared, header, packet),
+                    }
                 }
                 return ControlFlow::Continue(());
             }
@@ -133,6 +148,22 @@ impl Outgoing {
             }
         }
         ControlFlow::Break(())
+    }
+
+    /// Hands a packet to the tap, and carries what it makes of it.
+    fn pass(
+        &mut self,
+        shared: &Shared,
+        tap: &mut dyn TapOut,
+        header: VirtioHeader,
+        packet: &mut [u8],
+    ) {
+        let mut carry = |header, packet: &[u8]| self.carry(shared, header, packet);
+        let answer = tap.take(boot_now(), header, packet, &mut carry);
+        if let Some(answer) = answer {
+            // The sender asks again when it is lost.
+            let _ = shared.tun.write(&TunWrite::single(&answer));
+        }
     }
 
     /// Adds a packet to the batch of its peer.

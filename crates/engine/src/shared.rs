@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use crate::names::Answer;
 use crate::resolver::Resolver;
 use crate::sockets::Sockets;
+use crate::tap::Tap;
 
 /// Who waits for a packet no longer than this will probably find more than one.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);
@@ -27,6 +28,8 @@ pub(crate) const BUSY: Duration = Duration::from_micros(20);
 /// What every thread of a device can reach.
 pub(crate) struct Shared {
     pub(crate) tun: Tun,
+    /// What stands between the TUN and the tunnel.
+    pub(crate) tap: Option<Arc<dyn Tap>>,
     pub(crate) path: Arc<DataPath>,
     pub(crate) sockets: ArcSwap<Sockets>,
     /// The TUN's MTU in bytes.
@@ -58,6 +61,7 @@ pub(crate) enum Command {
 impl Shared {
     pub(crate) fn new(
         tun: Tun,
+        tap: Option<Arc<dyn Tap>>,
         path: Arc<DataPath>,
         waker: Arc<Waker>,
         resolver: Arc<dyn Resolver>,
@@ -65,6 +69,7 @@ impl Shared {
         let (commands, receiver) = mpsc::channel();
         let shared = Self {
             tun,
+            tap,
             path,
             sockets: ArcSwap::default(),
             mtu: AtomicUsize::new(0),

@@ -64,6 +64,7 @@ fn nothing_waits_for_a_look_up() {
     let options = Options {
         interface: "wg0".into(),
         tun: TunSource::Create,
+        tap: None,
         uapi: UapiSource::Fd(listener.into()),
         offloads: Offloads::default(),
         state_dir: Some(folder.0.clone()),

@@ -145,6 +145,7 @@ fn options(order: &DeviceOrder) -> Result<Options, Failure> {
     Ok(Options {
         interface: order.interface.to_string(),
         tun: passed("WG_TUN_FD", order.tun)?.map_or(TunSource::Create, TunSource::Fd),
+        tap: None,
         uapi: passed("WG_UAPI_FD", order.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
         offloads: order.offloads,
         state_dir: None,

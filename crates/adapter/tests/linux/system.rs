@@ -232,6 +232,7 @@ impl Devices for InProcess {
         let options = taupe_engine::Options {
             interface: interface.to_owned(),
             tun: TunSource::Create,
+            tap: None,
             uapi: UapiSource::Bind,
             offloads: Offloads::default(),
             state_dir: Some(scratch("labels")),
