@@ -17,7 +17,7 @@
 //! | in fragments | translated; later fragments as the first, or dropped if that has not been seen |
 //! | too big for the tunnel | cut, or answered with ICMP if it must not be |
 //! | from the tunnel and of no flow | sent to the main uplink, where the kernel's side gives it to a socket that waits for it or sends it back |
-//! | that was sent back | refused inside the tunnel, as by a host where nobody listens |
+//! | that was sent back | refused inside the tunnel, as by a host where nobody listens, and its flow ends |
 //! | of another protocol | translated if it has no checksum over the addresses, and a flow |
 //!
 //! Nothing here does I/O or knows the time: `now` is an argument.

@@ -18,7 +18,7 @@ use super::{
     tcp,
     view::{Content, View},
 };
-use crate::flows::{DNS_PORT, Flow, Index, Life, Opener, Tuple, Way};
+use crate::flows::{DNS_PORT, Flow, Opener, Tuple, Way};
 
 /// The half that translates what applications send.
 #[derive(Debug)]
@@ -274,24 +274,19 @@ impl Shared {
 }
 
 /// Recognises a packet that came from the tunnel, and that the kernel's side
-/// has returned because no socket waits for it.
+/// has returned because no socket waits for it, perhaps not any more. With that
+/// its flow ends.
 fn sent_back(state: &mut State, now: Instant, view: &View) -> Result<Option<Place>, Reason> {
-    if let Some(index) = state.table.find_inner(now, &view.incoming())
-        && state.table.flow(index).life() == Life::Unanswered
-    {
-        let rewrite = as_it_came(state, index);
+    if let Some(index) = state.table.find_inner(now, &view.incoming()) {
+        let Flow { inner, outer, .. } = *state.table.flow(index);
         state.table.remove(index);
-        return Ok(Some(Place::SentBack(rewrite)));
+        let as_it_came = Rewrite::new((inner.remote, inner.local), (outer.remote, outer.local));
+        return Ok(Some(Place::SentBack(as_it_came)));
     }
     if state.uplink.of(view.version) == Some(view.destination) {
         return Err(Reason::NobodyListens);
     }
     Ok(None)
-}
-
-fn as_it_came(state: &State, index: Index) -> Rewrite {
-    let Flow { inner, outer, .. } = state.table.flow(index);
-    Rewrite::new((inner.remote, inner.local), (outer.remote, outer.local))
 }
 
 /// Whether the kernel left the transport's checksum to be completed; that of a

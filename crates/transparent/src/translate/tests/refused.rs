@@ -179,18 +179,28 @@ fn refusals_are_limited() {
     assert_eq!(tunnel.translator.flow_count(), 0);
 }
 
+/// Of an application that is gone, say.
 #[test]
-fn an_answered_flow_is_no_longer_refused() {
-    let mut tunnel = Tunnel::new();
-    let (local, outside) = (socket(V4.local, 6881), socket(V4.tunnel, 6881));
-    let peer = socket(V4.server, 40_000);
-    let back = tunnel.receive(&tcp(peer, outside, SYN, b""));
-    tunnel.send(&tcp(local, peer, SYN | ACK, b""));
-    assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
-    assert_eq!(
-        tunnel.receive(&tcp(peer, outside, ACK, b"")),
-        tcp(peer, local, ACK, b"")
-    );
+fn packets_of_flows_that_have_ended_here_are_refused_too() {
+    for family in BOTH {
+        let mut tunnel = Tunnel::new();
+        let local = socket(family.local, 5000);
+        let outside = socket(family.tunnel, 5000);
+        // The answer comes from where the question went.
+        let (asked, dns) = (socket(family.public_dns, 53), socket(family.dns, 53));
+        tunnel.send(&udp(local, asked, b"question"));
+        let answer = udp(dns, outside, b"answer");
+        let back = tunnel.receive(&answer);
+        let carried = tunnel.instead(VirtioHeader::default(), &back);
+        let packet = Packet::parse(&carried[0]).unwrap();
+        assert_eq!(
+            (packet.source(), packet.destination()),
+            (outside.ip(), dns.ip())
+        );
+        assert!(fuzzing::is_intact(&carried[0]) && carried[0].ends_with(&answer));
+        assert_eq!(tunnel.translator.flow_count(), 0);
+        assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
+    }
 }
 
 #[test]
