@@ -6,7 +6,7 @@
 //! way from there into the tunnel ([`Outgoing`]) they get the tunnel's address,
 //! and what comes back ([`Incoming`]) gets the uplink's. The halves share one
 //! table of flows, under a lock that is taken at most once per super-packet or
-//! batch, and not at all while packets continue the flow of the one before.
+//! batch, and not at all while packets continue one of the latest flows.
 //!
 //! | a packet | is |
 //! |---|---|
@@ -26,6 +26,7 @@
 
 mod fragments;
 mod incoming;
+mod memory;
 mod outgoing;
 mod refusal;
 mod rewrite;
@@ -38,19 +39,16 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use taupe_net::ip::{V4_HEADER, V6_HEADER, Version};
 use taupe_net::virtio::VirtioHeader;
-use taupe_protocol::time::Instant;
 
 pub use fragments::Packets;
 pub use incoming::{Batch, Incoming};
 pub use outgoing::Outgoing;
 
-use crate::flows::{Refusal, Table, Tuple};
-use rewrite::Rewrite;
+use crate::flows::{Refusal, Table};
 
 /// What a tunnel translates to.
 #[derive(Clone, Debug)]
@@ -288,31 +286,6 @@ impl Shared {
 
     fn count(&self, reason: Reason) {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// How packets of a flow are rewritten, remembered from the last one, so that
-/// the next needs no lock.
-///
-/// It cannot lie: whatever changes a flow so that this does not hold changes the
-/// table's generation. It is looked up again after a second so that the flow
-/// counts as used; the shortest life is ten times that.
-#[derive(Debug)]
-struct Remembered {
-    tuple: Tuple,
-    rewrite: Rewrite,
-    generation: u64,
-    since: Instant,
-}
-
-impl Remembered {
-    const LIFE: Duration = Duration::from_secs(1);
-
-    fn rewrite(&self, now: Instant, shared: &Shared, tuple: &Tuple) -> Option<&Rewrite> {
-        let holds = self.tuple == *tuple
-            && self.generation == shared.generation.load(Ordering::Acquire)
-            && now.since(self.since) < Self::LIFE;
-        holds.then_some(&self.rewrite)
     }
 }
 

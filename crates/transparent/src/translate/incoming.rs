@@ -1,12 +1,13 @@
 //! From the tunnel to the TUN.
 
-use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use taupe_protocol::time::Instant;
 
 use super::{
-    Reason, Remembered, Shared, State,
+    Reason, Shared, State,
     fragments::Fragments,
+    memory::Memory,
     rewrite::{QUOTE, Rewrite, apply_to_error},
     tcp,
     view::{Content, View},
@@ -17,7 +18,7 @@ use crate::flows::{Flow, Life, Opener, Tuple, Way};
 #[derive(Debug)]
 pub struct Incoming {
     shared: Arc<Shared>,
-    last: Option<Remembered>,
+    memory: Memory,
     fragments: Fragments,
 }
 
@@ -25,7 +26,7 @@ impl Incoming {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            last: None,
+            memory: Memory::default(),
             fragments: Fragments::default(),
         }
     }
@@ -36,7 +37,7 @@ impl Incoming {
     pub fn batch(&mut self, now: Instant) -> Batch<'_> {
         Batch {
             shared: &self.shared,
-            last: &mut self.last,
+            memory: &mut self.memory,
             fragments: &mut self.fragments,
             state: None,
             now,
@@ -48,7 +49,7 @@ impl Incoming {
 #[derive(Debug)]
 pub struct Batch<'a> {
     shared: &'a Shared,
-    last: &'a mut Option<Remembered>,
+    memory: &'a mut Memory,
     fragments: &'a mut Fragments,
     /// Locked since the first packet that needed it.
     state: Option<MutexGuard<'a, State>>,
@@ -84,8 +85,7 @@ impl Batch<'_> {
         }
         let tuple = view.incoming();
         if view.is_plain()
-            && let Some(last) = &self.last
-            && let Some(rewrite) = last.rewrite(self.now, self.shared, &tuple)
+            && let Some(rewrite) = self.memory.find(self.now, self.shared, &tuple)
         {
             rewrite.apply(packet, &view, false);
             return Ok(());
@@ -136,12 +136,7 @@ impl Batch<'_> {
         let rewrite = Rewrite::new((outer.remote, outer.local), (inner.remote, inner.local));
         // Until there is an answer, the table is not told of what comes in.
         if view.is_plain() && answered {
-            *self.last = Some(Remembered {
-                tuple: *tuple,
-                rewrite,
-                generation: self.shared.generation.load(Ordering::Acquire),
-                since: now,
-            });
+            self.memory.keep(now, self.shared, *tuple, rewrite);
         }
         Ok(rewrite)
     }

@@ -1,6 +1,6 @@
 //! From the TUN into the tunnel.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use taupe_net::{
     icmp,
@@ -11,8 +11,9 @@ use taupe_net::{
 use taupe_protocol::time::Instant;
 
 use super::{
-    Outcome, Reason, Remembered, Shared, State,
+    Outcome, Reason, Shared, State,
     fragments::{Buffer, Fragments},
+    memory::Memory,
     refusal::{Limit, refusal},
     rewrite::{QUOTE, Rewrite, apply_to_error, checksum_offset},
     tcp,
@@ -24,7 +25,7 @@ use crate::flows::{DNS_PORT, Flow, Opener, Tuple, Way};
 #[derive(Debug)]
 pub struct Outgoing {
     shared: Arc<Shared>,
-    last: Option<Remembered>,
+    memory: Memory,
     fragments: Fragments,
     buffer: Buffer,
     refusals: Limit,
@@ -50,7 +51,7 @@ impl Outgoing {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            last: None,
+            memory: Memory::default(),
             fragments: Fragments::default(),
             buffer: Buffer::default(),
             refusals: Limit::default(),
@@ -97,8 +98,7 @@ impl Outgoing {
         let fits = segment_len(*header, &view, packet) <= mtu;
         if view.is_plain()
             && fits
-            && let Some(last) = &self.last
-            && let Some(rewrite) = last.rewrite(now, &self.shared, &tuple)
+            && let Some(rewrite) = self.memory.find(now, &self.shared, &tuple)
         {
             rewrite.apply(packet, &view, partial);
             return Ok(Done::Carry);
@@ -163,12 +163,7 @@ impl Outgoing {
         let Flow { inner, outer, .. } = *state.table.flow(index);
         let rewrite = Rewrite::new((inner.local, inner.remote), (outer.local, outer.remote));
         if view.is_plain() {
-            self.last = Some(Remembered {
-                tuple: *tuple,
-                rewrite,
-                generation: self.shared.generation.load(Ordering::Acquire),
-                since: now,
-            });
+            self.memory.keep(now, &self.shared, *tuple, rewrite);
         }
         Ok(Place::Flow(rewrite))
     }

@@ -1,6 +1,7 @@
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use taupe_net::{ip::Packet, split::Split};
+use taupe_protocol::time::Instant;
 
 use super::{
     testing::{

@@ -181,6 +181,22 @@ fn segments_that_may_be_fragmented_are_cut_smaller_or_fragmented() {
 }
 
 #[test]
+fn a_checksum_in_the_ip_header_is_none() {
+    let mut tunnel = Tunnel::new();
+    let packet = udp(socket(V4.local, 5000), socket(V4.server, 443), &[1; 3000]);
+    let (header, mut packet) = partial(may_fragment(packet), 0);
+    let header = VirtioHeader {
+        csum_start: 0,
+        ..header
+    };
+    let outcome = tunnel.outcome(header, &mut packet);
+    assert!(
+        matches!(outcome, Outcome::Drop(Reason::Malformed)),
+        "{outcome:?}"
+    );
+}
+
+#[test]
 fn an_mtu_without_room_for_a_payload_carries_nothing() {
     let mut tunnel = Tunnel::with(&Settings {
         mtu: 27,
