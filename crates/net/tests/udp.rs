@@ -521,6 +521,37 @@ fn a_sandbox_that_forbids_recvmmsg_gets_batches_one_by_one() {
 }
 
 #[test]
+fn a_sandbox_that_forbids_sendmmsg_sends_one_by_one() {
+    for error in [libc::EPERM, libc::ENOSYS] {
+        Namespace::new().run(|| {
+            for (family, address) in BOTH {
+                let to = bind(family, Options::default());
+                let destination = at(address, to.local_port());
+                let bytes = noise(1, 100 * 1000 + 7);
+                let expected: Vec<_> = bytes.chunks(1000).map(<[u8]>::to_vec).collect();
+                for gso in [true, false] {
+                    let options = Options {
+                        gso,
+                        ..Options::default()
+                    };
+                    thread::scope(|scope| {
+                        scope.spawn(|| {
+                            forbid(libc::SYS_sendmmsg, error);
+                            let from = bind(family, options);
+                            let sent = from.send(destination, None, 0, &bytes, 1000);
+                            assert!(!local_dropped(sent));
+                            assert_eq!((from.gso(), from.gso_refusals()), (gso, 0));
+                        });
+                    });
+                    let (datagrams, _) = receive_all(&to, bytes.len());
+                    assert!(datagrams == expected, "{error} {gso}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn a_closed_port_at_the_other_end_is_no_error() {
     Namespace::new().run(|| {
         for (family, address) in BOTH {

@@ -204,6 +204,14 @@ pub(super) fn send(
     Ok(())
 }
 
+/// Whether there is [`send_many`], and it is allowed: a sandbox may forbid it with
+/// the error of a firewall that refuses a datagram.
+pub(super) fn can_send_many(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: of no messages, none is read or written. The descriptor is open
+    // while borrowed.
+    unsafe { libc::sendmmsg(fd.as_raw_fd(), ptr::null_mut(), 0, 0) == 0 }
+}
+
 /// Sends the first [`MANY`] of `payloads`, each as one message, and returns how
 /// many went out; an error concerns the first.
 pub(super) fn send_many<'a>(

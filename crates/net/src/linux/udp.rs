@@ -41,6 +41,8 @@ pub struct Socket {
     gso_refusals: AtomicU64,
     /// Refusals since a batch last went out.
     refused_in_a_row: AtomicU32,
+    /// The system has `sendmmsg`, and lets it be used.
+    sends_many: bool,
     /// The system has no `recvmmsg`, or does not let it be used.
     receives_singly: AtomicBool,
     stopped: AtomicBool,
@@ -101,6 +103,7 @@ impl Socket {
         let address = getsockname(&fd).map_err(failed("getsockname"))?;
         let address = SocketAddr::try_from(address).map_err(failed("getsockname"))?;
         Ok(Self {
+            sends_many: message::can_send_many(fd.as_fd()),
             fd,
             port: address.port(),
             gro,
@@ -155,8 +158,9 @@ impl Socket {
     }
 
     /// Waits for datagrams, and takes those along that are there already: one
-    /// system call. A sandbox that forbids `recvmmsg` gets one batch a call. Each [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one
-    /// batch; it should have [`crate::udp::RECEIVE_BUFFER_LEN`].
+    /// system call. A sandbox that forbids `recvmmsg` gets one batch a call. Each
+    /// [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one batch; it should have
+    /// [`crate::udp::RECEIVE_BUFFER_LEN`].
     ///
     /// # Errors
     ///
@@ -275,11 +279,7 @@ impl Socket {
         segment: usize,
     ) -> io::Result<usize> {
         let result = way.attempt(Some(segment as u16), |to, control| {
-            if batches.len() <= batch_len {
-                message::send(self.fd.as_fd(), to, control, batches).map(|()| 1)
-            } else {
-                message::send_many(self.fd.as_fd(), to, control, batches.chunks(batch_len))
-            }
+            self.send_messages(to, control, batches, batch_len)
         });
         match result {
             Ok(count) => {
@@ -319,11 +319,7 @@ impl Socket {
         let mut rest = batch;
         loop {
             let result = way.attempt(None, |to, control| {
-                if rest.len() <= segment {
-                    message::send(self.fd.as_fd(), to, control, rest).map(|()| 1)
-                } else {
-                    message::send_many(self.fd.as_fd(), to, control, rest.chunks(segment))
-                }
+                self.send_messages(to, control, rest, segment)
             });
             let done = match result {
                 Ok(count) => count,
@@ -341,6 +337,23 @@ impl Socket {
                 return outcome;
             }
         }
+    }
+
+    /// Sends `payload` as messages of `length` bytes, as many as one system call
+    /// takes. Returns how many went out; an error concerns the first.
+    fn send_messages(
+        &self,
+        to: &Name,
+        control: &Control,
+        payload: &[u8],
+        length: usize,
+    ) -> io::Result<usize> {
+        let fd = self.fd.as_fd();
+        if self.sends_many && payload.len() > length {
+            return message::send_many(fd, to, control, payload.chunks(length));
+        }
+        let (first, _) = payload.split_at(length.min(payload.len()));
+        message::send(fd, to, control, first).map(|()| 1)
     }
 
     /// Ends every waiting and later [`Socket::receive`] with
