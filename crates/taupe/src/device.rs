@@ -2,6 +2,7 @@
 
 use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
+use crate::capture;
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
@@ -9,6 +10,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource};
 use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
+use taupe_transparent::capture::Capture;
 
 /// What the command needs of a device. [`Engine`] is one; tests have another.
 pub trait Device: Sized + Send + 'static {
@@ -57,6 +59,8 @@ pub(crate) enum Failure {
     #[error("{interface} ended: {reason}")]
     Ended { interface: String, reason: String },
     #[error(transparent)]
+    Capture(#[from] capture::Failure),
+    #[error(transparent)]
     Background(#[from] crate::background::Error),
     #[error("the process that started this one has been told why")]
     Reported,
@@ -81,17 +85,17 @@ pub(crate) fn run_for<D: Device>(order: &DeviceOrder, starter: Starter) -> Resul
     };
     if let Err(StarterGone) = starter.ready() {
         tracing::warn!("who started the device did not wait for it; stopping");
-        device.stopper()();
+        device.stop();
     }
     finish(device, order)
 }
 
-fn start<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
+fn start<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
     // A signal that comes while it starts is for the device that has started,
     // so that its socket is removed.
     let termination = Termination::catch().map_err(Failure::Signals)?;
     let device = start_here::<D>(order)?;
-    let stop = device.stopper();
+    let stop = device.device.stopper();
     termination
         .then(move |signal| {
             tracing::info!("{signal}: stopping");
@@ -101,9 +105,30 @@ fn start<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
     Ok(device)
 }
 
+/// A device that runs in this process.
+pub(crate) struct Running<D> {
+    pub(crate) device: D,
+    /// What it is for, in transparent mode.
+    _capture: Option<Capture>,
+}
+
+impl<D: Device> Running<D> {
+    fn stop(&self) {
+        self.device.stopper()();
+    }
+
+    /// Waits until it has ended; what it captured is held back then.
+    pub(crate) fn run(self) -> Exit {
+        self.device.run()
+    }
+}
+
 /// Starts a device in this process, whose signals are left alone.
-pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
-    let options = options(order)?;
+pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
+    let plan = order.capture.as_deref().map(capture::Plan::read);
+    let plan = plan.transpose()?;
+    let mut options = options(order)?;
+    options.tap = plan.as_ref().map(capture::Plan::tap);
     // A core file would hold keys. Where this cannot be had, it is as before.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Everything a device makes is for its owner only; what else this process
@@ -111,11 +136,24 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<D, Failure> {
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let device = D::start(options);
     rustix::process::umask(umask);
-    tracing::info!("{} is ready", order.interface);
-    Ok(device?)
+    let device = device?;
+    let interface = order.interface.as_str();
+    let capture = match plan.map(|plan| plan.begin(interface)).transpose() {
+        Ok(capture) => capture,
+        Err(failure) => {
+            device.stopper()();
+            device.run();
+            return Err(failure.into());
+        }
+    };
+    tracing::info!("{interface} is ready");
+    Ok(Running {
+        device,
+        _capture: capture,
+    })
 }
 
-fn finish(device: impl Device, order: &DeviceOrder) -> Result<(), Failure> {
+fn finish<D: Device>(device: Running<D>, order: &DeviceOrder) -> Result<(), Failure> {
     let interface = &order.interface;
     match device.run() {
         Exit::InterfaceDeleted => tracing::info!("{interface} was deleted"),

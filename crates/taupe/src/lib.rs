@@ -16,6 +16,7 @@
 
 mod arguments;
 mod background;
+mod capture;
 mod check;
 mod conf;
 mod console;

@@ -2,7 +2,10 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// What an order says about logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,15 +70,20 @@ fn begin(level: LevelFilter) {
     if level == LevelFilter::OFF {
         return;
     }
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .compact()
-        .with_max_level(level)
         .with_target(false)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
         // A line that cannot be written is dropped. The complaint about it
         // would go to standard error too, and panic.
-        .log_internal_errors(false)
+        .log_internal_errors(false);
+    // The library that loads eBPF tells of each step.
+    let filter = Targets::new()
+        .with_default(level)
+        .with_targets(["aya", "aya_obj"].map(|of| (of, level.min(LevelFilter::WARN))));
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
         .init();
 }
 

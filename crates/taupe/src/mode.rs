@@ -4,95 +4,203 @@ use crate::arguments::ModeOption;
 use std::fmt;
 use taupe_adapter::Personality;
 
-/// Why a tunnel is brought up in adapter mode, the only one that there is.
+/// How a tunnel is brought up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// With addresses, routes and name servers.
+    Adapter(Adapter),
+    /// For chosen applications, from the interface that they use anyway.
+    Transparent(Transparent),
+}
+
+/// Why in adapter mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Adapter {
     Asked,
     CalledAsWgQuick,
     PeerWithoutEndpoint,
     SeveralPeers(usize),
-    /// It would be transparent mode.
-    Alone,
+    NoApplications,
 }
 
-/// Transparent mode was asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "transparent mode is not in this version; leave --transparent out to have an interface with \
-     addresses, routes and DNS (adapter mode)"
-)]
-pub(crate) struct NoTransparentMode;
+/// Why in transparent mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transparent {
+    Asked,
+    Applications,
+}
 
-/// Chooses the mode. `endpoints` says of each peer whether the file has an
-/// endpoint for it.
+/// Chooses the mode. `chooses` says whether the file has keys of transparent mode,
+/// `endpoints` of each peer whether it has an endpoint for it.
 pub(crate) fn choose(
     asked: Option<ModeOption>,
     personality: Personality,
+    chooses: bool,
     endpoints: &[bool],
-) -> Result<Adapter, NoTransparentMode> {
-    Ok(match (asked, personality) {
-        (Some(ModeOption::Transparent), _) => return Err(NoTransparentMode),
+) -> Mode {
+    let adapter = match (asked, personality) {
+        (Some(ModeOption::Transparent), _) => return Mode::Transparent(Transparent::Asked),
         (Some(ModeOption::Adapter), _) => Adapter::Asked,
         (None, Personality::WgQuick) => Adapter::CalledAsWgQuick,
+        (None, Personality::Taupe) if chooses => {
+            return Mode::Transparent(Transparent::Applications);
+        }
         (None, Personality::Taupe) if endpoints.contains(&false) => Adapter::PeerWithoutEndpoint,
         (None, Personality::Taupe) if endpoints.len() > 1 => Adapter::SeveralPeers(endpoints.len()),
-        (None, Personality::Taupe) => Adapter::Alone,
-    })
+        (None, Personality::Taupe) => Adapter::NoApplications,
+    };
+    Mode::Adapter(adapter)
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adapter(why) => write!(f, "adapter mode, because {why}"),
+            Self::Transparent(why) => write!(f, "transparent mode, because {why}"),
+        }
+    }
 }
 
 impl fmt::Display for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("adapter mode, because ")?;
         match self {
             Self::Asked => f.write_str("--adapter says so"),
             Self::CalledAsWgQuick => f.write_str("it is called as wg-quick"),
             Self::PeerWithoutEndpoint => f.write_str("the file has a peer without Endpoint"),
             Self::SeveralPeers(count) => write!(f, "the file has {count} peers"),
-            Self::Alone => f.write_str("transparent mode is not in this version"),
+            Self::NoApplications => f.write_str("the file chooses no applications"),
         }
+    }
+}
+
+impl fmt::Display for Transparent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "--transparent says so",
+            Self::Applications => "the file chooses applications",
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Adapter, NoTransparentMode, choose};
-    use crate::arguments::ModeOption::{Adapter as AskAdapter, Transparent};
+    use super::{Adapter, Mode, Transparent, choose};
+    use crate::arguments::ModeOption::{Adapter as AskAdapter, Transparent as AskTransparent};
     use taupe_adapter::Personality::{Taupe, WgQuick};
 
     #[test]
     fn the_first_rule_that_applies_decides() {
-        for (asked, personality, endpoints, mode) in [
-            (Some(AskAdapter), Taupe, &[true][..], Adapter::Asked),
-            (Some(AskAdapter), Taupe, &[false, true], Adapter::Asked),
-            (Some(AskAdapter), WgQuick, &[true], Adapter::Asked),
-            (None, WgQuick, &[true], Adapter::CalledAsWgQuick),
-            (None, WgQuick, &[false, true], Adapter::CalledAsWgQuick),
-            (None, Taupe, &[false], Adapter::PeerWithoutEndpoint),
-            (None, Taupe, &[true, false], Adapter::PeerWithoutEndpoint),
-            (None, Taupe, &[true, true], Adapter::SeveralPeers(2)),
-            (None, Taupe, &[true], Adapter::Alone),
-            (None, Taupe, &[], Adapter::Alone),
+        let adapter = Mode::Adapter;
+        let transparent = Mode::Transparent;
+        for (asked, personality, chooses, endpoints, mode) in [
+            (
+                Some(AskAdapter),
+                Taupe,
+                false,
+                &[true][..],
+                adapter(Adapter::Asked),
+            ),
+            (
+                Some(AskAdapter),
+                Taupe,
+                true,
+                &[false, true],
+                adapter(Adapter::Asked),
+            ),
+            (
+                Some(AskAdapter),
+                WgQuick,
+                false,
+                &[true],
+                adapter(Adapter::Asked),
+            ),
+            (
+                Some(AskTransparent),
+                Taupe,
+                false,
+                &[true],
+                transparent(Transparent::Asked),
+            ),
+            (
+                Some(AskTransparent),
+                Taupe,
+                true,
+                &[],
+                transparent(Transparent::Asked),
+            ),
+            (
+                None,
+                WgQuick,
+                true,
+                &[true],
+                adapter(Adapter::CalledAsWgQuick),
+            ),
+            (
+                None,
+                WgQuick,
+                false,
+                &[false, true],
+                adapter(Adapter::CalledAsWgQuick),
+            ),
+            (
+                None,
+                Taupe,
+                true,
+                &[true, false],
+                transparent(Transparent::Applications),
+            ),
+            (
+                None,
+                Taupe,
+                false,
+                &[false],
+                adapter(Adapter::PeerWithoutEndpoint),
+            ),
+            (
+                None,
+                Taupe,
+                false,
+                &[true, false],
+                adapter(Adapter::PeerWithoutEndpoint),
+            ),
+            (
+                None,
+                Taupe,
+                false,
+                &[true, true],
+                adapter(Adapter::SeveralPeers(2)),
+            ),
+            (
+                None,
+                Taupe,
+                false,
+                &[true],
+                adapter(Adapter::NoApplications),
+            ),
+            (None, Taupe, false, &[], adapter(Adapter::NoApplications)),
         ] {
-            let chosen = choose(asked, personality, endpoints);
-            assert_eq!(chosen, Ok(mode), "{asked:?} {personality:?} {endpoints:?}");
-        }
-        for endpoints in [&[][..], &[true], &[false], &[true, true]] {
-            let chosen = choose(Some(Transparent), Taupe, endpoints);
-            assert_eq!(chosen, Err(NoTransparentMode));
+            let chosen = choose(asked, personality, chooses, endpoints);
+            assert_eq!(
+                chosen, mode,
+                "{asked:?} {personality:?} {chooses} {endpoints:?}"
+            );
         }
     }
 
     #[test]
     fn the_line_says_which_and_why() {
         for (mode, line) in [
-            (Adapter::Asked, "adapter mode, because --adapter says so"),
             (
-                Adapter::SeveralPeers(3),
+                Mode::Adapter(Adapter::Asked),
+                "adapter mode, because --adapter says so",
+            ),
+            (
+                Mode::Adapter(Adapter::SeveralPeers(3)),
                 "adapter mode, because the file has 3 peers",
             ),
             (
-                Adapter::Alone,
-                "adapter mode, because transparent mode is not in this version",
+                Mode::Transparent(Transparent::Applications),
+                "transparent mode, because the file chooses applications",
             ),
         ] {
             assert_eq!(mode.to_string(), line);

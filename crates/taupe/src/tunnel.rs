@@ -5,18 +5,22 @@
 mod foreground;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
+use crate::capture;
 use crate::check::{self, Checked, Remark, Unreadable, check, dialect};
 use crate::conf::{self, Conf};
 use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
 use crate::interface::InterfaceName;
-use crate::mode::{self, NoTransparentMode};
+use crate::mode::{self, Mode};
 use crate::{background, root};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
 use taupe_config::file::{self, DiagnosticKind, Key};
+use taupe_transparent::capture::{is_in_effect, release};
+use taupe_transparent::fault::Fault;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -30,14 +34,23 @@ enum Failure {
     /// What they are has been said.
     #[error("{file} has {errors}; nothing was changed")]
     Wrong { file: String, errors: String },
-    #[error(transparent)]
-    Mode(#[from] NoTransparentMode),
+    #[error("{file}: {problem}; nothing was changed")]
+    Unsupported {
+        file: String,
+        problem: capture::Unsupported,
+    },
     #[error(
-        "{file}:{line}: {key} is for transparent mode, which is not in this version: all that \
-         AllowedIPs name would go through the tunnel; delete the line if that is what you want; \
-         nothing was changed"
+        "{file}:{line}: {key} is for transparent mode: in adapter mode all that AllowedIPs name \
+         would go through the tunnel; delete the line if that is what you want; nothing was changed"
     )]
     Applications { file: String, line: usize, key: Key },
+    #[error(
+        "{0} is in transparent mode, and what it is made from cannot be changed while it is up: \
+         `taupe down` it, and `taupe up`"
+    )]
+    Transparent(String),
+    #[error(transparent)]
+    Capture(#[from] Fault),
     #[error("cannot catch signals: {0}; nothing was changed")]
     Signals(#[source] io::Error),
     #[error(transparent)]
@@ -110,13 +123,28 @@ fn bring_up<D: Device>(
     verbose: bool,
 ) -> Result<(), Failure> {
     let Checked { file, remarks, .. } = check(conf, personality)?;
-    let Some(file) = file else {
+    let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
-    without_applications(conf, &file)?;
     let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
     let endpoints: Vec<_> = endpoints.collect();
-    say(&mode::choose(up.mode, personality, &endpoints)?);
+    let chooses = file.transparent.first.is_some();
+    let mode = mode::choose(up.mode, personality, chooses, &endpoints);
+    let capture = match mode {
+        Mode::Adapter(_) => {
+            without_applications(conf, &file)?;
+            None
+        }
+        Mode::Transparent(_) => {
+            let taken = capture::Plan::take(&mut file);
+            taken.map_err(|problem| Failure::Unsupported {
+                file: conf.shown.display().to_string(),
+                problem,
+            })?;
+            Some(&*conf.path)
+        }
+    };
+    say(&mode);
     // wg-quick has its own words for that.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;
@@ -130,12 +158,20 @@ fn bring_up<D: Device>(
         firewall: !up.no_firewall,
     };
     let request = request(conf, &file, personality, options);
-    if up.foreground {
-        return foreground::run::<D>(conf, &request, &up.device, verbose);
+    // What a process that was killed has left goes on holding packets back.
+    let was_captured = capture.is_some() && is_in_effect(request.interface)?;
+    let brought_up = if up.foreground {
+        foreground::run::<D>(conf, &request, &up.device, capture, verbose)
+    } else {
+        let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
+        let settings = &up.device;
+        let mut devices = Background { settings, capture };
+        adapter::up(&request, &mut devices, &mut console).map_err(Failure::Up)
+    };
+    if brought_up.is_err() && capture.is_some() && !was_captured {
+        release(request.interface)?;
     }
-    let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
-    let mut devices = Background(&up.device);
-    Ok(adapter::up(&request, &mut devices, &mut console)?)
+    brought_up
 }
 
 /// A file that chooses applications would have them all tunnelled.
@@ -163,19 +199,34 @@ fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
 
 /// Devices in background processes, which this program's other face runs:
 /// `taupe device`.
-struct Background<'a>(&'a DeviceSettings);
+struct Background<'a> {
+    settings: &'a DeviceSettings,
+    /// The file whose applications are captured, in transparent mode.
+    capture: Option<&'a Path>,
+}
 
 impl Devices for Background<'_> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.0)?;
-        let arguments = ["taupe", "device", "--", interface].map(OsString::from);
+        let order = order(interface, self.settings, self.capture)?;
+        let mut arguments = vec![OsString::from("taupe"), "device".into()];
+        if let Some(file) = self.capture {
+            arguments.extend(["--capture".into(), file.into()]);
+        }
+        arguments.extend(["--".into(), interface.into()]);
         background::start(&order, &arguments).map_err(|error| error.to_string())
     }
 }
 
-fn order(interface: &str, settings: &DeviceSettings) -> Result<DeviceOrder, String> {
+fn order(
+    interface: &str,
+    settings: &DeviceSettings,
+    capture: Option<&Path>,
+) -> Result<DeviceOrder, String> {
     let interface = InterfaceName::for_new(interface).map_err(|error| error.to_string())?;
-    Ok(DeviceOrder::new(interface, settings))
+    Ok(DeviceOrder {
+        capture: capture.map(Path::to_owned),
+        ..DeviceOrder::new(interface, settings)
+    })
 }
 
 fn take_down(
@@ -207,10 +258,31 @@ fn take_down(
         personality,
         save,
     };
-    match (adapter::down(&request, &mut console), missing) {
+    let down = adapter::down(&request, &mut console);
+    if let Ok(()) | Err(DownError::NotUp { .. }) = &down
+        && let_go(interface.as_str())?
+        && down.is_err()
+    {
+        // There was that, at least.
+        return Ok(());
+    }
+    match (down, missing) {
         (Err(DownError::NotUp { .. }), Some(missing)) => Err(missing.into()),
         (outcome, _) => Ok(outcome?),
     }
+}
+
+/// Ends what transparent mode holds back for an interface: last, so that nothing of
+/// the chosen applications leaves in clear while there is a tunnel. Whether there
+/// was anything.
+fn let_go(interface: &str) -> Result<bool, Fault> {
+    let captured = release(interface)?;
+    if captured {
+        say(&format_args!(
+            "the applications that were chosen for {interface} go past it from now on"
+        ));
+    }
+    Ok(captured)
 }
 
 /// What a file says, if it is in order, or what is wrong with it. A tunnel goes
@@ -229,6 +301,9 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    if is_in_effect(conf.interface.as_str())? {
+        return Err(Failure::Transparent(conf.interface.to_string()));
+    }
     without_applications(conf, &file)?;
     for remark in &remarks {
         say(remark);

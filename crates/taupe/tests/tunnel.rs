@@ -289,12 +289,13 @@ fn a_wrong_file_changes_nothing_and_says_where() {
 }
 
 #[test]
-fn transparent_mode_is_refused_in_a_sentence() {
-    sandboxed("transparent_mode_is_refused_in_a_sentence", || {
-        write("");
+fn what_transparent_mode_cannot_do_is_refused_in_a_sentence() {
+    let name = "what_transparent_mode_cannot_do_is_refused_in_a_sentence";
+    sandboxed(name, || {
+        write("KillSwitch = all");
         let text = fails(&["up", "--transparent", FILE]);
         assert!(
-            text.contains("transparent mode is not in this version"),
+            text.contains("KillSwitch = all is not in this version"),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -314,7 +315,10 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
             "KillSwitch = app",
         ] {
             write(line);
-            for options in [&["up"][..], &["up", "--adapter"], &["up", "--foreground"]] {
+            for options in [
+                &["up", "--adapter"][..],
+                &["up", "--adapter", "--foreground"],
+            ] {
                 let text = fails(&[options, &[FILE]].concat());
                 let begin = format!("taupe: {FILE}:4: ");
                 assert!(text.starts_with(&begin), "{options:?}, {line}: {text}");

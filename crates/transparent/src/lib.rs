@@ -1,6 +1,7 @@
 //! The transparent client: chosen applications go through the tunnel from the
 //! uplink they already use, and nothing else is touched.
 
+pub mod capture;
 pub mod fault;
 pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -11,5 +12,6 @@ pub mod programs;
 mod rules;
 pub mod state;
 mod syscall;
+mod tap;
 pub mod translate;
 pub mod uplinks;

@@ -1,6 +1,6 @@
 //! Where a tunnel's maps and links are pinned, so that they outlive the daemon.
 //!
-//! `/sys/fs/bpf/taupe/IFACE-COOKIE/` has a file for each map, and `links/` one for
+//! `taupe/IFACE-COOKIE/` in a BPF file system has a file for each map, and `links/` one for
 //! each link. COOKIE is the network namespace's: the same name can be another
 //! tunnel's there.
 
@@ -13,8 +13,12 @@ use rustix::mount::{MountFlags, mount};
 
 use crate::fault::Fault;
 
-/// Where a BPF file system is, or is mounted.
-const ROOT: &str = "/sys/fs/bpf";
+/// Where a BPF file system is on most systems.
+const SYSTEM: &str = "/sys/fs/bpf";
+
+/// Where one is mounted where there is none. Not over the system's: `ip netns exec`
+/// gives every command a `/sys` of its own, which ends with it.
+const OWN: &str = "/run/taupe/bpf";
 
 /// `BPF_FS_MAGIC`.
 const MAGIC: u32 = 0xcafe_4a11;
@@ -31,7 +35,7 @@ impl Pins {
     pub fn of(interface: &str, cookie: u64) -> Self {
         // The file system takes no dot in a name.
         let name = interface.replace('.', "%2e");
-        let directory = Path::new(ROOT).join("taupe");
+        let directory = Path::new(root()).join("taupe");
         Self {
             directory: directory.join(format!("{name}-{cookie:x}")),
         }
@@ -40,7 +44,7 @@ impl Pins {
     /// Those of all tunnels, in every network namespace. What cannot be listed has
     /// none.
     pub fn all() -> impl Iterator<Item = Self> {
-        let entries = fs::read_dir(Path::new(ROOT).join("taupe"));
+        let entries = fs::read_dir(Path::new(root()).join("taupe"));
         entries.into_iter().flatten().flatten().map(|entry| Self {
             directory: entry.path(),
         })
@@ -72,11 +76,11 @@ impl Pins {
 
     /// Makes the directory, and mounts the file system if nobody has.
     pub(crate) fn create(&self) -> Result<(), Fault> {
-        let mounted = rustix::fs::statfs(ROOT).is_ok_and(|found| found.f_type as u32 == MAGIC);
-        if !mounted {
+        if !has_pins(root()) {
+            fs::create_dir_all(OWN).map_err(Fault::call(OWN))?;
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("bpf", ROOT, "bpf", flags, None)
-                .map_err(Fault::call(format!("mounting a BPF file system on {ROOT}")))?;
+            mount("bpf", OWN, "bpf", flags, None)
+                .map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
         DirBuilder::new()
             .recursive(true)
@@ -109,6 +113,16 @@ impl Pins {
         }
         Ok(())
     }
+}
+
+/// Where pins are, or will be once a file system is mounted there.
+fn root() -> &'static str {
+    if has_pins(SYSTEM) { SYSTEM } else { OWN }
+}
+
+/// Whether a BPF file system is mounted there.
+fn has_pins(path: &str) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == MAGIC)
 }
 
 /// Removes a pin, if it is there.

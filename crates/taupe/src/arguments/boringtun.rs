@@ -92,6 +92,7 @@ impl Boringtun {
                 level: verbosity.level(),
                 background: background.map_or(Destination::Nowhere, Destination::File),
             },
+            capture: None,
             pid_file: file(self.pid_file, "WG_PID_FILE"),
         })
     }

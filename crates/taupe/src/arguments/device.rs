@@ -21,6 +21,8 @@ pub(crate) struct DeviceOrder {
     /// A configuration socket that the caller listens on, by its number.
     pub(crate) uapi: Option<RawFd>,
     pub(crate) logging: Logging,
+    /// The file whose applications are captured, in transparent mode.
+    pub(crate) capture: Option<PathBuf>,
     /// Where the number of the background process is written.
     pub(crate) pid_file: Option<PathBuf>,
 }
@@ -35,6 +37,7 @@ impl DeviceOrder {
             tun: None,
             uapi: None,
             logging: settings.logging.clone(),
+            capture: None,
             pid_file: None,
         }
     }
@@ -99,6 +102,9 @@ pub(super) struct Device {
     /// Do not use a fast path of the kernel or the processor; may be given more than once
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
     no_offload: Vec<Offload>,
+    /// Capture the applications that a file chooses; for `taupe up`
+    #[arg(long, value_name = "CONF", hide = true)]
+    capture: Option<PathBuf>,
 }
 
 impl Device {
@@ -108,6 +114,7 @@ impl Device {
             foreground: self.foreground || foreground(environment),
             tun: descriptor(TUN, environment)?,
             uapi: descriptor(UAPI, environment)?,
+            capture: self.capture,
             ..DeviceOrder::new(self.interface, &settings)
         })
     }

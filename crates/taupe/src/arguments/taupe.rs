@@ -195,7 +195,7 @@ struct UpArguments {
     /// An interface with addresses, routes and DNS, as wg-quick makes it
     #[arg(long, conflicts_with = "transparent")]
     adapter: bool,
-    /// No interface and no routes; this version does not have it yet
+    /// For chosen applications, or all: no address, no route, no name server
     #[arg(long)]
     transparent: bool,
     /// Stay, with the device in this process, until a signal ends it

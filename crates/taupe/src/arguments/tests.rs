@@ -69,6 +69,7 @@ fn plain(interface: &str) -> DeviceOrder {
             level: LevelFilter::WARN,
             background: Destination::Nowhere,
         },
+        capture: None,
         pid_file: None,
     }
 }

@@ -1,12 +1,13 @@
 //! A tunnel whose device is in this process, which stays.
 
-use super::{Failure, order, readable, reload};
+use super::{Failure, let_go, order, readable, reload};
 use crate::arguments::DeviceSettings;
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
 use crate::device::{self, Device};
 use sd_notify::NotifyState;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ pub(super) fn run<D: Device>(
     conf: &Conf,
     request: &Request<'_>,
     settings: &DeviceSettings,
+    capture: Option<&Path>,
     verbose: bool,
 ) -> Result<(), Failure> {
     settings.logging.begin();
@@ -39,6 +41,7 @@ pub(super) fn run<D: Device>(
     let mut console = console.map_err(Failure::Signals)?;
     let mut devices = InProcess::<D> {
         settings,
+        capture,
         events: sender,
         stopper: None,
         device: PhantomData,
@@ -74,6 +77,7 @@ fn leaves_nothing(error: &UpError) -> bool {
 /// A device in this process.
 struct InProcess<'a, D> {
     settings: &'a DeviceSettings,
+    capture: Option<&'a Path>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
     device: PhantomData<D>,
@@ -83,9 +87,9 @@ type Stopper = Box<dyn FnOnce() + Send>;
 
 impl<D: Device> Devices for InProcess<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.settings)?;
+        let order = order(interface, self.settings, self.capture)?;
         let device = device::start_here::<D>(&order).map_err(|failure| failure.to_string())?;
-        self.stopper = Some(Box::new(device.stopper()));
+        self.stopper = Some(Box::new(device.device.stopper()));
         let events = self.events.clone();
         let run = move || {
             let _ = events.send(Event::Ended(device.run()));
@@ -153,7 +157,10 @@ impl Running<'_> {
             }
         };
         self.await_end();
-        Ok(outcome?)
+        outcome?;
+        // A device that ends by itself leaves its applications held back.
+        let_go(self.request.interface)?;
+        Ok(())
     }
 
     /// The device has ended without having been asked to.

@@ -1,0 +1,169 @@
+//! Transparent mode: what it makes of a file, and its part of a running device.
+
+use crate::check;
+use crate::conf::Conf;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use taupe_adapter::Personality;
+use taupe_config::destinations;
+use taupe_config::file::{File, Forwarded, KillSwitch, Table};
+use taupe_engine::Tap;
+use taupe_net::system::{System, SystemError};
+use taupe_transparent::capture::{Capture, Choice};
+use taupe_transparent::fault::Fault;
+use taupe_transparent::flows;
+use taupe_transparent::translate::{Settings, Translator};
+
+/// What of a file is not to be had in transparent mode.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unsupported {
+    #[error(
+        "there is no Address under [Interface]: in transparent mode the tunnel needs one, as \
+         other machines see it; write the one that the tunnel's provider gave you"
+    )]
+    NoAddress,
+    #[error(
+        "KillSwitch = {0} is not in this version; delete the line to have what the chosen \
+         applications send held back while the tunnel is down (app)"
+    )]
+    KillSwitch(KillSwitch),
+    #[error("Forwarded = tunnel is not in this version; delete the line, or use --adapter")]
+    Forwarded,
+    #[error(
+        "line {line}: there is no user {name} on this system; write one that there is, or a number"
+    )]
+    NoUser { line: usize, name: String },
+}
+
+/// Why there is no capture.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Unreadable(#[from] check::Unreadable),
+    #[error(transparent)]
+    Conf(#[from] crate::conf::Error),
+    #[error("{0} has changed, and has errors now (`taupe check` says which)")]
+    Wrong(String),
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    #[error(transparent)]
+    System(#[from] SystemError),
+    #[error("the interface {0} is gone")]
+    NoInterface(String),
+    #[error("cannot switch IPv6 off on {interface}: {source}")]
+    Ipv6 {
+        interface: String,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// What transparent mode makes of a file.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    choice: Choice,
+    translator: Translator,
+}
+
+impl Plan {
+    /// Takes what transparent mode does in another way than adapter mode out of the
+    /// file: what is left makes an interface without address, route or name server.
+    pub(crate) fn take(file: &mut File) -> Result<Self, Unsupported> {
+        let transparent = &file.transparent;
+        match transparent.kill_switch.unwrap_or_default() {
+            KillSwitch::App => {}
+            other => return Err(Unsupported::KillSwitch(other)),
+        }
+        if transparent.forwarded == Some(Forwarded::Tunnel) {
+            return Err(Unsupported::Forwarded);
+        }
+        let mut rules = transparent.apps.clone();
+        if let Err(rule) = rules.resolve_users(user_id) {
+            return Err(Unsupported::NoUser {
+                line: rule.line,
+                name: rule.application.to_string(),
+            });
+        }
+        let bypass_lan = transparent.bypass_lan.unwrap_or(false);
+        let destinations = destinations::of_peers(&file.peers, bypass_lan);
+        let addresses = || file.interface.addresses.iter().map(|own| own.address);
+        let settings = Settings {
+            v4: addresses().find_map(|address| match address {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            }),
+            v6: addresses().find_map(|address| match address {
+                IpAddr::V6(address) => Some(address),
+                IpAddr::V4(_) => None,
+            }),
+            mtu: FIRST_MTU,
+            dns: std::mem::take(&mut file.interface.dns),
+            capacity: flows::CAPACITY,
+        };
+        if (settings.v4, settings.v6) == (None, None) {
+            return Err(Unsupported::NoAddress);
+        }
+        file.interface.addresses.clear();
+        file.interface.dns_search.clear();
+        file.interface.table = Table::Off;
+        file.interface.save_config = false;
+        Ok(Self {
+            choice: Choice {
+                rules,
+                destinations,
+            },
+            translator: Translator::new(&settings),
+        })
+    }
+
+    /// [`Self::take`] from a file that has been found in order before.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let conf = Conf::find(path.as_os_str(), Personality::Taupe)?;
+        let checked = check::check(&conf, Personality::Taupe)?;
+        let wrong = || Failure::Wrong(conf.shown.display().to_string());
+        let mut file = checked.file.ok_or_else(wrong)?;
+        Ok(Self::take(&mut file)?)
+    }
+
+    /// What stands between the interface and the tunnel.
+    pub(crate) fn tap(&self) -> Arc<dyn Tap> {
+        Arc::new(self.translator.clone())
+    }
+
+    /// Begins to capture for a device that runs in this process. When this returns,
+    /// the chosen applications use the tunnel, or nothing.
+    pub(crate) fn begin(self, interface: &str) -> Result<Capture, Failure> {
+        let link = System::open()?.link(interface)?;
+        let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
+        without_ipv6(interface)?;
+        let Self { choice, translator } = self;
+        Ok(Capture::begin(interface, link.index, &choice, translator)?)
+    }
+}
+
+/// Until the interface has one of its own.
+const FIRST_MTU: u16 = 1420;
+
+/// Keeps the kernel from giving the interface an address of its own, and from
+/// sending anything by it.
+fn without_ipv6(interface: &str) -> Result<(), Failure> {
+    let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    match std::fs::write(setting, "1") {
+        // There is no IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        written => written.map_err(|source| Failure::Ipv6 {
+            interface: interface.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// The number of the user of this name, by `/etc/passwd` and whatever else the
+/// system asks.
+fn user_id(name: &str) -> Option<u32> {
+    let user = nix::unistd::User::from_name(name).ok().flatten()?;
+    Some(user.uid.as_raw())
+}

@@ -1,0 +1,65 @@
+//! The translation as a part of the way of a packet.
+
+use std::ops::Range;
+
+use taupe_engine::{Tap, TapIn, TapOut};
+use taupe_net::virtio::VirtioHeader;
+use taupe_protocol::time::Instant;
+use tracing::trace;
+
+use crate::translate::{Incoming, Outcome, Outgoing, Translator};
+
+impl Tap for Translator {
+    fn outgoing(&self) -> Box<dyn TapOut> {
+        Box::new(self.outgoing())
+    }
+
+    fn incoming(&self) -> Box<dyn TapIn> {
+        Box::new(self.incoming())
+    }
+
+    fn set_mtu(&self, mtu: usize) {
+        self.set_mtu(u16::try_from(mtu).unwrap_or(u16::MAX));
+    }
+}
+
+impl TapOut for Outgoing {
+    fn take(
+        &mut self,
+        now: Instant,
+        header: VirtioHeader,
+        packet: &mut [u8],
+        carry: &mut dyn FnMut(VirtioHeader, &[u8]),
+    ) -> Option<Vec<u8>> {
+        match self.translate(now, header, packet) {
+            Outcome::Carry(header) => carry(header, packet),
+            Outcome::Instead(packets) => {
+                for packet in packets {
+                    carry(VirtioHeader::default(), packet);
+                }
+            }
+            Outcome::Answer(answer, reason) => {
+                trace!(%reason, "a packet from an application is refused");
+                return Some(answer);
+            }
+            Outcome::Drop(reason) => trace!(%reason, "a packet from an application is dropped"),
+        }
+        None
+    }
+}
+
+impl TapIn for Incoming {
+    fn take(&mut self, now: Instant, buffer: &mut [u8], packets: &mut Vec<Range<usize>>) {
+        let mut batch = self.batch(now);
+        packets.retain(|place| {
+            let Some(packet) = buffer.get_mut(place.clone()) else {
+                return false;
+            };
+            let translated = batch.translate(packet);
+            if let Err(reason) = &translated {
+                trace!(%reason, "a packet from the tunnel is dropped");
+            }
+            translated.is_ok()
+        });
+    }
+}
