@@ -8,7 +8,7 @@
 #   make test-long  what does not fit there
 #   make bench      Taupe beside other programs, with every published table; 10 minutes
 #   make bench-full all of it, ten rounds; hours
-#   make bench-micro  the parts alone: encrypting, cutting and merging packets, handshakes
+#   make bench-micro  the parts alone: encrypting, cutting, merging and translating packets, handshakes
 #   make simulate   HOURS=N [SEED=S] [DEFECT=NAME]
 #   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
 #   make check      formatting, lints, licences
@@ -56,7 +56,7 @@ bench bench-full: build .bench-packages
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 
 bench-micro: .build-packages
-	cargo bench -p taupe-crypto -p taupe-net -p taupe-protocol --bench '*' -- $(MICRO)
+	cargo bench -p taupe-crypto -p taupe-net -p taupe-protocol -p taupe-transparent --bench '*' -- $(MICRO)
 
 simulate:
 	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))
