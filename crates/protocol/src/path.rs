@@ -274,8 +274,8 @@ pub enum Cause {
     Mac1,
     /// A handshake message answered with a cookie, under load.
     CookieDemanded,
-    /// A handshake message without a cookie, when too many have none: it was not
-    /// even looked at; the source's next one is.
+    /// A handshake message without a cookie, when too many have none. It has been
+    /// given none either; the source's next one, some 5 s later, has a better chance.
     CookieWithheld,
     /// A handshake message beyond what its source may send, under load.
     RateLimited,
