@@ -180,16 +180,6 @@ impl Control {
         info!(?exit, "device ended");
         self.device.close();
         self.transmit();
-        self.replace_sockets(Sockets::default());
-        self.common.end();
-        // Wakes the thread that accepts. A socket that was passed in is its
-        // owner's, and goes on listening.
-        if self.socket.is_some() {
-            let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        }
-        if let Err(error) = self.shared.tun.shutdown() {
-            debug!(%error, "ending the TUN");
-        }
         exit
     }
 
@@ -592,6 +582,23 @@ impl Control {
         }
         self.mark = mark;
         Ok(())
+    }
+}
+
+/// Ends the other threads, however this one ends: also when one of them could
+/// not be started.
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.replace_sockets(Sockets::default());
+        self.common.end();
+        // Wakes the thread that accepts. A socket that was passed in is its
+        // owner's, and goes on listening.
+        if self.socket.is_some() {
+            let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        }
+        if let Err(error) = self.shared.tun.shutdown() {
+            debug!(%error, "ending the TUN");
+        }
     }
 }
 
