@@ -134,7 +134,7 @@ impl Drop for Capture {
 pub fn release(interface: &str) -> Result<bool, Fault> {
     let pins = pins(interface)?;
     let there = pins.exist();
-    pins.remove()?;
+    Programs::remove_pinned(&pins)?;
     Ok(there)
 }
 

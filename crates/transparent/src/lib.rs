@@ -3,6 +3,7 @@
 
 pub mod capture;
 pub mod fault;
+mod filters;
 pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

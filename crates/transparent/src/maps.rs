@@ -8,10 +8,12 @@ use std::time::Duration;
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
+use aya::programs::TcAttachType;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
 
 use crate::fault::Fault;
+use crate::filters::Place;
 use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
@@ -19,7 +21,7 @@ use crate::state::{
 };
 
 /// The names of the maps, which are also those of their pins.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "state",
     "sockets",
     "names",
@@ -28,6 +30,7 @@ pub(crate) const NAMES: [&str; 9] = [
     "flows",
     "uplinks",
     "locals",
+    "listeners",
     "counters",
 ];
 
@@ -44,6 +47,7 @@ pub(crate) struct Maps {
     flows: HashMap<MapData, FlowKey, Flow>,
     uplinks: HashMap<MapData, u32, UplinkValue>,
     locals: HashMap<MapData, [u8; 16], u32>,
+    listeners: HashMap<MapData, u32, u32>,
     counters: PerCpuArray<MapData, u64>,
 }
 
@@ -68,6 +72,7 @@ impl Maps {
             flows: take(object, "flows")?,
             uplinks: take(object, "uplinks")?,
             locals: take(object, "locals")?,
+            listeners: take(object, "listeners")?,
             counters: take(object, "counters")?,
         })
     }
@@ -180,6 +185,11 @@ impl Maps {
         gone(self.uplinks.remove(&index)).map_err(Fault::map("removing an uplink"))
     }
 
+    /// Removes the filters that are not pinned from an interface, which may be gone.
+    pub(crate) fn detach_filters(&self, index: u32) {
+        detach_filters(index, self.state.stamp.load(Ordering::Relaxed));
+    }
+
     pub(crate) fn uplinks(&self) -> Result<Vec<u32>, Fault> {
         collect(self.uplinks.keys())
     }
@@ -199,6 +209,14 @@ impl Maps {
             if !wanted.contains_key(&address) {
                 gone(self.locals.remove(&address)).map_err(Fault::map("removing an address"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Forgets where chosen sockets listen.
+    pub(crate) fn clear_listeners(&mut self) -> Result<(), Fault> {
+        for key in collect(self.listeners.keys())? {
+            gone(self.listeners.remove(&key)).map_err(Fault::map("removing a listener"))?;
         }
         Ok(())
     }
@@ -238,6 +256,37 @@ impl std::fmt::Debug for Maps {
         f.debug_struct("Maps")
             .field("state", &self.state)
             .finish_non_exhaustive()
+    }
+}
+
+fn detach_filters(index: u32, stamp: u32) {
+    let Some(interface) = taupe_sys::interface::name(index) else {
+        return;
+    };
+    for direction in [TcAttachType::Egress, TcAttachType::Ingress] {
+        let place = Place {
+            interface: &interface,
+            direction,
+            stamp,
+        };
+        place.detach();
+    }
+}
+
+/// Removes the filters that are not pinned from all uplinks that pinned maps name.
+pub(crate) fn detach_pinned_filters(pins: &Pins) {
+    let open = |name| MapData::from_pin(pins.map(name)).ok();
+    let (Some(state), Some(uplinks)) = (open("state"), open("uplinks")) else {
+        return;
+    };
+    let uplinks = Map::from_map_data(uplinks).and_then(HashMap::<_, u32, UplinkValue>::try_from);
+    if let (Ok(state), Ok(uplinks)) = (Shared::map(state.fd().as_fd()), uplinks) {
+        for index in uplinks.keys().flatten() {
+            let pinned = pins.link(&format!("{index}-taupe_out")).exists();
+            if !pinned {
+                detach_filters(index, state.stamp.load(Ordering::Relaxed));
+            }
+        }
     }
 }
 

@@ -6,12 +6,14 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
 
 use crate::fault::Fault;
+use crate::syscall;
 
 /// Where a BPF file system is on most systems.
 const SYSTEM: &str = "/sys/fs/bpf";
@@ -90,15 +92,9 @@ impl Pins {
     }
 
     /// Removes everything: links end, and with them what holds a chosen
-    /// application's packets back. Removing what is not there succeeds.
-    ///
-    /// Filters of kernels without tcx are not pinned and stay: see
-    /// [`Programs::remove`](crate::programs::Programs::remove).
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Call`] naming what cannot be removed.
-    pub fn remove(&self) -> Result<(), Fault> {
+    /// application's packets back. Removing what is not there succeeds. Filters of
+    /// kernels without tcx are not pinned and stay.
+    pub(crate) fn remove(&self) -> Result<(), Fault> {
         for directory in [self.links(), self.directory.clone()] {
             let failed = || Fault::call(directory.display().to_string());
             let entries = match fs::read_dir(&directory) {
@@ -125,8 +121,12 @@ fn has_pins(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == MAGIC)
 }
 
-/// Removes a pin, if it is there.
+/// Removes a pin, if it is there; a link ends at once.
 pub(crate) fn remove(path: &Path) -> Result<(), Fault> {
+    if let Ok(object) = syscall::open(path) {
+        // It may be a map, or a link that ends when nobody refers to it any more.
+        let _ = syscall::detach(object.as_fd());
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Fault::call(path.display().to_string())(error))

@@ -9,22 +9,22 @@
 //! gives the pinned links the new programs, without a moment in which nothing is
 //! attached.
 
-use std::collections::HashMap;
 use std::io::Read as _;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aya::programs::Program;
-use aya::{Btf, EbpfLoader, include_bytes_aligned};
+use aya::programs::{Program, SchedClassifier, TcAttachType};
+use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::thread::{MembarrierCommand, membarrier};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
 
 use crate::fault::Fault;
+use crate::filters::Place as FilterPlace;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
 use crate::rules;
@@ -49,7 +49,7 @@ enum Place {
 }
 
 /// All programs: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 12] = [
+const PROGRAMS: [(&str, Place, &str); 14] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -95,9 +95,15 @@ const PROGRAMS: [(&str, Place, &str); 12] = [
         Place::Iterator("task_file"),
         "iterators over files and bpf_sock_from_file (Linux 5.11)",
     ),
+    (
+        "taupe_heirs",
+        Place::Iterator("tcp"),
+        "iterators over TCP sockets (Linux 5.9)",
+    ),
     ("taupe_out", Place::Filter, FILTERS),
     ("taupe_in", Place::Filter, FILTERS),
     ("taupe_tun", Place::Filter, FILTERS),
+    ("taupe_into", Place::Filter, FILTERS),
 ];
 
 const CALLS: &str = "bpf_set_retval and bpf_get_netns_cookie (Linux 5.18)";
@@ -108,7 +114,9 @@ const FILTERS: &str = "storage of sockets in packet filters (Linux 5.2)";
 pub struct Programs {
     pins: Pins,
     maps: Maps,
-    programs: HashMap<&'static str, OwnedFd>,
+    object: Ebpf,
+    /// Filters are attached as they were before Linux 6.6.
+    without_tcx: bool,
     /// Nothing was pinned before: what fails is undone as a whole.
     fresh: bool,
 }
@@ -144,7 +152,6 @@ impl Programs {
         }
         let mut object = loader.load(OBJECT).map_err(Fault::object)?;
         let btf = Btf::from_sys_fs().map_err(|error| Fault::object(error.into()))?;
-        let mut programs = HashMap::new();
         for (name, place, needs) in PROGRAMS {
             let program = object.program_mut(name).ok_or(Fault::Missing(name))?;
             let loaded = match (program, place) {
@@ -157,12 +164,6 @@ impl Programs {
                 _ => return Err(Fault::Missing(name)),
             };
             loaded.map_err(|source| Fault::program(name, needs, source))?;
-            let program = object.program(name).ok_or(Fault::Missing(name))?;
-            let fd = program
-                .fd()
-                .map_err(|source| Fault::program(name, needs, source))?;
-            let fd = fd.as_fd().try_clone_to_owned();
-            programs.insert(name, fd.map_err(Fault::call("dup"))?);
         }
         let maps = Maps::take(&mut object)?;
         let state = &maps.state;
@@ -183,7 +184,8 @@ impl Programs {
         Ok(Self {
             pins: pins.clone(),
             maps,
-            programs,
+            object,
+            without_tcx: false,
             fresh,
         })
     }
@@ -227,8 +229,9 @@ impl Programs {
     }
 
     fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, Fault> {
-        let program = self.programs.get(name).ok_or(Fault::Missing(name))?;
-        Ok(program.as_fd())
+        let program = self.object.program(name);
+        let fd = program.and_then(|program| program.fd().ok());
+        Ok(fd.ok_or(Fault::Missing(name))?.as_fd())
     }
 
     /// Attaches a program by a pinned link, or gives the one that is there to it.
@@ -283,11 +286,17 @@ impl Programs {
         // may get a number that has been looked at; once more, and it inherits the
         // new one.
         self.classify()?;
-        self.classify()
+        self.classify()?;
+        self.iterate("taupe_heirs")?;
+        self.maps.clear_listeners()
     }
 
     fn classify(&self) -> Result<(), Fault> {
-        let program = self.program("taupe_classify")?;
+        self.iterate("taupe_classify")
+    }
+
+    fn iterate(&self, name: &'static str) -> Result<(), Fault> {
+        let program = self.program(name)?;
         let failed = || Fault::call("looking at the sockets that are open");
         let link = syscall::attach(program, Target::Iterator).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
@@ -310,14 +319,42 @@ impl Programs {
             LinkHeader::None => None,
             LinkHeader::Unknown => return self.unguard(index),
         };
-        for (program, name, kind) in [
-            ("taupe_out", "out", attach_type::TCX_EGRESS),
-            ("taupe_in", "in", attach_type::TCX_INGRESS),
-        ] {
-            let pin = self.pins.link(&format!("{index}-{name}"));
-            self.link(program, Target::Interface(index, kind), &pin)?;
-        }
+        self.filter("taupe_out", uplink.index, attach_type::TCX_EGRESS)?;
+        self.filter("taupe_in", uplink.index, attach_type::TCX_INGRESS)?;
         self.maps.set_uplink(index, mac)
+    }
+
+    /// Puts a filter on an interface.
+    fn filter(&mut self, name: &'static str, index: u32, kind: u32) -> Result<(), Fault> {
+        if !self.without_tcx {
+            let pin = self.pins.link(&format!("{index}-{name}"));
+            match self.link(name, Target::Interface(index, kind), &pin) {
+                // What kernels say to what they have never heard of.
+                Err(Fault::Call { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+                    self.without_tcx = true;
+                }
+                other => return other,
+            }
+        }
+        let failed = || format!("attaching {name} by clsact");
+        let interface = taupe_sys::interface::name(index)
+            .ok_or_else(|| Fault::call(failed())(rustix::io::Errno::NODEV))?;
+        let place = FilterPlace {
+            interface: &interface,
+            direction: direction(kind),
+            stamp: self.maps.state.stamp.load(Ordering::Relaxed),
+        };
+        let program = self.object.program_mut(name).ok_or(Fault::Missing(name))?;
+        let program: &mut SchedClassifier = program.try_into().map_err(|_| Fault::Missing(name))?;
+        place
+            .attach(program)
+            .map_err(|error| Fault::call(failed())(std::io::Error::other(error)))
+    }
+
+    /// Attaches filters as before Linux 6.6 from here on, whether or not the kernel
+    /// is that old; it finds out by itself.
+    pub fn forgo_tcx(&mut self) {
+        self.without_tcx = true;
     }
 
     /// Ends guarding an interface, which may be gone. Chosen applications cannot use
@@ -330,8 +367,11 @@ impl Programs {
         self.maps.remove_uplink(index)?;
         // Those that run have looked up the interface already.
         membarrier(MembarrierCommand::Global).map_err(Fault::call("membarrier"))?;
-        for name in ["out", "in"] {
+        for name in ["taupe_out", "taupe_in"] {
             pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
+        }
+        if self.without_tcx {
+            self.maps.detach_filters(index);
         }
         Ok(())
     }
@@ -364,18 +404,18 @@ impl Programs {
     /// [`Fault::Call`]: nothing has changed.
     pub fn set_up(&mut self, tun: u32) -> Result<(), Fault> {
         let before = self.maps.state.tun.load(Ordering::Relaxed);
-        let target = Target::Interface(tun, attach_type::TCX_INGRESS);
-        self.link("taupe_tun", target, &self.tun_pin(tun))?;
-        if before != tun {
-            pins::remove(&self.tun_pin(before))?;
+        for (name, kind) in [
+            ("taupe_tun", attach_type::TCX_INGRESS),
+            ("taupe_into", attach_type::TCX_EGRESS),
+        ] {
+            self.filter(name, tun, kind)?;
+            if before != tun {
+                pins::remove(&self.pins.link(&format!("{before}-{name}")))?;
+            }
         }
         self.maps.state.tun.store(tun, Ordering::Relaxed);
         self.maps.state.up.store(1, Ordering::Release);
         Ok(())
-    }
-
-    fn tun_pin(&self, index: u32) -> PathBuf {
-        self.pins.link(&format!("{index}-tun"))
     }
 
     /// Chosen applications' packets go nowhere, and they are told.
@@ -418,6 +458,25 @@ impl Programs {
     ///
     /// [`Fault::Call`] naming what cannot be removed.
     pub fn remove(self) -> Result<(), Fault> {
-        self.pins.remove()
+        Self::remove_pinned(&self.pins)
+    }
+
+    /// Removes what another process has set up, whether or not it still runs. To be
+    /// called in the tunnel's namespace, for there the filters of old kernels are. The
+    /// `clsact` queues that these were on stay, since others may use them by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`] naming what cannot be removed.
+    pub fn remove_pinned(pins: &Pins) -> Result<(), Fault> {
+        maps::detach_pinned_filters(pins);
+        pins.remove()
+    }
+}
+
+pub(crate) const fn direction(kind: u32) -> TcAttachType {
+    match kind {
+        attach_type::TCX_EGRESS => TcAttachType::Egress,
+        _ => TcAttachType::Ingress,
     }
 }

@@ -280,4 +280,6 @@ reasons! {
     ClearSocket = "packets dropped that came past the tunnel for a chosen application",
     /// A path that was not compared to its end.
     PathTooDeep = "sockets of executables whose path is too long for rules about paths",
+    /// Somebody sent something to the TUN directly.
+    TunMisused = "packets dropped that were sent to the tunnel's interface directly",
 }

@@ -44,6 +44,7 @@ const RAW_TRACEPOINT_OPEN: c_int = 17;
 const LINK_CREATE: c_int = 28;
 const LINK_UPDATE: c_int = 29;
 const ITER_CREATE: c_int = 33;
+const LINK_DETACH: c_int = 34;
 
 /// `BPF_F_BEFORE` without a relative: before all others.
 const BEFORE: u32 = 1 << 3;
@@ -104,6 +105,19 @@ pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
         old: 0,
     };
     bpf(LINK_UPDATE, &attributes).map(drop)
+}
+
+/// Detaches a link's program now, and not when the last reference has gone some
+/// time later. Links of tracepoints cannot do that.
+pub(crate) fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    struct LinkDetach {
+        link: c_int,
+    }
+    let attributes = LinkDetach {
+        link: link.as_raw_fd(),
+    };
+    bpf(LINK_DETACH, &attributes).map(drop)
 }
 
 /// What an iterator's program does happens while this is read.

@@ -191,7 +191,12 @@ enum {
 	AF_INET = 2,
 	AF_INET6 = 10,
 	SOCK_RAW = 3,
-	SK_LISTEN = 10,
+
+	/* States of TCP (include/net/tcp_states.h). */
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_RECV = 3,
+	TCP_CLOSE_WAIT = 8,
+	TCP_LISTEN = 10,
 
 	ETH_P_IP = 0x0800,
 	ETH_P_IPV6 = 0x86dd,
@@ -303,11 +308,17 @@ typedef struct {
 } possible_net_t;
 
 struct sock_common {
+	u16 skc_num;
+	unsigned char skc_state;
 	possible_net_t skc_net;
 };
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
+	u16 sk_protocol;
 };
 
 struct socket {
@@ -322,6 +333,12 @@ struct bpf_iter__task_file {
 	struct task_struct *task;
 	u64 fd;
 	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	void *meta;
+	struct sock_common *sk_common;
+	u64 uid;
 };
 
 #define member_exists(member) __builtin_preserve_field_info(member, 2)

@@ -43,6 +43,53 @@ int taupe_classify(struct bpf_iter__task_file *context)
 	}
 	owner->verdict = verdict;
 	owner->generation = generation;
+	if (verdict == TUNNEL && kernel(sk->sk_protocol) == IPPROTO_TCP &&
+	    kernel(sk->__sk_common.skc_state) == TCP_LISTEN) {
+		struct listener listener = {
+			.port = kernel(sk->__sk_common.skc_num),
+			.generation = generation,
+		};
+		u32 one = 1;
+
+		bpf_map_update_elem(&listeners, &listener, &one, 0);
+	}
+	return 0;
+}
+
+/*
+ * Connections that wait to be accepted belong to no process yet, and were made
+ * before their listener had a verdict to inherit. To be read after the above.
+ */
+SEC("iter/tcp")
+int taupe_heirs(struct bpf_iter__tcp *context)
+{
+	struct sock_common *common = context->sk_common;
+	struct state *state = get_state();
+	struct sock *sk = (void *)common;
+	struct listener listener;
+	struct owner *owner;
+	u8 tcp_state;
+
+	if (!state || !common)
+		return 0;
+	/* Others have no `struct sock`, or a process. */
+	tcp_state = kernel(common->skc_state);
+	if (tcp_state != TCP_ESTABLISHED && tcp_state != TCP_SYN_RECV &&
+	    tcp_state != TCP_CLOSE_WAIT)
+		return 0;
+	if (kernel(sk->sk_socket))
+		return 0;
+	listener.port = kernel(common->skc_num);
+	listener.generation = now_of(state->generation);
+	if (!bpf_map_lookup_elem(&listeners, &listener))
+		return 0;
+	owner = bpf_sk_storage_get(&sockets, common, NULL, SK_STORAGE_CREATE);
+	if (!owner) {
+		count(R_SOCKET_WITHOUT_STORAGE);
+		return 0;
+	}
+	owner->verdict = TUNNEL;
+	owner->generation = now_of(state->generation);
 	return 0;
 }
 

@@ -63,7 +63,7 @@ struct state {
 	u64 netns;    /* cookie of the one namespace in which all this acts */
 	u32 daemon;   /* its process, numbered as in the first PID namespace */
 	u32 tun;      /* ifindex */
-	u32 stamp;    /* tc_index of packets that came from the TUN; 16 bits, not 0 */
+	u32 stamp;    /* tc_index of packets to and from the TUN; 16 bits, not 0 */
 	u32 generation;
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
@@ -192,6 +192,20 @@ struct {
 	MAP_TYPE(value, u32);
 } locals SEC(".maps");
 
+/* Ports that chosen sockets listen on, while sockets are looked through. */
+struct listener {
+	u16 port;
+	u16 generation;
+};
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct listener);
+	MAP_TYPE(value, u32);
+} listeners SEC(".maps");
+
 /* Why something was refused or dropped; state.rs has a sentence for each. */
 enum reason {
 	R_SOCKET_WITHOUT_STORAGE,
@@ -211,6 +225,7 @@ enum reason {
 	R_CLEAR_FLOW,
 	R_CLEAR_SOCKET,
 	R_PATH_TOO_DEEP,
+	R_TUN_MISUSED,
 	REASONS,
 };
 

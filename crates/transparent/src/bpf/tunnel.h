@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The filter of the TUN: what user space wrote goes to the uplink that it would
+ * The filters of the TUN. What user space wrote goes to the uplink that it would
  * have come by without a tunnel, so that routing, reverse path filters,
  * connection tracking and SO_BINDTODEVICE find everything as it should be.
  *
@@ -74,6 +74,7 @@ int taupe_tun(struct __sk_buff *skb)
 	} else if (local) {
 		if (!packet.is_later_fragment && !has_chosen_socket(skb, &packet)) {
 			count(R_IN_BOUNCED);
+			skb->tc_index = state->stamp;
 			return bpf_redirect(now_of(state->tun), 0);
 		}
 		ifindex = *local;
@@ -97,4 +98,17 @@ int taupe_tun(struct __sk_buff *skb)
 	skb->tc_index = state->stamp;
 	count(R_IN_DELIVERED);
 	return bpf_redirect(ifindex, REDIRECT_INGRESS);
+}
+
+/* Nothing gets into the tunnel but what the filters send there: anybody can bind a
+ * socket to the TUN, and the kernel itself likes to tell all interfaces something. */
+SEC("classifier")
+int taupe_into(struct __sk_buff *skb)
+{
+	struct state *state = get_state();
+
+	if (state && skb->tc_index == state->stamp)
+		return NEXT;
+	count(R_TUN_MISUSED);
+	return SHOT;
 }

@@ -83,6 +83,7 @@ int taupe_out(struct __sk_buff *skb)
 		return SHOT;
 	}
 	count(R_OUT_TUNNEL);
+	skb->tc_index = state->stamp;
 	return bpf_redirect(now_of(state->tun), 0);
 }
 

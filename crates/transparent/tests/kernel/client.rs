@@ -54,6 +54,20 @@ fn act(words: &[&str]) -> io::Result<String> {
             make(family, SocketType::STREAM, mptcp)?;
             Ok("made".to_owned())
         }
+        // Says at each line that it is given whether it is chosen: what is not gets
+        // sockets of MPTCP.
+        ["oracle"] => {
+            println!("ready\n{}", std::process::id());
+            for _ in io::stdin().lines() {
+                let mptcp = NonZeroU32::new(262).map(Protocol::from_raw);
+                match make(AddressFamily::INET, SocketType::STREAM, mptcp) {
+                    Ok(_) => println!("bypass"),
+                    Err(rustix::io::Errno::PROTONOSUPPORT) => println!("tunnel"),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok("the end".to_owned())
+        }
         ["uring", to] => uring(address(to)),
         ["thread", rest @ ..] => std::thread::scope(|scope| {
             let thread = scope.spawn(|| act(rest));
@@ -76,6 +90,17 @@ fn act(words: &[&str]) -> io::Result<String> {
             Ok(format!("{} {}", word(by_tcp), word(by_udp)))
         }
         ["serve", port] => serve(port.parse().map_err(io::Error::other)?),
+        // Listens, and accepts one when it is told to.
+        ["serve-late", port] => {
+            let port: u16 = port.parse().map_err(io::Error::other)?;
+            let listener = TcpListener::bind(("::", port))?;
+            wait()?;
+            let (mut stream, _) = listener.accept()?;
+            stream.write_all(b"chosen-payload")?;
+            println!("accepted");
+            std::thread::sleep(Duration::from_secs(60));
+            Ok(String::new())
+        }
         ["serve-udp", port] => {
             let port: u16 = port.parse().map_err(io::Error::other)?;
             let socket = UdpSocket::bind(("::", port))?;

@@ -1,17 +1,16 @@
 //! That nothing leaves in the clear when something is missing.
 
 use crate::scene::{
-    QUIET, REMOTE, Scene, at, everything_but, install, nothing, open, rules, start_daemon, unmet,
+    QUIET, REMOTE, Scene, at, attached, everything_but, install, nothing, open, rules,
+    start_daemon, unmet, without_tcx,
 };
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::link;
-use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::programs::Programs;
+use taupe_transparent::pins::Pins;
 
 /// Whatever a chosen application sends to the remotes.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
@@ -29,6 +28,18 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("programs_are_replaced", programs_are_replaced),
         SystemTest::new("rules_are_replaced", rules_are_replaced),
         SystemTest::new("removed_without_a_trace", removed_without_a_trace),
+        SystemTest::new(
+            "programs_are_replaced_without_tcx",
+            without_tcx(programs_are_replaced),
+        ),
+        SystemTest::new(
+            "removed_without_a_trace_without_tcx",
+            without_tcx(removed_without_a_trace),
+        ),
+        SystemTest::new(
+            "down_is_told_at_once_without_tcx",
+            without_tcx(down_is_told_at_once),
+        ),
     ]
 }
 
@@ -200,8 +211,7 @@ fn programs_are_replaced() -> Result<()> {
     let uplink = scene.uplink("up0")?;
     for _ in 0..20 {
         let programs = scene.home.enter(|| {
-            let mut programs = Programs::load(crate::scene::TUNNEL).map_err(unmet)?;
-            programs.attach().map_err(unmet)?;
+            let mut programs = attached().map_err(unmet)?;
             programs.guard(&uplink).map_err(unmet)?;
             Ok(programs)
         })?;
@@ -237,15 +247,16 @@ fn removed_without_a_trace() -> Result<()> {
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
     let programs = scene.programs.take();
     let programs = programs.ok_or_else(|| Error::unmet("nothing is loaded"))?;
-    programs.remove().map_err(unmet)?;
+    scene.home.enter(|| programs.remove().map_err(unmet))?;
+    let filters = scene
+        .home
+        .run(&["tc", "filter", "show", "dev", "up0", "egress"])?;
+    ensure!(filters.text().is_empty(), "{}", filters.text());
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")?;
-    let left = std::fs::read_dir("/sys/fs/bpf/taupe").map_err(Error::io("pins"))?;
-    ensure!(left.count() == 0, "pins are left");
+    ensure!(Pins::all().next().is_none(), "pins are left");
     step("rules that cannot be taken");
     let long = "x".repeat(255);
     let refused = scene.set_up(&rules(&[&long], &[]), &everything_but(&[]));
     ensure!(refused.is_err(), "a name that long was taken");
-    step("where there is no file system for pins");
-    ensure!(Path::new("/sys/fs/bpf").exists(), "no place");
-    wait_until("the end", QUIET, || Ok(true))
+    Ok(())
 }

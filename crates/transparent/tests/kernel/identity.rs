@@ -1,10 +1,11 @@
 //! Who is chosen.
 
 use crate::client;
-use crate::scene::{self, REMOTE, Scene, at, everything_but, install, nothing, rules};
+use crate::scene::{self, Application, REMOTE, Scene, at, everything_but, install, nothing, rules};
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use taupe_config::application::{Decision, Process};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 
@@ -14,6 +15,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("cgroups_and_users", cgroups_and_users),
         SystemTest::new("allowed_wins_and_the_rest", allowed_wins_and_the_rest),
         SystemTest::new("children_threads_and_copies", children_threads_and_copies),
+        SystemTest::new("as_the_model_decides", as_the_model_decides),
         SystemTest::new("sockets_from_before", sockets_from_before),
         SystemTest::new("only_in_its_own_namespace", only_in_its_own_namespace),
     ]
@@ -134,7 +136,7 @@ impl Hierarchy {
 
     fn group(&self, path: &str) -> Result<String> {
         let mut whole = self.root.clone();
-        for part in path.split('/') {
+        for part in path.split('/').filter(|part| !part.is_empty()) {
             whole = format!("{whole}/{part}");
             if fs::create_dir(&whole).is_ok() {
                 self.made.borrow_mut().push(whole.clone());
@@ -152,6 +154,124 @@ impl Drop for Hierarchy {
             }
         }
     }
+}
+
+/// Random rules, on processes of all kinds: the kernel decides as the file's own
+/// matcher does.
+fn as_the_model_decides() -> Result<()> {
+    const ROUNDS: usize = 150;
+    let mut scene = Scene::with(&["nobody"], &[])?;
+    let root = Hierarchy::mount()?;
+    let mut processes = Vec::new();
+    let names = [
+        "m/Alpha",
+        "m/n/alphabet",
+        "m/n/o/beta.exe",
+        "m/beta",
+        "gamma",
+    ];
+    let groups = ["", "taupe-eq-a", "taupe-eq-a/app-x.scope"];
+    for name in names {
+        install(name)?;
+    }
+    for (i, (name, group)) in names
+        .iter()
+        .flat_map(|name| groups.map(|group| (name, group)))
+        .enumerate()
+    {
+        let program = taupe_lab::sandbox::scratch(name).display().to_string();
+        let user = if i % 2 == 0 { "0" } else { "4711" };
+        let group = root.group(group)?;
+        let script = format!(
+            "echo 0 > {group}/cgroup.procs && exec setpriv --reuid={user} {program} {} oracle",
+            client::WORD
+        );
+        let command = scene.home.command(&["sh", "-c", &script]);
+        let mut application = Application::start(command)?;
+        let id = application.line()?;
+        let path = fs::read_link(format!("/proc/{id}/exe")).map_err(Error::io("exe"))?;
+        let groups =
+            fs::read_to_string(format!("/proc/{id}/cgroup")).map_err(Error::io("cgroup"))?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        let group = group.unwrap_or_default().to_owned();
+        let user: u32 = user.parse().map_err(scene::unmet)?;
+        processes.push((application, path, group, user));
+    }
+    let mut pool: Vec<String> = [
+        "alpha",
+        "ALPH*",
+        "alphabet*",
+        "beta",
+        "b*",
+        "gamm",
+        "gamma",
+        "*",
+        "delta",
+        "/",
+        "/run/",
+        "cgroup:taupe-eq-a",
+        "cgroup:taupe*",
+        "cgroup:app-x.scope",
+        "cgroup:app*",
+        "cgroup:/",
+        "cgroup:/taupe-eq-a",
+        "cgroup:/taupe-eq-a/app-x.scope",
+        "cgroup:/taupe-eq",
+        "uid:0",
+        "uid:4711",
+        "uid:1",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let scratch = |name: &str| taupe_lab::sandbox::scratch(name).display().to_string();
+    pool.extend(names.map(scratch));
+    pool.extend(["m/", "m/n/", "m/n/o/", "x/"].map(scratch));
+    let seed = fastrand::u64(..);
+    step(&format!("seed {seed}"));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut tunnelled = 0;
+    for _ in 0..ROUNDS {
+        let mut list = |most| {
+            let count = random.usize(..=most);
+            random
+                .choose_multiple(&pool, count)
+                .into_iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+        };
+        let (allowed, disallowed) = (list(2), list(3));
+        let rules = rules(&allowed, &disallowed);
+        scene
+            .programs()?
+            .replace(&rules, &everything_but(&[]))
+            .map_err(scene::unmet)?;
+        for (application, path, group, user) in &mut processes {
+            let path = path.as_os_str().as_encoded_bytes();
+            let process = Process {
+                path,
+                name: path.rsplit(|byte| *byte == b'/').next().unwrap_or_default(),
+                cgroup: group.as_bytes(),
+                uid: *user,
+            };
+            let expected = match rules.decide(&process).0 {
+                Decision::Tunnel => "tunnel",
+                Decision::Bypass => "bypass",
+            };
+            let said = application.ask()?;
+            ensure!(
+                said == expected,
+                "{allowed:?} but {disallowed:?}: {said} and not {expected}: {process:?}"
+            );
+            tunnelled += usize::from(said == "tunnel");
+        }
+    }
+    // Neither is rare.
+    let all = ROUNDS * processes.len();
+    ensure!(
+        (all / 10..all * 9 / 10).contains(&tunnelled),
+        "{tunnelled} of {all}"
+    );
+    Ok(())
 }
 
 fn allowed_wins_and_the_rest() -> Result<()> {
@@ -229,12 +349,23 @@ fn sockets_from_before() -> Result<()> {
     nothing(&scene, capture)?;
     let said = unchosen.go()?;
     ensure!(said == "far far", "unchosen: {said}");
+    step("a connection that waits to be accepted");
+    scene.replace(&["nobody"])?;
+    let mut server = scene.start(&chosen, &["serve-late", "7002"])?;
+    let stream = scene.far.enter(|| {
+        let home = ([192, 0, 2, 2], 7002).into();
+        std::net::TcpStream::connect_timeout(&home, scene::QUIET).map_err(Error::io("connect"))
+    })?;
+    scene.replace(&["chosen"])?;
+    let capture = scene.capture("src port 7002")?;
+    let said = server.go()?;
+    ensure!(said == "accepted", "{said}");
+    std::thread::sleep(scene::QUIET);
+    nothing(&scene, capture)?;
+    drop(stream);
     step("rules that are replaced");
     let mut kept = scene.start(&chosen, &["hold", &to])?;
-    let programs = scene.programs()?;
-    programs
-        .replace(&rules(&["other"], &[]), &everything_but(&[]))
-        .map_err(scene::unmet)?;
+    scene.replace(&["other"])?;
     let said = later.go()?;
     ensure!(said == "beyond beyond", "chosen later: {said}");
     let said = kept.go()?;

@@ -1,6 +1,6 @@
 //! What reaches chosen applications, and what doesn't.
 
-use crate::scene::{HOME, QUIET, REMOTE, Scene, at, install, nothing, unmet};
+use crate::scene::{HOME, QUIET, REMOTE, Scene, at, install, nothing, unmet, without_tcx};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::thread::sleep;
@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("unchosen_services_from_the_tunnel", unchosen_services),
         SystemTest::new("spoofed_packets", spoofed_packets),
         SystemTest::new("a_strict_firewall", a_strict_firewall),
+        SystemTest::new("a_chosen_server_without_tcx", without_tcx(a_chosen_server)),
     ]
 }
 

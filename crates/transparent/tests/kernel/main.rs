@@ -6,6 +6,7 @@ mod client;
 mod closed;
 mod identity;
 mod inward;
+mod old;
 mod outward;
 mod scene;
 
@@ -23,6 +24,9 @@ fn main() {
         outward::tests(),
         inward::tests(),
         closed::tests(),
+        old::tests(),
     ];
-    Suite::new(tests.into_iter().flatten().collect()).main()
+    Suite::new(tests.into_iter().flatten().collect())
+        .prepare(|| taupe_lab::guest::install().map(drop))
+        .main()
 }

@@ -1,6 +1,8 @@
 //! What chosen applications send.
 
-use crate::scene::{REMOTE, Scene, at, everything_but, install, nothing, rules, unmet};
+use crate::scene::{
+    REMOTE, Scene, at, everything_but, install, nothing, rules, unmet, without_tcx,
+};
 use taupe_config::destinations;
 use taupe_lab::sandbox::{SystemTest, figure, step};
 use taupe_lab::{Result, ensure};
@@ -13,8 +15,10 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("destinations_in_their_order", destinations_in_order),
         SystemTest::new("a_family_that_the_tunnel_lacks", a_missing_family),
         SystemTest::new("fragments", fragments),
+        SystemTest::new("bound_to_the_tun", bound_to_the_tun),
         SystemTest::new("a_full_table_refuses", a_full_table_refuses),
         SystemTest::new("what_it_costs", what_it_costs),
+        SystemTest::new("every_transport_without_tcx", without_tcx(every_transport)),
     ]
 }
 
@@ -127,6 +131,22 @@ fn fragments() -> Result<()> {
         ])?;
     }
     nothing(&scene, capture)
+}
+
+fn bound_to_the_tun() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let other = install("other")?;
+    let said = scene.run(&other, &["bound", crate::scene::TUNNEL, &at(REMOTE[0], 80)])?;
+    ensure!(said.starts_with("failed"), "{said}");
+    let counts = scene.programs()?.counts().map_err(unmet)?;
+    let dropped = counts
+        .iter()
+        .find(|(reason, _)| *reason == Reason::TunMisused);
+    ensure!(
+        dropped.is_some_and(|(_, count)| *count > 0),
+        "nothing was dropped"
+    );
+    Ok(())
 }
 
 fn a_full_table_refuses() -> Result<()> {

@@ -16,6 +16,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations::{self, Class};
@@ -25,6 +26,7 @@ use taupe_lab::host::{Host, link};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 use taupe_net::tun::{Offloads, Tun};
+use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 
@@ -166,6 +168,18 @@ impl Scene {
         programs.ok_or_else(|| Error::unmet("nothing is loaded"))
     }
 
+    /// Chooses these applications instead.
+    pub(crate) fn replace(&mut self, allowed: &[&str]) -> Result<()> {
+        let rules = rules(allowed, &[]);
+        let home = self.home.clone();
+        let programs = self.programs()?;
+        home.enter(|| {
+            programs
+                .replace(&rules, &everything_but(&[]))
+                .map_err(unmet)
+        })
+    }
+
     /// An interface of home, to be guarded.
     pub(crate) fn uplink(&self, name: &str) -> Result<Uplink> {
         uplink(&self.home, name)
@@ -188,8 +202,8 @@ impl Scene {
     /// Captures what comes to the far end.
     pub(crate) fn capture(&self, filter: &str) -> Result<Capture> {
         // What only the link itself is about is always there.
-        let filter =
-            format!("udp dst port {LAST} or ({filter}) and not arp and not icmp6[0] >= 130");
+        let link = "arp or icmp6[0] >= 130 or (ip6 and ip6[6] = 0)";
+        let filter = format!("udp dst port {LAST} or ({filter}) and not ({link})");
         Capture::start(&self.far, "down0", &filter)
     }
 
@@ -206,6 +220,19 @@ impl Drop for Scene {
         for tun in &self.pumps {
             let _ = tun.shutdown();
         }
+    }
+}
+
+/// Filters are attached as before Linux 6.6.
+static WITHOUT_TCX: AtomicBool = AtomicBool::new(false);
+
+/// The same test with filters as before Linux 6.6.
+pub(crate) fn without_tcx(
+    test: fn() -> Result<()>,
+) -> impl Fn() -> Result<()> + Send + Sync + 'static {
+    move || {
+        WITHOUT_TCX.store(true, Ordering::Relaxed);
+        test()
     }
 }
 
@@ -239,15 +266,24 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
     Ok(())
 }
 
+/// Loads and attaches, or takes over.
+pub(crate) fn attached() -> std::result::Result<Programs, Fault> {
+    let mut programs = Programs::load(TUNNEL)?;
+    if WITHOUT_TCX.load(Ordering::Relaxed) {
+        programs.forgo_tcx();
+    }
+    programs.attach()?;
+    Ok(programs)
+}
+
 /// Everything that a daemon does, in the order it does it.
 fn whole(
     uplink: Uplink,
     tun: u32,
     rules: &AppRules,
     destinations: &[(Prefix, Class)],
-) -> std::result::Result<Programs, taupe_transparent::fault::Fault> {
-    let mut programs = Programs::load(TUNNEL)?;
-    programs.attach()?;
+) -> std::result::Result<Programs, Fault> {
+    let mut programs = attached()?;
     programs.replace(rules, destinations)?;
     programs.guard(&uplink)?;
     let addresses: Vec<(IpAddr, u32)> = HOME
@@ -328,12 +364,13 @@ pub(crate) fn install(path: &str) -> Result<String> {
     let stripped = scratch("client");
     if !stripped.exists() {
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-        let status = Command::new("strip")
+        let strip = Command::new("strip")
             .arg("-o")
             .args([&stripped, &own])
-            .status()
-            .map_err(Error::io("strip"))?;
-        ensure!(status.success(), "strip: {status}");
+            .status();
+        if !strip.is_ok_and(|status| status.success()) {
+            fs::copy(&own, &stripped).map_err(Error::io("copy"))?;
+        }
     }
     let path = match path.starts_with('/') {
         true => Path::new(path).to_owned(),
@@ -380,6 +417,16 @@ impl Application {
             .read_line(&mut line)
             .map_err(Error::io("application's output"))?;
         Ok(line.trim().to_owned())
+    }
+
+    /// Gives it a line and returns its answer.
+    pub(crate) fn ask(&mut self) -> Result<String> {
+        let input = self.input.as_mut();
+        let input = input.ok_or_else(|| Error::unmet("its input is closed"))?;
+        input
+            .write_all(b"\n")
+            .map_err(Error::io("application's input"))?;
+        self.line()
     }
 
     /// Lets it go on, and returns what it says then.

@@ -1,0 +1,68 @@
+//! The same on Debian 12's kernel 6.1, in a virtual machine: the oldest that is
+//! supported. It has no tcx.
+
+use crate::scene::install;
+use std::time::Duration;
+use taupe_lab::guest::{self, Equipment, Guest};
+use taupe_lab::host::Host;
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Result, ensure};
+
+/// Those that need nothing but `ip` and `tcpdump`.
+const TESTS: [&str; 12] = [
+    "names_paths_and_folders",
+    "allowed_wins_and_the_rest",
+    "sockets_from_before",
+    "only_in_its_own_namespace",
+    "every_transport_in_both_families",
+    "destinations_in_their_order",
+    "a_chosen_server",
+    "a_chosen_server_in_the_clear",
+    "unchosen_services_from_the_tunnel",
+    "the_daemon_is_killed",
+    "uplinks_come_while_it_is_dead",
+    "programs_are_replaced",
+];
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![SystemTest::new("debian_12", debian_12).limit(LIMIT * 4)]
+}
+
+fn debian_12() -> Result<()> {
+    let program = install("application")?;
+    let host = Host::new("yard")?;
+    let equipment = Equipment {
+        processors: 2,
+        memory: 768,
+        programs: vec![program.clone().into(), "/usr/bin/tcpdump".into()],
+        ..Equipment::default()
+    };
+    let guest = Guest::boot_with(&host, "tap0", &[], &equipment)?;
+    // `tcpdump` looks up root; standard input must stay open.
+    guest.run(
+        "mkdir -p /etc /var/lib /run && echo root:x:0:0::/:/bin/sh > /etc/passwd &&
+         mkfifo /tmp/open && cat /proc/version >&2",
+    )?;
+    let inside = guest::program(program.as_ref());
+    let mut failed = Vec::new();
+    for test in TESTS {
+        step(test);
+        // As on this machine, but that `/sys` cannot be mounted twice.
+        let script = format!(
+            "PATH=/lab:$PATH unshare -m -n -p -f --mount-proc=/proc \
+             sh -c 'umount /sys; exec {inside} --sandboxed {test}' <> /tmp/open 2>&1"
+        );
+        if let Err(error) = guest.run_within(LIMIT, &script) {
+            eprintln!("{error}");
+            failed.push(test);
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "{failed:?} failed on {}",
+        guest::version()?
+    );
+    Ok(())
+}
