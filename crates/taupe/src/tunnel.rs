@@ -17,7 +17,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
+use taupe_adapter::{
+    self as adapter, Devices, Down, DownError, Options, Personality, Request, UpError,
+};
 use taupe_config::file::{self, DiagnosticKind, Key};
 use taupe_transparent::capture::{is_in_effect, release};
 use taupe_transparent::fault::Fault;
@@ -159,19 +161,28 @@ fn bring_up<D: Device>(
     };
     let request = request(conf, &file, personality, options);
     // What a process that was killed has left goes on holding packets back.
-    let was_captured = capture.is_some() && is_in_effect(request.interface)?;
-    let brought_up = if up.foreground {
-        foreground::run::<D>(conf, &request, &up.device, capture, verbose)
+    let is_new = capture.is_some() && !is_in_effect(request.interface)?;
+    if up.foreground {
+        foreground::run::<D>(conf, &request, &up.device, capture, is_new, verbose)
     } else {
         let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
         let settings = &up.device;
         let mut devices = Background { settings, capture };
-        adapter::up(&request, &mut devices, &mut console).map_err(Failure::Up)
-    };
-    if brought_up.is_err() && capture.is_some() && !was_captured {
-        release(request.interface)?;
+        let brought_up = adapter::up(&request, &mut devices, &mut console);
+        if let Err(error) = &brought_up {
+            undo_capture(error, request.interface, is_new)?;
+        }
+        Ok(brought_up?)
     }
-    brought_up
+}
+
+/// After a tunnel could not be brought up: ends what was held back for it, if that
+/// was `is_new`. If this has not begun to bring it up, it may be another's.
+fn undo_capture(error: &UpError, interface: &str, is_new: bool) -> Result<(), Fault> {
+    if is_new && matches!(error, UpError::Failed { .. }) {
+        release(interface)?;
+    }
+    Ok(())
 }
 
 /// A file that chooses applications would have them all tunnelled.

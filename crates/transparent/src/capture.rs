@@ -66,7 +66,7 @@ impl Capture {
         choice: &Choice,
         translator: Translator,
     ) -> Result<Self, Fault> {
-        let was_there = pins(interface)?.exist();
+        let was_there = is_in_effect(interface)?;
         let mut programs = Programs::load(interface)?;
         match Self::begin_with(&mut programs, tun, choice, &translator) {
             Ok((watch, stop)) => {
@@ -132,7 +132,9 @@ impl Drop for Capture {
 /// # Errors
 /// [`Fault::Call`] naming what cannot be removed.
 pub fn release(interface: &str) -> Result<bool, Fault> {
-    let pins = pins(interface)?;
+    let Some(pins) = pins(interface)? else {
+        return Ok(false);
+    };
     let there = pins.exist();
     Programs::remove_pinned(&pins)?;
     Ok(there)
@@ -142,15 +144,21 @@ pub fn release(interface: &str) -> Result<bool, Fault> {
 /// thread's network namespace.
 ///
 /// # Errors
-/// [`Fault::Call`] where the kernel is older than all that is needed.
+/// [`Fault::Call`]: the network namespace cannot be told from others.
 pub fn is_in_effect(interface: &str) -> Result<bool, Fault> {
-    Ok(pins(interface)?.exist())
+    Ok(pins(interface)?.is_some_and(|pins| pins.exist()))
 }
 
-fn pins(interface: &str) -> Result<Pins, Fault> {
-    let cookie = taupe_sys::namespace::network_cookie();
-    let cookie = cookie.map_err(Fault::call("asking for the network namespace's cookie"))?;
-    Ok(Pins::of(interface, cookie))
+/// `None` on a kernel (before Linux 5.14) that is older than all that is needed: it
+/// has none.
+fn pins(interface: &str) -> Result<Option<Pins>, Fault> {
+    match taupe_sys::namespace::network_cookie() {
+        Ok(cookie) => Ok(Some(Pins::of(interface, cookie))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(Fault::call("asking for the network namespace's cookie")(
+            error,
+        )),
+    }
 }
 
 /// Has the kernel's part and the translation follow the links.

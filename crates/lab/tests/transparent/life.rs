@@ -160,6 +160,20 @@ pub(crate) fn refused() -> Result<()> {
         );
         expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     }
+    step("a step after the capture fails");
+    let file = world.whole_file(
+        "Address = 10.77.0.1/32\nPostUp = false",
+        "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
+    )?;
+    for options in [&["up"][..], &["up", "--foreground"]] {
+        let up = world.taupe(&[options, &[&*file]].concat())?;
+        ensure!(up.status == Some(1), "{options:?}: {:?}", up.status);
+        ensure!(
+            world.configuration()? == before,
+            "{options:?}: something is left"
+        );
+        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    }
     Ok(())
 }
 

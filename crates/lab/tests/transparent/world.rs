@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
-use taupe_lab::host::{Host, link};
+use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::process::Attempt;
 use taupe_lab::sandbox::{scratch, scratch_file};
@@ -69,7 +69,7 @@ impl World {
         near.ip(&["route", "add", "default", "via", "192.168.1.2"])?;
         near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
         for address in BEYOND {
-            far.ip(&["address", "add", &address.to_string(), "dev", "lo"])?;
+            add_address(&far, "lo", &address.to_string())?;
             serve(&far, SocketAddr::new(address, PORT))?;
         }
         serve(&far, SocketAddr::new(NEIGHBOUR, PORT))?;

@@ -1,6 +1,6 @@
 //! A tunnel whose device is in this process, which stays.
 
-use super::{Failure, let_go, order, readable, reload};
+use super::{Failure, let_go, order, readable, reload, undo_capture};
 use crate::arguments::DeviceSettings;
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
@@ -29,6 +29,7 @@ pub(super) fn run<D: Device>(
     request: &Request<'_>,
     settings: &DeviceSettings,
     capture: Option<&Path>,
+    is_new: bool,
     verbose: bool,
 ) -> Result<(), Failure> {
     settings.logging.begin();
@@ -60,6 +61,7 @@ pub(super) fn run<D: Device>(
         Err(error) => {
             // So that it has removed its socket.
             running.await_end();
+            undo_capture(&error, request.interface, is_new)?;
             if running.console.is_interrupted() && leaves_nothing(&error) {
                 // Not a failure: this is what the signal asked for.
                 say(&format_args!("taupe: {error}"));
