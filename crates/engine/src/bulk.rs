@@ -67,7 +67,7 @@ mod tests {
         fn carried(&mut self, now: Instant, bytes: usize) -> Option<Class> {
             let Self(meter, bulk) = self;
             let (came, ended) = (now, now);
-            let load = meter.note(&Round { came, ended, bytes })?;
+            let load = meter.note(&Round { came, ended, bytes }, || std::time::Duration::ZERO)?;
             bulk.class(load)
         }
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
+use taupe_sys::clock;
 use tracing::trace;
 
 use crate::bulk::{BEGINS, Bulk, ENDS};
@@ -35,11 +36,13 @@ use crate::shared::{Waker, boot_now};
 /// again: longer than a stream takes breath.
 const LULL: Duration = Duration::from_millis(50);
 
-/// Percent of its time at which a common thread is not enough.
-const TOO_BUSY: u64 = 50;
+/// Percent of its time at which a common thread is not enough. A packet that goes
+/// to and fro between two programs of one machine takes less, even when all share
+/// one processor: there is another device, and there are the programs.
+const TOO_BUSY: u64 = 75;
 
 /// Percent of its time that a thread may take and yet share one with another.
-const IDLE: u64 = 25;
+const IDLE: u64 = 33;
 
 /// Carries what comes from one source.
 pub(crate) trait Carrier: Send {
@@ -110,7 +113,7 @@ pub(crate) fn alone(common: &Common, carrier: Box<dyn Carrier>) {
         let ControlFlow::Continue(round) = guest.carrier.round(true) else {
             return;
         };
-        let Some(load) = meter.note(&round) else {
+        let Some(load) = meter.note(&round, clock::thread) else {
             continue;
         };
         bulk.follow(load);
@@ -146,7 +149,7 @@ pub(crate) fn together(common: &Common, arrivals: &mpsc::Receiver<Guest>) {
                     }
                     let round = guest.carrier.round(false);
                     if let ControlFlow::Continue(round) = &round
-                        && let Some(load) = meter.note(round)
+                        && let Some(load) = meter.note(round, clock::thread)
                     {
                         window = Some((load, round.ended));
                     }

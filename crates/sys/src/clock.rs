@@ -23,13 +23,20 @@ pub fn boot() -> u64 {
     u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// How long the calling thread has been on a processor (`CLOCK_THREAD_CPUTIME_ID`,
+/// Linux 2.6.12). Unlike the other clocks it takes a system call.
+#[must_use]
+pub fn thread() -> Duration {
+    since_epoch(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 fn since_epoch(time: Timespec) -> Duration {
     Duration::try_from(time).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{now, since_epoch};
+    use super::{now, since_epoch, thread};
     use rustix::time::Timespec;
     use std::time::{Duration, SystemTime};
 
@@ -40,6 +47,19 @@ mod tests {
         std::thread::sleep(pause);
         let (after, _) = now();
         assert!(u128::from(after - before) >= pause.as_nanos());
+    }
+
+    #[test]
+    fn a_thread_s_clock_stands_while_it_sleeps() {
+        let pause = Duration::from_millis(200);
+        let before = thread();
+        std::thread::sleep(pause);
+        let slept = thread() - before;
+        assert!(slept < pause / 2, "{slept:?}");
+        let (start, before) = (std::time::Instant::now(), thread());
+        while thread() - before < Duration::from_millis(10) {
+            assert!(start.elapsed() < Duration::from_secs(60), "it stands");
+        }
     }
 
     #[test]

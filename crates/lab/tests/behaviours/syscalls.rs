@@ -80,7 +80,7 @@ pub(crate) fn of_a_ping() -> Result<()> {
         ("ppoll", 2 * PINGS + 1),
         ("preadv2", PINGS),
         ("sendmsg", PINGS),
-        ("recvmmsg", PINGS),
+        ("recvmsg", PINGS),
         ("writev", PINGS),
     ]);
     ensure!(made("both") == both, "both ways: {calls:?}");

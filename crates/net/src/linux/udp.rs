@@ -186,7 +186,8 @@ impl Socket {
     fn receive_with(&self, buffer: &mut [u8], waits: bool) -> io::Result<Receive> {
         while !self.stopped.load(Ordering::Relaxed) {
             let rooms = buffer.chunks_mut(RECEIVE_LEN);
-            let call = if self.receives_singly.load(Ordering::Relaxed) {
+            // For one batch the plainer call does.
+            let call = if rooms.len() == 1 || self.receives_singly.load(Ordering::Relaxed) {
                 Call::One
             } else {
                 Call::Many
