@@ -145,6 +145,17 @@ fn act(words: &[&str]) -> io::Result<String> {
             }
             Ok("sent".to_owned())
         }
+        // Nanoseconds for each of many datagrams to one place.
+        ["blast", to, count] => {
+            let (to, count): (_, u32) = (address(to), count.parse().map_err(io::Error::other)?);
+            let socket = bound(to)?;
+            socket.connect(to)?;
+            let began = Instant::now();
+            for _ in 0..count {
+                let _ = socket.send(&[0; 64]);
+            }
+            Ok((began.elapsed().as_nanos() / u128::from(count)).to_string())
+        }
         ["connects", to, count] => connects(address(to), count.parse().map_err(io::Error::other)?),
         ["flood", to, seconds] => {
             // One datagram a millisecond and a connection that talks all the time.

@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("bound_to_the_tun", bound_to_the_tun),
         SystemTest::new("a_full_table_refuses", a_full_table_refuses),
         SystemTest::new("what_it_costs", what_it_costs),
+        SystemTest::new("what_a_packet_costs", what_a_packet_costs),
         SystemTest::new("every_transport_without_tcx", without_tcx(every_transport)),
     ]
 }
@@ -219,5 +220,31 @@ fn what_it_costs() -> Result<()> {
         .replace(&rules(&all, &[]), &everything_but(&[]))
         .map_err(unmet)?;
     figure("ns, every kind of rule, unchosen", measure(&scene, &other)?);
+    Ok(())
+}
+
+/// Nanoseconds for a datagram that nobody answers, as medians of rounds.
+fn what_a_packet_costs() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let measure = |scene: &Scene, program: &str| -> Result<u32> {
+        let mut rounds = Vec::new();
+        for _ in 0..7 {
+            let said = scene.run(program, &["blast", "198.51.100.1:9", "100000"])?;
+            rounds.push(said.parse().map_err(unmet)?);
+        }
+        rounds.sort_unstable();
+        Ok(rounds[rounds.len() / 2])
+    };
+    figure("ns without", measure(&scene, &other)?);
+    scene.set_up(
+        &rules(&["chosen"], &[]),
+        &everything_but(&["198.51.100.0/24"]),
+    )?;
+    figure("ns, unchosen", measure(&scene, &other)?);
+    figure(
+        "ns, chosen, to a place that is not tunnelled",
+        measure(&scene, &chosen)?,
+    );
     Ok(())
 }
