@@ -168,16 +168,17 @@ impl Programs {
         let maps = Maps::take(&mut object)?;
         let state = &maps.state;
         if state.schema.load(Ordering::Relaxed) == 0 {
-            let mut random = [0; 18];
+            let mut random = [0; 20];
             taupe_sys::random::fill(&mut random);
-            let [k0 @ .., s0, s1] = random;
-            let (first, second) = k0.split_at(8);
+            let [key @ .., s0, s1, s2, s3] = random;
+            let (first, second) = key.split_at(8);
             for (word, bytes) in state.key.iter().zip([first, second]) {
                 let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
                 word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             }
-            let stamp = u16::from_ne_bytes([s0, s1]).max(1);
-            state.stamp.store(stamp.into(), Ordering::Relaxed);
+            // Neither half is 0, which is what packets have by themselves.
+            let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
+            state.stamp.store(stamp, Ordering::Relaxed);
             state.netns.store(cookie, Ordering::Relaxed);
             state.schema.store(SCHEMA, Ordering::Release);
         }

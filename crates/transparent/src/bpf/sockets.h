@@ -142,7 +142,7 @@ int taupe_arrive(struct __sk_buff *skb)
 	state = get_state();
 	if (!state)
 		return REFUSE;
-	if (skb->tc_index == state->stamp)
+	if (skb->priority == state->stamp)
 		return ALLOW;
 	read_packet(skb, &packet, IN);
 	if (packet.is_discovery || way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)

@@ -63,7 +63,7 @@ struct state {
 	u64 netns;    /* cookie of the one namespace in which all this acts */
 	u32 daemon;   /* its process, numbered as in the first PID namespace */
 	u32 tun;      /* ifindex */
-	u32 stamp;    /* tc_index of packets to and from the TUN; 16 bits, not 0 */
+	u32 stamp;    /* of packets to and from the TUN; neither half is 0 */
 	u32 generation;
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
@@ -250,6 +250,21 @@ inline_always struct state *get_state(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&state, &zero);
+}
+
+/*
+ * Packets are stamped twice. `tc_index` outlives the way from one device to the
+ * next, which clears the priority; the priority outlives other people's filters,
+ * which may set `tc_index`. Neither is seen outside this machine.
+ */
+inline_always bool is_stamped(const struct __sk_buff *skb, const struct state *state)
+{
+	return skb->tc_index == (u16)state->stamp;
+}
+
+inline_always void stamp(struct __sk_buff *skb, const struct state *state)
+{
+	skb->tc_index = (u16)state->stamp;
 }
 
 #define now_of(word) (*(volatile typeof(word) *)&(word))

@@ -74,7 +74,7 @@ int taupe_tun(struct __sk_buff *skb)
 	} else if (local) {
 		if (!packet.is_later_fragment && !has_chosen_socket(skb, &packet)) {
 			count(R_IN_BOUNCED);
-			skb->tc_index = state->stamp;
+			stamp(skb, state);
 			return bpf_redirect(now_of(state->tun), 0);
 		}
 		ifindex = *local;
@@ -95,7 +95,7 @@ int taupe_tun(struct __sk_buff *skb)
 		    bpf_skb_store_bytes(skb, 0, &header, sizeof(header), 0))
 			return SHOT;
 	}
-	skb->tc_index = state->stamp;
+	stamp(skb, state);
 	count(R_IN_DELIVERED);
 	return bpf_redirect(ifindex, REDIRECT_INGRESS);
 }
@@ -107,7 +107,7 @@ int taupe_into(struct __sk_buff *skb)
 {
 	struct state *state = get_state();
 
-	if (state && skb->tc_index == state->stamp)
+	if (state && is_stamped(skb, state))
 		return NEXT;
 	count(R_TUN_MISUSED);
 	return SHOT;

@@ -83,7 +83,7 @@ int taupe_out(struct __sk_buff *skb)
 		return SHOT;
 	}
 	count(R_OUT_TUNNEL);
-	skb->tc_index = state->stamp;
+	stamp(skb, state);
 	return bpf_redirect(now_of(state->tun), 0);
 }
 
@@ -93,8 +93,12 @@ int taupe_in(struct __sk_buff *skb)
 	struct state *state = get_state();
 	struct packet packet;
 
-	if (!state || skb->tc_index == state->stamp)
+	if (!state)
+		return SHOT;
+	if (is_stamped(skb, state)) {
+		skb->priority = state->stamp;
 		return NEXT;
+	}
 	read_packet(skb, &packet, IN);
 	/* Later fragments come to nothing without the first. */
 	if (!packet.is_ip || packet.is_later_fragment ||

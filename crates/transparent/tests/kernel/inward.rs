@@ -277,6 +277,17 @@ fn a_strict_firewall() -> Result<()> {
             }
         }",
     )?;
+    step("with a filter of somebody else");
+    scene
+        .home
+        .run(&["tc", "qdisc", "add", "dev", "up0", "clsact"])?;
+    for side in ["ingress", "egress"] {
+        #[rustfmt::skip]
+        scene.home.run(&[
+            "tc", "filter", "add", "dev", "up0", side, "bpf", "bytecode", "1,6 0 0 4294967295,",
+            "flowid", "1:1",
+        ])?;
+    }
     for remote in REMOTE {
         scene.expect(&chosen, &["tcp", &at(remote, 80)], "beyond")?;
         scene.expect(&chosen, &["udp", &at(remote, 80)], "beyond")?;
