@@ -9,7 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use taupe_config::uapi::{Operation, Request, RequestReader, UapiError};
@@ -35,6 +36,22 @@ pub(crate) struct Listener {
     pub(crate) file: Option<SocketFile>,
 }
 
+/// How long a program may take to end after its interface has gone: the kernel
+/// closes the descriptors of one that was killed one after the other.
+const DYING: Duration = Duration::from_millis(500);
+
+/// Whether a connection ends unasked: nobody has taken it, and nobody will.
+fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
+    let limit = limit.max(Duration::from_millis(1));
+    if stream.set_read_timeout(Some(limit)).is_err() {
+        return false;
+    }
+    match stream.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
 /// The socket's place in the file system. Removed when dropped, unless somebody
 /// else has put another file there.
 pub(crate) struct SocketFile {
@@ -44,7 +61,8 @@ pub(crate) struct SocketFile {
 
 impl Listener {
     /// Listens for the interface. A socket that nobody answers on is left over
-    /// from a program that was killed, and is replaced.
+    /// from a program that was killed, and is replaced; one whose program is just
+    /// about to end is waited for.
     pub(crate) fn bind(interface: &str) -> Result<Self, StartError> {
         let path = Path::new(run_directory::PATH).join(format!("{interface}.sock"));
         let failed = |source| StartError::Uapi {
@@ -52,11 +70,19 @@ impl Listener {
             source,
         };
         run_directory::create()?;
-        match UnixStream::connect(&path).map_err(|error| (error.kind(), error)) {
-            Ok(_) => return Err(StartError::Running(path)),
-            Err((io::ErrorKind::NotFound, _)) => {}
-            Err((io::ErrorKind::ConnectionRefused, _)) => fs::remove_file(&path).map_err(failed)?,
-            Err((_, error)) => return Err(failed(error)),
+        let began = Instant::now();
+        loop {
+            match UnixStream::connect(&path).map_err(|error| (error.kind(), error)) {
+                Ok(stream) => match DYING.checked_sub(began.elapsed()) {
+                    Some(left) if ends_within(&stream, left) => thread::sleep(DYING / 50),
+                    _ => return Err(StartError::Running(path)),
+                },
+                Err((io::ErrorKind::NotFound, _)) => break,
+                Err((io::ErrorKind::ConnectionRefused, _)) => {
+                    break fs::remove_file(&path).map_err(failed)?;
+                }
+                Err((_, error)) => return Err(failed(error)),
+            }
         }
         let socket = UnixListener::bind(&path).map_err(failed)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
@@ -185,5 +211,29 @@ fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_nobody_takes_ends_with_the_listener() {
+        let folder = std::env::temp_dir().join(format!("taupe-uapi-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("dying.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        assert!(!ends_within(&stream, Duration::from_millis(50)));
+        let dying = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(listener);
+        });
+        assert!(ends_within(&stream, Duration::from_secs(10)));
+        dying.join().unwrap();
+        let gone = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::ConnectionRefused);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
