@@ -36,6 +36,7 @@
 mod batch;
 mod bulk;
 mod control;
+mod conversation;
 mod flood;
 mod inbound;
 mod labels;

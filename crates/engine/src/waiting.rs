@@ -10,6 +10,10 @@
 //! `poll`, one system call more for each packet, and carries both ways. When it
 //! gets much to do, it gives every carrier back.
 //!
+//! Even one thread that sleeps between a question and its answer costs more than
+//! all it does for them: its processor halts, and has to be woken. While short
+//! packets go to and fro at once, it looks a while before it sleeps.
+//!
 //! A carrier is moved, from thread to thread and through channels, so that no
 //! two threads can ever read one source, and nothing is carried by the next
 //! thread before all that the last one has read is on its way. What arrives
@@ -29,6 +33,7 @@ use taupe_sys::clock;
 use tracing::trace;
 
 use crate::bulk::{BEGINS, Bulk, ENDS};
+use crate::conversation::Conversation;
 use crate::load::{Load, Meter, Round};
 use crate::shared::{Waker, boot_now};
 
@@ -138,16 +143,20 @@ pub(crate) fn alone(common: &Common, carrier: Box<dyn Carrier>) {
 pub(crate) fn together(common: &Common, arrivals: &mpsc::Receiver<Guest>) {
     let mut guests: Vec<Guest> = Vec::new();
     let mut meter = Meter::default();
+    let mut talk = Conversation::new();
     while !common.ended.load(Ordering::Relaxed) {
         let mut window = None;
-        match wait(common, &guests) {
+        match wait(common, &guests, &mut talk) {
             Ok(Ready { arrived, sources }) => {
-                let mut sources = sources.into_iter();
+                let mut sources = sources.into_iter().enumerate();
                 guests.retain_mut(|guest| {
-                    if sources.next() != Some(true) {
+                    let Some((source, true)) = sources.next() else {
                         return true;
-                    }
+                    };
                     let round = guest.carrier.round(false);
+                    if let ControlFlow::Continue(round) = &round {
+                        talk.note(source, round);
+                    }
                     if let ControlFlow::Continue(round) = &round
                         && let Some(load) = meter.note(round, clock::thread)
                     {
@@ -199,17 +208,20 @@ struct Ready {
     sources: Vec<bool>,
 }
 
-fn wait(common: &Common, guests: &[Guest]) -> Result<Ready, Errno> {
+fn wait(common: &Common, guests: &[Guest], talk: &mut Conversation) -> Result<Ready, Errno> {
     let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
     let mut fds = Vec::with_capacity(guests.len() + 1);
     fds.extend(guests.iter().map(|guest| watch(guest.carrier.source())));
     fds.push(watch(common.waker.fd()));
-    poll(&mut fds, None)?;
+    if !talk.is_answered(&mut fds)? {
+        poll(&mut fds, None)?;
+    }
     let mut sources: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
     Ok(Ready {
         arrived: sources.pop() == Some(true),
         sources,
     })
 }
+
 #[cfg(test)]
 mod tests;
