@@ -4,7 +4,7 @@
 //! each link. COOKIE is the network namespace's: the same name can be another
 //! tunnel's there.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -89,6 +89,14 @@ impl Pins {
             .mode(0o700)
             .create(self.links())
             .map_err(Fault::call(self.links().display().to_string()))
+    }
+
+    /// Keeps other processes from changing the rules, until it is dropped.
+    pub(crate) fn lock(&self) -> Result<File, Fault> {
+        let failed = || Fault::call(format!("locking {}", self.directory.display()));
+        let directory = File::open(&self.directory).map_err(failed())?;
+        directory.lock().map_err(failed())?;
+        Ok(directory)
     }
 
     /// Removes everything: links end, and with them what holds a chosen

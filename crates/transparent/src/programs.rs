@@ -49,7 +49,7 @@ enum Place {
 }
 
 /// All programs: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 14] = [
+const PROGRAMS: [(&str, Place, &str); 15] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -91,6 +91,11 @@ const PROGRAMS: [(&str, Place, &str); 14] = [
         "BTF tracepoints (Linux 5.5)",
     ),
     (
+        "taupe_adopt",
+        Place::Iterator("task"),
+        "iterators over tasks (Linux 5.8)",
+    ),
+    (
         "taupe_classify",
         Place::Iterator("task_file"),
         "iterators over files and bpf_sock_from_file (Linux 5.11)",
@@ -130,12 +135,12 @@ impl Programs {
     /// [`Fault::Program`] names what the kernel lacks; [`Fault::Schema`],
     /// [`Fault::Object`], [`Fault::Call`]. Nothing is left that was not there before.
     pub fn load(interface: &str) -> Result<Self, Fault> {
-        let cookie = taupe_sys::namespace::network_cookie().map_err(Fault::call(
-            "asking for the network namespace's cookie (Linux 5.14)",
-        ))?;
+        let cookie = network_cookie()?;
         let pins = Pins::of(interface, cookie);
         let fresh = !pins.exist();
-        let loaded = Self::load_into(&pins, fresh, cookie);
+        let loaded = pins
+            .create()
+            .and_then(|()| Self::load_into(&pins, fresh, cookie, |_| true));
         if loaded.is_err() && fresh {
             // What went wrong first is more interesting than what does now.
             let _ = pins.remove();
@@ -143,8 +148,30 @@ impl Programs {
         loaded
     }
 
-    fn load_into(pins: &Pins, fresh: bool, cookie: u64) -> Result<Self, Fault> {
-        pins.create()?;
+    /// Opens what another process has attached for the tunnel `interface` in the
+    /// calling thread's network namespace, to look at it and to
+    /// [`replace`](Self::replace) its rules. That process stays the one that is never
+    /// chosen. `None` where nothing is attached.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn open(interface: &str) -> Result<Option<Self>, Fault> {
+        let cookie = network_cookie()?;
+        let pins = Pins::of(interface, cookie);
+        if !pins.exist() {
+            return Ok(None);
+        }
+        let is_iterator = |place| matches!(place, Place::Iterator(_));
+        Self::load_into(&pins, false, cookie, is_iterator).map(Some)
+    }
+
+    fn load_into(
+        pins: &Pins,
+        fresh: bool,
+        cookie: u64,
+        is_wanted: fn(Place) -> bool,
+    ) -> Result<Self, Fault> {
         Maps::check(pins)?;
         let mut loader = EbpfLoader::new();
         for name in maps::NAMES {
@@ -153,6 +180,9 @@ impl Programs {
         let mut object = loader.load(OBJECT).map_err(Fault::object)?;
         let btf = Btf::from_sys_fs().map_err(|error| Fault::object(error.into()))?;
         for (name, place, needs) in PROGRAMS {
+            if !is_wanted(place) {
+                continue;
+            }
             let program = object.program_mut(name).ok_or(Fault::Missing(name))?;
             let loaded = match (program, place) {
                 (Program::CgroupSock(program), _) => program.load(),
@@ -199,11 +229,31 @@ impl Programs {
     ///
     /// [`Fault::Call`]. Where nothing was attached before, nothing is.
     pub fn attach(&mut self) -> Result<(), Fault> {
-        let attached = self.attach_hooks().and_then(|()| self.classify());
+        let attached = self
+            .attach_hooks()
+            .and_then(|()| self.adopt())
+            .and_then(|()| self.classify());
         if attached.is_err() && self.fresh {
             let _ = self.pins.remove();
         }
         attached
+    }
+
+    /// Makes this process the one that is never chosen, instead of any other.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`].
+    pub fn adopt(&self) -> Result<(), Fault> {
+        self.iterate("taupe_adopt")
+    }
+
+    /// The process that is never chosen, as it is numbered in the first PID namespace;
+    /// `None` when it has ended.
+    #[must_use]
+    pub fn daemon(&self) -> Option<u32> {
+        let daemon = self.maps.state.daemon.load(Ordering::Relaxed);
+        (daemon != 0).then_some(daemon)
     }
 
     fn attach_hooks(&self) -> Result<(), Fault> {
@@ -264,6 +314,8 @@ impl Programs {
         rules: &AppRules,
         destinations: &[(Prefix, Class)],
     ) -> Result<(), Fault> {
+        // Another process may be about to do the same.
+        let _lock = self.pins.lock()?;
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
@@ -298,7 +350,7 @@ impl Programs {
 
     fn iterate(&self, name: &'static str) -> Result<(), Fault> {
         let program = self.program(name)?;
-        let failed = || Fault::call("looking at the sockets that are open");
+        let failed = || Fault::call(format!("reading {name}"));
         let link = syscall::attach(program, Target::Iterator).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
         iterator.read_to_end(&mut Vec::new()).map_err(failed())?;
@@ -473,6 +525,12 @@ impl Programs {
         maps::detach_pinned_filters(pins);
         pins.remove()
     }
+}
+
+fn network_cookie() -> Result<u64, Fault> {
+    taupe_sys::namespace::network_cookie().map_err(Fault::call(
+        "asking for the network namespace's cookie (Linux 5.14)",
+    ))
 }
 
 pub(crate) const fn direction(kind: u32) -> TcAttachType {

@@ -4,10 +4,22 @@
 #include "verdict.h"
 
 /*
- * Goes through the files of all processes. Whoever reads this is the daemon: in
- * a PID namespace it has no other way to learn its number outside.
- *
- * A socket that several processes have is chosen if one of them is.
+ * Whoever reads this is the daemon from then on: in a PID namespace it has no other
+ * way to learn its number outside.
+ */
+SEC("iter/task")
+int taupe_adopt(void *context)
+{
+	struct state *state = get_state();
+
+	if (state)
+		now_of(state->daemon) = bpf_get_current_pid_tgid() >> 32;
+	return 0;
+}
+
+/*
+ * Goes through the files of all processes. A socket that several processes have is
+ * chosen if one of them is.
  */
 SEC("iter/task_file")
 int taupe_classify(struct bpf_iter__task_file *context)
@@ -22,7 +34,6 @@ int taupe_classify(struct bpf_iter__task_file *context)
 
 	if (!state || !task || !file)
 		return 0;
-	state->daemon = bpf_get_current_pid_tgid() >> 32;
 	socket = bpf_sock_from_file(file);
 	if (!socket)
 		return 0;
@@ -111,5 +122,7 @@ int taupe_exit(u64 *arguments)
 	if (kernel(signal->live.counter) > 0)
 		return 0;
 	now_of(state->up) = 0;
+	/* Its number will be somebody else's. */
+	now_of(state->daemon) = 0;
 	return 0;
 }

@@ -61,7 +61,7 @@ struct state {
 	u32 schema;
 	u32 up;	      /* somebody reads the TUN */
 	u64 netns;    /* cookie of the one namespace in which all this acts */
-	u32 daemon;   /* its process, numbered as in the first PID namespace */
+	u32 daemon;   /* its process, numbered as in the first PID namespace; or 0 */
 	u32 tun;      /* ifindex */
 	u32 stamp;    /* of packets to and from the TUN; neither half is 0 */
 	u32 generation;

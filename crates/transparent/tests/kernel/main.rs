@@ -9,6 +9,7 @@ mod inward;
 mod old;
 mod outward;
 mod scene;
+mod verdict;
 
 use taupe_lab::sandbox::Suite;
 
@@ -21,6 +22,7 @@ fn main() {
     }
     let tests = [
         identity::tests(),
+        verdict::tests(),
         outward::tests(),
         inward::tests(),
         closed::tests(),
