@@ -15,6 +15,9 @@ use std::time::Duration;
 /// packets that come while `tcpdump` does not get a processor.
 const BUFFER: &str = "65536";
 
+/// More than any packet has (`tcpdump`'s own).
+const WHOLE: u32 = 262_144;
+
 /// A running capture on one interface.
 #[derive(Debug)]
 pub struct Capture {
@@ -32,14 +35,25 @@ impl Capture {
     /// [`Error::Timeout`] when the capture does not begin, such as for a filter
     /// that cannot be understood.
     pub fn start(host: &Host, interface: &str, filter: &str) -> Result<Self> {
+        Self::start_cut(host, interface, filter, WHOLE)
+    }
+
+    /// As [`start`](Self::start), but of each packet only the first `length` bytes are
+    /// kept, headers of the link included: the kernel then holds many more of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_cut(host: &Host, interface: &str, filter: &str, length: u32) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let file = sandbox::scratch(&format!("{number}.pcap"));
         let path = file.display().to_string();
+        let length = length.to_string();
         #[rustfmt::skip]
         let mut command = vec![
             "tcpdump", "-i", interface, "-n", "-U", "--immediate-mode",
-            "-B", BUFFER, "-Z", "root", "-w", &path,
+            "-B", BUFFER, "-s", &length, "-Z", "root", "-w", &path,
         ];
         if !filter.is_empty() {
             command.push(filter);
@@ -77,7 +91,7 @@ impl Capture {
             // A file that is being written may end within a packet.
             Ok(parse(&bytes).is_some_and(|packets| condition(&packets)))
         });
-        let (packets, lost) = self.end()?;
+        let (packets, lost) = self.stop_counted()?;
         seen.map_err(|error| match error {
             Error::Timeout { .. } => Error::unmet(format!(
                 "{error} in {} packets captured; the capture lost {lost}",
@@ -97,17 +111,21 @@ impl Capture {
     /// its file or what it says is not as it should be.
     pub fn stop(self) -> Result<Vec<Packet>> {
         let file = self.file.display().to_string();
-        let (packets, lost) = self.end()?;
+        let (packets, lost) = self.stop_counted()?;
         if lost > 0 {
             eprintln!("{file}: the capture lost {lost} packets");
         }
         Ok(packets)
     }
 
-    /// The packets, and how many more there were.
-    fn end(mut self) -> Result<(Vec<Packet>, u64)> {
+    /// Ends the capture and returns its packets in order, and how many are missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop`](Self::stop).
+    pub fn stop_counted(mut self) -> Result<(Vec<Packet>, u64)> {
         self.tcpdump.signal(Signal::INT)?;
-        self.tcpdump.wait(Duration::from_secs(10))?;
+        self.tcpdump.wait(Duration::from_secs(30))?;
         let name = self.file.display().to_string();
         let bytes = std::fs::read(&self.file).map_err(Error::io(&*name))?;
         let malformed = |what: String, why: &str| Error::Malformed {

@@ -1,7 +1,13 @@
 //! The transparent client, as a person uses it: a file, `taupe up`, and programs
 //! by their names.
 
+mod browsers;
+mod chatter;
+mod leaks;
 mod life;
+mod servers;
+mod tunnels;
+mod wire;
 mod world;
 
 use std::time::Duration;
@@ -9,13 +15,31 @@ use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{Suite, SystemTest};
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let [_, chatter::WORD, rest @ ..] = &*words {
+        chatter::main(rest);
+    }
     let long = Duration::from_secs(300);
     Suite::new(vec![
+        // The longest first.
+        SystemTest::new("no_transition_leaks", leaks::no_transition_leaks).limit(leaks::limit()),
+        SystemTest::new("browsers", browsers::one_in_and_one_out).limit(2 * long),
+        SystemTest::new("chromium_by_quic", browsers::by_quic).limit(long),
         SystemTest::new("the_file_of_2021", life::the_file_of_2021).limit(long),
         SystemTest::new("chosen_and_not_chosen", life::chosen_and_not_chosen).limit(long),
         SystemTest::new("killed_then_up_then_down", life::killed_then_up_then_down).limit(long),
         SystemTest::new("in_the_foreground", life::in_the_foreground).limit(long),
         SystemTest::new("what_is_not_there_changes_nothing", life::refused).limit(long),
+        SystemTest::new("opposite_rules", tunnels::opposite_rules).limit(long),
+        SystemTest::new("several_uplinks", tunnels::several_uplinks).limit(long),
+        SystemTest::new(
+            "the_local_network_in_the_tunnel",
+            tunnels::the_local_network_in_the_tunnel,
+        )
+        .limit(long),
+        SystemTest::new("chosen_web_server", servers::web).limit(long),
+        SystemTest::new("chosen_iperf3", servers::iperf3).limit(long),
     ])
     .prepare(|| Implementation::Taupe.install().map(drop))
     .main()

@@ -1,51 +1,70 @@
-//! A machine with an uplink, and the internet behind it.
+//! Machines with an uplink each, and the internet behind them.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal, kill_process};
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
-use taupe_lab::process::Attempt;
+use taupe_lab::process::{Attempt, wait_until};
 use taupe_lab::sandbox::{scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
-/// The tunnel's interface on `near`.
+/// The first machine's tunnel.
 pub(crate) const INTERFACE: &str = "home";
 
 /// Addresses behind the default route, of a server that tells its clients who
 /// they are.
 pub(crate) const BEYOND: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
-    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
 ];
 
-/// One in the local network, of the same server.
+/// One in the first machine's local network, of the same server.
 pub(crate) const NEIGHBOUR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 2));
 
-/// Who `near` is in the tunnel.
+/// Who the first machine is in the tunnel.
 pub(crate) const TUNNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
 /// Who it is without.
-pub(crate) const UPLINK: [&str; 2] = ["192.168.1.1", "2001:db8::1"];
+pub(crate) const UPLINK: [&str; 2] = ["192.168.1.1", "2001:db8:1::1"];
+
+/// Who the WireGuard server is in the tunnel.
+pub(crate) const SERVER: [&str; 2] = ["10.77.0.254", "fd77::fe"];
+
+/// Where the WireGuard server listens.
+pub(crate) const ENDPOINT_PORT: u16 = 51821;
 
 /// How long a program waits for an answer that will not come.
-const PATIENCE: &str = "3";
+const PATIENCE: &str = "20";
 
 /// The server's port.
 const PORT: u16 = 8080;
 
 /// The machine `near`; its neighbour `far` is its router, its WireGuard server and
 /// the internet in one.
+///
+/// Machine 2 has 192.168.2.1 where this one, the first, has 192.168.1.1, and 10.77.0.2
+/// in the tunnel; and so on.
 pub(crate) struct World {
     pub(crate) near: Host,
     pub(crate) far: Host,
-    /// Keeps the server running.
-    _server: Tunnel,
-    keys: [Keys; 2],
+    /// Its tunnel.
+    pub(crate) interface: String,
+    number: u8,
+    server: Rc<Server>,
+    keys: Keys,
+}
+
+/// The WireGuard server, which runs as long as somebody has it.
+struct Server {
+    tunnel: Tunnel,
+    keys: Keys,
 }
 
 impl World {
@@ -56,60 +75,154 @@ impl World {
         std::fs::create_dir_all(pins).map_err(Error::io(pins))?;
         mount("bpf", pins, "bpf", MountFlags::empty(), None).map_err(Error::io(pins))?;
 
-        let (near, far) = (Host::new("near")?, Host::new("far")?);
+        let far = Host::new("far")?;
         // Otherwise an address appears while a test looks.
-        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
         far.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-        near.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
-        link(
-            near.port("eth0", &["192.168.1.1/24", "2001:db8::1/64"]),
-            far.port("eth0", &["192.168.1.2/24", "2001:db8::2/64"]),
-            1500,
-        )?;
-        near.ip(&["route", "add", "default", "via", "192.168.1.2"])?;
-        near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
         for address in BEYOND {
             add_address(&far, "lo", &address.to_string())?;
             serve(&far, SocketAddr::new(address, PORT))?;
         }
-        serve(&far, SocketAddr::new(NEIGHBOUR, PORT))?;
-        let keys = [Keys::new(&near)?, Keys::new(&far)?];
-        let server = Implementation::Taupe.start(&far, "wgfar")?;
-        server.configure(&Settings {
-            private_key: &keys[1].private,
-            listen_port: Some(51821),
-            addresses: &["10.77.0.2/24", "fd77::2/64"],
-            peers: &[PeerSettings {
-                public_key: &keys[0].public,
-                preshared_key: None,
-                endpoint: None,
-                allowed_ips: "10.77.0.1/32, fd77::1/128",
-            }],
+        let keys = Keys::new(&far)?;
+        let tunnel = Implementation::Taupe.start(&far, "wgfar")?;
+        tunnel.configure(&Settings {
+            private_key: &keys.private,
+            listen_port: Some(ENDPOINT_PORT),
+            addresses: &SERVER
+                .map(|address| match address.contains(':') {
+                    true => format!("{address}/64"),
+                    false => format!("{address}/24"),
+                })
+                .each_ref()
+                .map(String::as_str),
+            peers: &[],
         })?;
-        Ok(Self {
+        Self::behind(far, Rc::new(Server { tunnel, keys }), 1, "near", INTERFACE)
+    }
+
+    /// Another machine of the same internet: the one of this number, with this
+    /// tunnel.
+    pub(crate) fn beside(&self, number: u8, name: &str, interface: &str) -> Result<Self> {
+        let (far, server) = (self.far.clone(), Rc::clone(&self.server));
+        Self::behind(far, server, number, name, interface)
+    }
+
+    fn behind(
+        far: Host,
+        server: Rc<Server>,
+        number: u8,
+        name: &str,
+        interface: &str,
+    ) -> Result<Self> {
+        let near = Host::new(name)?;
+        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+        near.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
+        let keys = Keys::new(&near)?;
+        let world = Self {
             near,
             far,
-            _server: server,
+            interface: interface.to_owned(),
+            number,
+            server,
             keys,
-        })
+        };
+        let tunnel = world.tunnel();
+        let peer = PeerSettings {
+            public_key: &world.keys.public,
+            preshared_key: None,
+            endpoint: None,
+            allowed_ips: &format!("{}/32, {}/128", tunnel[0], tunnel[1]),
+        };
+        world
+            .server
+            .tunnel
+            .wg_with_input("addconf", &peer.to_string())?;
+        let port = format!("eth{}", number - 1);
+        world.wire("eth0", &port, number)?;
+        world.near.ip(&[
+            "route",
+            "add",
+            "default",
+            "via",
+            &format!("192.168.{number}.2"),
+        ])?;
+        world.near.ip(&[
+            "-6",
+            "route",
+            "add",
+            "default",
+            "via",
+            &format!("2001:db8:{number}::2"),
+        ])?;
+        serve(&world.far, SocketAddr::new(world.neighbour(), PORT))?;
+        Ok(world)
+    }
+
+    /// A cable from `near` to `far`, with addresses of the network of this number.
+    pub(crate) fn wire(&self, interface: &str, port: &str, network: u8) -> Result<()> {
+        let addresses = |host: u8| {
+            [
+                format!("192.168.{network}.{host}/24"),
+                format!("2001:db8:{network}::{host}/64"),
+            ]
+        };
+        let [here, there] = [addresses(1), addresses(2)];
+        link(
+            self.near
+                .port(interface, &here.each_ref().map(String::as_str)),
+            self.far.port(port, &there.each_ref().map(String::as_str)),
+            1500,
+        )
+    }
+
+    /// The address of `far` in its local network.
+    pub(crate) fn neighbour(&self) -> IpAddr {
+        Ipv4Addr::new(192, 168, self.number, 2).into()
+    }
+
+    /// Who it is in the tunnel.
+    pub(crate) fn tunnel(&self) -> [String; 2] {
+        [
+            format!("10.77.0.{}", self.number),
+            format!("fd77::{}", self.number),
+        ]
+    }
+
+    /// Who it is without.
+    pub(crate) fn uplink(&self) -> [String; 2] {
+        [
+            format!("192.168.{}.1", self.number),
+            format!("2001:db8:{}::1", self.number),
+        ]
+    }
+
+    /// The WireGuard server.
+    pub(crate) fn server(&self) -> &Tunnel {
+        &self.server.tunnel
+    }
+
+    /// The server's public key.
+    pub(crate) fn server_key(&self) -> &str {
+        &self.server.keys.public
     }
 
     /// Writes a file for `near` with these lines in its `[Peer]`.
     pub(crate) fn file(&self, peer: &str) -> Result<String> {
+        let [v4, v6] = self.tunnel();
+        let endpoint = SocketAddr::new(self.neighbour(), ENDPOINT_PORT);
         self.whole_file(
-            "Address = 10.77.0.1/32, fd77::1/128",
-            &format!("Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0, ::/0\n{peer}"),
+            &format!("Address = {v4}/32, {v6}/128"),
+            &format!("Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0, ::/0\n{peer}"),
         )
     }
 
     /// Writes a file for `near` with these lines beside the keys.
     pub(crate) fn whole_file(&self, interface: &str, peer: &str) -> Result<String> {
-        let [near, far] = &self.keys;
         scratch_file(
-            &format!("{INTERFACE}.conf"),
+            &format!("{}.conf", self.interface),
             &format!(
                 "[Interface]\nPrivateKey = {}\n{interface}\n\n[Peer]\nPublicKey = {}\n{peer}\n",
-                near.private, far.public
+                self.keys.private,
+                self.server_key()
             ),
         )
     }
@@ -127,6 +240,45 @@ impl World {
 
     pub(crate) fn down(&self, file: &str) -> Result<()> {
         succeeded("down", &self.taupe(&["down", file])?)
+    }
+
+    /// Waits until the server has heard of the tunnel, which it cannot reach before. The
+    /// file needs a `PersistentKeepalive`.
+    pub(crate) fn meet(&self) -> Result<()> {
+        wait_until("a handshake", Duration::from_secs(30), || {
+            let handshake = self
+                .server()
+                .field("latest-handshakes", &self.keys.public)?;
+            Ok(handshake != "0")
+        })
+    }
+
+    /// The number of the process that serves the tunnel.
+    pub(crate) fn device(&self) -> Result<Pid> {
+        let socket = format!("/var/run/wireguard/{}.sock", self.interface);
+        let listed = self.near.run(&["ss", "-xlpH", "src", &socket])?.stdout;
+        let number = listed
+            .split("pid=")
+            .nth(1)
+            .and_then(|rest| rest.split([',', ')']).next());
+        let process = number
+            .and_then(|number| number.parse().ok())
+            .and_then(Pid::from_raw);
+        process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {listed}")))
+    }
+
+    /// Kills it, and waits until its interface has gone.
+    pub(crate) fn kill_device(&self) -> Result<()> {
+        kill_process(self.device()?, Signal::KILL).map_err(Error::io("kill"))?;
+        self.wait_for_end()
+    }
+
+    /// Waits until there is no interface.
+    pub(crate) fn wait_for_end(&self) -> Result<()> {
+        wait_until("end of the interface", Duration::from_secs(15), || {
+            let show = ["ip", "link", "show", "dev", &self.interface];
+            Ok(self.near.attempt(&show)?.status != Some(0))
+        })
     }
 
     /// Who the server beyond takes an application for that asks it; `None` when it
@@ -172,6 +324,24 @@ pub(crate) fn succeeded(what: &str, attempt: &Attempt) -> Result<()> {
         "taupe {what}: {}{}",
         attempt.stdout,
         attempt.stderr
+    );
+    Ok(())
+}
+
+/// Fails where an application is somebody else for the server beyond; `None` is one
+/// that it does not hear of.
+pub(crate) fn expect(
+    world: &World,
+    application: &Application,
+    family: usize,
+    who: Option<&str>,
+) -> Result<()> {
+    let found = world.asks(application, BEYOND[family])?;
+    ensure!(
+        found.as_deref() == who,
+        "{} is {found:?} to {}, not {who:?}",
+        application.0,
+        BEYOND[family]
     );
     Ok(())
 }

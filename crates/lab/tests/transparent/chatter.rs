@@ -1,0 +1,397 @@
+//! Applications that talk all the time in every way there is, and who hears them.
+//!
+//! A chatterer is this program by the name of another. All that it sends is made of
+//! records of its voice's mark and the time, and nobody else uses its port.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+use taupe_lab::host::Host;
+use taupe_lab::process::Process;
+use taupe_lab::sandbox::scratch;
+use taupe_lab::{Error, Result};
+
+use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR};
+
+/// The first argument of this program when it is an application.
+pub(crate) const WORD: &str = "--chatter";
+
+/// What a chatterer's packets are known by.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Voice {
+    name: &'static str,
+    /// What a record begins with.
+    pub(crate) mark: &'static [u8; 16],
+    /// The port that it talks to, and listens at.
+    pub(crate) port: u16,
+}
+
+/// A chosen application's.
+pub(crate) const CHOSEN: Voice = Voice {
+    name: "chosen",
+    mark: b"the-mole-digs-on",
+    port: 7100,
+};
+
+/// Another's.
+pub(crate) const OTHER: Voice = Voice {
+    name: "other",
+    mark: b"the-bird-sings-\n",
+    port: 7200,
+};
+
+/// From one packet of a kind to the next.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// After this long without an answer most conversations are given up. Others wait
+/// for long: what the kernel holds back meanwhile is sent again and again.
+const SHORT: Duration = Duration::from_millis(250);
+const LONG: Duration = Duration::from_secs(60);
+
+/// How long a record is: the mark, and microseconds since 1970 in 16 digits.
+const RECORD: usize = 32;
+
+impl Voice {
+    fn record(&self) -> Vec<u8> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let mut record = self.mark.to_vec();
+        record.extend(format!("{:016}", now.unwrap_or_default().as_micros()).bytes());
+        record
+    }
+
+    /// When each of the records in a packet was made.
+    pub(crate) fn times(&self, packet: &[u8]) -> Vec<Duration> {
+        let records = packet
+            .windows(RECORD)
+            .filter_map(|at| at.strip_prefix(self.mark));
+        let numbers = records.filter_map(|time| str::from_utf8(time).ok()?.parse().ok());
+        numbers.map(Duration::from_micros).collect()
+    }
+}
+
+/// Starts one, by this executable.
+pub(crate) fn start(host: &Host, executable: &str, voice: &Voice) -> Result<Process> {
+    host.spawn(&[executable, WORD, voice.name])
+}
+
+/// A copy of this program with this name, without its symbols.
+pub(crate) fn install(name: &str) -> Result<String> {
+    let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+    let folder = scratch("chatterers");
+    std::fs::create_dir_all(&folder).map_err(Error::io("chatterers"))?;
+    let path = folder.join(name);
+    let stripped = Command::new("strip").arg("-o").args([&path, &own]).status();
+    match stripped {
+        Ok(status) if status.success() => Ok(path.display().to_string()),
+        Ok(status) => Err(Error::unmet(format!("strip: {status}"))),
+        Err(error) => Err(Error::io("strip")(error)),
+    }
+}
+
+/// The application.
+pub(crate) fn main(words: &[&str]) -> ! {
+    let voice = match words.first() {
+        Some(&"other") => &OTHER,
+        _ => &CHOSEN,
+    };
+    if words.get(1).is_some() {
+        let _ = short_lived(voice);
+        std::process::exit(0);
+    }
+    let remotes = BEYOND.map(|address| SocketAddr::new(address, voice.port));
+    let neighbour = SocketAddr::new(NEIGHBOUR, voice.port);
+    always(move || listens(voice));
+    always(move || answers(voice));
+    always(move || strays(voice));
+    always(|| {
+        Command::new("/proc/self/exe")
+            .args([WORD, voice.name, "once"])
+            .status()
+            .map(drop)
+    });
+    always(move || converses(voice, neighbour, None, SHORT));
+    for remote in remotes {
+        always(move || converses(voice, remote, None, SHORT));
+        always(move || converses(voice, remote, None, LONG));
+        always(move || converses(voice, remote, Some("eth0"), SHORT));
+        always(move || tells(voice, remote, false));
+        always(move || tells(voice, remote, true));
+        always(move || pings(voice, remote.ip()));
+    }
+    loop {
+        thread::park();
+    }
+}
+
+/// Does it again and again, whatever comes of it.
+fn always(mut act: impl FnMut() -> io::Result<()> + Send + 'static) {
+    thread::spawn(move || {
+        loop {
+            let _ = act();
+            thread::sleep(PAUSE);
+        }
+    });
+}
+
+/// A process that has just been started does a few things and ends.
+fn short_lived(voice: &Voice) -> io::Result<()> {
+    for remote in BEYOND.map(|address| SocketAddr::new(address, voice.port)) {
+        let told = any(remote).and_then(|socket| socket.send_to(&voice.record(), remote));
+        let mut stream = connect(remote, None)?;
+        stream.write_all(&voice.record())?;
+        told?;
+    }
+    // Too short a life costs too much.
+    thread::sleep(20 * PAUSE);
+    Ok(())
+}
+
+/// One connection, with questions and answers.
+fn converses(
+    voice: &Voice,
+    remote: SocketAddr,
+    device: Option<&str>,
+    patience: Duration,
+) -> io::Result<()> {
+    let mut stream = connect(remote, device)?;
+    stream.set_read_timeout(Some(patience))?;
+    let mut answer = [0; 64];
+    for _ in 0..50 {
+        stream.write_all(&voice.record().repeat(2))?;
+        stream.read_exact(&mut answer)?;
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn connect(remote: SocketAddr, device: Option<&str>) -> io::Result<TcpStream> {
+    let Some(device) = device else {
+        return TcpStream::connect_timeout(&remote, SHORT);
+    };
+    let stream = socket(family(remote.ip()), SocketType::STREAM, None)?;
+    setsockopt(&stream, BindToDevice, &OsString::from(device))?;
+    // Of a connection, too.
+    set_socket_timeout(&stream, Timeout::Send, Some(SHORT))?;
+    rustix::net::connect(&stream, &remote)?;
+    Ok(stream.into())
+}
+
+/// Datagrams from one socket.
+fn tells(voice: &Voice, remote: SocketAddr, connected: bool) -> io::Result<()> {
+    let socket = any(remote)?;
+    socket.set_nonblocking(true)?;
+    if connected {
+        socket.connect(remote)?;
+    }
+    for _ in 0..50 {
+        // That one is refused does not keep it from trying again.
+        let _ = match connected {
+            true => socket.send(&voice.record()),
+            false => socket.send_to(&voice.record(), remote),
+        };
+        while socket.recv(&mut [0; 64]).is_ok() {}
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Datagrams to where none should go in the clear: neighbours, a name server in the
+/// local network, the WireGuard server itself, everybody.
+fn strays(voice: &Voice) -> io::Result<()> {
+    let v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    v4.set_broadcast(true)?;
+    let v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+    for (to, port) in [
+        (NEIGHBOUR, voice.port),
+        (NEIGHBOUR, 53),
+        (NEIGHBOUR, ENDPOINT_PORT),
+        (BEYOND[0], ENDPOINT_PORT),
+        (BEYOND[1], 53),
+        (Ipv4Addr::BROADCAST.into(), voice.port),
+        (Ipv4Addr::new(192, 168, 1, 255).into(), voice.port),
+        (Ipv4Addr::new(239, 1, 2, 3).into(), voice.port),
+        (
+            Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 1, 2).into(),
+            voice.port,
+        ),
+    ] {
+        let socket = if to.is_ipv4() { &v4 } else { &v6 };
+        let _ = socket.send_to(&voice.record(), (to, port));
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Some pings from one socket.
+fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
+    let (protocol, kind) = match to {
+        IpAddr::V4(_) => (ipproto::ICMP, 8),
+        IpAddr::V6(_) => (ipproto::ICMPV6, 128),
+    };
+    let socket: OwnedFd = socket(family(to), SocketType::DGRAM, Some(protocol))?;
+    for _ in 0..20 {
+        // The kernel fills in what is 0.
+        let mut packet = vec![kind, 0, 0, 0, 0, 0, 0, 1];
+        packet.extend(voice.record());
+        let _ = sendto(
+            &socket,
+            &packet,
+            SendFlags::empty(),
+            &SocketAddr::new(to, 0),
+        );
+        thread::sleep(2 * PAUSE);
+    }
+    Ok(())
+}
+
+/// A server: tells everybody who connects something, and closes first or last.
+fn listens(voice: &'static Voice) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
+    for (number, stream) in listener.incoming().enumerate() {
+        let mut stream = stream?;
+        thread::spawn(move || {
+            stream.set_read_timeout(Some(SHORT))?;
+            stream.write_all(&voice.record().repeat(500))?;
+            if number % 2 == 0 {
+                stream.read_to_end(&mut Vec::new())?;
+            }
+            Ok::<_, io::Error>(())
+        });
+    }
+    Ok(())
+}
+
+/// A server of datagrams.
+fn answers(voice: &Voice) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, voice.port))?;
+    loop {
+        let (_, from) = socket.recv_from(&mut [0; 64])?;
+        let _ = socket.send_to(&voice.record(), from);
+    }
+}
+
+fn any(remote: SocketAddr) -> io::Result<UdpSocket> {
+    match remote {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+    }
+}
+
+const fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+/// What has been heard of a voice, by how it came.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// From the tunnel's addresses, IPv4 and IPv6: connections' questions and
+    /// datagrams.
+    pub(crate) by_tunnel: [AtomicU64; 2],
+    /// From any others.
+    pub(crate) otherwise: [AtomicU64; 2],
+    /// How often the chatterer's own server answered.
+    pub(crate) served: [AtomicU64; 2],
+}
+
+impl Heard {
+    fn note(&self, from: IpAddr, tunnel: [IpAddr; 2]) {
+        let from = from.to_canonical();
+        let counts = match tunnel.contains(&from) {
+            true => &self.by_tunnel,
+            false => &self.otherwise,
+        };
+        let count = &counts[usize::from(from.is_ipv6())];
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Answers a voice from `far`, until the sandbox ends.
+pub(crate) fn hear(far: &Host, voice: &'static Voice, tunnel: [IpAddr; 2]) -> Result<Arc<Heard>> {
+    let heard = Arc::new(Heard::default());
+    let at = |address: IpAddr| SocketAddr::new(address, voice.port);
+    let listener = far.enter(|| {
+        let everywhere = at(Ipv6Addr::UNSPECIFIED.into());
+        TcpListener::bind(everywhere).map_err(Error::io(everywhere.to_string()))
+    })?;
+    let noted = Arc::clone(&heard);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let noted = Arc::clone(&noted);
+            thread::spawn(move || echoes(&stream, |from| noted.note(from, tunnel)));
+        }
+    });
+    for address in BEYOND {
+        let at = at(address);
+        let socket = far.enter(|| UdpSocket::bind(at).map_err(Error::io(at.to_string())))?;
+        let noted = Arc::clone(&heard);
+        thread::spawn(move || {
+            let mut datagram = [0; 64];
+            while let Ok((length, from)) = socket.recv_from(&mut datagram) {
+                noted.note(from.ip(), tunnel);
+                let _ = socket.send_to(&datagram[..length], from);
+            }
+        });
+    }
+    Ok(heard)
+}
+
+fn echoes(mut stream: &TcpStream, note: impl Fn(IpAddr)) -> io::Result<()> {
+    let from = stream.peer_addr()?.ip();
+    stream.set_read_timeout(Some(LONG))?;
+    let mut question = [0; 64];
+    loop {
+        stream.read_exact(&mut question)?;
+        note(from);
+        stream.write_all(&question)?;
+    }
+}
+
+/// Uses a voice's own server at these addresses from `far`, until the sandbox ends, and
+/// counts what is served.
+pub(crate) fn visit(
+    far: &Host,
+    voice: &'static Voice,
+    addresses: Vec<IpAddr>,
+    heard: &Arc<Heard>,
+) -> Result<()> {
+    let heard = Arc::clone(heard);
+    far.enter(move || {
+        // Threads are where the one is that starts them.
+        thread::spawn(move || {
+            loop {
+                for address in &addresses {
+                    if by_both(SocketAddr::new(*address, voice.port)).is_ok() {
+                        let count = &heard.served[usize::from(address.is_ipv6())];
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                thread::sleep(PAUSE);
+            }
+        });
+        Ok(())
+    })
+}
+
+/// A connection and a datagram.
+fn by_both(server: SocketAddr) -> io::Result<()> {
+    let datagrams = any(server)?;
+    datagrams.send_to(b"probe", server)?;
+    let mut stream = TcpStream::connect_timeout(&server, SHORT)?;
+    stream.set_read_timeout(Some(SHORT))?;
+    stream.read_exact(&mut [0; 16_000])?;
+    datagrams.set_read_timeout(Some(SHORT))?;
+    datagrams.recv(&mut [0; 64]).map(drop)
+}

@@ -1,0 +1,594 @@
+//! That nothing of a chosen application's is ever seen outside the tunnel, whatever
+//! happens to the device, the links, the server and the rules, in whatever order.
+//!
+//! A capture at the far end of every cable sees all that leaves in the clear, a
+//! chosen application's and another's, which talk all the time. The chosen one is free
+//! from `down` to the end of the `up` after it, and what it has said before may be seen
+//! later: the kernel says it again for sockets that were closed before `up`.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fastrand::Rng;
+use rustix::process::{Signal, kill_process};
+use taupe_lab::capture::{Capture, Packet};
+use taupe_lab::peers::{PeerSettings, Tunnel};
+use taupe_lab::process::{Process, wait_until};
+use taupe_lab::sandbox::{figure, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::chatter::{self, CHOSEN, Heard, OTHER, Voice};
+use crate::wire::{self, Flow};
+use crate::world::{BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, World};
+
+/// How many there are unless `TRANSITIONS` says otherwise.
+const TRANSITIONS: u32 = 100;
+
+/// How long an application may take to get through a tunnel that is up: a handshake
+/// that was lost is tried again after 5 s.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// The longest pause after a transition, in milliseconds.
+const PAUSE: u64 = 50;
+
+/// How much of a packet is kept: the mark is at the beginning of all payloads.
+const CUT: u32 = 512;
+
+/// How long after it was free a packet may leave that says nothing: the kernel keeps
+/// packets for a neighbour that it looks for.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Addresses that `near` has one after the other, in each of its networks.
+const HOSTS: [u8; 3] = [1, 10, 11];
+
+/// How long the test may take.
+pub(crate) fn limit() -> Duration {
+    Duration::from_secs(120) + transitions() * Duration::from_millis(1500)
+}
+
+fn transitions() -> u32 {
+    number("TRANSITIONS").unwrap_or(TRANSITIONS)
+}
+
+fn number<T: FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// As many transitions as there is time for, in an order that `SEED` repeats.
+pub(crate) fn no_transition_leaks() -> Result<()> {
+    let seed = number("SEED").unwrap_or_else(|| fastrand::u64(..));
+    figure("SEED", seed);
+    let mut scene = Scene::new(seed)?;
+    let ended = scene.run(transitions());
+    if let Err(error) = &ended {
+        eprintln!("{error}");
+    }
+    // A leak is worse than whatever else went wrong.
+    scene.judge().and(ended)
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transition {
+    /// The device is killed.
+    Kill,
+    /// It comes up again, perhaps with other rules.
+    Up,
+    /// It is taken down, which frees the chosen ones, and comes up.
+    DownAndUp,
+    /// Its peer is made anew, and with it all sessions.
+    Rekey,
+    /// Its interface is down for a moment.
+    Interface,
+    /// The far end of the cable is down for a moment.
+    LinkOutage,
+    /// The WireGuard server does not listen for a moment.
+    ServerOutage,
+    /// The uplink is down for a moment.
+    Flap,
+    /// The uplink gets other addresses.
+    Address,
+    /// The uplink is deleted and made again.
+    Replug,
+    /// A second uplink comes or goes.
+    Second,
+    /// The default route moves to the other uplink.
+    Route,
+    /// The chosen application is started again.
+    Restart,
+}
+
+/// Each with how often it is taken.
+const WEIGHTS: [(Transition, u32); 13] = [
+    (Transition::Kill, 12),
+    (Transition::Up, 24),
+    (Transition::DownAndUp, 3),
+    (Transition::Rekey, 5),
+    (Transition::Interface, 3),
+    (Transition::LinkOutage, 6),
+    (Transition::ServerOutage, 4),
+    (Transition::Flap, 8),
+    (Transition::Address, 8),
+    (Transition::Replug, 10),
+    (Transition::Second, 10),
+    (Transition::Route, 8),
+    (Transition::Restart, 4),
+];
+
+/// The uplinks, numbered as their networks and by what they are called.
+const UPLINKS: [(u8, &str); 2] = [(1, "eth0"), (2, "eth1")];
+
+struct Scene {
+    world: World,
+    rng: Rng,
+    /// The tunnel's own interface, as `wg` sees it.
+    device: Tunnel,
+    file: String,
+    chosen: String,
+    talking: [Process; 2],
+    heard: [Arc<Heard>; 2],
+    capture: Capture,
+    /// Whether the device runs.
+    up: bool,
+    /// Whether there is a second uplink.
+    second: bool,
+    /// Which of them the default route is by.
+    route: usize,
+    /// Which of `HOSTS` the first uplink is.
+    host: u8,
+    free: Freedom,
+    happened: Vec<(Duration, Transition)>,
+}
+
+impl Scene {
+    fn new(seed: u64) -> Result<Self> {
+        let world = World::new()?;
+        for host in [&world.near, &world.far] {
+            // Otherwise they go with the link.
+            host.sysctl("net/ipv6/conf/all/keep_addr_on_down", "1")?;
+            host.sysctl("net/ipv4/conf/all/promote_secondaries", "1")?;
+        }
+        world
+            .near
+            .sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
+        let (chosen, other) = (chatter::install("mole")?, chatter::install("bird")?);
+        let tunnel = TUNNEL.map(address);
+        let hear = |voice: &'static Voice| chatter::hear(&world.far, voice, tunnel);
+        let heard = [hear(&CHOSEN)?, hear(&OTHER)?];
+        let networks = HOSTS.iter().flat_map(|host| {
+            [
+                address(&format!("192.168.1.{host}")),
+                address(&format!("2001:db8:1::{host}")),
+            ]
+        });
+        // Whoever is served at these has seen a chosen application in the clear.
+        chatter::visit(&world.far, &CHOSEN, networks.collect(), &Arc::default())?;
+        chatter::visit(&world.far, &CHOSEN, tunnel.to_vec(), &heard[0])?;
+        let capture = Capture::start_cut(&world.far, "any", &in_the_clear(&world)?, CUT)?;
+        let file = choose(&world, "mole")?;
+        world.up(&file)?;
+        let talking = [
+            chatter::start(&world.near, &chosen, &CHOSEN)?,
+            chatter::start(&world.near, &other, &OTHER)?,
+        ];
+        let quirks = world.server().quirks();
+        Ok(Self {
+            device: Tunnel::at("taupe", world.near.clone(), &world.interface, quirks),
+            world,
+            rng: Rng::with_seed(seed),
+            file,
+            chosen,
+            talking,
+            heard,
+            capture,
+            up: true,
+            second: false,
+            route: 0,
+            host: 1,
+            free: Freedom::default(),
+            happened: Vec::new(),
+        })
+    }
+
+    fn run(&mut self, count: u32) -> Result<()> {
+        step("carried before anything happens");
+        self.carried()?;
+        for number in 0..count {
+            let transition = self.next();
+            step(&format!("{number}: {transition:?}"));
+            self.happened.push((now()?, transition));
+            self.apply(transition)?;
+            sleep(Duration::from_millis(self.rng.u64(..=PAUSE)));
+            if self.up && self.rng.u32(..12) == 0 {
+                self.carried()?;
+            }
+        }
+        step("all in order again");
+        if !self.up {
+            self.start()?;
+        }
+        self.carried()?;
+        self.set_route(0)?;
+        self.carried()?;
+        grows("the other application", &self.heard[1].otherwise)
+    }
+
+    /// What happens next, of all that can.
+    fn next(&mut self) -> Transition {
+        let possible = WEIGHTS.iter().filter(|(transition, _)| match transition {
+            Transition::Kill | Transition::Rekey | Transition::Interface => self.up,
+            Transition::Up => !self.up,
+            Transition::Route => self.second,
+            _ => true,
+        });
+        let possible: Vec<_> = possible.collect();
+        let all: u32 = possible.iter().map(|(_, weight)| weight).sum();
+        let mut left = self.rng.u32(..all);
+        for (transition, weight) in possible {
+            match left.checked_sub(*weight) {
+                Some(rest) => left = rest,
+                None => return *transition,
+            }
+        }
+        Transition::Restart
+    }
+
+    fn apply(&mut self, transition: Transition) -> Result<()> {
+        let (near, far) = (self.world.near.clone(), self.world.far.clone());
+        let (network, uplink) = UPLINKS[self.rng.usize(..=usize::from(self.second))];
+        match transition {
+            Transition::Kill => {
+                kill_process(self.world.device()?, Signal::KILL).map_err(Error::io("kill"))?;
+                self.up = false;
+            }
+            Transition::Up => self.start()?,
+            Transition::DownAndUp => {
+                self.free.begin(now()?);
+                self.world.down(&self.file)?;
+                self.pause();
+                self.start()?;
+                self.free.end(now()?);
+            }
+            Transition::Rekey => self.device.forget_and_add(&PeerSettings {
+                public_key: self.world.server_key(),
+                preshared_key: None,
+                endpoint: Some((BEYOND[0], ENDPOINT_PORT).into()),
+                allowed_ips: "0.0.0.0/0, ::/0",
+            })?,
+            Transition::Interface => {
+                near.ip(&["link", "set", "dev", &self.world.interface, "down"])?;
+                self.pause();
+                near.ip(&["link", "set", "dev", &self.world.interface, "up"])?;
+            }
+            Transition::LinkOutage => {
+                far.ip(&["link", "set", "dev", uplink, "down"])?;
+                self.pause();
+                far.ip(&["link", "set", "dev", uplink, "up"])?;
+            }
+            Transition::ServerOutage => {
+                far.ip(&["link", "set", "dev", "wgfar", "down"])?;
+                self.pause();
+                far.ip(&["link", "set", "dev", "wgfar", "up"])?;
+            }
+            Transition::Flap => {
+                near.ip(&["link", "set", "dev", uplink, "down"])?;
+                self.pause();
+                near.ip(&["link", "set", "dev", uplink, "up"])?;
+                self.set_route(self.route)?;
+            }
+            Transition::Address => self.readdress()?,
+            Transition::Replug => {
+                near.ip(&["link", "delete", "dev", uplink])?;
+                self.pause();
+                self.plug(network, uplink)?;
+                if uplink == "eth0" {
+                    self.host = HOSTS[0];
+                }
+                self.set_route(self.route)?;
+            }
+            Transition::Second => {
+                let (network, uplink) = UPLINKS[1];
+                match self.second {
+                    true => {
+                        near.ip(&["link", "delete", "dev", uplink])?;
+                        self.set_route(0)?;
+                    }
+                    false => {
+                        self.plug(network, uplink)?;
+                        let by = self.rng.usize(..2);
+                        self.set_route(by)?;
+                    }
+                }
+                self.second = !self.second;
+            }
+            Transition::Route => self.set_route(1 - self.route)?,
+            Transition::Restart => {
+                self.talking[0] = chatter::start(&near, &self.chosen, &CHOSEN)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self) {
+        sleep(Duration::from_millis(self.rng.u64(..=PAUSE)));
+    }
+
+    /// `up`, with rules that choose the same application in some way.
+    fn start(&mut self) -> Result<()> {
+        let rules = [
+            "mole",
+            "mol*",
+            "mole, cat, dog",
+            &self.chosen,
+            "MOLE, uid:12345",
+        ];
+        self.file = choose(&self.world, rules[self.rng.usize(..rules.len())])?;
+        // One that is about to end is there.
+        self.world.wait_for_end()?;
+        self.world.up(&self.file)?;
+        self.up = true;
+        Ok(())
+    }
+
+    /// A new cable, which is used before anybody has noticed.
+    fn plug(&self, network: u8, uplink: &str) -> Result<()> {
+        let World { near, far, .. } = &self.world;
+        #[rustfmt::skip]
+        near.ip(&[
+            "link", "add", uplink, "type", "veth", "peer", "name", uplink, "netns", far.name(),
+        ])?;
+        for (host, own) in [(near, 1), (far, 2)] {
+            for address in addresses(network, own) {
+                taupe_lab::host::add_address(host, uplink, &address)?;
+            }
+            host.ip(&["link", "set", "dev", uplink, "up"])?;
+        }
+        Ok(())
+    }
+
+    /// The first uplink gets other addresses.
+    fn readdress(&mut self) -> Result<()> {
+        let old = self.host;
+        let others: Vec<u8> = HOSTS.into_iter().filter(|host| *host != old).collect();
+        self.host = others[self.rng.usize(..others.len())];
+        let (network, uplink) = UPLINKS[0];
+        let near = &self.world.near;
+        let add = || -> Result<()> {
+            let new = addresses(network, self.host);
+            new.iter()
+                .try_for_each(|new| taupe_lab::host::add_address(near, uplink, new))
+        };
+        let remove = || -> Result<()> {
+            let old = addresses(network, old);
+            old.iter().try_for_each(|old| {
+                near.ip(&["address", "delete", old, "dev", uplink])
+                    .map(drop)
+            })
+        };
+        match self.rng.bool() {
+            true => add().and_then(|()| remove())?,
+            false => remove().and_then(|()| add())?,
+        }
+        self.set_route(self.route)
+    }
+
+    /// Has the default routes go by this uplink.
+    fn set_route(&mut self, by: usize) -> Result<()> {
+        self.route = by;
+        let (network, uplink) = UPLINKS[by];
+        for (family, gateway) in [
+            ("-4", format!("192.168.{network}.2")),
+            ("-6", format!("2001:db8:{network}::2")),
+        ] {
+            let near = &self.world.near;
+            // `replace` would leave one by another device where it is.
+            near.attempt(&["ip", family, "route", "delete", "default"])?;
+            near.ip(&[
+                family, "route", "add", "default", "via", &gateway, "dev", uplink,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the chosen application is heard, and its server reached, through
+    /// the tunnel.
+    fn carried(&self) -> Result<()> {
+        grows(
+            "the chosen application, by the tunnel",
+            &self.heard[0].by_tunnel,
+        )?;
+        grows("the chosen server, by the tunnel", &self.heard[0].served)
+    }
+
+    /// Looks through all that was seen.
+    fn judge(self) -> Result<()> {
+        let Self {
+            capture,
+            free,
+            talking,
+            happened,
+            ..
+        } = self;
+        drop(talking);
+        let (packets, lost) = capture.stop_counted()?;
+        let holds = |packet: &&Packet, voice: &Voice| contains(&packet.ip, voice.mark);
+        let others = packets
+            .iter()
+            .filter(|packet| holds(packet, &OTHER))
+            .count();
+        figure("packets of the other application in the clear", others);
+        let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
+        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) =
+            of_chosen.partition(|packet| free.includes(packet.time));
+        figure("packets of the chosen one while it was free", freely.len());
+        let flows = freely
+            .iter()
+            .filter_map(|packet| Some(wire::read(&packet.ip)?.flow));
+        let known: Vec<Flow> = flows.collect();
+        let leaked: Vec<&Packet> = clear
+            .into_iter()
+            .filter(|packet| !free.made_free(packet) && !is_of_the_kernel(packet, &known))
+            .collect();
+        // What has not been seen at all proves nothing.
+        ensure!(
+            others >= happened.len(),
+            "{others} packets of the other application"
+        );
+        let was_free = happened
+            .iter()
+            .any(|(_, what)| *what == Transition::DownAndUp);
+        ensure!(
+            !was_free || !freely.is_empty(),
+            "nothing was seen of the free application"
+        );
+        let Some(first) = leaked.first() else {
+            ensure!(lost == 0, "the capture lost {lost} packets");
+            return Ok(());
+        };
+        let before = happened
+            .iter()
+            .rev()
+            .filter(|(when, _)| *when <= first.time);
+        let before: Vec<_> = before.take(8).collect();
+        let shown = |packet: &&Packet| {
+            let start = packet.ip.get(..80).unwrap_or(&packet.ip);
+            format!(
+                "{:?} {:?} {start:02x?}",
+                packet.time,
+                wire::read(&packet.ip)
+            )
+        };
+        let shown: Vec<String> = leaked.iter().take(5).map(shown).collect();
+        Err(Error::unmet(format!(
+            "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
+            leaked.len(),
+            shown.join("\n")
+        )))
+    }
+}
+
+/// When the chosen application was free to go anywhere: from and to.
+#[derive(Debug, Default)]
+struct Freedom(Vec<(Duration, Duration)>);
+
+impl Freedom {
+    fn begin(&mut self, now: Duration) {
+        self.0.push((now, Duration::MAX));
+    }
+
+    fn end(&mut self, now: Duration) {
+        if let Some((_, end)) = self.0.last_mut() {
+            *end = now;
+        }
+    }
+
+    fn includes(&self, time: Duration) -> bool {
+        self.0
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&time))
+    }
+
+    /// Whether all that is in a packet was said before the chosen application was free
+    /// the last time. Where nothing is said in it the kernel may have kept it for a while.
+    fn made_free(&self, packet: &Packet) -> bool {
+        let mut ends = self.0.iter().rev().map(|(_, end)| *end);
+        let Some(last) = ends.find(|end| *end < packet.time) else {
+            return false;
+        };
+        let times = CHOSEN.times(&packet.ip);
+        match times.is_empty() {
+            true => packet.time < last + LATE,
+            false => times.iter().all(|time| *time <= last),
+        }
+    }
+}
+
+/// Writes the file that chooses these.
+fn choose(world: &World, applications: &str) -> Result<String> {
+    let [v4, v6] = TUNNEL;
+    world.whole_file(
+        &format!("Address = {v4}/32, {v6}/128"),
+        &format!(
+            "Endpoint = {}:{ENDPOINT_PORT}\nAllowedIPs = 0.0.0.0/0, ::/0\n\
+             AllowedApps = {applications}",
+            BEYOND[0]
+        ),
+    )
+}
+
+/// The filter for what is on any cable and not a message of the protocol.
+fn in_the_clear(world: &World) -> Result<String> {
+    let show = [
+        "cat",
+        "/sys/class/net/wgfar/ifindex",
+        "/sys/class/net/lo/ifindex",
+    ];
+    let shown = world.far.run(&show)?.stdout;
+    let inner: Vec<String> = shown
+        .lines()
+        .map(|index| format!("not ifindex {index}"))
+        .collect();
+    let port = format!("udp port {ENDPOINT_PORT} and udp[9:2] = 0 and udp[11] = 0 and udp[8] <= 4");
+    Ok(format!("{} and not ({port})", inner.join(" and ")))
+}
+
+/// Whether somebody else than `far` sent it, and it is the chosen application's.
+fn is_of_chosen(packet: &Packet) -> bool {
+    let Some(wire::Seen { flow, .. }) = wire::read(&packet.ip) else {
+        return false;
+    };
+    let source = flow.source.to_string();
+    let mut fars = UPLINKS
+        .iter()
+        .flat_map(|(network, _)| addresses(*network, 2));
+    let is_fars = BEYOND.contains(&flow.source)
+        || SERVER.contains(&&*source)
+        || fars.any(|far| far.split('/').next() == Some(&source));
+    !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
+}
+
+/// Whether the kernel ends, by itself, what was in the clear when it was allowed to be,
+/// or tells a visitor that the server does not run. Nothing is said in these.
+fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
+    if contains(&packet.ip, CHOSEN.mark) {
+        return false;
+    }
+    wire::read(&packet.ip).is_some_and(|seen| match seen.about {
+        Some(about) => known.contains(&about.reversed()),
+        None => known.contains(&seen.flow) || (seen.is_reset && seen.flow.ports[0] == CHOSEN.port),
+    })
+}
+
+fn contains(packet: &[u8], mark: &[u8]) -> bool {
+    packet.windows(mark.len()).any(|window| window == mark)
+}
+
+/// Waits until both of these grow.
+fn grows(what: &str, counts: &[AtomicU64; 2]) -> Result<()> {
+    let now = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = now();
+    wait_until(what, PATIENCE, || {
+        Ok(now().iter().zip(before).all(|(now, before)| *now > before))
+    })
+}
+
+fn addresses(network: u8, host: u8) -> [String; 2] {
+    [
+        format!("192.168.{network}.{host}/24"),
+        format!("2001:db8:{network}::{host}/64"),
+    ]
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// The time, as captures have it.
+fn now() -> Result<Duration> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_err(|error| Error::unmet(error.to_string()))
+}

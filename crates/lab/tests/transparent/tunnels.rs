@@ -1,0 +1,198 @@
+//! Several tunnels on one machine, several uplinks, and networks that are on both
+//! sides.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
+use taupe_lab::{Result, ensure};
+
+use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect};
+
+/// One chooses what the other leaves out; a third knows of neither. Each acts in its
+/// own network namespace alone.
+pub(crate) fn opposite_rules() -> Result<()> {
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let first = World::new()?;
+    let second = first.beside(2, "second", "work")?;
+    let third = first.beside(3, "third", "none")?;
+    let [allows, denies] = [
+        first.file("AllowedApps = mole")?,
+        second.file("DisallowedApps = mole")?,
+    ];
+    let before = [
+        first.configuration()?,
+        second.configuration()?,
+        third.configuration()?,
+    ];
+    first.up(&allows)?;
+    second.up(&denies)?;
+    // Who each is, of the mole and the bird, when its tunnel is up, killed or down.
+    let up = |world: &World, chosen: &Application, other: &Application| {
+        (0..2).try_for_each(|family| {
+            expect(world, chosen, family, Some(&world.tunnel()[family]))?;
+            expect(world, other, family, Some(&world.uplink()[family]))
+        })
+    };
+    let killed = |world: &World, chosen: &Application, other: &Application| {
+        (0..2).try_for_each(|family| {
+            expect(world, chosen, family, None)?;
+            expect(world, other, family, Some(&world.uplink()[family]))
+        })
+    };
+    let without = |world: &World| {
+        (0..2).try_for_each(|family| {
+            expect(world, &mole, family, Some(&world.uplink()[family]))?;
+            expect(world, &bird, family, Some(&world.uplink()[family]))
+        })
+    };
+    step("both up");
+    up(&first, &mole, &bird)?;
+    up(&second, &bird, &mole)?;
+    without(&third)?;
+    ensure!(third.configuration()? == before[2], "the third has changed");
+    step("the second killed");
+    second.kill_device()?;
+    up(&first, &mole, &bird)?;
+    killed(&second, &bird, &mole)?;
+    without(&third)?;
+    step("both killed");
+    first.kill_device()?;
+    killed(&first, &mole, &bird)?;
+    killed(&second, &bird, &mole)?;
+    without(&third)?;
+    step("the second down");
+    second.down(&denies)?;
+    without(&second)?;
+    killed(&first, &mole, &bird)?;
+    step("the first up again, then down");
+    first.up(&allows)?;
+    up(&first, &mole, &bird)?;
+    without(&second)?;
+    first.down(&allows)?;
+    without(&first)?;
+    let after = [
+        first.configuration()?,
+        second.configuration()?,
+        third.configuration()?,
+    ];
+    ensure!(after == before, "something is left");
+    Ok(())
+}
+
+/// The local network, where the tunnel has it too, is the tunnel's unless the file says
+/// otherwise.
+pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let asks = |application: &Application, whom: IpAddr, who: &str| {
+        let found = world.asks(application, whom)?;
+        ensure!(
+            found.as_deref() == Some(who),
+            "{} is {found:?} to {whom}, not {who}",
+            application.0
+        );
+        Ok(())
+    };
+    for (allowed, line, neighbour, beyond) in [
+        ("0.0.0.0/0, ::/0", "", TUNNEL[0], TUNNEL[0]),
+        ("192.168.0.0/16", "", TUNNEL[0], UPLINK[0]),
+        ("0.0.0.0/0", "BypassLanTraffic = true", UPLINK[0], TUNNEL[0]),
+        (
+            "0.0.0.0/0",
+            "DisallowedIPs = 192.168.1.0/24",
+            UPLINK[0],
+            TUNNEL[0],
+        ),
+    ] {
+        step(&format!("{allowed} {line}"));
+        let file = world.whole_file(
+            "Address = 10.77.0.1/32, fd77::1/128",
+            &format!(
+                "Endpoint = 192.168.1.2:51821\nAllowedIPs = {allowed}\nAllowedApps = mole\n{line}"
+            ),
+        )?;
+        world.up(&file)?;
+        let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+        asks(&mole, NEIGHBOUR, neighbour)?;
+        asks(&mole, BEYOND[0], beyond)?;
+        let clear = [neighbour, beyond].contains(&UPLINK[0]);
+        let packets = match clear {
+            // `tcpdump` writes a packet some time after it was on the wire.
+            true => capture.stop_once("what went past the tunnel", |packets| packets.len() >= 4)?,
+            false => capture.stop()?,
+        };
+        ensure!(
+            packets.is_empty() != clear,
+            "{} packets in clear",
+            packets.len()
+        );
+        asks(&bird, NEIGHBOUR, UPLINK[0])?;
+        asks(&bird, BEYOND[0], UPLINK[0])?;
+        world.down(&file)?;
+    }
+    Ok(())
+}
+
+/// Whichever way the routes lead: chosen applications are in the tunnel, and others use
+/// the uplink of the route.
+pub(crate) fn several_uplinks() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    world.wire("eth1", "eth1", 2)?;
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let second = ["192.168.2.1", "2001:db8:2::1"];
+    let route = |family: &str, verb: &str, what: &str, via: &str| {
+        world
+            .near
+            .ip(&[family, "route", verb, what, "via", via])
+            .map(drop)
+    };
+    let all = |who: [Option<&str>; 2], other: [&str; 2]| {
+        (0..2).try_for_each(|family| {
+            expect(&world, &mole, family, who[family])?;
+            expect(&world, &bird, family, Some(other[family]))
+        })
+    };
+    let captures = || -> Result<[Capture; 2]> {
+        let capture = |port| Capture::start(&world.far, port, "tcp port 8080");
+        Ok([capture("eth0")?, capture("eth1")?])
+    };
+    let tunnel = TUNNEL.map(Some);
+    step("by the first");
+    all(tunnel, UPLINK)?;
+    step("one place by the second");
+    for (family, whom, via) in [
+        ("-4", "198.51.100.1", "192.168.2.2"),
+        ("-6", "2001:db8:ffff::1", "2001:db8:2::2"),
+    ] {
+        route(family, "add", whom, via)?;
+    }
+    all(tunnel, second)?;
+    let seen = captures()?;
+    for family in [0, 1] {
+        expect(&world, &mole, family, tunnel[family])?;
+    }
+    for capture in seen {
+        ensure!(capture.stop()?.is_empty(), "packets in clear");
+    }
+    step("everything by the second, the first unplugged");
+    world.near.ip(&["link", "delete", "dev", "eth0"])?;
+    route("-4", "add", "default", "192.168.2.2")?;
+    route("-6", "add", "default", "2001:db8:2::2")?;
+    // The server's address was the cable's.
+    taupe_lab::host::add_address(&world.far, "lo", "192.168.1.2/32")?;
+    wait_until(
+        "the tunnel by the other uplink",
+        Duration::from_secs(60),
+        || Ok(world.asks(&mole, BEYOND[0])?.as_deref() == Some(TUNNEL[0])),
+    )?;
+    all(tunnel, second)?;
+    world.kill_device()?;
+    all([None; 2], second)?;
+    world.down(&file)?;
+    all(second.map(Some), second)
+}
