@@ -10,7 +10,7 @@ use std::{fmt, io, net::IpAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub use crate::imp::system::{Generic, System};
+pub use crate::imp::system::{Connections, Generic, System};
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,42 @@ pub enum Medium {
     Loopback,
     /// Nothing, or something else than Ethernet (`ARPHRD_*`).
     Other(u16),
+}
+
+/// Where on a link's way filters of its `clsact` queue are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// What leaves.
+    Egress,
+    /// What comes in.
+    Ingress,
+}
+
+/// A filter of a link's `clsact` queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Its place: lower is earlier.
+    pub priority: u16,
+    /// What tells it from others of that priority; 0 for a place without a filter.
+    pub handle: u32,
+}
+
+/// A socket of TCP, UDP or UDP-Lite that is not a listener, as `ss -K` finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// `IPPROTO_*`.
+    pub protocol: u8,
+    /// `AF_INET` or `AF_INET6`: the socket's, whatever its addresses are.
+    pub family: Family,
+    /// The addresses that it receives by: its own and the other's, in network order,
+    /// in the first four bytes for IPv4.
+    pub addresses: [[u8; 16]; 2],
+    /// The ports, likewise.
+    pub ports: [u16; 2],
+    /// The interface that it is bound to, or 0.
+    pub interface: u32,
+    /// Its number, which no other socket has or had (`SO_COOKIE`).
+    pub cookie: u64,
 }
 
 /// An address of an interface.

@@ -81,6 +81,16 @@ impl LinkWatch {
     }
 }
 
+/// What cached source addresses depend on. Links too: when one goes down, its IPv4
+/// routes vanish without a notice of their own.
+const ROUTES: [Group; 5] = [
+    Group::Link,
+    Group::Ipv4Address,
+    Group::Ipv4Route,
+    Group::Ipv6Address,
+    Group::Ipv6Route,
+];
+
 /// Wakes when an address, a route or a link of the network namespace changes
 /// that it was opened in: cached source addresses may be stale then.
 #[derive(Debug)]
@@ -96,17 +106,22 @@ impl RouteWatch {
     ///
     /// The kernel's.
     pub fn open() -> io::Result<Self> {
-        // Links too: when one goes down, its IPv4 routes vanish without a
-        // notice of their own.
-        let groups = [
-            Group::Link,
-            Group::Ipv4Address,
-            Group::Ipv4Route,
-            Group::Ipv6Address,
-            Group::Ipv6Route,
-        ];
+        Self::of(&ROUTES)
+    }
+
+    /// The same, which also wakes when a queue or a filter of a link's traffic
+    /// control changes; programs of tcx have no notices.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn open_with_filters() -> io::Result<Self> {
+        Self::of(&[&ROUTES[..], &[Group::TrafficControl]].concat())
+    }
+
+    fn of(groups: &[Group]) -> io::Result<Self> {
         Ok(Self {
-            notices: netlink::notices(&groups)?,
+            notices: netlink::notices(groups)?,
             netlink: Netlink::open()?,
         })
     }

@@ -22,6 +22,7 @@ use crate::tun::Tun;
 #[derive(Clone, Copy)]
 pub(super) enum Group {
     Link = 1,
+    TrafficControl = 4,
     Ipv4Address = 5,
     Ipv4Route = 7,
     Ipv6Address = 9,

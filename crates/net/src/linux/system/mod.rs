@@ -1,6 +1,8 @@
 //! The network's configuration, over netlink.
 
 mod address;
+mod connection;
+mod filter;
 mod firewall;
 mod generic;
 mod link;
@@ -12,8 +14,9 @@ mod tests;
 
 use rustix::{io::Errno, net::netlink::NETFILTER};
 
+pub use self::connection::Connections;
 pub use self::generic::Generic;
-use self::socket::{Refusal, Socket};
+use self::socket::{Plain, Refusal, Socket};
 use crate::system::{Family, SystemError};
 
 type Result<T> = std::result::Result<T, SystemError>;

@@ -65,6 +65,37 @@ impl From<Errno> for Refusal {
     }
 }
 
+/// A request whose body is made of structures alone.
+pub(super) struct Plain<'a> {
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    pub(super) body: &'a [u8],
+}
+
+impl NetlinkRequest for Plain<'_> {
+    type ReplyType<'buf> = &'buf [u8];
+
+    fn protocol(&self) -> RequestProtocol {
+        RequestProtocol::Raw {
+            // The socket has it.
+            protonum: 0,
+            request_type: self.kind,
+        }
+    }
+
+    fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.body
+    }
+
+    fn decode_reply(buf: &[u8]) -> &[u8] {
+        buf
+    }
+}
+
 /// A netlink socket in the network namespace it was opened in.
 #[derive(Debug)]
 pub(super) struct Socket {
