@@ -8,10 +8,11 @@
 //! [`Capture::begin`] does everything that has to hold before the first packet; a
 //! thread then guards links as they come and go, and forgets flows that have ended.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use taupe_config::application::AppRules;
@@ -21,9 +22,10 @@ use tracing::{info, warn};
 
 use crate::fault::Fault;
 use crate::pins::Pins;
-use crate::programs::Programs;
+use crate::programs::{Guard, Programs};
+use crate::reset::{Reset, Which};
 use crate::translate::Translator;
-use crate::uplinks::{Survey, UplinkWatch};
+use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
 /// What is captured.
 #[derive(Clone, Debug)]
@@ -39,8 +41,12 @@ pub struct Choice {
 const FLOW_LIFE: Duration = Duration::from_secs(300);
 
 /// From one look at flows to the next.
-const EXPIRY: Timespec = Timespec {
-    tv_sec: 30,
+const EXPIRY: Duration = Duration::from_secs(30);
+
+/// From one look at filters to the next: tcx has no notices. Until then what somebody
+/// has done to them holds chosen applications back.
+const LOOK: Timespec = Timespec {
+    tv_sec: 10,
     tv_nsec: 0,
 };
 
@@ -67,51 +73,58 @@ impl Capture {
         translator: Translator,
     ) -> Result<Self, Fault> {
         let was_there = is_in_effect(interface)?;
-        let mut programs = Programs::load(interface)?;
-        match Self::begin_with(&mut programs, tun, choice, &translator) {
-            Ok((watch, stop)) => {
-                let keeper = Keeper {
-                    programs,
-                    watch,
-                    translator,
-                    stop: stop.try_clone().map_err(Fault::call("dup"))?,
-                };
-                let thread = std::thread::Builder::new()
-                    .name("uplinks".into())
-                    .spawn(move || keeper.run())
-                    .map_err(Fault::call("starting a thread"))?;
-                Ok(Self {
-                    stop,
-                    thread: Some(thread),
-                })
-            }
-            Err(fault) => {
-                if was_there {
-                    programs.set_down();
-                } else {
-                    // What went wrong first is more interesting than what does now.
-                    let _ = programs.remove();
-                }
-                Err(fault)
-            }
+        let begun = Self::begin_with(Programs::load(interface)?, tun, choice, translator);
+        if begun.is_err()
+            && !was_there
+            && let Ok(Some(pins)) = pins(interface)
+        {
+            // What went wrong first is more interesting than what does now.
+            let _ = Programs::remove_pinned(&pins);
         }
+        begun
     }
 
+    /// The keeper sets the tunnel down wherever this ends.
     fn begin_with(
-        programs: &mut Programs,
+        programs: Programs,
         tun: u32,
         choice: &Choice,
-        translator: &Translator,
-    ) -> Result<(UplinkWatch, OwnedFd), Fault> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(Fault::call("eventfd"))?;
-        let mut watch = UplinkWatch::open(tun).map_err(Fault::call("watching links"))?;
-        programs.attach()?;
-        programs.replace(&choice.rules, &choice.destinations)?;
-        let survey = watch.survey().map_err(io::Error::other);
-        let survey = survey.map_err(Fault::call("listing links"))?;
-        follow(programs, translator, &survey)?;
-        programs.set_up(tun)?;
-        Ok((watch, stop))
+        translator: Translator,
+    ) -> Result<Self, Fault> {
+        let mut keeper = Keeper {
+            programs,
+            watch: UplinkWatch::open(tun).map_err(Fault::call("watching links"))?,
+            translator,
+            stop: eventfd(0, EventfdFlags::CLOEXEC).map_err(Fault::call("eventfd"))?,
+            tun,
+            survey: Survey::default(),
+            refused: BTreeMap::new(),
+        };
+        let stop = keeper.stop.try_clone().map_err(Fault::call("dup"))?;
+        keeper.programs.attach()?;
+        keeper
+            .programs
+            .replace(&choice.rules, &choice.destinations)?;
+        let survey = keeper.watch.survey().map_err(io::Error::other);
+        keeper.survey = survey.map_err(Fault::call("listing links"))?;
+        keeper.follow(Programs::guard)?;
+        keeper.programs.set_up(tun)?;
+        match keeper.programs.remove_orphans() {
+            Ok(0) => {}
+            Ok(count) => info!(
+                count,
+                "removed what tunnels of network namespaces that are gone had left"
+            ),
+            Err(fault) => warn!(%fault, "removing what tunnels of other namespaces have left"),
+        }
+        let thread = std::thread::Builder::new()
+            .name("uplinks".into())
+            .spawn(move || keeper.run())
+            .map_err(Fault::call("starting a thread"))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -129,15 +142,70 @@ impl Drop for Capture {
 /// `interface` of the calling thread's network namespace, whether a process still
 /// serves it or not. Whether there was anything.
 ///
+/// Before that, their TCP connections are ended, and their sockets of UDP told so:
+/// what was said in the tunnel is not gone on with in the clear.
+///
 /// # Errors
 /// [`Fault::Call`] naming what cannot be removed.
 pub fn release(interface: &str) -> Result<bool, Fault> {
     let Some(pins) = pins(interface)? else {
         return Ok(false);
     };
-    let there = pins.exist();
+    if !pins.exist() {
+        return Ok(false);
+    }
+    // Whoever wants it gone gets that, whatever is in the way.
+    match end_conversations(interface) {
+        Ok(Reset { left: 0, .. }) => {}
+        Ok(Reset { left, .. }) => {
+            warn!(
+                left,
+                "sockets that were in the tunnel could not be closed, and go past it now"
+            );
+        }
+        Err(fault) => warn!(%fault, "connections that were in the tunnel go past it now"),
+    }
     Programs::remove_pinned(&pins)?;
-    Ok(there)
+    Ok(true)
+}
+
+fn end_conversations(interface: &str) -> Result<Reset, Fault> {
+    let Some(programs) = Programs::open(interface)? else {
+        return Ok(Reset::default());
+    };
+    // No new ones.
+    programs.set_down();
+    programs.reset(Which::Conversations)
+}
+
+/// Ends the TCP connections that the applications chosen for the tunnel `interface` of
+/// the calling thread's network namespace have: those that were there before the
+/// tunnel, above all, whose other ends know them by another address.
+///
+/// # Errors
+/// [`Fault::Call`], [`Fault::Program`]. That some could not be ended is none.
+pub fn reset(interface: &str) -> Result<Reset, Fault> {
+    match Programs::open(interface)? {
+        Some(programs) => programs.reset(Which::Connections),
+        None => Ok(Reset::default()),
+    }
+}
+
+/// Chooses other applications, or other destinations of theirs, for the tunnel
+/// `interface` of the calling thread's network namespace, which another process may
+/// serve: it goes on with these. Whether there is such a tunnel.
+///
+/// Sockets that are open have the new verdict when this returns. A connection that is
+/// no longer to be in the tunnel goes on past it.
+///
+/// # Errors
+/// As [`Programs::replace`]; [`Fault::Schema`] if another version of Taupe serves it.
+pub fn replace(interface: &str, choice: &Choice) -> Result<bool, Fault> {
+    let Some(mut programs) = Programs::open(interface)? else {
+        return Ok(false);
+    };
+    programs.replace(&choice.rules, &choice.destinations)?;
+    Ok(true)
 }
 
 /// Whether applications are chosen for the tunnel `interface` of the calling
@@ -161,70 +229,126 @@ fn pins(interface: &str) -> Result<Option<Pins>, Fault> {
     }
 }
 
-/// Has the kernel's part and the translation follow the links.
-fn follow(programs: &mut Programs, translator: &Translator, survey: &Survey) -> Result<(), Fault> {
-    for index in programs.guarded()? {
-        if !survey.guarded.iter().any(|uplink| uplink.index == index) {
-            programs.unguard(index)?;
-        }
-    }
-    for uplink in &survey.guarded {
-        // One that cannot be guarded must not leave others without a guard.
-        if let Err(fault) = programs.guard(uplink) {
-            warn!(link = uplink.name, %fault, "chosen applications cannot use this link");
-        }
-    }
-    programs.set_addresses(&survey.addresses)?;
-    let main_v4 = survey.main_v4.map(|main| main.address);
-    let main_v6 = survey.main_v6.map(|main| main.address);
-    translator.set_main_uplink(main_v4, main_v6);
-    Ok(())
-}
-
-/// The thread.
+/// What has the kernel's part and the translation follow the links.
 struct Keeper {
     programs: Programs,
     watch: UplinkWatch,
     translator: Translator,
     stop: OwnedFd,
+    tun: u32,
+    survey: Survey,
+    /// Why links are not guarded, by their indices: not to be said again and again.
+    refused: BTreeMap<u32, String>,
 }
 
 impl Keeper {
     fn run(mut self) {
+        let mut expired = Instant::now();
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.watch.fd(), PollFlags::IN),
                 PollFd::new(&self.stop, PollFlags::IN),
             ];
-            match poll(&mut fds, Some(&EXPIRY)) {
+            match poll(&mut fds, Some(&LOOK)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    warn!(%error, "waiting for changes of links");
-                    break;
-                }
+                Err(error) => return warn!(%error, "waiting for changes of links"),
             }
             let [changed, stopped] = fds.map(|fd| !fd.revents().is_empty());
             if stopped {
-                break;
+                return;
             }
             if changed {
-                self.look();
+                match self.watch.survey() {
+                    Ok(survey) => self.survey = survey,
+                    Err(error) => warn!(%error, "listing links"),
+                }
             }
-            if let Err(fault) = self.programs.expire_flows(FLOW_LIFE) {
-                warn!(%fault, "forgetting flows");
+            if let Err(fault) = self.follow(mend) {
+                warn!(%fault, "following the links");
+            }
+            self.mend_tun();
+            if expired.elapsed() >= EXPIRY {
+                expired = Instant::now();
+                if let Err(fault) = self.programs.expire_flows(FLOW_LIFE) {
+                    warn!(%fault, "forgetting flows");
+                }
             }
         }
+    }
+
+    /// Has `guard` guard the links that there are now.
+    fn follow(
+        &mut self,
+        guard: impl Fn(&mut Programs, &Uplink) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let is_there = |index| self.survey.guarded.iter().any(|link| link.index == index);
+        for index in self.programs.guarded()? {
+            if !is_there(index) {
+                self.programs.unguard(index)?;
+            }
+        }
+        self.refused.retain(|index, _| is_there(*index));
+        for uplink in &self.survey.guarded {
+            // One that cannot be guarded must not leave others without a guard.
+            let fault = guard(&mut self.programs, uplink).err();
+            let why = fault.map(|fault| fault.to_string());
+            if self.refused.get(&uplink.index) == why.as_ref() {
+                continue;
+            }
+            match why {
+                Some(why) => {
+                    warn!(link = uplink.name, %why, "chosen applications cannot use this link");
+                    self.refused.insert(uplink.index, why);
+                }
+                None => {
+                    info!(
+                        link = uplink.name,
+                        "chosen applications can use this link again"
+                    );
+                    self.refused.remove(&uplink.index);
+                }
+            }
+        }
+        self.programs.set_addresses(&self.survey.addresses)?;
+        let main_v4 = self.survey.main_v4.map(|main| main.address);
+        let main_v6 = self.survey.main_v6.map(|main| main.address);
+        self.translator.set_main_uplink(main_v4, main_v6);
+        Ok(())
+    }
+
+    /// Puts the TUN's filters back that somebody has removed.
+    fn mend_tun(&mut self) {
+        let mended = match self.programs.is_tun_filtered() {
+            Ok(true) => return,
+            Ok(false) => self.programs.set_up(self.tun),
+            Err(fault) => Err(fault),
+        };
+        match mended {
+            Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
+            Err(fault) => {
+                self.programs.set_down();
+                warn!(%fault, "chosen applications are cut off");
+            }
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
         self.programs.set_down();
         info!("chosen applications are cut off");
     }
+}
 
-    fn look(&mut self) {
-        let survey = match self.watch.survey() {
-            Ok(survey) => survey,
-            Err(error) => return warn!(%error, "listing links"),
-        };
-        if let Err(fault) = follow(&mut self.programs, &self.translator, &survey) {
-            warn!(%fault, "following the links");
-        }
+/// Guards a link whose guard is not as it should be.
+fn mend(programs: &mut Programs, uplink: &Uplink) -> Result<(), Fault> {
+    match programs.look_at(uplink)? {
+        Guard::Whole => return Ok(()),
+        Guard::Missing => {}
+        Guard::Broken => warn!(
+            link = uplink.name,
+            "somebody has removed Taupe's filters of this link, or put others before them"
+        ),
     }
+    programs.guard(uplink)
 }

@@ -79,6 +79,16 @@ pub enum Fault {
     /// A rule about a user whose name has not been looked up.
     #[error("the user {0} is not known on this system")]
     User(String),
+    /// Somebody else's filter sees the packets of an interface first.
+    #[error(
+        "another program's filter sees the packets of {interface} before Taupe's, and could \
+         send them elsewhere: remove it (`tc filter show dev {interface} egress` and `ingress`, \
+         or `bpftool net`), or give it a later place"
+    )]
+    Behind {
+        /// Its name.
+        interface: String,
+    },
     /// A call of the system.
     #[error("{what}: {source}")]
     Call {

@@ -1,15 +1,18 @@
 //! Filters on kernels without tcx (before Linux 6.6): `clsact` and `cls_bpf`.
 //!
 //! Nothing is pinned: a filter stays until it is removed or its interface goes. It is
-//! known by its priority, and by the tunnel's stamp as its handle.
+//! known by its priority, and by the tunnel's stamp as its handle. The kernel runs
+//! these after all of tcx.
 
 use std::io;
 
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
+use taupe_net::system::{Hook, System, SystemError};
 
-/// Early, yet not where everybody puts the first.
-const PRIORITY: u16 = 2;
+/// The first there is (`CLSACT_PRIORITY`): who comes before could send a packet
+/// elsewhere.
+const PRIORITY: u16 = 1;
 
 /// A filter's place.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,18 @@ impl Place<'_> {
         // It shall outlive this process.
         std::mem::forget(program.take_link(link)?);
         Ok(())
+    }
+
+    /// Whether this tunnel's program is there, before all others in the queue.
+    pub(crate) fn is_first(self, index: u32) -> Result<bool, SystemError> {
+        let hook = match self.direction {
+            TcAttachType::Egress => Hook::Egress,
+            _ => Hook::Ingress,
+        };
+        let first = System::open()?.first_filter(index, hook)?;
+        Ok(first.is_some_and(|first| {
+            (first.priority, first.handle) == (PRIORITY, self.handle().into())
+        }))
     }
 
     /// Removes this tunnel's program, if it has one there.

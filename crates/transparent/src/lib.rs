@@ -10,6 +10,7 @@ pub mod fuzzing;
 mod maps;
 pub mod pins;
 pub mod programs;
+pub mod reset;
 mod rules;
 pub mod state;
 mod syscall;

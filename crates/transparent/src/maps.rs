@@ -170,15 +170,18 @@ impl Maps {
         Ok(())
     }
 
-    pub(crate) fn set_uplink(&mut self, index: u32, mac: Option<[u8; 6]>) -> Result<(), Fault> {
-        let value = UplinkValue {
-            mac: mac.unwrap_or_default(),
-            has_ethernet: u8::from(mac.is_some()),
-            zero: 0,
-        };
+    pub(crate) fn set_uplink(&mut self, index: u32, uplink: UplinkValue) -> Result<(), Fault> {
         self.uplinks
-            .insert(index, value, 0)
+            .insert(index, uplink, 0)
             .map_err(Fault::map("entering an uplink"))
+    }
+
+    pub(crate) fn uplink(&self, index: u32) -> Result<Option<UplinkValue>, Fault> {
+        match self.uplinks.get(&index, 0) {
+            Ok(uplink) => Ok(Some(uplink)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(Fault::map("looking up an uplink")(error)),
+        }
     }
 
     pub(crate) fn remove_uplink(&mut self, index: u32) -> Result<(), Fault> {

@@ -3,7 +3,12 @@
 //! `taupe/IFACE-COOKIE/` in a BPF file system has a file for each map, and `links/` one for
 //! each link. COOKIE is the network namespace's: the same name can be another
 //! tunnel's there.
+//!
+//! The file system is one that the first process sees. `ip netns exec`, containers
+//! and units of systemd have mounts of their own, which end with their last process,
+//! and with them whatever is pinned there.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd as _;
@@ -11,16 +16,19 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::fault::Fault;
 use crate::syscall;
 
-/// Where a BPF file system is on most systems.
-const SYSTEM: &str = "/sys/fs/bpf";
+/// The root directory of the first process, whoever asks.
+const FIRST: &str = "/proc/1/root";
 
-/// Where one is mounted where there is none. Not over the system's: `ip netns exec`
-/// gives every command a `/sys` of its own, which ends with it.
-const OWN: &str = "/run/taupe/bpf";
+/// Where a BPF file system is on most systems.
+const SYSTEM: &str = "/proc/1/root/sys/fs/bpf";
+
+/// Where one is mounted where there is none.
+const OWN: &str = "/proc/1/root/run/taupe/bpf";
 
 /// `BPF_FS_MAGIC`.
 const MAGIC: u32 = 0xcafe_4a11;
@@ -36,20 +44,31 @@ impl Pins {
     #[must_use]
     pub fn of(interface: &str, cookie: u64) -> Self {
         // The file system takes no dot in a name.
-        let name = interface.replace('.', "%2e");
-        let directory = Path::new(root()).join("taupe");
-        Self {
-            directory: directory.join(format!("{name}-{cookie:x}")),
-        }
+        let name = format!("{}-{cookie:x}", interface.replace('.', "%2e"));
+        let within = |root| Self {
+            directory: Path::new(root).join("taupe").join(&name),
+        };
+        // The system's may have been mounted after these were made.
+        let mut roots = [OWN, SYSTEM].into_iter().filter(|root| has_pins(root));
+        let made = roots.clone().map(within).find(Self::exist);
+        made.unwrap_or_else(|| within(roots.next_back().unwrap_or(OWN)))
     }
 
     /// Those of all tunnels, in every network namespace. What cannot be listed has
     /// none.
     pub fn all() -> impl Iterator<Item = Self> {
-        let entries = fs::read_dir(Path::new(root()).join("taupe"));
-        entries.into_iter().flatten().flatten().map(|entry| Self {
+        let entries = [OWN, SYSTEM].map(|root| fs::read_dir(Path::new(root).join("taupe")));
+        let entries = entries.into_iter().flatten().flatten().flatten();
+        entries.map(|entry| Self {
             directory: entry.path(),
         })
+    }
+
+    /// The cookie of the network namespace that they act in.
+    #[must_use]
+    pub fn cookie(&self) -> Option<u64> {
+        let name = self.directory.file_name()?.to_str()?;
+        u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
     }
 
     /// The directory.
@@ -78,11 +97,12 @@ impl Pins {
 
     /// Makes the directory, and mounts the file system if nobody has.
     pub(crate) fn create(&self) -> Result<(), Fault> {
-        if !has_pins(root()) {
-            fs::create_dir_all(OWN).map_err(Fault::call(OWN))?;
-            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("bpf", OWN, "bpf", flags, None)
-                .map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
+        if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
+            // What holds packets back would go with this process.
+            fs::metadata(FIRST).map_err(Fault::call(format!(
+                "reaching the file systems of the first process by {FIRST}"
+            )))?;
+            mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
         DirBuilder::new()
             .recursive(true)
@@ -119,9 +139,38 @@ impl Pins {
     }
 }
 
-/// Where pins are, or will be once a file system is mounted there.
-fn root() -> &'static str {
-    if has_pins(SYSTEM) { SYSTEM } else { OWN }
+/// The cookies of all network namespaces, as `taupe_namespaces` lists them; `None` if
+/// the list has no end.
+pub(crate) fn namespaces(listed: &[u8]) -> Option<BTreeSet<u64>> {
+    let (words, _) = listed.as_chunks::<8>();
+    let (entries, _) = words.as_chunks::<2>();
+    let [cookies @ .., [is_end, _]] = entries else {
+        return None;
+    };
+    let cookies = cookies
+        .iter()
+        .map(|[_, cookie]| u64::from_ne_bytes(*cookie));
+    (u64::from_ne_bytes(*is_end) == 1).then(|| cookies.collect())
+}
+
+/// Mounts a BPF file system among the first process's mounts.
+fn mount_own() -> io::Result<()> {
+    let mounting = || -> io::Result<()> {
+        // SAFETY: only this thread's working directory, root and file mode mask
+        // are parted from the other threads', and it does nothing but what is here.
+        unsafe { unshare_unsafe(UnshareFlags::FS) }?;
+        let first = fs::File::open("/proc/1/ns/mnt")?;
+        move_into_link_name_space(first.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        fs::create_dir_all(OWN)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount("bpf", OWN, "bpf", flags, None)?;
+        Ok(())
+    };
+    // A thread stays in the mount namespace that it has moved into.
+    std::thread::Builder::new()
+        .spawn(mounting)?
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
 }
 
 /// Whether a BPF file system is mounted there.
@@ -140,5 +189,21 @@ pub(crate) fn remove(path: &Path) -> Result<(), Fault> {
             Err(Fault::call(path.display().to_string())(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::namespaces;
+
+    #[test]
+    fn a_list_that_was_cut_tells_nothing() {
+        let list = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+        };
+        let whole = namespaces(&list(&[0, 4096, 0, 7, 1, 7])).expect("an end");
+        assert_eq!(whole.into_iter().collect::<Vec<_>>(), [7, 4096]);
+        assert_eq!(namespaces(&list(&[0, 4096, 0, 7])), None);
+        assert_eq!(namespaces(&[]), None);
     }
 }

@@ -9,28 +9,30 @@
 //! gives the pinned links the new programs, without a moment in which nothing is
 //! attached.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aya::programs::{Program, SchedClassifier, TcAttachType};
+use aya::programs::Program;
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
-use rustix::thread::{MembarrierCommand, membarrier};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
 
 use crate::fault::Fault;
-use crate::filters::Place as FilterPlace;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
+use crate::reset::{self, Reset, Which};
 use crate::rules;
 use crate::state::{Reason, SCHEMA};
 use crate::syscall::{self, Target, attach_type};
-use crate::uplinks::{LinkHeader, Uplink};
+
+mod guards;
+
+pub use self::guards::Guard;
 
 /// What `scripts/bpf` made of `bpf/taupe.c`.
 static OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
@@ -49,7 +51,7 @@ enum Place {
 }
 
 /// All programs: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 15] = [
+const PROGRAMS: [(&str, Place, &str); 17] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -104,6 +106,16 @@ const PROGRAMS: [(&str, Place, &str); 15] = [
         "taupe_heirs",
         Place::Iterator("tcp"),
         "iterators over TCP sockets (Linux 5.9)",
+    ),
+    (
+        "taupe_chosen",
+        Place::Iterator("bpf_sk_storage_map"),
+        "iterators over the storage of sockets, and their cookies (Linux 5.12)",
+    ),
+    (
+        "taupe_namespaces",
+        Place::Iterator("task"),
+        "iterators over tasks (Linux 5.8)",
     ),
     ("taupe_out", Place::Filter, FILTERS),
     ("taupe_in", Place::Filter, FILTERS),
@@ -216,7 +228,7 @@ impl Programs {
             pins: pins.clone(),
             maps,
             object,
-            without_tcx: false,
+            without_tcx: guards::is_without_tcx(),
             fresh,
         })
     }
@@ -264,14 +276,9 @@ impl Programs {
                     let target = Target::Cgroup(cgroup.as_fd(), kind);
                     self.link(name, target, &self.pins.link(link))?;
                 }
+                // Such a link cannot get another program.
                 Place::Tracepoint(_) => {
-                    // Such a link cannot get another program: the new one is there
-                    // before the old one goes.
-                    let (link, new) = (self.pins.link("exit"), self.pins.link("exit-new"));
-                    pins::remove(&new)?;
-                    self.link(name, Target::Tracepoint, &new)?;
-                    std::fs::rename(&new, &link)
-                        .map_err(Fault::call(link.display().to_string()))?;
+                    self.link_anew(name, Target::Tracepoint, &self.pins.link("exit"))?;
                 }
                 Place::Iterator(_) | Place::Filter => {}
             }
@@ -288,16 +295,24 @@ impl Programs {
     /// Attaches a program by a pinned link, or gives the one that is there to it.
     fn link(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
         let program = self.program(name)?;
-        if let Ok(link) = syscall::open(pin) {
-            // A link whose interface has gone can only be replaced.
-            if syscall::update(link.as_fd(), program).is_ok() {
-                return Ok(());
-            }
-            pins::remove(pin)?;
+        let old = syscall::open(pin);
+        if old.is_ok_and(|old| syscall::update(old.as_fd(), program).is_ok()) {
+            return Ok(());
         }
-        let link =
-            syscall::attach(program, target).map_err(Fault::call(format!("attaching {name}")))?;
-        syscall::pin(link.as_fd(), pin).map_err(Fault::call(format!("pinning {}", pin.display())))
+        self.link_anew(name, target, pin)
+    }
+
+    /// Attaches a program by a new link, and only then ends one that is pinned there.
+    fn link_anew(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
+        let failed = |new: &Path| Fault::call(format!("pinning {}", new.display()));
+        let mut new = pin.as_os_str().to_owned();
+        new.push("-new");
+        let new = PathBuf::from(new);
+        pins::remove(&new)?;
+        let link = syscall::attach(self.program(name)?, target)
+            .map_err(Fault::call(format!("attaching {name}")))?;
+        syscall::pin(link.as_fd(), &new).map_err(failed(&new))?;
+        std::fs::rename(&new, pin).map_err(failed(pin))
     }
 
     /// Replaces rules and destinations as a whole, then looks at the sockets that
@@ -325,7 +340,7 @@ impl Programs {
         self.maps.state.generation.store(new, Ordering::Release);
         self.reclassify()?;
         // Until programs that had begun with the old rules have ended.
-        membarrier(MembarrierCommand::Global).map_err(Fault::call("membarrier"))?;
+        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         self.maps.clear_rules(old)
     }
 
@@ -349,94 +364,56 @@ impl Programs {
     }
 
     fn iterate(&self, name: &'static str) -> Result<(), Fault> {
+        self.list(name, Target::Iterator).map(drop)
+    }
+
+    /// What an iterator has to say.
+    fn list(&self, name: &'static str, over: Target<'_>) -> Result<Vec<u8>, Fault> {
         let program = self.program(name)?;
         let failed = || Fault::call(format!("reading {name}"));
-        let link = syscall::attach(program, Target::Iterator).map_err(failed())?;
+        let link = syscall::attach(program, over).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
-        iterator.read_to_end(&mut Vec::new()).map_err(failed())?;
-        Ok(())
+        let mut said = Vec::new();
+        iterator.read_to_end(&mut said).map_err(failed())?;
+        Ok(said)
     }
 
-    /// Guards an uplink: from here on no packet of a chosen application leaves by
-    /// it in the clear. Called again for one that is guarded it takes over what has
-    /// changed. One whose header is unknown is not guarded: chosen applications
-    /// cannot use it at all, as any that nobody has guarded.
+    /// Ends some of the chosen applications' sockets.
+    pub(crate) fn reset(&self, which: Which) -> Result<Reset, Fault> {
+        let failed = || Fault::call("ending connections");
+        let sockets = syscall::open(&self.pins.map("sockets")).map_err(failed())?;
+        let listed = self.list("taupe_chosen", Target::Stored(sockets.as_fd()))?;
+        reset::end(&listed, which)
+            .map_err(io::Error::other)
+            .map_err(failed())
+    }
+
+    /// Removes what is pinned for network namespaces that are gone, and returns for how
+    /// many tunnels. Where namespaces cannot be listed, all of them are there.
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`], [`Fault::Map`]: chosen applications cannot use the interface.
-    pub fn guard(&mut self, uplink: &Uplink) -> Result<(), Fault> {
-        let index = uplink.index;
-        let mac = match uplink.header {
-            LinkHeader::Ethernet(mac) => Some(mac),
-            LinkHeader::None => None,
-            LinkHeader::Unknown => return self.unguard(index),
+    /// [`Fault::Call`] naming what cannot be removed.
+    pub fn remove_orphans(&self) -> Result<usize, Fault> {
+        // Before the namespaces are listed: one may be made meanwhile.
+        let others: Vec<Pins> = Pins::all().filter(|pins| *pins != self.pins).collect();
+        if others.is_empty() {
+            return Ok(0);
+        }
+        let listed = self.list("taupe_namespaces", Target::Iterator)?;
+        let Some(namespaces) = pins::namespaces(&listed) else {
+            return Ok(0);
         };
-        self.filter("taupe_out", uplink.index, attach_type::TCX_EGRESS)?;
-        self.filter("taupe_in", uplink.index, attach_type::TCX_INGRESS)?;
-        self.maps.set_uplink(index, mac)
-    }
-
-    /// Puts a filter on an interface.
-    fn filter(&mut self, name: &'static str, index: u32, kind: u32) -> Result<(), Fault> {
-        if !self.without_tcx {
-            let pin = self.pins.link(&format!("{index}-{name}"));
-            match self.link(name, Target::Interface(index, kind), &pin) {
-                // What kernels say to what they have never heard of.
-                Err(Fault::Call { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-                    self.without_tcx = true;
-                }
-                other => return other,
-            }
-        }
-        let failed = || format!("attaching {name} by clsact");
-        let interface = taupe_sys::interface::name(index)
-            .ok_or_else(|| Fault::call(failed())(rustix::io::Errno::NODEV))?;
-        let place = FilterPlace {
-            interface: &interface,
-            direction: direction(kind),
-            stamp: self.maps.state.stamp.load(Ordering::Relaxed),
+        let is_gone = |pins: &&Pins| {
+            pins.cookie()
+                .is_some_and(|cookie| !namespaces.contains(&cookie))
         };
-        let program = self.object.program_mut(name).ok_or(Fault::Missing(name))?;
-        let program: &mut SchedClassifier = program.try_into().map_err(|_| Fault::Missing(name))?;
-        place
-            .attach(program)
-            .map_err(|error| Fault::call(failed())(std::io::Error::other(error)))
-    }
-
-    /// Attaches filters as before Linux 6.6 from here on, whether or not the kernel
-    /// is that old; it finds out by itself.
-    pub fn forgo_tcx(&mut self) {
-        self.without_tcx = true;
-    }
-
-    /// Ends guarding an interface, which may be gone. Chosen applications cannot use
-    /// it from then on.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Map`], [`Fault::Call`].
-    pub fn unguard(&mut self, index: u32) -> Result<(), Fault> {
-        self.maps.remove_uplink(index)?;
-        // Those that run have looked up the interface already.
-        membarrier(MembarrierCommand::Global).map_err(Fault::call("membarrier"))?;
-        for name in ["taupe_out", "taupe_in"] {
-            pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
+        let mut removed = 0;
+        for pins in others.iter().filter(is_gone) {
+            pins.remove()?;
+            removed += 1;
         }
-        if self.without_tcx {
-            self.maps.detach_filters(index);
-        }
-        Ok(())
-    }
-
-    /// The interfaces that are guarded, also those that this process's predecessor
-    /// has guarded and that are gone.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Map`].
-    pub fn guarded(&self) -> Result<Vec<u32>, Fault> {
-        self.maps.uplinks()
+        Ok(removed)
     }
 
     /// Tells which addresses this machine has, and on which interface each: packets
@@ -447,28 +424,6 @@ impl Programs {
     /// [`Fault::Map`].
     pub fn set_addresses(&mut self, addresses: &[(IpAddr, u32)]) -> Result<(), Fault> {
         self.maps.set_locals(addresses)
-    }
-
-    /// The TUN is there and somebody reads it: chosen applications' packets go there.
-    /// As [`guard`](Self::guard), this is to be called in the tunnel's namespace.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Call`]: nothing has changed.
-    pub fn set_up(&mut self, tun: u32) -> Result<(), Fault> {
-        let before = self.maps.state.tun.load(Ordering::Relaxed);
-        for (name, kind) in [
-            ("taupe_tun", attach_type::TCX_INGRESS),
-            ("taupe_into", attach_type::TCX_EGRESS),
-        ] {
-            self.filter(name, tun, kind)?;
-            if before != tun {
-                pins::remove(&self.pins.link(&format!("{before}-{name}")))?;
-            }
-        }
-        self.maps.state.tun.store(tun, Ordering::Relaxed);
-        self.maps.state.up.store(1, Ordering::Release);
-        Ok(())
     }
 
     /// Chosen applications' packets go nowhere, and they are told.
@@ -531,11 +486,4 @@ fn network_cookie() -> Result<u64, Fault> {
     taupe_sys::namespace::network_cookie().map_err(Fault::call(
         "asking for the network namespace's cookie (Linux 5.14)",
     ))
-}
-
-pub(crate) const fn direction(kind: u32) -> TcAttachType {
-    match kind {
-        attach_type::TCX_EGRESS => TcAttachType::Egress,
-        _ => TcAttachType::Ingress,
-    }
 }

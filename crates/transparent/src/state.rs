@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 21;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -198,6 +198,7 @@ pub(crate) struct UplinkValue {
     pub(crate) mac: [u8; 6],
     pub(crate) has_ethernet: u8,
     pub(crate) zero: u8,
+    pub(crate) link: u32,
 }
 
 macro_rules! plain {

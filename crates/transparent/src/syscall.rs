@@ -22,6 +22,8 @@ pub(crate) enum Target<'a> {
     Tracepoint,
     /// The iterator that the program was loaded for.
     Iterator,
+    /// The same over what is stored in a map.
+    Stored(BorrowedFd<'a>),
 }
 
 /// `enum bpf_attach_type`.
@@ -38,8 +40,12 @@ pub(crate) mod attach_type {
     pub(crate) const TCX_EGRESS: u32 = 47;
 }
 
+const MAP_CREATE: c_int = 0;
+const MAP_UPDATE_ELEM: c_int = 2;
 const OBJ_PIN: c_int = 6;
 const OBJ_GET: c_int = 7;
+const OBJ_GET_INFO_BY_FD: c_int = 15;
+const PROG_QUERY: c_int = 16;
 const RAW_TRACEPOINT_OPEN: c_int = 17;
 const LINK_CREATE: c_int = 28;
 const LINK_UPDATE: c_int = 29;
@@ -57,6 +63,13 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
         target: u32,
         kind: u32,
         flags: u32,
+    }
+    #[repr(C)]
+    struct OverMap {
+        link: LinkCreate,
+        over: u64,
+        size: u32,
+        padding: u32,
     }
     #[repr(C)]
     struct Open {
@@ -77,6 +90,17 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
         }
         Target::Interface(index, kind) => bpf_fd(LINK_CREATE, &link(index, kind, BEFORE)),
         Target::Iterator => bpf_fd(LINK_CREATE, &link(0, attach_type::ITERATOR, 0)),
+        Target::Stored(map) => {
+            // `union bpf_iter_link_info`.
+            let over = map.as_raw_fd();
+            let attributes = OverMap {
+                link: link(0, attach_type::ITERATOR, 0),
+                over: (&raw const over).addr() as u64,
+                size: size_of_val(&over) as u32,
+                padding: 0,
+            };
+            bpf_fd(LINK_CREATE, &attributes)
+        }
         Target::Tracepoint => bpf_fd(
             RAW_TRACEPOINT_OPEN,
             &Open {
@@ -134,6 +158,124 @@ pub(crate) fn iterator(link: BorrowedFd<'_>) -> io::Result<File> {
     bpf_fd(ITER_CREATE, &attributes).map(File::from)
 }
 
+/// The number of a link, which no other has or had.
+pub(crate) fn id(link: BorrowedFd<'_>) -> io::Result<u32> {
+    /// The beginning of `struct bpf_link_info`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct LinkInfo {
+        kind: u32,
+        id: u32,
+        program: u32,
+        padding: u32,
+    }
+    #[repr(C)]
+    struct GetInfo {
+        fd: c_int,
+        size: u32,
+        info: u64,
+    }
+    let mut info = LinkInfo::default();
+    let mut attributes = GetInfo {
+        fd: link.as_raw_fd(),
+        size: size_of_val(&info) as u32,
+        info: (&raw mut info).expose_provenance() as u64,
+    };
+    // The address leads to as many bytes as the size says, which nobody else uses.
+    bpf_answering(OBJ_GET_INFO_BY_FD, &mut attributes)?;
+    Ok(info.id)
+}
+
+/// Who sees an interface's packets first, in tcx: the number of the link, 0 if it is
+/// a program without one, `None` if there is nobody.
+///
+/// # Errors
+///
+/// `EINVAL` before Linux 6.6, `ENODEV` if there is no such interface in the calling
+/// thread's network namespace.
+pub(crate) fn first_link(interface: u32, kind: u32) -> io::Result<Option<u32>> {
+    #[repr(C)]
+    struct Query {
+        interface: u32,
+        kind: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        programs: u64,
+        count: u32,
+        padding: u32,
+        program_flags: u64,
+        links: u64,
+        link_flags: u64,
+        revision: u64,
+    }
+    /// `BPF_MPROG_MAX`.
+    const MOST: usize = 64;
+    let (mut programs, mut links) = ([0_u32; MOST], [0_u32; MOST]);
+    let mut attributes = Query {
+        interface,
+        kind,
+        query_flags: 0,
+        attach_flags: 0,
+        programs: programs.as_mut_ptr().expose_provenance() as u64,
+        count: MOST as u32,
+        padding: 0,
+        program_flags: 0,
+        links: links.as_mut_ptr().expose_provenance() as u64,
+        link_flags: 0,
+        revision: 0,
+    };
+    // Both addresses lead to as many numbers as the count says, which nobody else uses.
+    bpf_answering(PROG_QUERY, &mut attributes)?;
+    let [first, ..] = links;
+    Ok((attributes.count > 0).then_some(first))
+}
+
+/// Waits until programs that have begun by now have ended: who has changed a map may
+/// rely on that nobody acts by what was there before.
+///
+/// It is what the kernel does after a map within a map was exchanged, on every
+/// kernel; `membarrier(2)` is refused where processors run without ticks.
+pub(crate) fn wait_for_programs() -> io::Result<()> {
+    #[repr(C)]
+    struct MapCreate {
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        flags: u32,
+        inner: c_int,
+    }
+    #[repr(C)]
+    struct MapUpdate {
+        map: c_int,
+        padding: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    const ARRAY: u32 = 2;
+    const ARRAY_OF_MAPS: u32 = 12;
+    let map = |kind, inner| MapCreate {
+        kind,
+        key_size: 4,
+        value_size: 4,
+        max_entries: 1,
+        flags: 0,
+        inner,
+    };
+    let inner = bpf_fd(MAP_CREATE, &map(ARRAY, 0))?;
+    let outer = bpf_fd(MAP_CREATE, &map(ARRAY_OF_MAPS, inner.as_raw_fd()))?;
+    let (key, value) = (0_u32, inner.as_raw_fd());
+    let attributes = MapUpdate {
+        map: outer.as_raw_fd(),
+        padding: 0,
+        key: (&raw const key).addr() as u64,
+        value: (&raw const value).addr() as u64,
+        flags: 0,
+    };
+    bpf(MAP_UPDATE_ELEM, &attributes).map(drop)
+}
+
 #[repr(C)]
 struct Object {
     path: u64,
@@ -170,11 +312,32 @@ fn bpf_fd<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A command that the kernel also answers in the attributes, and where they lead.
+fn bpf_answering<T>(command: c_int, attributes: &mut T) -> io::Result<()> {
+    // SAFETY: `attributes` is one of the structures above, each the beginning of
+    // `union bpf_attr` for its command; the kernel reads and writes no more bytes
+    // than there are, of which any are valid. An address in them is that of memory
+    // which the caller has borrowed mutably, of the size that is given beside it, and
+    // keeps until this returns.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of_val(attributes),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 fn bpf<T>(command: c_int, attributes: &T) -> io::Result<c_long> {
     // SAFETY: `attributes` is one of the structures above, each the beginning of
     // `union bpf_attr` for its command; the kernel reads as many bytes as are
     // there, takes the rest for zero and writes nothing. An address in them is that
-    // of a string that the caller keeps until this returns.
+    // of a string or number that the caller keeps until this returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

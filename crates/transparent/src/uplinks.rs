@@ -181,7 +181,7 @@ impl UplinkWatch {
     /// The kernel's.
     pub fn open(own: u32) -> io::Result<Self> {
         Ok(Self {
-            watch: RouteWatch::open()?,
+            watch: RouteWatch::open_with_filters()?,
             system: System::open().map_err(io::Error::other)?,
             own,
         })

@@ -5,6 +5,7 @@
  * socket is in the tunnel's own network namespace.
  */
 #pragma once
+#include "guards.h"
 #include "packet.h"
 #include "verdict.h"
 
@@ -111,17 +112,15 @@ int taupe_sendmsg6(struct bpf_sock_addr *context)
 }
 
 /*
- * The second layer, for devices that no filter is attached to: an uplink that
- * came while nobody was there to guard it, above all.
+ * The second layer, for devices that no filter of ours is attached to: an uplink
+ * that came while nobody was there to guard it, above all.
  */
 SEC("cgroup_skb/egress")
 int taupe_leave(struct __sk_buff *skb)
 {
-	u32 ifindex = skb->ifindex;
-
-	if (ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
+	if (skb->ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
 		return ALLOW;
-	if (bpf_map_lookup_elem(&uplinks, &ifindex))
+	if (is_guarded(skb))
 		return ALLOW;
 	count(R_OUT_UNGUARDED);
 	return REFUSE;

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 1
+#define SCHEMA 21
 
 /* What is to be done with a socket's packets. Sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -174,6 +174,9 @@ struct uplink {
 	u8 mac[6];
 	u8 has_ethernet;
 	u8 zero;
+	/* The id of the link by which tcx has the filter; 0: it is in the device's
+	 * clsact queue. */
+	u32 link;
 };
 
 struct {

@@ -6,7 +6,9 @@
  *   uplink.h     the filters of uplinks: out into the TUN, in only for others
  *   tunnel.h     the filter of the TUN: back to the uplink
  *   lifecycle.h  sockets from before, and the end of the daemon
+ *   listing.h    chosen sockets, and namespaces, for user space
  *
+ *   guards.h                whether a device has the filters
  *   verdict.h, identity.h   what the rules say of a task
  *   packet.h                what flow a packet belongs to, and where that goes
  *   state.h                 the maps
@@ -14,6 +16,7 @@
  * scripts/bpf compiles it.
  */
 #include "lifecycle.h"
+#include "listing.h"
 #include "sockets.h"
 #include "tunnel.h"
 #include "uplink.h"

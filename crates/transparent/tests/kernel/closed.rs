@@ -1,16 +1,22 @@
 //! That nothing leaves in the clear when something is missing.
 
 use crate::scene::{
-    QUIET, REMOTE, Scene, at, attached, everything_but, install, nothing, open, rules,
-    start_daemon, unmet, without_tcx,
+    Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, attached, daemon_words, everything_but,
+    install, nothing, open, rules, start_daemon, unmet, without_tcx,
 };
+use std::net::TcpListener;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use taupe_lab::capture::Capture;
-use taupe_lab::host::link;
+use taupe_lab::host::{Host, Transport, add_address, link};
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
+use taupe_transparent::capture::{self, release};
 use taupe_transparent::pins::Pins;
+use taupe_transparent::programs::Guard;
+use taupe_transparent::reset::Reset;
 
 /// Whatever a chosen application sends to the remotes.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
@@ -24,6 +30,21 @@ pub(crate) fn tests() -> Vec<SystemTest> {
             "uplinks_come_while_it_is_dead",
             uplinks_come_while_it_is_dead,
         ),
+        SystemTest::new("mounts_of_a_command_end", mounts_of_a_command_end),
+        SystemTest::new("a_filter_is_taken_away", a_filter_is_taken_away),
+        SystemTest::new(
+            "a_filter_is_taken_away_without_tcx",
+            without_tcx(a_filter_is_taken_away),
+        ),
+        SystemTest::new("a_number_is_used_again", a_number_is_used_again),
+        SystemTest::new(
+            "a_number_is_used_again_without_tcx",
+            without_tcx(a_number_is_used_again),
+        ),
+        SystemTest::new("a_link_that_is_gone", a_link_that_is_gone),
+        SystemTest::new("no_thread_is_to_be_had", no_thread_is_to_be_had),
+        SystemTest::new("connections_end_with_it", connections_end_with_it),
+        SystemTest::new("namespaces_that_are_gone", namespaces_that_are_gone),
         SystemTest::new("the_tun_vanishes", the_tun_vanishes),
         SystemTest::new("programs_are_replaced", programs_are_replaced),
         SystemTest::new("rules_are_replaced", rules_are_replaced),
@@ -179,6 +200,229 @@ fn uplinks_come_while_it_is_dead() -> Result<()> {
     let _daemon = start_daemon(&scene, "chosen")?;
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
     scene.expect(&chosen, &["udp", &at(REMOTE[1], 80)], "beyond")
+}
+
+/// `ip netns exec` gives a command a mount namespace of its own, with another `/sys`.
+fn mounts_of_a_command_end() -> Result<()> {
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let capture = scene.capture(ANY)?;
+    for _ in 0..2 {
+        let words = daemon_words(&scene, "chosen")?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut daemon = Application::start(scene.home.command(&words))?;
+        scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+        daemon.kill()?;
+        is_told(&scene, &chosen)?;
+    }
+    nothing(&scene, capture)?;
+    scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    step("found from anywhere");
+    let found = scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
+    ensure!(found, "the pins are not found");
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
+}
+
+/// Takes the filters of what leaves by an interface away, as far as anybody can.
+fn take_filter(scene: &Scene, index: u32) -> Result<()> {
+    let pin = Pins::all().find_map(|pins| {
+        let pin = pins.directory().join(format!("links/{index}-taupe_out"));
+        pin.exists().then_some(pin)
+    });
+    match pin {
+        Some(pin) => std::fs::remove_file(pin).map_err(Error::io("pin")),
+        None => scene
+            .home
+            .run(&["tc", "qdisc", "delete", "dev", "up0", "clsact"])
+            .map(drop),
+    }
+}
+
+fn a_filter_is_taken_away() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    let uplink = scene.uplink("up0")?;
+    let home = scene.home.clone();
+    let look = |scene: &mut Scene| {
+        let programs = scene.programs()?;
+        home.enter(|| programs.look_at(&uplink).map_err(unmet))
+    };
+    ensure!(look(&mut scene)? == Guard::Whole, "not guarded");
+    let capture = scene.capture(ANY)?;
+    take_filter(&scene, uplink.index)?;
+    // A link ends some time after its pin.
+    wait_until("the filter is gone", Duration::from_secs(10), || {
+        let said = scene.run(&chosen, &["tcp", &at(REMOTE[0], 80)])?;
+        Ok(said.starts_with("failed"))
+    })?;
+    is_cut_off(&scene, &chosen)?;
+    nothing(&scene, capture)?;
+    scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    ensure!(look(&mut scene)? == Guard::Broken, "it is not noticed");
+    step("put back");
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&uplink).map_err(unmet))?;
+    ensure!(look(&mut scene)? == Guard::Whole, "it is not back");
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
+}
+
+/// A chosen application reaches nobody, whether or not it is told.
+fn is_cut_off(scene: &Scene, chosen: &str) -> Result<()> {
+    for remote in REMOTE {
+        for way in ["tcp", "udp", "raw", "ping"] {
+            let to = match way {
+                "raw" | "ping" => remote.to_owned(),
+                _ => at(remote, 80),
+            };
+            let said = scene.run(chosen, &[way, &to])?;
+            ensure!(said.starts_with("failed"), "{way}: {said}");
+        }
+    }
+    Ok(())
+}
+
+fn a_number_is_used_again() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let index = scene.uplink("up0")?.index.to_string();
+    scene.home.ip(&["link", "delete", "up0"])?;
+    #[rustfmt::skip]
+    scene.home.ip(&[
+        "link", "add", "up0", "index", &index, "type", "veth", "peer", "name", "down0",
+        "netns", scene.far.name(),
+    ])?;
+    for (host, link, addresses) in [
+        (&scene.home, "up0", ["192.0.2.2/24", "2001:db8:1::2/64"]),
+        (&scene.far, "down0", ["192.0.2.1/24", "2001:db8:1::1/64"]),
+    ] {
+        for address in addresses {
+            add_address(host, link, address)?;
+        }
+        host.ip(&["link", "set", link, "up"])?;
+    }
+    scene
+        .home
+        .ip(&["route", "add", "default", "via", "192.0.2.1"])?;
+    scene
+        .home
+        .ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"])?;
+    wait_until("the new link", Duration::from_secs(10), || {
+        Ok(scene.run(&other, &["tcp", &at(REMOTE[1], 80)])? == "far")
+    })?;
+    let capture = scene.capture(ANY)?;
+    is_cut_off(&scene, &chosen)?;
+    nothing(&scene, capture)?;
+    step("guarded");
+    let uplink = scene.uplink("up0")?;
+    ensure!(uplink.index.to_string() == index, "{uplink:?}");
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&uplink).map_err(unmet))?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
+}
+
+fn a_link_that_is_gone() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let uplink = scene.uplink("up0")?;
+    scene.home.ip(&["link", "delete", "up0"])?;
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    let guarded = home.enter(|| Ok(programs.guard(&uplink)))?;
+    ensure!(guarded.is_err(), "what is gone is guarded");
+    let guarded = programs.guarded().map_err(unmet)?;
+    ensure!(guarded.is_empty(), "{guarded:?} count as guarded");
+    Ok(())
+}
+
+/// A capture that cannot be kept is not left up, where its process lives on.
+fn no_thread_is_to_be_had() -> Result<()> {
+    let scene = Scene::new()?;
+    let chosen = install("chosen")?;
+    let begin = || -> Result<Application> {
+        let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+        let tun = scene.tun.index().map_err(Error::io("TUN"))?;
+        let mut command = Command::new(own);
+        command.args([CAPTURE, "home", "chosen", &tun.to_string()]);
+        // More than there are addresses.
+        command.env("RUST_MIN_STACK", (1_u64 << 47).to_string());
+        let mut process = Application::start(command)?;
+        let said = process.line()?;
+        ensure!(said.contains("starting a thread"), "it says {said:?}");
+        Ok(process)
+    };
+    let mut daemon = start_daemon(&scene, "chosen")?;
+    daemon.kill()?;
+    let capture = scene.capture(ANY)?;
+    let _alive = begin()?;
+    is_told(&scene, &chosen)?;
+    nothing(&scene, capture)?;
+    step("without one before");
+    scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
+    let _alive = begin()?;
+    ensure!(Pins::all().next().is_none(), "pins are left");
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
+}
+
+/// What was said in the tunnel is not gone on with in the clear.
+fn connections_end_with_it() -> Result<()> {
+    let scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let mut kept = Vec::new();
+    for (program, host) in [(&chosen, &scene.beyond), (&other, &scene.far)] {
+        for remote in REMOTE {
+            let bind = || TcpListener::bind((remote, 7000)).map_err(Error::io("listener"));
+            let listener = host.enter(bind)?;
+            let application = scene.start(program, &["stay", &at(remote, 7000)])?;
+            let accepted = listener.accept().map_err(Error::io("accept"))?;
+            kept.push((program, application, accepted));
+        }
+    }
+    let mut datagrams = scene.start(&chosen, &["hold", &at(REMOTE[0], 80)])?;
+    let _server = scene.start(&chosen, &["serve", "7001"])?;
+    let capture = scene.capture("(host 198.51.100.1 or host 2001:db8:9::1) and tcp port 7000")?;
+    let home = &scene.home;
+    let ended = home.enter(|| capture::reset(TUNNEL).map_err(unmet))?;
+    ensure!(ended == Reset { ended: 2, left: 0 }, "{ended:?}");
+    let mut kept = kept.into_iter();
+    for (_, mut application, _) in kept.by_ref().take(2) {
+        let said = application.go()?;
+        ensure!(said.starts_with("failed 103"), "a connection says {said:?}");
+    }
+    nothing(&scene, capture)?;
+    home.enter(|| release(TUNNEL).map_err(unmet))?;
+    for (_, mut application, _) in kept {
+        let said = application.go()?;
+        ensure!(said == "sent", "an unchosen one says {said:?}");
+    }
+    // Its connection is yet to be made, its socket of UDP is told.
+    let said = datagrams.go()?;
+    ensure!(said == "far failed:103", "{said}");
+    ensure!(
+        scene.home.listens(Transport::Tcp, 7001)?,
+        "a listener has gone"
+    );
+    Ok(())
+}
+
+fn namespaces_that_are_gone() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let away = Host::new("away")?;
+    away.enter(|| attached().map(drop).map_err(unmet))?;
+    let count = || Pins::all().count();
+    let left = scene.programs()?.remove_orphans().map_err(unmet)?;
+    ensure!(
+        (left, count()) == (0, 2),
+        "{left} removed, {} there",
+        count()
+    );
+    away.delete()?;
+    wait_until("the namespace is gone", Duration::from_secs(30), || {
+        scene.programs()?.remove_orphans().map_err(unmet)?;
+        Ok(count() == 1)
+    })?;
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")
 }
 
 fn the_tun_vanishes() -> Result<()> {

@@ -6,6 +6,7 @@ mod client;
 mod closed;
 mod identity;
 mod inward;
+mod links;
 mod old;
 mod outward;
 mod scene;
@@ -18,6 +19,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, client::WORD, ref rest @ ..] => client::main(rest),
         [_, scene::DAEMON, ref rest @ ..] => scene::daemon(rest),
+        [_, scene::CAPTURE, ref rest @ ..] => scene::keep(rest),
         _ => {}
     }
     let tests = [
@@ -26,6 +28,7 @@ fn main() {
         outward::tests(),
         inward::tests(),
         closed::tests(),
+        links::tests(),
         old::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())

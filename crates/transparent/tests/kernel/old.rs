@@ -8,8 +8,8 @@ use taupe_lab::host::Host;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
 
-/// Those that need nothing but `ip` and `tcpdump`.
-const TESTS: [&str; 12] = [
+/// Those that need nothing but `ip`, `tc` and `tcpdump`.
+const TESTS: [&str; 19] = [
     "names_paths_and_folders",
     "allowed_wins_and_the_rest",
     "sockets_from_before",
@@ -22,6 +22,13 @@ const TESTS: [&str; 12] = [
     "the_daemon_is_killed",
     "uplinks_come_while_it_is_dead",
     "programs_are_replaced",
+    "mounts_of_a_command_end",
+    "a_filter_is_taken_away",
+    "a_number_is_used_again",
+    "a_link_that_is_gone",
+    "namespaces_that_are_gone",
+    "uplinks_come_and_go",
+    "an_uplink_without_a_header",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -36,7 +43,11 @@ fn debian_12() -> Result<()> {
     let equipment = Equipment {
         processors: 2,
         memory: 768,
-        programs: vec![program.clone().into(), "/usr/bin/tcpdump".into()],
+        programs: vec![
+            program.clone().into(),
+            "/usr/bin/tcpdump".into(),
+            "/sbin/tc".into(),
+        ],
         ..Equipment::default()
     };
     let guest = Guest::boot_with(&host, "tap0", &[], &equipment)?;

@@ -26,12 +26,18 @@ use taupe_lab::host::{Host, link};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 use taupe_net::tun::{Offloads, Tun};
+use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::fault::Fault;
+use taupe_transparent::flows;
 use taupe_transparent::programs::Programs;
+use taupe_transparent::translate::{Settings, Translator};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 
 /// The first argument of this program when it is a daemon.
 pub(crate) const DAEMON: &str = "--daemon";
+
+/// The same when it is a capture that follows home's links.
+pub(crate) const CAPTURE: &str = "--capture";
 
 /// The TUN, and the tunnel's name.
 pub(crate) const TUNNEL: &str = "tp0";
@@ -321,7 +327,7 @@ pub(crate) fn open(host: &Host, name: &str) -> Result<Arc<Tun>> {
 }
 
 /// Carries packets from one TUN to another as they are, headers of offloads too.
-fn pump(from: &Arc<Tun>, to: &Arc<Tun>) {
+pub(crate) fn pump(from: &Arc<Tun>, to: &Arc<Tun>) {
     let (from, to) = (Arc::clone(from), Arc::clone(to));
     std::thread::spawn(move || {
         let mut buffer = vec![0; 70_000];
@@ -449,17 +455,28 @@ impl Drop for Application {
 
 /// Another process as the daemon, until it is killed; the TUN stays here.
 pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> {
+    let words = daemon_words(scene, allowed)?;
+    let [own, words @ ..] = &words[..] else {
+        return Err(Error::unmet("no daemon"));
+    };
+    let mut command = Command::new(own);
+    command.args(words);
+    Application::start(command)
+}
+
+/// What starts [`start_daemon`]'s.
+pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> {
     let uplink = scene.uplink("up0")?;
     let LinkHeader::Ethernet(mac) = uplink.header else {
         return Err(Error::unmet("no Ethernet"));
     };
     let tun = scene.tun.index().map_err(Error::io("TUN"))?;
     let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-    let mut command = Command::new(own);
-    command.args([DAEMON, "home", allowed]);
-    command.args([&tun.to_string(), &uplink.index.to_string()]);
-    command.args(mac.map(|byte| byte.to_string()));
-    Application::start(command)
+    let own = own.display().to_string();
+    let mut words = vec![own, DAEMON.into(), "home".into(), allowed.into()];
+    words.extend([tun, uplink.index].map(|number| number.to_string()));
+    words.extend(mac.map(|byte| byte.to_string()));
+    Ok(words)
 }
 
 /// The daemon's side of [`start_daemon`].
@@ -484,11 +501,7 @@ pub(crate) fn daemon(words: &[&str]) -> ! {
             name: "up0".to_owned(),
             header: LinkHeader::Ethernet(address),
         };
-        let path = format!("/run/netns/{home}");
-        let namespace = fs::File::open(&path).map_err(Error::io(&*path))?;
-        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-        rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)
-            .map_err(Error::io(path))?;
+        enter(home)?;
         let _programs =
             whole(uplink, tun, &rules(&[allowed], &[]), &everything_but(&[])).map_err(unmet)?;
         println!("ready");
@@ -499,6 +512,46 @@ pub(crate) fn daemon(words: &[&str]) -> ! {
         println!("{error}");
         std::process::exit(1);
     }
+    std::process::exit(0)
+}
+
+/// Moves this thread into a host.
+fn enter(host: &str) -> Result<()> {
+    let path = format!("/run/netns/{host}");
+    let namespace = fs::File::open(&path).map_err(Error::io(&*path))?;
+    let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).map_err(Error::io(path))
+}
+
+/// Has a capture follow the links of the calling thread's namespace.
+pub(crate) fn begin(allowed: &str, tun: u32) -> std::result::Result<capture::Capture, Fault> {
+    let choice = Choice {
+        rules: rules(&[allowed], &[]),
+        destinations: everything_but(&[]),
+    };
+    // Nothing is translated here.
+    let translator = Translator::new(&Settings {
+        v4: "192.0.2.2".parse().ok(),
+        v6: None,
+        mtu: 1420,
+        dns: Vec::new(),
+        capacity: flows::CAPACITY,
+    });
+    capture::Capture::begin(TUNNEL, tun, &choice, translator)
+}
+
+/// A process that keeps a capture, or says why it cannot, and lives on.
+pub(crate) fn keep(words: &[&str]) -> ! {
+    let [home, allowed, tun] = words else {
+        panic!("{words:?}");
+    };
+    enter(home).expect("a host");
+    let begun = begin(allowed, tun.parse().expect("an index"));
+    println!("ready");
+    if let Err(fault) = &begun {
+        println!("{fault}");
+    }
+    let _ = io::stdin().read(&mut [0; 64]);
     std::process::exit(0)
 }
 

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Whether a device is guarded: whether a filter of ours sees what leaves by it, and
+ * sees it before any other, which could send it elsewhere.
+ *
+ * A number is not enough to know a device by. It may be another one's by now, and a
+ * filter may have been removed, or have got another in front of it, while nobody was
+ * there to notice. So the device itself is asked, at every packet.
+ *
+ * Programs of tcx run first, in their order; then those of the clsact queue, by
+ * priority (sch_handle_egress in net/core/dev.c).
+ */
+#pragma once
+#include "state.h"
+
+/* Of our filter in a clsact queue: nothing comes before. */
+#define CLSACT_PRIORITY 1
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_link {
+	u32 id;
+};
+
+struct bpf_prog;
+
+struct bpf_mprog_fp {
+	struct bpf_prog *prog;
+};
+
+struct bpf_mprog_cp {
+	struct bpf_link *link;
+};
+
+struct bpf_mprog_bundle;
+
+/* Since Linux 6.6, as all that is named after tcx. */
+struct bpf_mprog_entry {
+	struct bpf_mprog_fp fp_items[64];
+	struct bpf_mprog_bundle *parent;
+};
+
+struct bpf_mprog_bundle {
+	struct bpf_mprog_cp cp_items[64];
+};
+
+struct tcf_proto {
+	u16 protocol;
+	u32 prio;
+};
+
+struct mini_Qdisc {
+	struct tcf_proto *filter_list;
+};
+
+struct tcx_entry {
+	struct mini_Qdisc *miniq;
+	struct bpf_mprog_bundle bundle;
+};
+
+struct net_device {
+	struct bpf_mprog_entry *tcx_egress;
+};
+
+/* Before Linux 6.6. */
+struct net_device___clsact {
+	struct mini_Qdisc *miniq_egress;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+};
+
+#pragma clang attribute pop
+
+/* The first queue of filters that isn't tcx's; NULL if what is tcx's comes before. */
+inline_always struct mini_Qdisc *clsact_of(struct net_device *device)
+{
+	struct net_device___clsact *older = (void *)device;
+	struct bpf_mprog_entry *entry;
+	struct tcx_entry *whole;
+
+	if (!member_exists(device->tcx_egress))
+		return kernel(older->miniq_egress);
+	entry = kernel(device->tcx_egress);
+	if (!entry || kernel(entry->fp_items[0].prog))
+		return NULL;
+	/* container_of, with the running kernel's offset. */
+	whole = (void *)kernel(entry->parent) -
+		__builtin_preserve_field_info(((struct tcx_entry *)0)->bundle, 0);
+	return kernel(whole->miniq);
+}
+
+/* Whether the link is the first of tcx. */
+inline_always bool is_first(struct net_device *device, u32 link)
+{
+	struct bpf_mprog_bundle *bundle;
+	struct bpf_mprog_entry *entry;
+	struct bpf_link *first;
+
+	if (!member_exists(device->tcx_egress))
+		return false;
+	entry = kernel(device->tcx_egress);
+	if (!entry)
+		return false;
+	bundle = kernel(entry->parent);
+	first = kernel(bundle->cp_items[0].link);
+	return first && kernel(first->id) == link;
+}
+
+/* Whether the device that a packet is on its way to is guarded. */
+inline_always bool is_guarded(struct __sk_buff *skb)
+{
+	struct net_device *device = kernel(((struct sk_buff *)skb)->dev);
+	u32 ifindex = skb->ifindex;
+	struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
+	struct mini_Qdisc *queue;
+	struct tcf_proto *first;
+
+	if (!uplink)
+		return false;
+	if (uplink->link)
+		return is_first(device, uplink->link);
+	queue = clsact_of(device);
+	if (!queue)
+		return false;
+	first = kernel(queue->filter_list);
+	return first && kernel(first->prio) == CLSACT_PRIORITY << 16;
+}

@@ -1,0 +1,132 @@
+//! Ends connections of chosen applications from outside.
+//!
+//! The kernel's part lists their sockets (`bpf/listing.h`), and the kernel ends each by
+//! its addresses and number, as `ss -K` has it. A program is told `ECONNABORTED`.
+
+use std::io;
+
+use taupe_net::system::{Connection, Connections, Family, SystemError};
+
+/// Which of the chosen applications' sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Which {
+    /// Connections of TCP.
+    Connections,
+    /// Those, and sockets of UDP, which may have connections in them (QUIC).
+    Conversations,
+}
+
+/// What has become of them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Reset {
+    /// So many have been ended.
+    pub ended: usize,
+    /// So many could not be ended: on a kernel without `CONFIG_INET_DIAG_DESTROY`, and
+    /// where others have the same address and port (`SO_REUSEPORT`).
+    pub left: usize,
+}
+
+/// Ends some of the sockets that are listed, which are in the calling thread's network
+/// namespace. Those that listen stay: a new connection is nobody's secret yet.
+///
+/// # Errors
+///
+/// No socket can be had to ask for it.
+pub(crate) fn end(listed: &[u8], which: Which) -> Result<Reset, SystemError> {
+    let mut connections = Connections::open()?;
+    let (sockets, _) = listed.as_chunks();
+    let mut reset = Reset::default();
+    for socket in sockets.iter().filter_map(Socket::read) {
+        let is_wanted = match i32::from(socket.connection.protocol) {
+            libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&socket.state),
+            libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE => {
+                let [local, _] = socket.connection.ports;
+                which == Which::Conversations && local != 0
+            }
+            _ => false,
+        };
+        if !is_wanted {
+            continue;
+        }
+        match connections.end(&socket.connection) {
+            Ok(()) => reset.ended += 1,
+            Err(error) if socket.is_tcp() && error.source.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => reset.left += 1,
+        }
+    }
+    Ok(reset)
+}
+
+/// States of sockets (`include/net/tcp_states.h`).
+const TCP_CLOSE: u32 = 7;
+const TCP_LISTEN: u32 = 10;
+
+/// Bytes of `struct chosen_socket`.
+const SIZE: usize = 56;
+
+/// A socket that is listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Socket {
+    connection: Connection,
+    state: u32,
+}
+
+impl Socket {
+    fn read(bytes: &[u8; SIZE]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let half = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        let address = |at: usize| bytes.get(at..)?.first_chunk().copied();
+        let family = match i32::from(half(48)?) {
+            libc::AF_INET => Family::Ipv4,
+            libc::AF_INET6 => Family::Ipv6,
+            _ => return None,
+        };
+        Some(Self {
+            connection: Connection {
+                // Those of more bits have no addresses of these kinds.
+                protocol: u8::try_from(half(50)?).ok()?,
+                family,
+                addresses: [address(8)?, address(24)?],
+                ports: [half(44)?, u16::from_be(half(46)?)],
+                interface: word(40)?,
+                cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
+            },
+            state: word(52)?,
+        })
+    }
+
+    fn is_tcp(&self) -> bool {
+        i32::from(self.connection.protocol) == libc::IPPROTO_TCP
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_read_as_they_are_listed() {
+        let mut bytes = [0; SIZE];
+        bytes[..8].copy_from_slice(&7_u64.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&[192, 0, 2, 1]);
+        bytes[24..28].copy_from_slice(&[198, 51, 100, 1]);
+        bytes[40..44].copy_from_slice(&3_u32.to_ne_bytes());
+        bytes[44..46].copy_from_slice(&1234_u16.to_ne_bytes());
+        bytes[46..48].copy_from_slice(&80_u16.to_be_bytes());
+        bytes[48..50].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+        bytes[50..52].copy_from_slice(&6_u16.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&1_u32.to_ne_bytes());
+        let socket = Socket::read(&bytes).expect("a socket");
+        let connection = socket.connection;
+        assert!(socket.is_tcp());
+        assert_eq!((connection.ports, connection.cookie), ([1234, 80], 7));
+        assert_eq!((connection.interface, socket.state), (3, 1));
+        assert_eq!(connection.addresses[1][..4], [198, 51, 100, 1]);
+        bytes[48] = libc::AF_UNIX as u8;
+        assert_eq!(Socket::read(&bytes), None);
+        // MPTCP's number is longer than a byte.
+        bytes[48] = libc::AF_INET as u8;
+        bytes[50..52].copy_from_slice(&262_u16.to_ne_bytes());
+        assert_eq!(Socket::read(&bytes), None);
+    }
+}
