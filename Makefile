@@ -3,7 +3,8 @@
 #   make build      target/release/taupe
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #   make uninstall  PREFIX=/usr/local DESTDIR=
-#   make demo       a tunnel between two hosts, with evidence
+#   make demo       one application through a tunnel and nothing else, with evidence;
+#                   KEEP=1 leaves its machines to be looked at
 #   make test       everything that CI runs
 #   make test-long  what does not fit there
 #   make bench      Taupe beside other programs, with every published table; 10 minutes

@@ -11,7 +11,7 @@
 //! - [`peers`] knows how each implementation is installed, started and driven,
 //!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
-//! - [`mod@bench`] measures them side by side;
+//! - [`mod@bench`] measures them side by side, [`demo`] shows transparent mode;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
 //!
@@ -22,6 +22,7 @@
 pub mod bench;
 pub mod capture;
 pub mod console;
+pub mod demo;
 pub mod error;
 pub mod guest;
 pub mod host;

@@ -13,6 +13,7 @@
 //! configuration sockets live there), and `TMPDIR` a directory in it. The rest
 //! of the file system is the machine's.
 
+use crate::console;
 use crate::error::{Error, Result};
 use crate::process::{LOGS, uptime};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -22,7 +23,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{Read, Seek, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -307,15 +308,69 @@ pub fn run_sandboxed(name: &str, limit: Duration) -> Verdict {
     }
 }
 
-/// Runs this executable once more as the first process of a new sandbox, with
-/// the word `inside` as its argument, and waits for its end: [`Attached`].
+/// What has become of a sandbox that was [`relay`]ed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is gone.
+    Gone(ExitStatus),
+    /// It stays, and this process has nothing to do with it any more: [`stay`].
+    Stays {
+        /// What the process inside says of its work, as an exit status.
+        status: u8,
+        /// That process, as seen from here: the sandbox ends with it.
+        first: u32,
+    },
+}
+
+/// What [`stay`] says to [`relay`], with a status behind it.
+const STAYS: &str = "\0stays ";
+
+/// Whether [`stay`] has been called.
+static STAYING: AtomicBool = AtomicBool::new(false);
+
+/// Runs this executable once more as the first process of a new sandbox, as
+/// [`Attached::start`] does, and prints what it prints until it ends, or wants to stay.
 ///
 /// # Errors
 ///
-/// As [`Attached::start`].
-pub fn run_attached(inside: &str, log: File) -> Result<ExitStatus> {
-    let mut attached = Attached::start(inside, &[], log)?;
-    attached.child.wait().map_err(Error::io("wait"))
+/// [`Error::Start`] without `unshare`, [`Error::Io`].
+pub fn relay(inside: &str, log: File) -> Result<Outcome> {
+    let mut attached = Attached::start_printing(inside, &[], Stdio::piped(), log)?;
+    let said = attached.child.stdout.take().map(BufReader::new);
+    for line in said.into_iter().flat_map(BufReader::lines) {
+        let line = line.map_err(Error::io("what the sandbox says"))?;
+        let Some(status) = line.strip_prefix(STAYS) else {
+            console::print(format_args!("{line}\n"));
+            continue;
+        };
+        let outcome = Outcome::Stays {
+            status: status.parse().unwrap_or(u8::MAX),
+            first: only_child(attached.child.id())?,
+        };
+        // Dropping it would end the sandbox.
+        std::mem::forget(attached);
+        return Ok(outcome);
+    }
+    let status = attached.child.wait().map_err(Error::io("wait"))?;
+    Ok(Outcome::Gone(status))
+}
+
+/// For a process that [`relay`] has started: the sandbox stays as it is until this process
+/// is killed, and the outer one is told this exit status instead.
+pub fn stay(status: u8) -> ! {
+    STAYING.store(true, Ordering::Relaxed);
+    console::print(format_args!("{STAYS}{status}\n"));
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The process that `unshare` has started.
+fn only_child(parent: u32) -> Result<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let children = fs::read_to_string(&path).map_err(Error::io(&*path))?;
+    let child = children.trim().parse();
+    child.map_err(|_| Error::unmet(format!("{path}: {children:?}")))
 }
 
 /// A sandbox that speaks on this process's standard output and does what this
@@ -336,9 +391,19 @@ impl Attached {
     ///
     /// [`Error::Start`] without `unshare`, [`Error::Io`].
     pub fn start(inside: &str, environment: &[(&str, &str)], log: File) -> Result<Self> {
+        Self::start_printing(inside, environment, Stdio::inherit(), log)
+    }
+
+    fn start_printing(
+        inside: &str,
+        environment: &[(&str, &str)],
+        printed: Stdio,
+        log: File,
+    ) -> Result<Self> {
         let mut child = enclose(&[inside])?
             .envs(environment.iter().copied())
             .stdin(Stdio::piped())
+            .stdout(printed)
             .stderr(log)
             // An interrupt from the terminal is for this process, which passes on
             // what it means.
@@ -381,7 +446,7 @@ impl Drop for Attached {
     }
 }
 
-/// To be called first by the process that [`Attached::start`] has started: sets
+/// To be called first by the process that [`Attached::start`] or [`relay`] has started: sets
 /// up the sandbox, and ends it when the outer process has gone. When that asks to
 /// stop, `stop` becomes true.
 ///
@@ -394,7 +459,9 @@ pub fn begin_attached(stop: Arc<AtomicBool>) -> Result<()> {
         while matches!(std::io::stdin().read(&mut word), Ok(1..)) {
             stop.store(true, Ordering::Relaxed);
         }
-        std::process::exit(130);
+        if !STAYING.load(Ordering::Relaxed) {
+            std::process::exit(130);
+        }
     });
     furnish()
 }

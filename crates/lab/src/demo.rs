@@ -1,0 +1,234 @@
+//! `make demo`: the proof of transparent mode, for somebody who sees it for the first time.
+//!
+//! A home with a local network, a web server on the internet, a VPN provider and the file
+//! that it hands out, in which one application is chosen. Every line that is printed has
+//! been measured: by who asked the web server, by a capture at the far end of home's cable,
+//! by the commands that show a system's configuration.
+
+mod evidence;
+mod observe;
+mod servers;
+mod world;
+
+pub use evidence::Evidence;
+pub use world::World;
+
+use crate::error::Result;
+use crate::peers::Implementation;
+use crate::sandbox::scratch;
+use observe::{Configuration, Seen, Watch};
+use std::fmt::{Display, Formatter};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use world::{FAMILIES, HOME, HOME_IN_LAN, INTERFACE, NAME, PRINTER, VPN, WEB};
+
+/// How long an application that is cut off may take to be told. It takes milliseconds.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Shows what there is to show, and leaves the tunnel down.
+///
+/// # Errors
+///
+/// Whatever keeps it from going on: what does not hold is in the evidence.
+pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
+    introduce(world, evidence)?;
+    let before = Configuration::of(&world.home)?;
+    up(world, evidence)?;
+    chosen(world, evidence)?;
+    not_chosen(world, evidence)?;
+    let during = Configuration::of(&world.home)?;
+    let changes = during.changes(&before);
+    evidence.found(
+        "configuration",
+        changes.is_empty(),
+        Changes(&changes, &before),
+    );
+    let links = during.changed_links(&before);
+    let one_more = format!(": {INTERFACE}: ");
+    let holds = matches!(&*links, [link] if link.starts_with('+') && link.contains(&one_more));
+    let links = match holds {
+        true => format!("one more: {INTERFACE}"),
+        false => format!("{links:?}"),
+    };
+    evidence.found("links", holds, links);
+
+    killed(world, evidence)?;
+    up(world, evidence)?;
+    who(world, evidence, "A", &world.a, 0, VPN)?;
+    speed(world, evidence)?;
+
+    world.taupe("down")?;
+    let after = Configuration::of(&world.home)?;
+    let mut changes = after.changes(&before);
+    changes.extend(after.changed_links(&before));
+    evidence.found("taupe down", changes.is_empty(), Changes(&changes, &before));
+    who(world, evidence, "A", &world.a, 0, HOME)
+}
+
+fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
+    evidence.say("demo/home.conf, as a VPN provider hands it out, and two lines more:\n");
+    for line in world.lines(&["Endpoint", "AllowedApps", "DisallowedIPs"])? {
+        evidence.say(format_args!("    {line}"));
+    }
+    evidence.say(
+        "\nA is curl, B a copy of it called kurl. A web server tells them where they come from.\n",
+    );
+    who(world, evidence, "before, A", &world.a, 0, HOME)
+}
+
+/// How a person gets into a sandbox that stays, and how it is removed. Its first process is
+/// `first`.
+///
+/// # Errors
+///
+/// [`Error::Missing`](crate::Error::Missing) without the program `taupe`.
+pub fn ways_in(first: u32) -> Result<String> {
+    let taupe = Implementation::Taupe.program()?;
+    let (taupe, kurl) = (taupe.display(), scratch("kurl"));
+    let kurl = kurl.display();
+    let enter = format!("nsenter -t {first} -m -p ip netns exec");
+    Ok(format!(
+        "\n\
+         The machines stay, with the tunnel up. As root:\n\
+         {enter} home curl http://{NAME}\n\
+         {enter} home {kurl} http://{NAME}\n\
+         {enter} home {taupe} show\n\
+         {enter} router tcpdump -ni home\n\
+         {enter} home bash\n\
+         To remove them: kill -9 {first}\n"
+    ))
+}
+
+/// What A's packets are seen to be.
+fn chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let questions = world.questions();
+    let watch = Watch::start(world)?;
+    for family in [0, 1] {
+        who(world, evidence, "A", &world.a, family, VPN)?;
+    }
+    let Seen { clear, tunnel } = watch.stop()?;
+    names(world, evidence, "A's names", questions, 0);
+    let text = format!("{clear} packets on home's cable, beside {tunnel} of the tunnel");
+    evidence.found("A in clear", clear == 0 && tunnel > 0, text);
+    let seen = world
+        .ask(&world.a, FAMILIES[0].0, &PRINTER.to_string())?
+        .who;
+    let text = format!("comes from {HOME_IN_LAN} to its printer: DisallowedIPs");
+    evidence.equal("A in the LAN", &seen, &Some(HOME_IN_LAN), text);
+    Ok(())
+}
+
+/// What B's packets are seen to be.
+fn not_chosen(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let questions = world.questions();
+    let watch = Watch::start(world)?;
+    for family in [0, 1] {
+        who(world, evidence, "B", &world.b, family, HOME)?;
+    }
+    let Seen { clear, .. } = watch.stop()?;
+    names(world, evidence, "B's names", questions, 1);
+    let text = format!("{clear} packets on home's cable: the capture sees what there is");
+    evidence.found("B in clear", clear > 0, text);
+    Ok(())
+}
+
+/// What happens when the tunnel's process is killed while A downloads something.
+fn killed(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let watch = Watch::start(world)?;
+    let download = world.begin_download()?;
+    world.kill_device()?;
+    let mut slowest = Duration::ZERO;
+    let mut through = Vec::new();
+    let [v4, v6] = WEB;
+    for server in [NAME.to_owned(), format!("[{v6}]"), v4.to_string()] {
+        let reply = world.ask(&world.a, "--globoff", &server)?;
+        slowest = slowest.max(reply.took);
+        through.extend(reply.who);
+    }
+    let Seen { clear, tunnel } = watch.stop()?;
+    drop(download);
+    let text = match &*through {
+        [] => format!("A is refused after {slowest:.1?}, by name and by both addresses"),
+        _ => format!("A comes from {through:?}"),
+    };
+    let holds = through.is_empty() && slowest < AT_ONCE;
+    evidence.found("kill -9 of taupe", holds, text);
+    let text = format!("{clear} packets, also of a download that was under way");
+    evidence.found("A in clear", clear == 0 && tunnel > 0, text);
+    who(world, evidence, "B", &world.b, 0, HOME)
+}
+
+fn up(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let began = Instant::now();
+    world.taupe("up")?;
+    let text = format!("demo/home.conf took {:.1?}", began.elapsed());
+    evidence.found("taupe up", true, text);
+    Ok(())
+}
+
+/// What is got of the network by A and B.
+fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
+    let [(a, lost_a), (b, lost_b)] = [world.round_trip(&world.ping)?, world.round_trip("ping")?];
+    let lost = match lost_a + lost_b {
+        0 => String::new(),
+        lost => format!("; {lost} of 100 were lost"),
+    };
+    let text = format!("A {a:.2?}, B {b:.2?}, by ping{lost}");
+    evidence.found("round trip", lost.is_empty(), text);
+    let [a, b] = [&world.a, &world.b].map(|program| world.download(program));
+    let (a, b) = (a? / 1e9, b? / 1e9);
+    evidence.figure("download", format_args!("A {a:.1} Gbit/s, B {b:.1} Gbit/s"));
+    Ok(())
+}
+
+/// Has a program ask the web server who it is.
+fn who(
+    world: &World,
+    evidence: &mut Evidence,
+    what: &str,
+    program: &str,
+    family: usize,
+    expected: [IpAddr; 2],
+) -> Result<()> {
+    let (option, version) = FAMILIES[family];
+    let owner = if expected == VPN {
+        "the VPN server's"
+    } else {
+        "home's own"
+    };
+    let expected = expected[family];
+    let reply = world.ask(program, option, NAME)?;
+    if let Some(found) = reply.who {
+        let text = format!("comes from {expected}, {owner} {version} address");
+        evidence.equal(what, &found, &expected, text);
+    } else {
+        evidence.found(what, false, reply.complaint);
+    }
+    Ok(())
+}
+
+/// Whether only one name server has been asked: the first or the second.
+fn names(world: &World, evidence: &mut Evidence, what: &str, before: [usize; 2], which: usize) {
+    let now = world.questions();
+    let asked = [0, 1].map(|server| now[server] - before[server]);
+    let [vpn, router] = asked;
+    let text = format!("asked {vpn} times of the VPN's name server, {router} of the router's");
+    evidence.found(what, asked[which] > 0 && asked[1 - which] == 0, text);
+}
+
+/// What has changed of a configuration, for a line of evidence.
+struct Changes<'a>(&'a [String], &'a Configuration);
+
+impl Display for Changes<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self(changes, before) = self;
+        let settings = before.settings.len();
+        match changes {
+            [] => write!(
+                f,
+                "routes, rules, addresses, nft, resolv.conf, {settings} sysctls: as before"
+            ),
+            changes => write!(f, "{}", changes.join("; ")),
+        }
+    }
+}

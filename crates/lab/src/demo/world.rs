@@ -1,0 +1,355 @@
+//! Where the demo takes place: a home with a local network, the internet, a VPN provider.
+//!
+//! ```text
+//! home ─┐
+//!       ├─ router ─┬─ vpn
+//! printer          └─ web
+//! ```
+
+use super::servers::{self, Asked};
+use crate::error::{Error, Result};
+use crate::host::{Host, add_address, link};
+use crate::peers::{self, Implementation};
+use crate::process::{Process, wait_until};
+use crate::sandbox::{scratch, scratch_file};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// An address of each version, as their names are given in [`FAMILIES`].
+pub(super) type Both = [IpAddr; 2];
+
+/// How curl is told which version of IP to use, and what to call it.
+pub(super) const FAMILIES: [(&str, &str); 2] = [("-4", "IPv4"), ("-6", "IPv6")];
+
+/// Who home is to the internet. IPv4 is behind the router's translation, as in most homes.
+pub(super) const HOME: Both = [v4(203, 0, 113, 7), v6(1, 0x10)];
+/// Who the VPN server is, and everybody who is behind it.
+pub(super) const VPN: Both = [v4(198, 51, 100, 1), v6(2, 1)];
+/// Whose server tells who asks.
+pub(super) const WEB: Both = [v4(192, 0, 2, 80), v6(3, 0x80)];
+/// In the local network, with the same server.
+pub(super) const PRINTER: IpAddr = v4(192, 168, 1, 20);
+/// Who home is there.
+pub(super) const HOME_IN_LAN: IpAddr = v4(192, 168, 1, 10);
+/// In the local network, a name server too.
+const ROUTER: IpAddr = v4(192, 168, 1, 1);
+/// The VPN server's address inside the tunnel, where its name server is.
+const INSIDE_VPN: IpAddr = v4(10, 64, 0, 1);
+
+/// The web server's name, known to both name servers.
+pub(super) const NAME: &str = "web.example.net";
+
+/// The interface of the tunnel, by the name of its file.
+pub(super) const INTERFACE: &str = "home";
+
+/// The other half of `demo/home.conf`, as public as that.
+const SERVER: &str = "\
+[Interface]
+PrivateKey = iLvmWr2Ktp6rNq7k7zfFS+727W28slAj8RSCaeLJIHE=
+Address = 10.64.0.1/24, fd64::1/64
+ListenPort = 51820
+
+[Peer]
+PublicKey = AKdfq47u5nSyeyyR1Pu9bRcoBJNxfjyLad0L/uB+G2E=
+AllowedIPs = 10.64.0.2/32, fd64::2/128
+";
+
+/// Of every cable.
+const MTU: u16 = 1500;
+
+/// How long a program of the demo may take to be answered, in seconds.
+const PATIENCE: &str = "5";
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+/// Of a network's number and a machine's in it.
+const fn v6(network: u16, machine: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, 0, machine))
+}
+
+/// The machines, and what runs on them.
+#[derive(Debug)]
+pub struct World {
+    pub(super) home: Host,
+    pub(super) router: Host,
+    /// A, which the file chooses: curl.
+    pub(super) a: String,
+    /// B, a copy of it by another name.
+    pub(super) b: String,
+    /// ping by A's name.
+    pub(super) ping: String,
+    /// The file.
+    file: String,
+    taupe: String,
+    /// The name servers: of the VPN, and of the router.
+    names: [Asked; 2],
+}
+
+/// How a program that asked the web server has fared.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// Who it is to the server; `None` if it did not get there.
+    pub(super) who: Option<IpAddr>,
+    /// From its beginning to its end, by its own clock.
+    pub(super) took: Duration,
+    /// What it complained of.
+    pub(super) complaint: String,
+}
+
+impl World {
+    /// Makes the machines inside a sandbox.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] and [`Error::Command`] where the machine has not what that takes,
+    /// [`Error::Missing`] without the program `taupe`.
+    pub fn new() -> Result<Self> {
+        let taupe = Implementation::Taupe.program()?.display().to_string();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/home.conf");
+        let file = file.canonicalize().map_err(Error::io("demo/home.conf"))?;
+        own_etc()?;
+        // Each command on a machine has mounts of its own: what it pins must be held by the
+        // sandbox's.
+        let pins = "/run/taupe/bpf";
+        fs::create_dir_all(pins).map_err(Error::io(pins))?;
+        mount("bpf", pins, "bpf", MountFlags::empty(), None).map_err(Error::io(pins))?;
+
+        let [home, router, printer, vpn, web] =
+            ["home", "router", "printer", "vpn", "web"].map(Host::new);
+        let (home, router, printer, vpn, web) = (home?, router?, printer?, vpn?, web?);
+        wire(&home, &router, &printer, &vpn, &web)?;
+        servers::serve_web(&printer, PRINTER)?;
+        for address in WEB {
+            servers::serve_web(&web, address)?;
+        }
+        let server = scratch_file("vpn.conf", SERVER)?;
+        vpn.run(&[&taupe, "up", &server])?;
+        let names = [
+            servers::serve_names(&vpn, INSIDE_VPN, WEB)?,
+            servers::serve_names(&router, ROUTER, WEB)?,
+        ];
+        Ok(Self {
+            a: "curl".to_owned(),
+            b: copy("curl", "kurl")?,
+            ping: copy("ping", "ping/curl")?,
+            file: file.display().to_string(),
+            taupe,
+            names,
+            home,
+            router,
+        })
+    }
+
+    /// The lines of the file that begin with one of these words.
+    pub(super) fn lines(&self, words: &[&str]) -> Result<Vec<String>> {
+        let text = fs::read_to_string(&self.file).map_err(Error::io(&*self.file))?;
+        let wanted = |line: &&str| words.iter().any(|word| line.starts_with(word));
+        Ok(text.lines().filter(wanted).map(str::to_owned).collect())
+    }
+
+    /// `taupe up` or `taupe down` with the file.
+    pub fn taupe(&self, verb: &str) -> Result<()> {
+        self.home.run(&[&self.taupe, verb, &self.file]).map(drop)
+    }
+
+    /// Has a program that is curl ask a web server who it is, with an option of curl's.
+    pub(super) fn ask(&self, program: &str, option: &str, server: &str) -> Result<Reply> {
+        let url = format!("http://{server}/");
+        #[rustfmt::skip]
+        let attempt = self.home.attempt(&[
+            program, "-q", "-sS", "--noproxy", "*", "-m", PATIENCE, option,
+            "-w", "\n%{time_total}", &url,
+        ])?;
+        let (said, took) = attempt.stdout.rsplit_once('\n').unwrap_or_default();
+        let took = took.parse().map_err(|_| Error::Malformed {
+            what: "the time that curl took".to_owned(),
+            why: format!("{}{}", attempt.stdout, attempt.stderr),
+        })?;
+        Ok(Reply {
+            who: said.trim().parse().ok(),
+            took: Duration::try_from_secs_f64(took).unwrap_or_default(),
+            complaint: attempt.stderr.trim().to_owned(),
+        })
+    }
+
+    /// Has a program that is curl download for a while; in bit/s.
+    pub(super) fn download(&self, program: &str) -> Result<f64> {
+        let url = format!("http://{NAME}{}", servers::BULK);
+        let limit = (servers::BULK_TIME * 10).as_secs().to_string();
+        #[rustfmt::skip]
+        let output = self.home.run(&[
+            program, "-q", "-sS", "-4", "--noproxy", "*", "-m", &limit,
+            "-o", "/dev/null", "-w", "%{speed_download}", &url,
+        ])?;
+        let speed = output.text().parse::<f64>();
+        let speed = speed.map_err(|_| Error::unmet(format!("curl's speed: {}", output.text())))?;
+        Ok(speed * 8.0)
+    }
+
+    /// Has A begin a slow download.
+    pub(super) fn begin_download(&self) -> Result<Process> {
+        let url = format!("http://{NAME}{}", servers::BULK);
+        #[rustfmt::skip]
+        let process = self.home.spawn(&[
+            &self.a, "-q", "-sS", "-4", "--noproxy", "*", "--limit-rate", "1M",
+            "-o", "/dev/null", &url,
+        ])?;
+        wait_until("bytes of a download", Duration::from_secs(10), || {
+            let statistics = format!("/sys/class/net/{INTERFACE}/statistics/rx_bytes");
+            let count = self.home.run(&["cat", &statistics])?;
+            Ok(count.text().parse().is_ok_and(|bytes: u64| bytes > 100_000))
+        })?;
+        Ok(process)
+    }
+
+    /// Pings with a program that is ping: the mean round trip, and how many were lost.
+    pub(super) fn round_trip(&self, program: &str) -> Result<(Duration, u32)> {
+        const COUNT: u32 = 50;
+        let (count, target) = (COUNT.to_string(), WEB[0].to_string());
+        #[rustfmt::skip]
+        let output = self.home.run(&[
+            program, "-q", "-n", "-c", &count, "-i", "0.01", "-W", PATIENCE, &target,
+        ])?;
+        let malformed = || Error::unmet(format!("ping: {}", output.stdout));
+        let received = output.stdout.split(" packets transmitted, ").nth(1);
+        let received = received.and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        let times = output.stdout.split(" = ").nth(1);
+        let mean = times.and_then(|times| times.split('/').nth(1)?.parse::<f64>().ok());
+        let mean = Duration::try_from_secs_f64(mean.ok_or_else(malformed)? / 1e3);
+        let lost = COUNT.saturating_sub(received.ok_or_else(malformed)?);
+        Ok((mean.map_err(|_| malformed())?, lost))
+    }
+
+    /// How many questions the name servers have had: the VPN's, and the router's.
+    pub(super) fn questions(&self) -> [usize; 2] {
+        [0, 1].map(|server| self.names[server].count())
+    }
+
+    /// The process of the tunnel.
+    pub(super) fn device(&self) -> Result<Pid> {
+        let socket = peers::socket(INTERFACE).display().to_string();
+        let listed = self.home.run(&["ss", "-xlpH", "src", &socket])?;
+        let number = listed.stdout.split("pid=").nth(1);
+        let number = number.and_then(|rest| rest.split([',', ')']).next()?.parse().ok());
+        let process = number.and_then(Pid::from_raw);
+        process.ok_or_else(|| Error::unmet(format!("nobody at {socket}: {}", listed.stdout)))
+    }
+
+    /// Kills that process, and waits until its interface has gone.
+    pub(super) fn kill_device(&self) -> Result<()> {
+        kill_process(self.device()?, Signal::KILL).map_err(Error::io("kill"))?;
+        wait_until("end of the interface", Duration::from_secs(5), || {
+            let shown = self
+                .home
+                .attempt(&["ip", "link", "show", "dev", INTERFACE])?;
+            Ok(shown.status != Some(0))
+        })
+    }
+}
+
+/// Gives the sandbox an `/etc` of its own, where names are asked of the router, and the VPN
+/// server's is known.
+fn own_etc() -> Result<()> {
+    let folder = scratch("etc").display().to_string();
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "/etc", &folder]);
+    crate::process::run("the sandbox", copy, None)?;
+    mount_bind(&*folder, "/etc").map_err(Error::io("mount on /etc"))?;
+    // It may be a link to anywhere.
+    let _ = fs::remove_file("/etc/resolv.conf");
+    for (path, text) in [
+        ("/etc/resolv.conf", format!("nameserver {ROUTER}\n")),
+        ("/etc/nsswitch.conf", "hosts: files dns\n".to_owned()),
+        (
+            "/etc/hosts",
+            format!("127.0.0.1 localhost\n{} vpn.example.net\n", VPN[0]),
+        ),
+    ] {
+        fs::write(path, text).map_err(Error::io(path))?;
+    }
+    Ok(())
+}
+
+/// Copies a program to another name.
+fn copy(program: &str, name: &str) -> Result<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
+    let original = places.find(|place| place.is_file());
+    let original = original.ok_or_else(|| {
+        Error::unmet(format!("there is no {program} on this machine: install it"))
+    })?;
+    let copy = scratch(name);
+    let what = copy.display().to_string();
+    if let Some(folder) = copy.parent() {
+        fs::create_dir_all(folder).map_err(Error::io(&*what))?;
+    }
+    fs::copy(original, &copy).map_err(Error::io(&*what))?;
+    Ok(what)
+}
+
+/// Joins the machines, and has the router and the VPN server do what such do.
+fn wire(home: &Host, router: &Host, printer: &Host, vpn: &Host, web: &Host) -> Result<()> {
+    for host in [home, router, printer, vpn, web] {
+        // Otherwise addresses appear a second later.
+        host.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+    }
+    // As strict as it can be set.
+    home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
+    router.ip(&["link", "add", "lan", "type", "bridge"])?;
+    router.ip(&["link", "set", "lan", "up"])?;
+    for address in ["192.168.1.1/24", "2001:db8:1::1/64"] {
+        add_address(router, "lan", address)?;
+    }
+    let at_home = ["192.168.1.10/24", "2001:db8:1::10/64"];
+    link(home.port("eth0", &at_home), router.port("home", &[]), MTU)?;
+    let at_home = ["192.168.1.20/24"];
+    link(
+        printer.port("eth0", &at_home),
+        router.port("printer", &[]),
+        MTU,
+    )?;
+    for port in ["home", "printer"] {
+        router.ip(&["link", "set", port, "master", "lan"])?;
+    }
+    link(
+        vpn.port("eth0", &["198.51.100.1/24", "2001:db8:2::1/64"]),
+        router.port("vpn", &["198.51.100.254/24", "2001:db8:2::fe/64"]),
+        MTU,
+    )?;
+    link(
+        web.port("eth0", &["192.0.2.80/24", "2001:db8:3::80/64"]),
+        router.port("web", &["192.0.2.254/24", "2001:db8:3::fe/64"]),
+        MTU,
+    )?;
+    for (host, v4, v6) in [
+        (home, "192.168.1.1", "2001:db8:1::1"),
+        (vpn, "198.51.100.254", "2001:db8:2::fe"),
+        (web, "192.0.2.254", "2001:db8:3::fe"),
+    ] {
+        host.ip(&["route", "add", "default", "via", v4])?;
+        host.ip(&["-6", "route", "add", "default", "via", v6])?;
+    }
+    for (host, rules) in [
+        (
+            router,
+            format!("ip saddr 192.168.1.0/24 oif != lan snat ip to {}", HOME[0]),
+        ),
+        (vpn, "oif eth0 masquerade".to_owned()),
+    ] {
+        host.sysctl("net/ipv4/ip_forward", "1")?;
+        host.sysctl("net/ipv6/conf/all/forwarding", "1")?;
+        let table = format!(
+            "table inet demo {{\n chain out {{\n\
+             type nat hook postrouting priority srcnat\n{rules}\n}}\n}}\n"
+        );
+        host.run_with_input(&["nft", "-f", "-"], &table)?;
+    }
+    Ok(())
+}
