@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use crate::fault::Fault;
 use crate::pins::Pins;
 use crate::programs::{Guard, Programs};
-use crate::reset::{Reset, Which};
+use crate::reset::{self, Reset, Which};
 use crate::translate::Translator;
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
@@ -175,7 +175,7 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
     };
     // No new ones.
     programs.set_down();
-    programs.reset(Which::Conversations)
+    reset::end(&programs.chosen_sockets()?, Which::Conversations)
 }
 
 /// Ends the TCP connections that the applications chosen for the tunnel `interface` of
@@ -186,7 +186,7 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
 /// [`Fault::Call`], [`Fault::Program`]. That some could not be ended is none.
 pub fn reset(interface: &str) -> Result<Reset, Fault> {
     match Programs::open(interface)? {
-        Some(programs) => programs.reset(Which::Connections),
+        Some(programs) => reset::end(&programs.chosen_sockets()?, Which::Connections),
         None => Ok(Reset::default()),
     }
 }
@@ -195,8 +195,9 @@ pub fn reset(interface: &str) -> Result<Reset, Fault> {
 /// `interface` of the calling thread's network namespace, which another process may
 /// serve: it goes on with these. Whether there is such a tunnel.
 ///
-/// Sockets that are open have the new verdict when this returns. A connection that is
-/// no longer to be in the tunnel goes on past it.
+/// Sockets that are open have the new verdict when this returns. A connection that is no
+/// longer to be in the tunnel is ended at once, though not before the verdict: what
+/// its program sends in that moment goes past the tunnel.
 ///
 /// # Errors
 /// As [`Programs::replace`]; [`Fault::Schema`] if another version of Taupe serves it.
@@ -204,7 +205,12 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<bool, Fault> {
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(false);
     };
+    let before = programs.chosen_sockets()?;
     programs.replace(&choice.rules, &choice.destinations)?;
+    let after = programs.chosen_sockets()?;
+    let left = before.iter();
+    let left = left.filter(|socket| !after.iter().any(|other| socket.is(other)));
+    reset::end(left, Which::Conversations)?;
     Ok(true)
 }
 

@@ -9,7 +9,7 @@
 //! gives the pinned links the new programs, without a moment in which nothing is
 //! attached.
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use taupe_config::prefix::Prefix;
 use crate::fault::Fault;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
-use crate::reset::{self, Reset, Which};
+use crate::reset::{self, Socket};
 use crate::rules;
 use crate::state::{Reason, SCHEMA};
 use crate::syscall::{self, Target, attach_type};
@@ -378,14 +378,12 @@ impl Programs {
         Ok(said)
     }
 
-    /// Ends some of the chosen applications' sockets.
-    pub(crate) fn reset(&self, which: Which) -> Result<Reset, Fault> {
-        let failed = || Fault::call("ending connections");
-        let sockets = syscall::open(&self.pins.map("sockets")).map_err(failed())?;
+    /// The sockets of chosen applications.
+    pub(crate) fn chosen_sockets(&self) -> Result<Vec<Socket>, Fault> {
+        let sockets = syscall::open(&self.pins.map("sockets"));
+        let sockets = sockets.map_err(Fault::call("opening the map of sockets"))?;
         let listed = self.list("taupe_chosen", Target::Stored(sockets.as_fd()))?;
-        reset::end(&listed, which)
-            .map_err(io::Error::other)
-            .map_err(failed())
+        Ok(reset::read(&listed))
     }
 
     /// Removes what is pinned for network namespaces that are gone, and returns for how

@@ -5,7 +5,9 @@
 
 use std::io;
 
-use taupe_net::system::{Connection, Connections, Family, SystemError};
+use taupe_net::system::{Connection, Connections, Family};
+
+use crate::fault::Fault;
 
 /// Which of the chosen applications' sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +28,26 @@ pub struct Reset {
     pub left: usize,
 }
 
-/// Ends some of the sockets that are listed, which are in the calling thread's network
-/// namespace. Those that listen stay: a new connection is nobody's secret yet.
+/// The sockets that are listed.
+pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
+    let (sockets, _) = listed.as_chunks();
+    sockets.iter().filter_map(Socket::read).collect()
+}
+
+/// Ends some of these sockets, which are in the calling thread's network namespace.
+/// Those that listen stay: a new connection is nobody's secret yet.
 ///
 /// # Errors
 ///
-/// No socket can be had to ask for it.
-pub(crate) fn end(listed: &[u8], which: Which) -> Result<Reset, SystemError> {
-    let mut connections = Connections::open()?;
-    let (sockets, _) = listed.as_chunks();
+/// [`Fault::Call`]: no socket can be had to ask for it.
+pub(crate) fn end<'a>(
+    sockets: impl IntoIterator<Item = &'a Socket>,
+    which: Which,
+) -> Result<Reset, Fault> {
+    let connections = Connections::open().map_err(io::Error::other);
+    let mut connections = connections.map_err(Fault::call("ending connections"))?;
     let mut reset = Reset::default();
-    for socket in sockets.iter().filter_map(Socket::read) {
+    for socket in sockets {
         let is_wanted = match i32::from(socket.connection.protocol) {
             libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&socket.state),
             libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE => {
@@ -66,7 +77,7 @@ const SIZE: usize = 56;
 
 /// A socket that is listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Socket {
+pub(crate) struct Socket {
     connection: Connection,
     state: u32,
 }
@@ -93,6 +104,11 @@ impl Socket {
             },
             state: word(52)?,
         })
+    }
+
+    /// Whether it is the same, whatever has become of it.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.connection.cookie == other.connection.cookie
     }
 
     fn is_tcp(&self) -> bool {

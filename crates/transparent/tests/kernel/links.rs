@@ -4,7 +4,7 @@ use crate::scene::{
     self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, open, pump, rules, unmet,
 };
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{add_address, link};
@@ -386,7 +386,14 @@ fn others_are_chosen() -> Result<()> {
         scene.home.enter(replace)
     };
     ensure!(!replace("tp1")?, "a tunnel that there is not has others");
+    let listener = scene
+        .beyond
+        .enter(|| TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener")))?;
+    let mut kept = scene.start(&chosen, &["stay", &at(REMOTE[0], 7000)])?;
+    let _accepted = listener.accept().map_err(Error::io("accept"))?;
     ensure!(replace(TUNNEL)?, "the tunnel is not found");
+    let said = kept.go()?;
+    ensure!(said.starts_with("failed 103"), "a connection says {said:?}");
     let is_so = || -> Result<()> {
         for way in ["tcp", "udp"] {
             scene.expect(&other, &[way, &at(REMOTE[0], 80)], "beyond")?;
