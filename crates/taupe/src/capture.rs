@@ -14,6 +14,7 @@ use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
+use taupe_transparent::state::Lock;
 use taupe_transparent::translate::{Settings, Translator};
 
 /// What of a file is not to be had in transparent mode.
@@ -24,11 +25,6 @@ pub(crate) enum Unsupported {
          other machines see it; write the one that the tunnel's provider gave you"
     )]
     NoAddress,
-    #[error(
-        "KillSwitch = {0} is not in this version; delete the line to have what the chosen \
-         applications send held back while the tunnel is down (app)"
-    )]
-    KillSwitch(KillSwitch),
     #[error("Forwarded = tunnel is not in this version; delete the line, or use --adapter")]
     Forwarded,
     #[error(
@@ -73,10 +69,11 @@ impl Plan {
     /// file: what is left makes an interface without address, route or name server.
     pub(crate) fn take(file: &mut File) -> Result<Self, Unsupported> {
         let transparent = &file.transparent;
-        match transparent.kill_switch.unwrap_or_default() {
-            KillSwitch::App => {}
-            other => return Err(Unsupported::KillSwitch(other)),
-        }
+        let lock = match transparent.kill_switch.unwrap_or_default() {
+            KillSwitch::App => Lock::Chosen,
+            KillSwitch::All => Lock::Everybody,
+            KillSwitch::Off => Lock::Nobody,
+        };
         if transparent.forwarded == Some(Forwarded::Tunnel) {
             return Err(Unsupported::Forwarded);
         }
@@ -114,6 +111,7 @@ impl Plan {
             choice: Choice {
                 rules,
                 destinations,
+                lock,
             },
             translator: Translator::new(&settings),
         })

@@ -292,10 +292,10 @@ fn a_wrong_file_changes_nothing_and_says_where() {
 fn what_transparent_mode_cannot_do_is_refused_in_a_sentence() {
     let name = "what_transparent_mode_cannot_do_is_refused_in_a_sentence";
     sandboxed(name, || {
-        write("KillSwitch = all");
+        write("Forwarded = tunnel");
         let text = fails(&["up", "--transparent", FILE]);
         assert!(
-            text.contains("KillSwitch = all is not in this version"),
+            text.contains("Forwarded = tunnel is not in this version"),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1, "{text}");

@@ -24,6 +24,7 @@ use crate::fault::Fault;
 use crate::pins::Pins;
 use crate::programs::{Guard, Programs};
 use crate::reset::{self, Reset, Which};
+use crate::state::Lock;
 use crate::translate::Translator;
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
@@ -34,6 +35,8 @@ pub struct Choice {
     pub rules: AppRules,
     /// Which of their destinations.
     pub destinations: Vec<(Prefix, Class)>,
+    /// What is held back while the tunnel is down.
+    pub lock: Lock,
 }
 
 /// How long a flow is remembered after its last packet, so that what the kernel
@@ -102,6 +105,10 @@ impl Capture {
         };
         let stop = keeper.stop.try_clone().map_err(Fault::call("dup"))?;
         keeper.programs.attach()?;
+        for gap in keeper.programs.gaps() {
+            warn!("{gap}");
+        }
+        keeper.programs.set_lock(choice.lock);
         keeper
             .programs
             .replace(&choice.rules, &choice.destinations)?;
@@ -206,6 +213,7 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<bool, Fault> {
         return Ok(false);
     };
     let before = programs.chosen_sockets()?;
+    programs.set_lock(choice.lock);
     programs.replace(&choice.rules, &choice.destinations)?;
     let after = programs.chosen_sockets()?;
     let left = before.iter();

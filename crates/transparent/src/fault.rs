@@ -89,6 +89,12 @@ pub enum Fault {
         /// Its name.
         interface: String,
     },
+    /// Sockets of chosen applications that do not know it.
+    #[error(
+        "{0} sockets of chosen applications that are open already cannot be marked, for want \
+         of memory: raise net.core.optmem_max, or end these applications and try again"
+    )]
+    Unmarked(u64),
     /// A call of the system.
     #[error("{what}: {source}")]
     Call {

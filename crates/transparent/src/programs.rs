@@ -9,9 +9,11 @@
 //! gives the pinned links the new programs, without a moment in which nothing is
 //! attached.
 
+use std::fmt;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
 use crate::reset::{self, Socket};
 use crate::rules;
-use crate::state::{Reason, SCHEMA};
+use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, Target, attach_type};
 
 mod guards;
@@ -48,14 +50,53 @@ enum Place {
     Iterator(&'static str),
     /// Interfaces, one by one.
     Filter,
+    /// The entry of a function of the kernel; see [`Gap::Handover`].
+    Entry(&'static str),
+    /// A hook of BPF LSM; see [`Gap::Families`].
+    Security(&'static str),
+}
+
+/// What does not hold for want of something that a kernel can do without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// Sockets that one process hands to another are looked at late, or not at all.
+    Handover,
+    /// Some families of sockets are not refused.
+    Families,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Handover => {
+                "connections that other programs hand to chosen applications go past the tunnel, \
+                 since this kernel does not let its functions be traced (CONFIG_FUNCTION_TRACER)"
+            }
+            Self::Families => {
+                "chosen applications that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by SMC, \
+                 RDS, RXRPC or TIPC do so past the tunnel, since this kernel runs without BPF LSM \
+                 (which bpf in lsm= on its command line switches on)"
+            }
+        })
+    }
 }
 
 /// All programs: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 17] = [
+const PROGRAMS: [(&str, Place, &str); 24] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
         "bpf_set_retval and bpf_loop (Linux 5.18), type information and cgroup2",
+    ),
+    (
+        "taupe_bind4",
+        Place::Cgroup("bind4", attach_type::BIND4),
+        CALLS,
+    ),
+    (
+        "taupe_bind6",
+        Place::Cgroup("bind6", attach_type::BIND6),
+        CALLS,
     ),
     (
         "taupe_connect4",
@@ -97,11 +138,8 @@ const PROGRAMS: [(&str, Place, &str); 17] = [
         Place::Iterator("task"),
         "iterators over tasks (Linux 5.8)",
     ),
-    (
-        "taupe_classify",
-        Place::Iterator("task_file"),
-        "iterators over files and bpf_sock_from_file (Linux 5.11)",
-    ),
+    ("taupe_classify", Place::Iterator("task_file"), FILES),
+    ("taupe_let_go", Place::Iterator("task_file"), FILES),
     (
         "taupe_heirs",
         Place::Iterator("tcp"),
@@ -117,6 +155,18 @@ const PROGRAMS: [(&str, Place, &str); 17] = [
         Place::Iterator("task"),
         "iterators over tasks (Linux 5.8)",
     ),
+    (
+        "taupe_received",
+        Place::Entry("security_file_receive"),
+        HOOKS,
+    ),
+    (
+        "taupe_accepting",
+        Place::Entry("security_socket_accept"),
+        HOOKS,
+    ),
+    ("taupe_accepted", Place::Entry("security_sock_graft"), HOOKS),
+    ("taupe_family", Place::Security("socket_create"), HOOKS),
     ("taupe_out", Place::Filter, FILTERS),
     ("taupe_in", Place::Filter, FILTERS),
     ("taupe_tun", Place::Filter, FILTERS),
@@ -124,6 +174,8 @@ const PROGRAMS: [(&str, Place, &str); 17] = [
 ];
 
 const CALLS: &str = "bpf_set_retval and bpf_get_netns_cookie (Linux 5.18)";
+const HOOKS: &str = "security hooks";
+const FILES: &str = "iterators over files and bpf_sock_from_file (Linux 5.11)";
 const FILTERS: &str = "storage of sockets in packet filters (Linux 5.2)";
 
 /// The kernel's part of one tunnel.
@@ -203,6 +255,13 @@ impl Programs {
                 (Program::SchedClassifier(program), _) => program.load(),
                 (Program::BtfTracePoint(program), Place::Tracepoint(on)) => program.load(on, &btf),
                 (Program::Iter(program), Place::Iterator(over)) => program.load(over, &btf),
+                // The kernel may lack it, which attaching finds out.
+                (Program::FEntry(program), Place::Entry(function)) => {
+                    program.load(function, &btf).or(Ok(()))
+                }
+                (Program::Lsm(program), Place::Security(hook)) => {
+                    program.load(hook, &btf).or(Ok(()))
+                }
                 _ => return Err(Fault::Missing(name)),
             };
             loaded.map_err(|source| Fault::program(name, needs, source))?;
@@ -244,7 +303,7 @@ impl Programs {
         let attached = self
             .attach_hooks()
             .and_then(|()| self.adopt())
-            .and_then(|()| self.classify());
+            .and_then(|()| self.iterate("taupe_classify"));
         if attached.is_err() && self.fresh {
             let _ = self.pins.remove();
         }
@@ -268,6 +327,23 @@ impl Programs {
         (daemon != 0).then_some(daemon)
     }
 
+    /// What does not hold on this kernel, as attaching has found out.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        for (name, place, _) in PROGRAMS {
+            let gap = match place {
+                Place::Entry(_) => Gap::Handover,
+                Place::Security(_) => Gap::Families,
+                _ => continue,
+            };
+            if !self.pins.link(name).exists() && !gaps.contains(&gap) {
+                gaps.push(gap);
+            }
+        }
+        gaps
+    }
+
     fn attach_hooks(&self) -> Result<(), Fault> {
         let cgroup = syscall::root_cgroup().map_err(Fault::call("opening the root of cgroup2"))?;
         for (name, place, _) in PROGRAMS {
@@ -278,12 +354,31 @@ impl Programs {
                 }
                 // Such a link cannot get another program.
                 Place::Tracepoint(_) => {
-                    self.link_anew(name, Target::Tracepoint, &self.pins.link("exit"))?;
+                    self.link_anew(name, Target::Tracepoint, &self.pins.link(name))?;
                 }
+                // Where this fails there is a gap.
+                Place::Entry(_) => {
+                    let _ = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
+                }
+                Place::Security(_) => self.link_security(name)?,
                 Place::Iterator(_) | Place::Filter => {}
             }
         }
         Ok(())
+    }
+
+    /// Attaches a program of BPF LSM, if it is called then: it is not unless the kernel
+    /// was started with that.
+    fn link_security(&self, name: &'static str) -> Result<(), Fault> {
+        let secured = &self.maps.state.secured;
+        secured.store(0, Ordering::Relaxed);
+        let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
+        // Any socket in this namespace will do, made or not.
+        drop(UnixDatagram::unbound());
+        if attached.is_ok() && secured.load(Ordering::Relaxed) != 0 {
+            return Ok(());
+        }
+        pins::remove(&self.pins.link(name))
     }
 
     fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, Fault> {
@@ -315,6 +410,12 @@ impl Programs {
         std::fs::rename(&new, pin).map_err(failed(pin))
     }
 
+    /// Chooses what is held back while the tunnel is down. To be called before
+    /// [`replace`](Self::replace), which tells the sockets that exist.
+    pub fn set_lock(&self, lock: Lock) {
+        self.maps.state.lock.store(lock as u32, Ordering::Relaxed);
+    }
+
     /// Replaces rules and destinations as a whole, then looks at the sockets that
     /// exist. A socket that is made meanwhile gets either the old or the new verdict,
     /// and has the new one when this returns.
@@ -322,8 +423,8 @@ impl Programs {
     /// # Errors
     ///
     /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`]: the
-    /// old rules hold. [`Fault::Call`]: the new ones do, but not for all sockets that
-    /// there were.
+    /// old rules hold. [`Fault::Call`], [`Fault::Unmarked`]: the new ones do, but not for
+    /// all sockets that there were.
     pub fn replace(
         &mut self,
         rules: &AppRules,
@@ -348,19 +449,29 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`Fault::Call`].
+    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets go past the tunnel.
     pub fn reclassify(&mut self) -> Result<(), Fault> {
-        // What a listener accepts while it is looked at inherits the old verdict, and
-        // may get a number that has been looked at; once more, and it inherits the
-        // new one.
-        self.classify()?;
-        self.classify()?;
-        self.iterate("taupe_heirs")?;
+        let before = self.maps.count(Reason::SocketWithoutStorage)?;
+        // All that are chosen first: one that several processes have is not let go
+        // because of one of them. Then again, for what a listener accepts while it is
+        // looked at inherits the old verdict, and may get a number that has been looked
+        // at; once more, and it inherits the new one.
+        for pass in [
+            "taupe_classify",
+            "taupe_let_go",
+            "taupe_let_go",
+            "taupe_heirs",
+        ] {
+            self.iterate(pass)?;
+            let unmarked = self
+                .maps
+                .count(Reason::SocketWithoutStorage)?
+                .saturating_sub(before);
+            if unmarked > 0 {
+                return Err(Fault::Unmarked(unmarked));
+            }
+        }
         self.maps.clear_listeners()
-    }
-
-    fn classify(&self) -> Result<(), Fault> {
-        self.iterate("taupe_classify")
     }
 
     fn iterate(&self, name: &'static str) -> Result<(), Fault> {

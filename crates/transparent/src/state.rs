@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 21;
+pub(crate) const SCHEMA: u32 = 30;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -39,6 +39,19 @@ pub(crate) enum Kind {
 pub(crate) const DIRECT: u32 = 0;
 pub(crate) const TUNNEL: u32 = 1;
 
+/// What is held back while the tunnel is down (`enum lock`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(u32)]
+pub enum Lock {
+    /// What chosen applications send.
+    #[default]
+    Chosen = 0,
+    /// What anybody sends, as if all were chosen.
+    Everybody = 1,
+    /// Nothing: chosen applications go past the tunnel.
+    Nobody = 2,
+}
+
 #[repr(C)]
 pub(crate) struct RuleSet {
     pub(crate) kinds: AtomicU32,
@@ -58,6 +71,8 @@ pub(crate) struct State {
     pub(crate) tun: AtomicU32,
     pub(crate) stamp: AtomicU32,
     pub(crate) generation: AtomicU32,
+    pub(crate) lock: AtomicU32,
+    pub(crate) secured: AtomicU32,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) rules: [RuleSet; 2],
 }
@@ -249,8 +264,8 @@ macro_rules! reasons {
 reasons! {
     /// There was no memory for the verdict on a socket.
     SocketWithoutStorage = "sockets refused because the system had no memory to mark them",
-    /// A chosen application asked for MPTCP.
-    Mptcp = "MPTCP sockets refused, for programs to use TCP instead",
+    /// A chosen application asked for MPTCP, SMC or SCTP.
+    Protocol = "MPTCP, SMC and SCTP sockets refused, for programs to use TCP instead",
     /// A destination of a family that the tunnel does not have.
     ConnectRefused = "connections refused because the tunnel does not carry their address family",
     /// A connection while the tunnel was down.
@@ -279,8 +294,12 @@ reasons! {
     ClearFlow = "packets dropped that came past the tunnel for a flow in it",
     /// A packet in the clear for a chosen application's socket.
     ClearSocket = "packets dropped that came past the tunnel for a chosen application",
-    /// A path that was not compared to its end.
-    PathTooDeep = "sockets of executables whose path is too long for rules about paths",
+    /// A path that cannot be compared to its end.
+    PathTooDeep = "sockets refused because their executable or cgroup is more than 32 folders \
+                   deep, which no rule about paths can tell",
     /// Somebody sent something to the TUN directly.
     TunMisused = "packets dropped that were sent to the tunnel's interface directly",
+    /// A kind of socket that no verdict can be had for.
+    Family = "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by the kernel's \
+              own (SMC, RDS, RXRPC, TIPC)",
 }

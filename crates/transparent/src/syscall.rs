@@ -31,6 +31,8 @@ pub(crate) mod attach_type {
     pub(crate) const CGROUP_INGRESS: u32 = 0;
     pub(crate) const CGROUP_EGRESS: u32 = 1;
     pub(crate) const SOCK_CREATE: u32 = 2;
+    pub(crate) const BIND4: u32 = 8;
+    pub(crate) const BIND6: u32 = 9;
     pub(crate) const CONNECT4: u32 = 10;
     pub(crate) const CONNECT6: u32 = 11;
     pub(crate) const SENDMSG4: u32 = 14;

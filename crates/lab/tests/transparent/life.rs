@@ -146,7 +146,6 @@ pub(crate) fn refused() -> Result<()> {
     let chosen = Application::new("mole")?;
     let before = world.configuration()?;
     for (lines, word) in [
-        ("AllowedApps = mole\nKillSwitch = all", "KillSwitch"),
         ("AllowedApps = mole\nForwarded = tunnel", "Forwarded"),
         ("AllowedApps = uid:nobody-of-that-name", "no user"),
     ] {

@@ -40,13 +40,13 @@ inline_always u64 lower(u64 word)
 	return word | ((from_a & ~above_z & ~word & high) >> 2);
 }
 
-apart u32 name_bits(const void *name, u32 kind, u32 generation)
+alone u32 name_bits(u64 name, u32 kind, u32 generation)
 {
 	struct name_key key = {};
 	s64 size;
 	u32 *bits;
 
-	size = bpf_probe_read_kernel_str(key.bytes, sizeof(key.bytes), name);
+	size = bpf_probe_read_kernel_str(key.bytes, sizeof(key.bytes), (void *)name);
 	if (size <= 0)
 		return 0;
 	if (kind == KIND_NAME)
@@ -66,7 +66,7 @@ apart u32 name_bits(const void *name, u32 kind, u32 generation)
 #define PIECE 32
 
 /* SipHash of one component of a path. */
-apart u64 component_hash(const void *name)
+alone u64 component_hash(u64 name)
 {
 	struct state *state = get_state();
 	struct sip sip;
@@ -80,7 +80,7 @@ apart u64 component_hash(const void *name)
 		s64 size;
 
 		__builtin_memset(piece, 0, sizeof(piece));
-		size = bpf_probe_read_kernel_str(piece, PIECE + 1, name + i * PIECE);
+		size = bpf_probe_read_kernel_str(piece, PIECE + 1, (void *)(name + i * PIECE));
 		if (size <= 0)
 			break;
 		length += size - 1;
@@ -193,14 +193,15 @@ static long path_step(u32 round, void *context)
 	}
 	if (count >= PATH_DEPTH)
 		return 1;
-	trail->parts[count] = component_hash(kernel(trail->dentry->d_name.name));
+	trail->parts[count] = component_hash((u64)kernel(trail->dentry->d_name.name));
 	trail->count = count + 1;
 	trail->dentry = parent;
 	return 0;
 }
 
-apart u32 path_bits(struct file *executable, u32 generation)
+alone u32 path_bits(u64 file, u32 generation)
 {
+	struct file *executable = (struct file *)file;
 	struct vfsmount *mount = kernel(executable->f_path.mnt);
 	struct trail trail = {};
 
@@ -208,10 +209,8 @@ apart u32 path_bits(struct file *executable, u32 generation)
 	trail.mount = (void *)mount - __builtin_preserve_field_info(((struct mount *)0)->mnt, 0);
 	trail.dentry = kernel(executable->f_path.dentry);
 	bpf_loop(PATH_STEPS, path_step, &trail, 0);
-	if (!trail.done) {
-		count(R_PATH_TOO_DEEP);
-		return 0;
-	}
+	if (!trail.done)
+		return RULE_UNTOLD;
 	return trail_bits(&trail, KIND_PATH, generation);
 }
 
@@ -238,7 +237,7 @@ static long cgroup_step(u32 round, void *context)
 	}
 	if (count >= PATH_DEPTH)
 		return 1;
-	trail->parts[count] = component_hash(kernel(trail->node->name));
+	trail->parts[count] = component_hash((u64)kernel(trail->node->name));
 	trail->count = count + 1;
 	trail->node = above;
 	return 0;
@@ -248,6 +247,7 @@ struct climb {
 	struct kernfs_node *node;
 	u32 generation;
 	u32 bits;
+	bool done;
 };
 
 static long cgroup_name_step(u32 round, void *context)
@@ -255,9 +255,11 @@ static long cgroup_name_step(u32 round, void *context)
 	struct climb *climb = context;
 	struct kernfs_node *above = node_above(climb->node);
 
-	if (!above)
+	if (!above) {
+		climb->done = true;
 		return 1;
-	climb->bits |= name_bits(kernel(climb->node->name), KIND_CGROUP_NAME, climb->generation);
+	}
+	climb->bits |= name_bits((u64)kernel(climb->node->name), KIND_CGROUP_NAME, climb->generation);
 	climb->node = above;
 	return 0;
 }
@@ -270,22 +272,22 @@ inline_always struct kernfs_node *cgroup_of(struct task_struct *task)
 	return kernel(cgroup->kn);
 }
 
-apart u32 cgroup_name_bits(struct task_struct *task, u32 generation)
+alone u32 cgroup_name_bits(u64 task, u32 generation)
 {
-	struct climb climb = { .node = cgroup_of(task), .generation = generation };
+	struct climb climb = { .node = cgroup_of((struct task_struct *)task), .generation = generation };
 
-	bpf_loop(PATH_DEPTH, cgroup_name_step, &climb, 0);
-	return climb.bits;
+	bpf_loop(PATH_STEPS, cgroup_name_step, &climb, 0);
+	return climb.done ? climb.bits : climb.bits | RULE_UNTOLD;
 }
 
-apart u32 cgroup_path_bits(struct task_struct *task, u32 generation)
+alone u32 cgroup_path_bits(u64 task, u32 generation)
 {
 	struct trail trail = {};
 
-	trail.node = cgroup_of(task);
-	bpf_loop(PATH_DEPTH, cgroup_step, &trail, 0);
+	trail.node = cgroup_of((struct task_struct *)task);
+	bpf_loop(PATH_STEPS, cgroup_step, &trail, 0);
 	if (!trail.done)
-		return 0;
+		return RULE_UNTOLD;
 	return trail_bits(&trail, KIND_CGROUP_PATH, generation);
 }
 
@@ -302,18 +304,18 @@ inline_always u32 task_bits(struct task_struct *task, u32 kinds, u32 generation)
 	if (kinds & KIND_NAME) {
 		struct dentry *dentry = kernel(executable->f_path.dentry);
 
-		bits |= name_bits(kernel(dentry->d_name.name), KIND_NAME, generation);
+		bits |= name_bits((u64)kernel(dentry->d_name.name), KIND_NAME, generation);
 	}
 	if (kinds & KIND_PATH && !(bits & RULE_ALLOW))
-		bits |= path_bits(executable, generation);
+		bits |= path_bits((u64)executable, generation);
 	if (kinds & KIND_UID && !(bits & RULE_ALLOW)) {
 		struct cred *cred = kernel(task->real_cred);
 
 		bits |= exact_bits(KIND_UID, kernel(cred->uid).val, generation);
 	}
 	if (kinds & KIND_CGROUP_NAME && !(bits & RULE_ALLOW))
-		bits |= cgroup_name_bits(task, generation);
+		bits |= cgroup_name_bits((u64)task, generation);
 	if (kinds & KIND_CGROUP_PATH && !(bits & RULE_ALLOW))
-		bits |= cgroup_path_bits(task, generation);
+		bits |= cgroup_path_bits((u64)task, generation);
 	return bits;
 }

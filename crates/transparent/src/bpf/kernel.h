@@ -24,8 +24,11 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define inline_always static inline __attribute__((always_inline))
-/* A function of its own: verified apart, with a stack frame of its own. */
+/* A function of its own, with a stack frame of its own. */
 #define apart static __attribute__((noinline))
+/* One that is also verified by itself: once, and not again for all that its callers may
+ * have done before. It takes no pointers but as numbers. */
+#define alone __attribute__((noinline))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define ntohs(x) __builtin_bswap16(x)
@@ -190,6 +193,13 @@ enum {
 enum {
 	AF_INET = 2,
 	AF_INET6 = 10,
+	AF_PACKET = 17,
+	AF_RDS = 21,
+	AF_PPPOX = 24,
+	AF_TIPC = 30,
+	AF_RXRPC = 33,
+	AF_SMC = 43,
+	AF_XDP = 44,
 	SOCK_RAW = 3,
 
 	/* States of TCP (include/net/tcp_states.h). */
@@ -213,10 +223,13 @@ enum {
 	IPPROTO_DSTOPTS = 60,
 	IPPROTO_SCTP = 132,
 	IPPROTO_UDPLITE = 136,
+	IPPROTO_SMC = 256,
 	IPPROTO_MPTCP = 262,
 
 	EPERM = 1,
+	ENAMETOOLONG = 36,
 	EPROTONOSUPPORT = 93,
+	EAFNOSUPPORT = 97,
 	ENETUNREACH = 101,
 	ENOBUFS = 105,
 };
@@ -260,6 +273,7 @@ struct mm_struct {
 struct kernfs_node {
 	struct kernfs_node *parent;
 	const char *name;
+	u64 id;
 };
 
 /* Since Linux 6.15. */
@@ -293,14 +307,22 @@ struct signal_struct {
 
 struct task_struct {
 	s32 tgid;
+	u64 start_time;
+	u64 self_exec_id;
+	struct task_struct *group_leader;
 	struct mm_struct *mm;
 	struct cred *real_cred;
 	struct css_set *cgroups;
 	struct signal_struct *signal;
+	struct nsproxy *nsproxy;
 };
 
 struct net {
 	u64 net_cookie;
+};
+
+struct nsproxy {
+	struct net *net_ns;
 };
 
 typedef struct {
@@ -308,6 +330,7 @@ typedef struct {
 } possible_net_t;
 
 struct sock_common {
+	u16 skc_family;
 	u16 skc_num;
 	unsigned char skc_state;
 	possible_net_t skc_net;

@@ -19,10 +19,10 @@ int taupe_adopt(void *context)
 
 /*
  * Goes through the files of all processes. A socket that several processes have is
- * chosen if one of them is.
+ * chosen if one of them is: it has to be read with all that are to be chosen first,
+ * before sockets that nobody has chosen are let go.
  */
-SEC("iter/task_file")
-int taupe_classify(struct bpf_iter__task_file *context)
+inline_always int classify(struct bpf_iter__task_file *context, bool lets_go)
 {
 	struct task_struct *task = context->task;
 	struct file *file = context->file;
@@ -38,23 +38,25 @@ int taupe_classify(struct bpf_iter__task_file *context)
 	if (!socket)
 		return 0;
 	sk = socket->sk;
-	if (!sk || kernel(kernel(sk->__sk_common.skc_net.net)->net_cookie) != state->netns)
+	if (!sk || !is_here(sk, state))
 		return 0;
 	generation = now_of(state->generation);
 	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	if (owner && owner->generation == generation && owner->verdict == TUNNEL)
+	if (owner && owner->generation == generation && owner->verdict != DIRECT)
 		return 0;
-	verdict = verdict_on(task, kernel(task->tgid), state, generation);
-	if (!owner && verdict == TUNNEL)
-		owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
-	if (!owner) {
-		if (verdict == TUNNEL)
-			count(R_SOCKET_WITHOUT_STORAGE);
+	/* As a number, which a pointer that is checked isn't. */
+	verdict = verdict_on((u64)kernel(context->task), generation);
+	/* What is there already cannot be refused: it is rather in the tunnel. */
+	if (verdict == UNTOLD)
+		verdict = TUNNEL;
+	if (verdict == DIRECT && owner) {
+		if (lets_go && now_of(owner->generation) != generation)
+			now_of(owner->verdict) = DIRECT;
 		return 0;
 	}
-	owner->verdict = verdict;
-	owner->generation = generation;
-	if (verdict == TUNNEL && kernel(sk->sk_protocol) == IPPROTO_TCP &&
+	if (!is_noted(verdict, state) || !note(sk, verdict, generation) || verdict != TUNNEL)
+		return 0;
+	if (kernel(sk->sk_protocol) == IPPROTO_TCP &&
 	    kernel(sk->__sk_common.skc_state) == TCP_LISTEN) {
 		struct listener listener = {
 			.port = kernel(sk->__sk_common.skc_num),
@@ -65,6 +67,18 @@ int taupe_classify(struct bpf_iter__task_file *context)
 		bpf_map_update_elem(&listeners, &listener, &one, 0);
 	}
 	return 0;
+}
+
+SEC("iter/task_file")
+int taupe_classify(struct bpf_iter__task_file *context)
+{
+	return classify(context, false);
+}
+
+SEC("iter/task_file")
+int taupe_let_go(struct bpf_iter__task_file *context)
+{
+	return classify(context, true);
 }
 
 /*
@@ -78,7 +92,6 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 	struct state *state = get_state();
 	struct sock *sk = (void *)common;
 	struct listener listener;
-	struct owner *owner;
 	u8 tcp_state;
 
 	if (!state || !common)
@@ -94,13 +107,7 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 	listener.generation = now_of(state->generation);
 	if (!bpf_map_lookup_elem(&listeners, &listener))
 		return 0;
-	owner = bpf_sk_storage_get(&sockets, common, NULL, SK_STORAGE_CREATE);
-	if (!owner) {
-		count(R_SOCKET_WITHOUT_STORAGE);
-		return 0;
-	}
-	owner->verdict = TUNNEL;
-	owner->generation = now_of(state->generation);
+	note(common, TUNNEL, now_of(state->generation));
 	return 0;
 }
 

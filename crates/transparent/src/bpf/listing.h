@@ -48,14 +48,6 @@ struct net___list {
 	u64 net_cookie;
 };
 
-struct nsproxy {
-	struct net___list *net_ns;
-};
-
-struct task_struct___nsproxy {
-	struct nsproxy *nsproxy;
-};
-
 #pragma clang attribute pop
 
 /* A chosen socket: reset.rs has the same. */
@@ -115,9 +107,8 @@ struct namespace {
 SEC("iter/task")
 int taupe_namespaces(struct bpf_iter__task *context)
 {
-	struct task_struct___nsproxy *task = (void *)bpf_get_current_task();
-	struct nsproxy *proxy = kernel(task->nsproxy);
-	struct net___list *first = kernel(proxy->net_ns), *net = first;
+	struct nsproxy *proxy = kernel(bpf_get_current_task()->nsproxy);
+	struct net___list *first = (void *)kernel(proxy->net_ns), *net = first;
 	struct seq_file *seq = context->meta->seq;
 	struct namespace namespace = {};
 

@@ -16,42 +16,47 @@ inline_always struct state *state_here(void *context)
 	return state && state->netns == bpf_get_netns_cookie(context) ? state : NULL;
 }
 
+/* What the system call fails with. */
+inline_always int refusal(s32 error)
+{
+	bpf_set_retval(-error);
+	return REFUSE;
+}
+
 inline_always int refuse(u32 reason, s32 error)
 {
 	count(reason);
-	bpf_set_retval(-error);
-	return REFUSE;
+	return refusal(error);
 }
 
 SEC("cgroup/sock_create")
 int taupe_socket(struct bpf_sock *sk)
 {
 	struct state *state = state_here(sk);
-	struct owner *owner;
-	u32 generation;
+	u32 generation, verdict;
 
 	if (!state)
 		return ALLOW;
 	generation = now_of(state->generation);
-	if (verdict_on(bpf_get_current_task(), bpf_get_current_pid_tgid() >> 32, state,
-		       generation) != TUNNEL)
+	verdict = verdict_on((u64)bpf_get_current_task(), generation);
+	if (verdict == UNTOLD)
+		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
+	if (!is_noted(verdict, state))
 		return ALLOW;
-	/* Subflows are made by the kernel and carry no verdict. Programs that ask
-	 * for MPTCP are ready to do without. */
-	if (sk->protocol == IPPROTO_MPTCP)
-		return refuse(R_MPTCP_REFUSED, EPROTONOSUPPORT);
-	owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
-	if (!owner)
-		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
-	owner->verdict = TUNNEL;
-	owner->generation = generation;
-	return ALLOW;
+	/* These have sockets of their own in the kernel, which carry no verdict: MPTCP's
+	 * subflows, SMC's connection, what SCTP accepts. Programs that ask for them are
+	 * ready to do without. */
+	if (verdict == TUNNEL &&
+	    (sk->protocol == IPPROTO_MPTCP || sk->protocol == IPPROTO_SMC ||
+	     sk->protocol == IPPROTO_SCTP))
+		return refuse(R_PROTOCOL_REFUSED, EPROTONOSUPPORT);
+	return note(sk, verdict, generation) ? ALLOW : refusal(ENOBUFS);
 }
 
 /* The destination's class decides at once, where an application can be told. */
-inline_always int addressed(struct bpf_sock_addr *context, const struct address *remote, bool sends)
+apart int directed(struct bpf_sock_addr *context, const struct address *remote,
+		   const struct state *state, bool sends)
 {
-	struct state *state = state_here(context);
 	struct flow_key flow = {
 		.remote = *remote,
 		.remote_port = context->user_port,
@@ -59,7 +64,7 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 	};
 	u32 way;
 
-	if (!state || !context->sk || !chosen(context->sk))
+	if (is_open(state))
 		return ALLOW;
 	/* Unspecified is this machine. */
 	if (!remote->words[3] && !remote->words[0] && !remote->words[1] &&
@@ -71,6 +76,28 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 	if (way == CLASS_TUNNEL && !now_of(state->up))
 		return refuse(sends ? R_SEND_DOWN : R_CONNECT_DOWN, sends ? EPERM : ENETUNREACH);
 	return ALLOW;
+}
+
+/* A frame of its own, since comparing paths takes most of the stack. */
+inline_always int addressed(struct bpf_sock_addr *context, const struct address *remote, bool sends)
+{
+	struct state *state = state_here(context);
+
+	if (!state || !context->sk)
+		return ALLOW;
+	switch (used(context->sk, state, sends)) {
+	case OWN:
+		return ALLOW;
+	case DIRECT:
+		if (!is_shut(state))
+			return ALLOW;
+		break;
+	case UNTOLD:
+		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
+	case UNMARKED:
+		return refusal(ENOBUFS);
+	}
+	return directed(context, remote, state, sends);
 }
 
 SEC("cgroup/connect4")
@@ -111,6 +138,34 @@ int taupe_sendmsg6(struct bpf_sock_addr *context)
 	return addressed(context, &remote, true);
 }
 
+/* What is bound will listen, or answer: whoever binds it has it. */
+inline_always int bound(struct bpf_sock_addr *context)
+{
+	struct state *state = state_here(context);
+
+	if (!state || !context->sk)
+		return ALLOW;
+	switch (used(context->sk, state, false)) {
+	case UNTOLD:
+		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
+	case UNMARKED:
+		return refusal(ENOBUFS);
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/bind4")
+int taupe_bind4(struct bpf_sock_addr *context)
+{
+	return bound(context);
+}
+
+SEC("cgroup/bind6")
+int taupe_bind6(struct bpf_sock_addr *context)
+{
+	return bound(context);
+}
+
 /*
  * The second layer, for devices that no filter of ours is attached to: an uplink
  * that came while nobody was there to guard it, above all.
@@ -118,8 +173,30 @@ int taupe_sendmsg6(struct bpf_sock_addr *context)
 SEC("cgroup_skb/egress")
 int taupe_leave(struct __sk_buff *skb)
 {
-	if (skb->ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
+	struct bpf_sock *sk = skb->sk;
+	struct state *state;
+	struct owner *owner;
+	struct packet packet;
+
+	if (skb->ifindex == LOOPBACK_IFINDEX || !sk)
 		return ALLOW;
+	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	if (!owner)
+		return ALLOW;
+	state = get_state();
+	if (!state)
+		return REFUSE;
+	if (owner->verdict == TUNNEL) {
+		if (is_open(state))
+			return ALLOW;
+	} else {
+		if (owner->verdict == OWN || !is_shut(state))
+			return ALLOW;
+		read_packet(skb, &packet, OUT);
+		if (packet.is_discovery ||
+		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+			return ALLOW;
+	}
 	if (is_guarded(skb))
 		return ALLOW;
 	count(R_OUT_UNGUARDED);
@@ -141,7 +218,7 @@ int taupe_arrive(struct __sk_buff *skb)
 	state = get_state();
 	if (!state)
 		return REFUSE;
-	if (skb->priority == state->stamp)
+	if (skb->priority == state->stamp || is_open(state))
 		return ALLOW;
 	read_packet(skb, &packet, IN);
 	if (packet.is_discovery || way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)

@@ -7,13 +7,19 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 21
+#define SCHEMA 30
 
-/* What is to be done with a socket's packets. Sockets that are none of ours
+/* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
 enum verdict {
 	DIRECT = 0,
 	TUNNEL = 1,
+	/* The tunnel's own, which is never held back. */
+	OWN = 2,
+	/* Never in storage: the rules cannot be compared with the task. */
+	UNTOLD = 3,
+	/* Never in storage: it should be there, and there is no memory. */
+	UNMARKED = 4,
 };
 
 /* Where a packet of a chosen socket goes by its destination. */
@@ -31,6 +37,10 @@ enum {
 	/* The same for everything below a directory. */
 	RULE_BELOW = 2,
 	RULE_BITS = RULE_ALLOW | RULE_DISALLOW,
+	/* Never in maps: of a task whose path is too deep to be compared. */
+	RULE_UNTOLD = 1 << 4,
+	/* Never in maps: of a task that no rule is about. */
+	RULE_EXEMPT = 1 << 5,
 };
 
 /* Kinds of rules: what is in the rule set at all. */
@@ -56,6 +66,15 @@ struct rule_set {
 	u32 zero;
 };
 
+/* What is held back while the tunnel is down. With LOCK_EVERYBODY each socket of the
+ * namespace has storage, up or down: otherwise nothing tells it from other namespaces'
+ * where it leaves. */
+enum lock {
+	LOCK_CHOSEN = 0,
+	LOCK_EVERYBODY = 1,
+	LOCK_NOBODY = 2,
+};
+
 /* User space has this mapped and stores single words atomically. */
 struct state {
 	u32 schema;
@@ -65,6 +84,8 @@ struct state {
 	u32 tun;      /* ifindex */
 	u32 stamp;    /* of packets to and from the TUN; neither half is 0 */
 	u32 generation;
+	u32 lock;     /* enum lock */
+	u32 secured;  /* the hook of BPF LSM has been called */
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
 };
@@ -80,7 +101,8 @@ struct {
 /* The verdict lives with the socket. CLONE: what a listener accepts inherits. */
 struct owner {
 	u32 verdict;
-	u32 generation;
+	u32 generation; /* in which it was chosen */
+	u64 who;	/* the task that was last found not to be chosen */
 };
 
 struct {
@@ -212,7 +234,7 @@ struct {
 /* Why something was refused or dropped; state.rs has a sentence for each. */
 enum reason {
 	R_SOCKET_WITHOUT_STORAGE,
-	R_MPTCP_REFUSED,
+	R_PROTOCOL_REFUSED,
 	R_CONNECT_REFUSED,
 	R_CONNECT_DOWN,
 	R_SEND_REFUSED,
@@ -229,6 +251,7 @@ enum reason {
 	R_CLEAR_SOCKET,
 	R_PATH_TOO_DEEP,
 	R_TUN_MISUSED,
+	R_FAMILY_REFUSED,
 	REASONS,
 };
 
@@ -255,6 +278,20 @@ inline_always struct state *get_state(void)
 	return bpf_map_lookup_elem(&state, &zero);
 }
 
+#define now_of(word) (*(volatile typeof(word) *)&(word))
+
+/* Whether this is a time when chosen applications go past the tunnel. */
+inline_always bool is_open(const struct state *state)
+{
+	return now_of(state->lock) == LOCK_NOBODY && !now_of(state->up);
+}
+
+/* Whether this is a time when everybody is held back. */
+inline_always bool is_shut(const struct state *state)
+{
+	return now_of(state->lock) == LOCK_EVERYBODY && !now_of(state->up);
+}
+
 /*
  * Packets are stamped twice. `tc_index` outlives the way from one device to the
  * next, which clears the priority; the priority outlives other people's filters,
@@ -270,4 +307,3 @@ inline_always void stamp(struct __sk_buff *skb, const struct state *state)
 	skb->tc_index = (u16)state->stamp;
 }
 
-#define now_of(word) (*(volatile typeof(word) *)&(word))

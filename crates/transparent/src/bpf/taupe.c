@@ -2,7 +2,8 @@
 /*
  * The transparent client's part inside the kernel: one object.
  *
- *   sockets.h    where sockets are made and addressed: who is chosen
+ *   sockets.h    where sockets are made, bound and addressed: who is chosen
+ *   security.h   sockets that the hooks above don't see
  *   uplink.h     the filters of uplinks: out into the TUN, in only for others
  *   tunnel.h     the filter of the TUN: back to the uplink
  *   lifecycle.h  sockets from before, and the end of the daemon
@@ -17,6 +18,7 @@
  */
 #include "lifecycle.h"
 #include "listing.h"
+#include "security.h"
 #include "sockets.h"
 #include "tunnel.h"
 #include "uplink.h"

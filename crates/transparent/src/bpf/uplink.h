@@ -46,15 +46,40 @@ inline_always bool note_flow(struct __sk_buff *skb, const struct flow_key *key, 
 	return bpf_map_update_elem(&flows, key, &flow, 0) == 0;
 }
 
+/* Whether what isn't a chosen application's is held back with it: everything, but the
+ * tunnel's own packets, and those that tell where a neighbour is. */
+inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
+{
+	struct bpf_sock *sk;
+	struct owner *owner;
+
+	if (likely(!is_shut(state)))
+		return false;
+	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
+		return false;
+	sk = skb->sk;
+	if (!sk)
+		return true;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return true;
+	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	return !owner || owner->verdict != OWN;
+}
+
 SEC("classifier")
 int taupe_out(struct __sk_buff *skb)
 {
 	enum said said = socket_says(skb);
-	struct state *state;
+	struct state *state = get_state();
 	struct packet packet;
 	struct flow *flow = NULL;
 	u32 way;
 
+	if (!state)
+		return SHOT;
+	if (said != OURS && is_shut_in(skb, state))
+		said = OURS;
 	if (likely(said == OTHERS))
 		return NEXT;
 	read_packet(skb, &packet, OUT);
@@ -64,9 +89,8 @@ int taupe_out(struct __sk_buff *skb)
 		flow = bpf_map_lookup_elem(&flows, &packet.flow);
 	if (said == UNKNOWN && !flow)
 		return NEXT;
-	state = get_state();
-	if (!state)
-		return SHOT;
+	if (is_open(state))
+		return NEXT;
 	way = way_of(&packet.flow, now_of(state->generation));
 	if (way == CLASS_DIRECT)
 		return NEXT;
@@ -102,7 +126,7 @@ int taupe_in(struct __sk_buff *skb)
 	read_packet(skb, &packet, IN);
 	/* Later fragments come to nothing without the first. */
 	if (!packet.is_ip || packet.is_later_fragment ||
-	    !bpf_map_lookup_elem(&flows, &packet.flow) ||
+	    !bpf_map_lookup_elem(&flows, &packet.flow) || is_open(state) ||
 	    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 		return NEXT;
 	count(R_CLEAR_FLOW);

@@ -3,26 +3,55 @@
 #pragma once
 #include "identity.h"
 
-/*
- * Allowed wins; disallowed goes direct; what no rule names goes where the rule
- * set says. Neither this process nor the kernel's own threads are ever chosen.
- */
-inline_always u32 verdict_on(struct task_struct *task, u32 process, const struct state *state,
-			     u32 generation)
+/* What the rules say of a task. Neither the tunnel's own process nor the kernel's
+ * threads are anybody's concern. */
+inline_always u32 bits_of(struct task_struct *task, const struct state *state, u32 generation)
 {
 	const struct rule_set *rules = &state->rules[generation & 1];
-	u32 bits;
+	u32 bits = rules->everyone;
 
-	if (process == now_of(state->daemon) || !kernel(task->mm))
-		return DIRECT;
-	bits = rules->everyone;
+	if (kernel(task->tgid) == (s32)now_of(state->daemon) || !kernel(task->mm))
+		return RULE_EXEMPT;
 	if (!(bits & RULE_ALLOW))
 		bits |= task_bits(task, rules->kinds, generation);
+	return bits;
+}
+
+/*
+ * Allowed wins; who may be allowed and cannot be told is nobody's; disallowed goes
+ * direct; what no rule names goes where the rule set says.
+ */
+inline_always u32 verdict_of(u32 bits, const struct state *state, u32 generation)
+{
+	if (bits & RULE_EXEMPT)
+		return OWN;
 	if (bits & RULE_ALLOW)
 		return TUNNEL;
+	if (bits & RULE_UNTOLD)
+		return UNTOLD;
 	if (bits & RULE_DISALLOW)
 		return DIRECT;
-	return rules->otherwise;
+	return state->rules[generation & 1].otherwise;
+}
+
+alone u32 verdict_on(u64 task, u32 generation)
+{
+	struct state *state = get_state();
+	u32 bits;
+
+	if (!state)
+		return UNTOLD;
+	bits = bits_of((struct task_struct *)task, state, generation);
+	return verdict_of(bits, state, generation);
+}
+
+/* Whether a socket of the kernel's is one that verdicts are about. */
+inline_always bool is_here(struct sock *sk, const struct state *state)
+{
+	u16 family = kernel(sk->__sk_common.skc_family);
+
+	return (family == AF_INET || family == AF_INET6) &&
+	       kernel(kernel(sk->__sk_common.skc_net.net)->net_cookie) == state->netns;
 }
 
 /* Whether a socket is a chosen application's. */
@@ -31,4 +60,82 @@ inline_always bool chosen(struct bpf_sock *sk)
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 
 	return owner && owner->verdict == TUNNEL;
+}
+
+/* Whether a verdict is written down. */
+inline_always bool is_noted(u32 verdict, const struct state *state)
+{
+	return verdict == TUNNEL || now_of(state->lock) == LOCK_EVERYBODY;
+}
+
+/* Writes down whose a socket is; false where there is no memory for it. */
+inline_always bool note(void *sk, u32 verdict, u32 generation)
+{
+	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
+
+	if (!owner) {
+		count(R_SOCKET_WITHOUT_STORAGE);
+		return false;
+	}
+	owner->generation = generation;
+	now_of(owner->verdict) = verdict;
+	return true;
+}
+
+/* The task that runs as it is now: another value after an exec, as another user, in
+ * another cgroup, and under other rules. */
+alone u64 who_runs(u32 generation)
+{
+	struct task_struct *task = bpf_get_current_task();
+	struct state *state = get_state();
+	struct task_struct *leader = kernel(task->group_leader);
+	struct cred *cred = kernel(task->real_cred);
+	struct kernfs_node *node = cgroup_of(task);
+	struct sip sip;
+
+	if (!state)
+		return 0;
+	sip_begin(&sip, state->key);
+	sip_word(&sip, kernel(leader->start_time));
+	sip_word(&sip, (u64)kernel(task->tgid) << 32 | kernel(cred->uid).val);
+	sip_word(&sip, kernel(task->self_exec_id));
+	sip_word(&sip, kernel(node->id));
+	return sip_end(&sip, generation);
+}
+
+/*
+ * Whose a socket is that the running task uses: its maker's, until a chosen task uses
+ * it, whose it is from then on. So it doesn't matter whether systemd or a launcher has
+ * made it, or the same process before an exec. Never the other way round: whoever is
+ * handed a chosen application's socket is in the tunnel with it, and so is what a
+ * socket has still to send.
+ *
+ * Who uses a socket `often` is looked at once.
+ */
+apart u32 used(void *sk, const struct state *state, bool often)
+{
+	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	u32 generation = now_of(state->generation);
+	u32 verdict;
+	u64 who = 0;
+
+	if (owner && now_of(owner->verdict) != DIRECT)
+		return owner->verdict;
+	if (often) {
+		who = who_runs(generation);
+		if (owner && now_of(owner->who) == who)
+			return DIRECT;
+	}
+	verdict = verdict_on((u64)bpf_get_current_task(), generation);
+	if (verdict == UNTOLD)
+		return verdict;
+	if (is_noted(verdict, state) && !(owner && verdict == DIRECT))
+		return note(sk, verdict, generation) ? verdict : UNMARKED;
+	if (verdict == DIRECT && often) {
+		if (!owner)
+			owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
+		if (owner)
+			now_of(owner->who) = who;
+	}
+	return verdict;
 }

@@ -3,10 +3,12 @@
 //! Each prints one line for what it has found, and more words say how.
 
 use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto,
-    socket as make, socket_with,
+    AddressFamily, Protocol, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType, ipproto, recv, recvmsg,
+    sendmsg, sendto, socket as make, socket_with,
 };
 use std::io::{self, BufRead as _, Read, Write as _};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -68,7 +70,50 @@ fn act(words: &[&str]) -> io::Result<String> {
             }
             Ok("the end".to_owned())
         }
+        ["family", number] => {
+            let family = AddressFamily::from_raw(number.parse().map_err(io::Error::other)?);
+            make(family, SocketType::RAW, None)?;
+            Ok("made".to_owned())
+        }
         ["uring", to] => uring(address(to)),
+        // Does the rest when it is told to.
+        ["later", rest @ ..] => {
+            wait()?;
+            act(rest)
+        }
+        // Has another program, which inherits it, use a socket.
+        ["pass", kind, program, to] => pass(kind, program, address(to)),
+        ["use", "tcp", to] => connect(inherited()?, address(to)).and_then(read),
+        ["use", "udp", to] => udp(&UdpSocket::from(inherited()?), address(to)),
+        ["use", "listener", _] => {
+            let (mut stream, _) = TcpListener::from(inherited()?).accept()?;
+            stream.write_all(b"chosen-payload")?;
+            println!("accepted");
+            std::thread::sleep(Duration::from_secs(60));
+            Ok(String::new())
+        }
+        // Takes a connection out of a message.
+        ["use", "message", _] => {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut byte = [0];
+            let pipe = inherited()?;
+            recvmsg(
+                &pipe,
+                &mut [io::IoSliceMut::new(&mut byte)],
+                &mut control,
+                RecvFlags::empty(),
+            )?;
+            let mut messages = control.drain();
+            let Some(RecvAncillaryMessage::ScmRights(mut fds)) = messages.next() else {
+                return Err(io::Error::other("no descriptor"));
+            };
+            let stream = fds.next().ok_or(io::ErrorKind::NotFound)?;
+            TcpStream::from(stream).write_all(b"chosen-payload")?;
+            println!("sent");
+            std::thread::sleep(Duration::from_secs(60));
+            Ok(String::new())
+        }
         ["thread", rest @ ..] => std::thread::scope(|scope| {
             let thread = scope.spawn(|| act(rest));
             thread
@@ -296,6 +341,50 @@ fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String> {
         }
     }
     Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Starts a program with a socket as its standard input, and says what it says.
+fn pass(kind: &str, program: &str, to: SocketAddr) -> io::Result<String> {
+    let mut given = None;
+    let socket: OwnedFd = match kind {
+        "tcp" => stream_socket(to)?,
+        "udp" => bound(to)?.into(),
+        "listener" => {
+            let listener = TcpListener::bind(("::", to.port()))?;
+            wait()?;
+            listener.into()
+        }
+        "message" => {
+            let (here, there) = std::os::unix::net::UnixStream::pair()?;
+            given = Some((TcpStream::connect_timeout(&to, PATIENCE)?, here));
+            wait()?;
+            there.into()
+        }
+        _ => return Err(io::Error::other(kind)),
+    };
+    let mut child = Command::new(program)
+        .args([WORD, "use", kind, &to.to_string()])
+        .stdin(socket)
+        .spawn()?;
+    if let Some((stream, pipe)) = given {
+        let fds = [std::os::fd::AsFd::as_fd(&stream)];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(
+            &pipe,
+            &[io::IoSlice::new(b"!")],
+            &mut control,
+            SendFlags::empty(),
+        )?;
+        child.wait()?;
+    }
+    child.wait()?;
+    exit(0)
+}
+
+fn inherited() -> io::Result<OwnedFd> {
+    std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()
 }
 
 /// A socket that io_uring makes, used as any other.

@@ -13,6 +13,7 @@ use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::pins::Pins;
+use taupe_transparent::state::Lock;
 
 /// Whatever a chosen application sends to the remotes.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
@@ -380,6 +381,7 @@ fn others_are_chosen() -> Result<()> {
     let choice = Choice {
         rules: rules(&["other"], &[]),
         destinations: everything_but(&["2001:db8:9::/64"]),
+        lock: Lock::Chosen,
     };
     let replace = |name: &str| {
         let replace = || capture::replace(name, &choice).map_err(unmet);

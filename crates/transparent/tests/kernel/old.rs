@@ -9,10 +9,17 @@ use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
 
 /// Those that need nothing but `ip`, `tc` and `tcpdump`.
-const TESTS: [&str; 19] = [
+const TESTS: [&str; 26] = [
     "names_paths_and_folders",
     "allowed_wins_and_the_rest",
     "sockets_from_before",
+    "rules_from_another_process",
+    "sockets_that_are_inherited",
+    "connections_that_are_handed_over",
+    "families_without_a_verdict",
+    "nobody_is_held_back",
+    "everybody_is_held_back",
+    "paths_too_deep_to_tell",
     "only_in_its_own_namespace",
     "every_transport_in_both_families",
     "destinations_in_their_order",

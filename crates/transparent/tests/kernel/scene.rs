@@ -30,6 +30,7 @@ use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
 use taupe_transparent::programs::Programs;
+use taupe_transparent::state::Lock;
 use taupe_transparent::translate::{Settings, Translator};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 
@@ -528,6 +529,7 @@ pub(crate) fn begin(allowed: &str, tun: u32) -> std::result::Result<capture::Cap
     let choice = Choice {
         rules: rules(&[allowed], &[]),
         destinations: everything_but(&[]),
+        lock: Lock::Chosen,
     };
     // Nothing is translated here.
     let translator = Translator::new(&Settings {

@@ -1,19 +1,36 @@
 //! Whose a socket is, whoever made it and whatever has happened since.
 
 use crate::scene::{
-    self, REMOTE, Scene, TUNNEL, at, everything_but, install, rules, start_daemon, unmet,
+    self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules, start_daemon, unmet,
 };
+use std::fs;
 use std::io::Read as _;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_transparent::programs::Programs;
+use taupe_transparent::programs::{Gap, Programs};
+use taupe_transparent::state::{Lock, Reason};
 
+/// Those that take what not every kernel has are run on Debian 12's, which has it.
 pub(crate) fn tests() -> Vec<SystemTest> {
-    vec![SystemTest::new(
-        "rules_from_another_process",
-        rules_from_another_process,
-    )]
+    vec![
+        SystemTest::new("rules_from_another_process", rules_from_another_process),
+        SystemTest::new("sockets_that_are_inherited", sockets_that_are_inherited),
+        SystemTest::new(
+            "connections_that_are_handed_over",
+            connections_that_are_handed_over,
+        )
+        .fixture(),
+        SystemTest::new("nobody_is_held_back", nobody_is_held_back),
+        SystemTest::new("everybody_is_held_back", everybody_is_held_back),
+        SystemTest::new("families_without_a_verdict", families_without_a_verdict).fixture(),
+        SystemTest::new("no_memory_for_a_verdict", no_memory_for_a_verdict),
+        SystemTest::new("paths_too_deep_to_tell", paths_too_deep_to_tell),
+        SystemTest::new(
+            "executables_that_are_upgraded",
+            executables_that_are_upgraded,
+        ),
+    ]
 }
 
 /// What the daemon has attached, to be changed from here.
@@ -73,5 +90,257 @@ fn rules_from_another_process() -> Result<()> {
     ensure!(!programs.is_up(), "it is up without a daemon");
     // Whoever gets its number next is not it.
     ensure!(programs.daemon().is_none(), "{:?}", programs.daemon());
+    Ok(())
+}
+
+fn sockets_that_are_inherited() -> Result<()> {
+    let scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let capture = scene.capture("host 198.51.100.1 or host 2001:db8:9::1")?;
+    for (kind, remote) in ["tcp", "udp"]
+        .iter()
+        .flat_map(|kind| REMOTE.map(|at| (kind, at)))
+    {
+        step(&format!("{kind} to {remote}"));
+        let to = at(remote, 80);
+        scene.expect(&other, &["pass", kind, &chosen, &to], "beyond")?;
+        // Who is handed a chosen application's socket is in the tunnel with it.
+        scene.expect(&chosen, &["pass", kind, &other, &to], "beyond")?;
+    }
+    nothing(&scene, capture)?;
+    step("among those that are not chosen");
+    let again = install("again")?;
+    for kind in ["tcp", "udp"] {
+        let words = ["pass", kind, &*again, &at(REMOTE[0], 80)];
+        scene.expect(&other, &words, "far")?;
+    }
+    Ok(())
+}
+
+fn connections_that_are_handed_over() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    if scene.programs()?.gaps().contains(&Gap::Handover) {
+        return Err(unmet(Gap::Handover));
+    }
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    step("by a message");
+    let _listener = scene
+        .far
+        .enter(|| TcpListener::bind((REMOTE[0], 7001)).map_err(Error::io("listener")))?;
+    let words = ["pass", "message", &*chosen, &at(REMOTE[0], 7001)];
+    let mut giver = scene.start(&other, &words)?;
+    let capture = scene.capture("dst port 7001")?;
+    let said = giver.go()?;
+    ensure!(said == "sent", "{said}");
+    nothing(&scene, capture)?;
+    step("accepted from a listener that was inherited");
+    let mut server = scene.start(&other, &["pass", "listener", &chosen, &at("::", 7002)])?;
+    let connect = || {
+        scene.far.enter(|| {
+            let home = ([192, 0, 2, 2], 7002).into();
+            TcpStream::connect_timeout(&home, scene::QUIET).map_err(Error::io("connect"))
+        })
+    };
+    let _waits = connect()?;
+    let capture = scene.capture("src port 7002")?;
+    let said = server.go()?;
+    ensure!(said == "accepted", "{said}");
+    ensure!(connect().is_err(), "the listener answers in the clear");
+    nothing(&scene, capture)
+}
+
+/// `AF_PACKET`, `AF_TIPC`.
+const FAMILIES: [&str; 2] = ["17", "30"];
+
+fn families_without_a_verdict() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    if scene.programs()?.gaps().contains(&Gap::Families) {
+        return Err(unmet(Gap::Families));
+    }
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let [packet, carried] = FAMILIES;
+    let refused = |scene: &mut Scene| -> Result<u64> {
+        let counts = scene.programs()?.counts().map_err(unmet)?;
+        let count = counts.iter().find(|(reason, _)| *reason == Reason::Family);
+        Ok(count.map_or(0, |(_, count)| *count))
+    };
+    scene.expect(&chosen, &["family", packet], "failed 97 at once")?;
+    scene.expect(&other, &["family", packet], "made")?;
+    ensure!(refused(&mut scene)? == 1, "{}", refused(&mut scene)?);
+    // Not every kernel has it, so that only the number tells.
+    scene.run(&other, &["family", carried])?;
+    ensure!(refused(&mut scene)? == 1, "{}", refused(&mut scene)?);
+    scene.expect(&chosen, &["family", carried], "failed 97 at once")?;
+    ensure!(refused(&mut scene)? == 2, "{}", refused(&mut scene)?);
+    step("chosen, but not by name");
+    let rules = rules(&[], &["never"]);
+    let programs = scene.programs()?;
+    programs
+        .replace(&rules, &everything_but(&[]))
+        .map_err(unmet)?;
+    is(&scene, &other, "beyond")?;
+    scene.expect(&other, &["family", packet], "made")?;
+    scene.expect(&other, &["family", carried], "failed 97 at once")?;
+    ensure!(refused(&mut scene)? == 3, "{}", refused(&mut scene)?);
+    step("elsewhere");
+    let said = scene
+        .far
+        .run(&[&*chosen, crate::client::WORD, "family", packet])?;
+    ensure!(said.text() == "made", "{}", said.text());
+    Ok(())
+}
+
+fn no_memory_for_a_verdict() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let to = at(REMOTE[0], 80);
+    let memory = |scene: &Scene, bytes| scene.home.sysctl("net/core/optmem_max", bytes);
+    let before = scene.start(&chosen, &["hold", &to])?;
+    memory(&scene, "0")?;
+    let taken = scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]));
+    let refusal = taken
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    ensure!(refusal.contains("2 sockets"), "{refusal:?}");
+    drop(before);
+    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
+    scene.expect(&chosen, &["tcp", &to], "failed 105 at once")?;
+    scene.expect(&other, &["pass", "tcp", &chosen, &to], "failed 105 at once")?;
+    scene.expect(&other, &["pass", "udp", &chosen, &to], "failed 105 at once")?;
+    is(&scene, &other, "far")?;
+    memory(&scene, "131072")?;
+    is(&scene, &chosen, "beyond")
+}
+
+fn paths_too_deep_to_tell() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let deep = install(&format!("{}deep", "d/".repeat(40)))?;
+    let to = at(REMOTE[0], 80);
+    let mut before = scene.start(&deep, &["hold", &to])?;
+    scene.set_up(&rules(&["chosen", "/usr/bin/"], &[]), &everything_but(&[]))?;
+    scene.expect(&deep, &["tcp", &to], "failed 36 at once")?;
+    let said = before.go()?;
+    ensure!(said == "beyond beyond", "a socket from before: {said}");
+    step("where no rule is about paths");
+    scene.replace(&["chosen"])?;
+    is(&scene, &deep, "far")?;
+    step("where another rule decides");
+    scene.replace(&["deep", "/usr/bin/"])?;
+    is(&scene, &deep, "beyond")
+}
+
+fn executables_that_are_upgraded() -> Result<()> {
+    let (named, by_path, folder) = (install("named")?, install("a/path")?, install("b/any")?);
+    let allowed = ["named", &*by_path, folder.trim_end_matches("any")];
+    let scene = Scene::with(&allowed, &[])?;
+    for program in [&named, &by_path, &folder] {
+        let words = ["later", "tcp", &at(REMOTE[0], 80)];
+        let (mut replaced, mut removed) = (scene.start(program, &words)?, {
+            let new = format!("{program}.new");
+            fs::copy(program, &new).map_err(Error::io("copy"))?;
+            fs::rename(&new, program).map_err(Error::io("rename"))?;
+            scene.start(program, &words)?
+        });
+        fs::remove_file(program).map_err(Error::io("remove"))?;
+        for (how, application) in [("replaced", &mut replaced), ("removed", &mut removed)] {
+            let said = application.go()?;
+            ensure!(said == "beyond", "{program}, {how}: {said}");
+        }
+    }
+    Ok(())
+}
+
+fn nobody_is_held_back() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    scene.programs()?.set_lock(Lock::Nobody);
+    let ask = |scene: &Scene, who| {
+        REMOTE.iter().try_for_each(|remote| {
+            let to = at(remote, 80);
+            scene.expect(&chosen, &["tcp", &to], who)?;
+            scene.expect(&chosen, &["udp", &to], who)?;
+            scene.expect(&chosen, &["connected-udp", &to], who)
+        })
+    };
+    ask(&scene, "beyond")?;
+    scene.programs()?.set_down();
+    ask(&scene, "far")?;
+    step("not even where no filter is");
+    let uplink = scene.uplink("up0")?;
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.unguard(uplink.index).map_err(unmet))?;
+    ask(&scene, "far")?;
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&uplink).map_err(unmet))?;
+    scene.read_again(&scene.tun.clone())?;
+    ask(&scene, "beyond")
+}
+
+fn everybody_is_held_back() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let listener = scene
+        .far
+        .enter(|| TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener")))?;
+    let mut before = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
+    scene.programs()?.set_lock(Lock::Everybody);
+    scene.replace(&["chosen"])?;
+    let mut after = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
+    is(&scene, &chosen, "beyond")?;
+    is(&scene, &other, "far")?;
+    scene.programs()?.set_down();
+    let capture = scene.capture("host 198.51.100.1 or host 2001:db8:9::1")?;
+    let told = |scene: &Scene| {
+        for (program, remote) in [&chosen, &other]
+            .iter()
+            .flat_map(|program| REMOTE.map(|at| (program, at)))
+        {
+            let to = at(remote, 80);
+            scene.expect(program, &["tcp", &to], "failed 101 at once")?;
+            scene.expect(program, &["udp", &to], "failed 1 at once")?;
+            let said = scene.run(program, &["raw", remote])?;
+            ensure!(said.starts_with("failed"), "raw: {said}");
+        }
+        Ok(())
+    };
+    told(&scene)?;
+    for held in [&mut before, &mut after] {
+        let said = held.go()?;
+        ensure!(said == "sent", "{said}");
+    }
+    step("where no filter is");
+    let uplink = scene.uplink("up0")?;
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.unguard(uplink.index).map_err(unmet))?;
+    told(&scene)?;
+    // The connections above try again meanwhile. What ends this is the tunnel's own.
+    std::thread::sleep(scene::QUIET);
+    nothing(&scene, capture)?;
+    step("this machine itself");
+    let here = home.enter(|| TcpListener::bind("127.0.0.1:0").map_err(Error::io("listener")))?;
+    let local = here.local_addr().map_err(Error::io("listener"))?;
+    drop(scene.start(&other, &["stay", &local.to_string()])?);
+    step("and elsewhere");
+    let said = scene
+        .far
+        .run(&[&*other, crate::client::WORD, "tcp", &at(REMOTE[0], 80)])?;
+    ensure!(said.text() == "far", "{}", said.text());
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&uplink).map_err(unmet))?;
+    scene.read_again(&scene.tun.clone())?;
+    is(&scene, &other, "far")?;
+    for _ in 0..2 {
+        let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+            .map_err(Error::io("timeout"))?;
+        let mut heard = [0; 5];
+        stream
+            .read_exact(&mut heard)
+            .map_err(Error::io("what was held"))?;
+    }
     Ok(())
 }
