@@ -137,7 +137,9 @@ impl End {
 pub fn all() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(direct::Direct),
+        Box::new(transparent::NOT_CHOSEN),
         Box::new(wireguard::program(Implementation::Taupe, "Taupe")),
+        Box::new(transparent::CHOSEN),
         Box::new(wireguard::program(
             Implementation::WireguardGo,
             "wireguard-go",
@@ -159,6 +161,7 @@ pub fn find(id: &str) -> Option<Box<dyn Contestant>> {
 
 mod direct;
 mod openvpn;
+mod transparent;
 mod wireguard;
 
 #[cfg(test)]

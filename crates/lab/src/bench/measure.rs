@@ -7,13 +7,14 @@
 //!
 //! - [`iperf`] and [`qperf`] run these programs against the session's
 //!   [`Servers`](servers::Servers),
-//! - [`latency`] and [`packets`] send datagrams themselves,
+//! - [`latency`] and [`packets`] send datagrams themselves, [`connections`] connect,
 //! - [`cost`] tells what any of them took of the machine, [`memory`] what the programs
 //!   hold,
 //! - [`stages`] tells what each step on the way of a packet takes,
 //! - [`peers`] measures a server before and after it has many peers, [`flood`] one that
 //!   strangers send handshakes.
 
+pub mod connections;
 pub mod cost;
 mod datagrams;
 pub mod flood;

@@ -99,12 +99,15 @@ fn carries_and_goes(contestant: &dyn Contestant) -> Result<()> {
     let session = Session::start(contestant, "pair", &Link::Cable)?;
     figure("start-up", session.startup);
     let (target, client) = (session.target(), &session.pair.client);
-    let tunnel = contestant.id() != "direct";
+    let tunnel = !contestant.id().starts_with("direct");
+    // In transparent mode programs know nothing of the tunnel.
+    let known = tunnel && contestant.id() != "taupe-transparent";
     ensure!(
-        tunnel == (target != session.pair.outer()),
+        known == (target != session.pair.outer()),
         "the server is at {target}"
     );
-    let wire = Capture::start(client, PORT, "")?;
+    // At the far end: on its own link, what a tunnel brings in transparent mode can be seen.
+    let wire = Capture::start(&session.pair.server, PORT, "")?;
     let before = transmitted(&session)?;
     let mark: String = MARK.iter().map(|byte| format!("{byte:02x}")).collect();
     client.run(&[
@@ -264,6 +267,7 @@ fn side_by_side() -> Result<()> {
     for id in [
         "direct",
         "taupe",
+        "taupe-transparent",
         "wireguard-go",
         "openvpn-static-bf",
         "openvpn-tls-aes",
@@ -319,6 +323,7 @@ fn reasons() -> Result<()> {
         );
         let expected = match id {
             "direct" => "runs",
+            "direct-past-taupe" | "taupe-transparent" => "taupe is not at ",
             "kernel" => "ip link add",
             openvpn if openvpn.starts_with("openvpn") => "openvpn is not installed",
             program => &format!("{program} is not at {}", empty.display()),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const PORT: u16 = 51820;
 
 /// What WireGuard's tools choose for a path of 1,500 bytes.
-const MTU: &str = "1420";
+pub(super) const MTU: &str = "1420";
 
 /// The addresses of peers that do not exist: 10.128.0.0/9.
 const CROWD: u32 = u32::from_be_bytes([10, 128, 0, 0]);
@@ -182,7 +182,7 @@ impl WireGuard {
 }
 
 /// A side's file for `wg setconf`.
-const fn file(side: Side) -> &'static str {
+pub(super) const fn file(side: Side) -> &'static str {
     match side {
         Side::Client => "client.conf",
         Side::Server => "server.conf",
@@ -191,7 +191,7 @@ const fn file(side: Side) -> &'static str {
 
 /// A new interface's name. The sandbox has one folder of configuration sockets for all
 /// machines, so no two interfaces may have the same.
-fn interface() -> String {
+pub(super) fn interface() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("wg{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }

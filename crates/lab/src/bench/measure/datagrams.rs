@@ -15,13 +15,18 @@ pub(super) struct Datagrams {
 
 impl Datagrams {
     /// Opens them; nothing is sent. On the server's side the address is the session's
-    /// target, on the client's what the system chooses for it.
+    /// target, on the client's what the system chooses for it. The server knows that by the
+    /// address at which it reaches the client: transparent mode translates.
     pub(super) fn open(session: &Session) -> Result<Self> {
-        Self::open_at(session, session.target())
+        Self::join(session, session.target(), Some(session.client.address))
     }
 
-    /// As [`open`](Self::open), to another address of the server's machine.
+    /// As [`open`](Self::open), past the tunnel to another address of the server's machine.
     pub(super) fn open_at(session: &Session, target: IpAddr) -> Result<Self> {
+        Self::join(session, target, None)
+    }
+
+    fn join(session: &Session, target: IpAddr, client_is: Option<IpAddr>) -> Result<Self> {
         let any: IpAddr = match target {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -32,7 +37,8 @@ impl Datagrams {
         let client = session.pair.client.enter(bind(any))?;
         let address = server.local_addr().map_err(failed())?;
         client.connect(address).map_err(failed())?;
-        let address = client.local_addr().map_err(failed())?;
+        let mut address = client.local_addr().map_err(failed())?;
+        address.set_ip(client_is.unwrap_or(address.ip()));
         server.connect(address).map_err(failed())?;
         Ok(Self { client, server })
     }

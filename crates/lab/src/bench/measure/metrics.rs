@@ -111,6 +111,14 @@ pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
     samples
 }
 
+/// `connect/p50`: half of all connections were set up within that time.
+pub fn connections(found: &RoundTrips) -> Vec<Sample> {
+    let title = "setting up a connection: p50";
+    let metric = Metric::new("connect/p50", title, Unit::Seconds, Better::Lower);
+    let median = found.quantile(0.5);
+    median.map(|median| (metric, median)).into_iter().collect()
+}
+
 /// `udp/64/rate` where one was found at which few enough are lost; `udp/64/offered`, what
 /// was sent then; `udp/64/lost`, the share of it that was lost, or the least in any trial;
 /// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 where these and not the tunnel are

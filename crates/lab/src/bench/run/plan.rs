@@ -7,7 +7,7 @@ use crate::bench::measure::iperf::{self, Direction, Flow};
 use crate::bench::measure::metrics::{self, State};
 use crate::bench::measure::packets::{self, Way};
 use crate::bench::measure::qperf::{self, Test};
-use crate::bench::measure::{flood, latency, memory, peers, stages};
+use crate::bench::measure::{connections, flood, latency, memory, peers, stages};
 use crate::bench::pair::Link;
 use crate::bench::results::Metric;
 use crate::bench::tables::mobile::Preset;
@@ -265,6 +265,12 @@ impl Plan {
                 Ok(())
             });
         }
+        self.rounds("connections", "connect", 0.1, |bench, contestant| {
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let found = connections::measure(&arena.session)?;
+            bench.keep(contestant, metrics::connections(&found));
+            Ok(())
+        });
         let tests = match self.full {
             true => &[Test::TcpLatency, Test::UdpLatency, Test::TcpBandwidth][..],
             false => &[Test::TcpLatency],
