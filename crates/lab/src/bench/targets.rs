@@ -78,6 +78,11 @@ const OPENVPN: &[&str] = &[
 
 const GO: Beside = Beside::Contestant("wireguard-go");
 const DIRECT: Beside = Beside::Contestant("direct");
+const TAUPE: Beside = Beside::Contestant("taupe");
+
+/// Of transparent mode: who is chosen, and who is not.
+const CHOSEN: &str = "taupe-transparent";
+const PAST: &str = "direct-past-taupe";
 
 const fn target(title: &'static str, figure: Figure, beside: Beside, bound: Bound) -> Target {
     Target {
@@ -237,6 +242,27 @@ pub fn all() -> Vec<Target> {
         by_itself,
         AtLeast(0.95),
     ));
+    for (title, of, key, beside, least) in [
+        (
+            "a chosen application, TCP up",
+            CHOSEN,
+            "tcp/1/up",
+            TAUPE,
+            0.9,
+        ),
+        (
+            "a chosen application, TCP down",
+            CHOSEN,
+            "tcp/1/down",
+            TAUPE,
+            0.9,
+        ),
+        ("any other, TCP up", PAST, "tcp/1/up", DIRECT, 0.97),
+        ("any other, TCP down", PAST, "tcp/1/down", DIRECT, 0.97),
+    ] {
+        let target = target(title, Of(key), beside, AtLeast(least));
+        all.push(Target { of, ..target });
+    }
     all
 }
 

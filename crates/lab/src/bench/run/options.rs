@@ -21,13 +21,16 @@ pub struct Options {
     pub peers: Vec<usize>,
     /// Which sections; empty means all that the kind has.
     pub sections: Vec<Section>,
-    /// Which contestants; empty means all.
+    /// Which contestants; empty means all that the kind has.
     pub contestants: Vec<String>,
     /// Where the report goes: an existing folder, absolute.
     pub out: PathBuf,
     /// Who could not be installed, and why.
     pub refused: Vec<(String, String)>,
 }
+
+/// Contestants that a short run has no time for, unless they are asked for.
+const UNHURRIED: [&str; 2] = ["direct-past-taupe", "taupe-transparent"];
 
 /// A set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +108,10 @@ impl Options {
 
     /// Whether a contestant takes part.
     pub fn takes(&self, contestant: &str) -> bool {
-        self.contestants.is_empty() || self.contestants.iter().any(|taken| taken == contestant)
+        match self.contestants.is_empty() {
+            true => self.full() || !UNHURRIED.contains(&contestant),
+            false => self.contestants.iter().any(|taken| taken == contestant),
+        }
     }
 
     /// Whether a section is run.
