@@ -47,25 +47,32 @@ const HOSTS: [u8; 3] = [1, 10, 11];
 
 /// How long the test may take.
 pub(crate) fn limit() -> Duration {
-    Duration::from_secs(120) + transitions() * Duration::from_millis(1500)
+    // What is no number ends the test at once.
+    let transitions = transitions().unwrap_or(TRANSITIONS);
+    Duration::from_secs(120) + transitions * Duration::from_millis(1500)
 }
 
-fn transitions() -> u32 {
-    number("TRANSITIONS").unwrap_or(TRANSITIONS)
+fn transitions() -> Result<u32> {
+    Ok(number("TRANSITIONS")?.unwrap_or(TRANSITIONS))
 }
 
-fn number<T: FromStr>(variable: &str) -> Option<T> {
-    std::env::var(variable).ok()?.parse().ok()
+fn number<T: FromStr>(variable: &str) -> Result<Option<T>> {
+    let Ok(text) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let number = text.parse().map(Some);
+    number.map_err(|_| Error::unmet(format!("{variable} is {text:?}, which is no number")))
 }
 
 /// As many transitions as there is time for, in an order that `SEED` repeats.
 pub(crate) fn no_transition_leaks() -> Result<()> {
-    let seed = number("SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = number("SEED")?.unwrap_or_else(|| fastrand::u64(..));
     figure("SEED", seed);
     let mut scene = Scene::new(seed)?;
-    let ended = scene.run(transitions());
+    let ended = scene.run(transitions()?);
     if let Err(error) = &ended {
         eprintln!("{error}");
+        scene.describe()?;
     }
     // A leak is worse than whatever else went wrong.
     scene.judge().and(ended)
@@ -249,6 +256,14 @@ impl Scene {
             Transition::DownAndUp => {
                 self.free.begin(now()?);
                 self.world.down(&self.file)?;
+                // What was said in the tunnel stays there. Of sockets that nobody has any
+                // more the kernel would send it now, and long after.
+                near.run(&[
+                    "ss",
+                    "-K",
+                    "-t",
+                    &format!("sport = :{0} or dport = :{0}", CHOSEN.port),
+                ])?;
                 self.pause();
                 self.start()?;
                 self.free.end(now()?);
@@ -404,6 +419,25 @@ impl Scene {
         grows("the chosen server, by the tunnel", &self.heard[0].served)
     }
 
+    /// Prints how everything is, for who looks for a failure's cause.
+    fn describe(&self) -> Result<()> {
+        let device = &self.world.interface;
+        for command in [
+            &["ip", "-br", "address"][..],
+            &["ip", "route"],
+            &["ip", "-6", "route"],
+            &["wg", "show", device],
+            &["ss", "-tunOp"],
+            &["ip", "-s", "link", "show", "dev", device],
+        ] {
+            let said = self.world.near.attempt(command)?;
+            eprintln!("{}{}", said.stdout, said.stderr);
+        }
+        let status = self.world.taupe(&["status", device])?;
+        eprintln!("{}{}", status.stdout, status.stderr);
+        Ok(())
+    }
+
     /// Looks through all that was seen.
     fn judge(self) -> Result<()> {
         let Self {
@@ -433,6 +467,10 @@ impl Scene {
             .into_iter()
             .filter(|packet| !free.made_free(packet) && !is_of_the_kernel(packet, &known))
             .collect();
+        if let Some(first) = leaked.first() {
+            return Err(leaks(first, &leaked, &happened));
+        }
+        ensure!(lost == 0, "the capture lost {lost} packets");
         // What has not been seen at all proves nothing.
         ensure!(
             others >= happened.len(),
@@ -445,30 +483,31 @@ impl Scene {
             !was_free || !freely.is_empty(),
             "nothing was seen of the free application"
         );
-        let Some(first) = leaked.first() else {
-            ensure!(lost == 0, "the capture lost {lost} packets");
-            return Ok(());
-        };
-        let before = happened
-            .iter()
-            .rev()
-            .filter(|(when, _)| *when <= first.time);
-        let before: Vec<_> = before.take(8).collect();
-        let shown = |packet: &&Packet| {
-            let start = packet.ip.get(..80).unwrap_or(&packet.ip);
-            format!(
-                "{:?} {:?} {start:02x?}",
-                packet.time,
-                wire::read(&packet.ip)
-            )
-        };
-        let shown: Vec<String> = leaked.iter().take(5).map(shown).collect();
-        Err(Error::unmet(format!(
-            "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
-            leaked.len(),
-            shown.join("\n")
-        )))
+        Ok(())
     }
+}
+
+/// What leaked, and what had happened before.
+fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -> Error {
+    let before = happened
+        .iter()
+        .rev()
+        .filter(|(when, _)| *when <= first.time);
+    let before: Vec<_> = before.take(8).collect();
+    let shown = all.iter().take(5).map(|packet| {
+        let start = packet.ip.get(..80).unwrap_or(&packet.ip);
+        format!(
+            "{:?} {:?} {start:02x?}",
+            packet.time,
+            wire::read(&packet.ip)
+        )
+    });
+    let shown: Vec<String> = shown.collect();
+    Error::unmet(format!(
+        "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
+        all.len(),
+        shown.join("\n")
+    ))
 }
 
 /// When the chosen application was free to go anywhere: from and to.
