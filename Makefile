@@ -40,9 +40,10 @@ install: $(if $(shell command -v cargo 2>/dev/null),build pages)
 uninstall:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
 
-demo: build .demo-packages
-	@echo "building the demo"
-	@cargo run --quiet --release -p taupe-lab --bin taupe-demo
+# Both at once: apart, they would have some dependencies built twice.
+demo: .demo-packages
+	cargo build --release -p taupe -p taupe-lab --bin taupe --bin taupe-demo
+	@"$${CARGO_TARGET_DIR:-target}/release/taupe-demo"
 
 test:
 	@scripts/test
