@@ -5,10 +5,14 @@
 //! name, is for the caller to find out. [`AppRules::decide`] is the reference for
 //! whoever decides in the kernel.
 
+mod doubt;
+
 use core::fmt;
 use core::str::FromStr;
 
 use thiserror::Error;
+
+pub use doubt::Doubt;
 
 /// The longest name of a file or cgroup, in bytes (Linux's `NAME_MAX`).
 const MAX_NAME: usize = 255;

@@ -112,6 +112,28 @@ pub fn of_peers(peers: &[Peer], bypass_lan: bool) -> Vec<(Prefix, Class)> {
     )
 }
 
+/// What a table says of an address: the longest match decides.
+#[must_use]
+pub fn class_of(table: &[(Prefix, Class)], address: IpAddr) -> Class {
+    let fitting = table.iter().filter(|(network, _)| has(*network, address));
+    let longest = fitting.max_by_key(|(network, _)| network.length());
+    longest.map_or(Class::Drop, |(_, class)| *class)
+}
+
+/// Whether a network contains an address.
+#[must_use]
+pub fn has(network: Prefix, address: IpAddr) -> bool {
+    let length = if address.is_ipv4() { 32 } else { 128 };
+    let one = Prefix::new(address, length);
+    one.is_some_and(|one| networks::overlap(network, one))
+}
+
+/// Whether `BypassLanTraffic` leaves an address out of the tunnel.
+#[must_use]
+pub fn is_local(address: IpAddr) -> bool {
+    list(&LAN).into_iter().any(|network| has(network, address))
+}
+
 /// Each family of which the tunnel has nothing public while it has all of the
 /// other.
 fn refused(allowed: &[Prefix]) -> Vec<Prefix> {

@@ -17,6 +17,7 @@
 
 mod diagnostic;
 mod draft;
+pub mod edit;
 mod fix;
 mod line;
 mod parse;
@@ -191,6 +192,20 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    /// Warns of something at a place, among what has been found there.
+    pub fn warn(&mut self, line: usize, column: usize, kind: DiagnosticKind) {
+        let warning = Diagnostic {
+            line,
+            column,
+            severity: Severity::Warning,
+            kind,
+        };
+        let place = self
+            .diagnostics
+            .partition_point(|other| (other.line, other.column) < (line, column));
+        self.diagnostics.insert(place, warning);
+    }
+
     /// Warns of a file that every user can read, as `wg-quick` does: unless its
     /// folder keeps them out. Both are modes as `stat` tells them.
     pub fn check_permissions(&mut self, file: u32, folder: u32) {
@@ -198,16 +213,7 @@ impl Parsed {
             return;
         }
         let (line, column) = self.private_key_at.unwrap_or((1, 1));
-        let warning = Diagnostic {
-            line,
-            column,
-            severity: Severity::Warning,
-            kind: DiagnosticKind::WorldAccessible { mode: file },
-        };
-        let place = self
-            .diagnostics
-            .partition_point(|other| (other.line, other.column) < (line, column));
-        self.diagnostics.insert(place, warning);
+        self.warn(line, column, DiagnosticKind::WorldAccessible { mode: file });
     }
 }
 

@@ -12,7 +12,7 @@ use super::fix::{
 use super::transparent::{MOST, MOST_BYTES};
 use super::word::{Foreign, Key, Section};
 use super::{MAX_FILE, MAX_LINE};
-use crate::application::ApplicationError;
+use crate::application::{ApplicationError, Doubt};
 use crate::prefix::display;
 
 /// One thing worth telling about a file. Never repeats a secret.
@@ -394,6 +394,9 @@ pub enum DiagnosticKind {
         /// The line in `AllowedApps`.
         allowed: usize,
     },
+    /// What a look at the system says against an application.
+    #[error("{0}")]
+    Doubtful(Doubt),
     /// Both lists.
     #[error(
         "there are AllowedApps (line {allowed}), so what they do not name goes past the tunnel anyway: DisallowedApps change nothing"

@@ -129,6 +129,7 @@ impl DiagnosticKind {
                 "name folders (/opt/games/) or beginnings (game*) in place of single ones"
             }
             Self::Covered { .. } => "delete it, or the other one if that is too wide",
+            Self::Doubtful(doubt) => return doubt.fix(),
             Self::AllowedWins { .. } => "delete it from one of the two lists",
             Self::NothingToDisallow { .. } => {
                 "delete them, or delete AllowedApps to have all but these in the tunnel"

@@ -36,6 +36,11 @@ impl<'a> Piece<'a> {
         before.chars().count() + 1
     }
 
+    /// Where it stands in the line, in bytes.
+    pub(super) fn range(&self) -> core::ops::Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+
     /// The part of it that begins `offset` bytes after its beginning and is
     /// `length` bytes long.
     fn part(self, offset: usize, length: usize) -> Self {

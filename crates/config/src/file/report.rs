@@ -125,6 +125,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         }
         | DiagnosticKind::NoDnsServer
         | DiagnosticKind::Covered { .. }
+        | DiagnosticKind::Doubtful(_)
         | DiagnosticKind::AllowedWins { .. }
         | DiagnosticKind::NothingToDisallow { .. }
         | DiagnosticKind::NotForQuick { comment: true, .. }

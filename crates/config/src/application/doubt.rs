@@ -1,0 +1,90 @@
+//! What can make a person's idea of an application another than the kernel's.
+
+use core::fmt;
+
+/// What a look at the system says against an entry: it may match something else than
+/// what is meant, or nothing. `Display` is the reason, [`Self::fix`] says what to
+/// write instead. Paths are as they are to be shown.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Doubt {
+    /// Nothing is at a path.
+    Nothing {
+        /// The path.
+        path: String,
+    },
+    /// A path leads through a symbolic link.
+    Link {
+        /// The path.
+        path: String,
+        /// Without links.
+        target: String,
+    },
+    /// A path is a script's.
+    Script {
+        /// The path.
+        path: String,
+        /// What runs in its place.
+        interpreter: String,
+    },
+    /// The file of this name in `PATH` is a link to one of another name.
+    NameOfLink {
+        /// Where it is.
+        path: String,
+        /// Without links.
+        target: String,
+    },
+    /// The file of this name in `PATH` is a script.
+    NameOfScript {
+        /// Where it is.
+        path: String,
+        /// What runs in its place.
+        interpreter: String,
+    },
+}
+
+impl Doubt {
+    /// What to do, in the imperative.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Nothing { .. } => {
+                "correct it, or leave it if the application is still to be installed".into()
+            }
+            Self::Link { target, .. } => format!("write {target}"),
+            Self::NameOfLink { target, .. } => {
+                let name = target.rsplit('/').next().unwrap_or_default();
+                format!("write {name}, or {target}")
+            }
+            Self::Script { .. } | Self::NameOfScript { .. } => {
+                "write what it starts (while that runs, `readlink /proc/PID/exe` tells it), or the \
+                 folder that is in"
+                    .into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing { path } => write!(f, "there is nothing at {path}"),
+            Self::Link { path, target } => write!(
+                f,
+                "{path} leads through a symbolic link: what runs is {target}, which this does not \
+                 match"
+            ),
+            Self::Script { path, interpreter } => write!(
+                f,
+                "{path} is a script: what runs is {interpreter}, which this does not match"
+            ),
+            Self::NameOfLink { path, target } => write!(
+                f,
+                "{path} is a symbolic link: what runs is {target}, whose name is another"
+            ),
+            Self::NameOfScript { path, interpreter } => write!(
+                f,
+                "{path} is a script: what runs is {interpreter}, and then what the script starts"
+            ),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Where in a file something stands, and the file with one application more or
+//! less, in which every other byte is as it was.
+//!
+//! All of this is for files in which [`parse`](super::parse()) has found no error.
+
+use core::ops::Range;
+
+use zeroize::Zeroizing;
+
+use super::line::{Piece, utf8, without_mark};
+use super::parse::MARKS;
+use super::word::{self, Key, Word};
+use crate::application::Application;
+
+/// An entry of a list, or a value by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// Its line, counted from 1.
+    pub line: usize,
+    /// The character of the line that it begins with, counted from 1.
+    pub column: usize,
+    /// What it says.
+    pub text: &'a str,
+    /// Where it stands in the file, in bytes.
+    span: Range<usize>,
+}
+
+/// What stands behind a key, wherever it is in the file, entry by entry.
+#[must_use]
+pub fn entries(text: &[u8], key: Key) -> Vec<Entry<'_>> {
+    let lines = key_lines(text).filter(|line| line.key == key);
+    lines.flat_map(|line| line.entries()).collect()
+}
+
+/// The file with an application more in the list of `key`, `AllowedApps` or
+/// `DisallowedApps`: behind the last one there is, or on a line of its own that is
+/// a comment to other programs if the keys of applications before it are.
+#[must_use]
+pub fn with_application(text: &[u8], key: Key, application: &Application) -> Zeroizing<Vec<u8>> {
+    let last = |wanted: fn(Key, Key) -> bool| key_lines(text).filter(|l| wanted(l.key, key)).last();
+    if let Some(line) = last(|there, key| there == key) {
+        let end = line.start + line.value.range().end;
+        return splice(text, end..end, &format!(", {application}"));
+    }
+    let (after, mark) = match last(|there, _| there.is_of_tunnel()) {
+        Some(line) => (line.whole, line.mark.unwrap_or_default()),
+        None => (end_of_interface(text), ""),
+    };
+    let before = text.get(after.clone()).unwrap_or_default();
+    let line = format!("{mark}{} = {application}", key.name());
+    let line = match before {
+        [.., b'\r', b'\n'] => format!("{line}\r\n"),
+        [.., b'\n'] => format!("{line}\n"),
+        // The last line of the file, without an end.
+        _ => format!("\n{line}"),
+    };
+    splice(text, after.end..after.end, &line)
+}
+
+/// The file without an application in the list of `key`, and without the line
+/// that had nothing else; `None` when it is not there.
+#[must_use]
+pub fn without_application(
+    text: &[u8],
+    key: Key,
+    application: &Application,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let mut rest = splice(text, part_of(text, key, application)?, "");
+    while let Some(range) = part_of(&rest, key, application) {
+        rest = splice(&rest, range, "");
+    }
+    Some(rest)
+}
+
+/// What has to go of a file for an application to be in one line less.
+fn part_of(text: &[u8], key: Key, application: &Application) -> Option<Range<usize>> {
+    let mut lines = key_lines(text).filter(|line| line.key == key);
+    lines.find_map(|line| line.part_of(application))
+}
+
+/// A line with a key.
+struct KeyLine<'a> {
+    key: Key,
+    mark: Option<&'static str>,
+    value: Piece<'a>,
+    /// Where it begins in the file.
+    start: usize,
+    /// All of it, with its end.
+    whole: Range<usize>,
+}
+
+impl<'a> KeyLine<'a> {
+    fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let start = self.start;
+        self.value.split(|c| c == ',').map(move |part| {
+            let range = part.range();
+            Entry {
+                line: part.number,
+                column: part.column(),
+                text: part.text,
+                span: start + range.start..start + range.end,
+            }
+        })
+    }
+
+    /// What has to go for an application to be in the line no more.
+    fn part_of(&self, application: &Application) -> Option<Range<usize>> {
+        let entries: Vec<_> = self.entries().collect();
+        let is_it =
+            |entry: &Entry<'_>| entry.text.parse::<Application>().as_ref() == Ok(application);
+        let at = entries.iter().position(is_it)?;
+        let (before, rest) = entries.split_at(at);
+        Some(match (before.last(), rest) {
+            (Some(before), [entry, ..]) => before.span.end..entry.span.end,
+            (None, [entry, next, ..]) => entry.span.start..next.span.start,
+            _ => self.whole.clone(),
+        })
+    }
+}
+
+fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
+    whole_lines(text).filter_map(|(number, whole, bytes)| {
+        let line = Piece::new(utf8(bytes).0, number);
+        let mut marks = MARKS.into_iter();
+        let mark = marks.find(|mark| line.trim().text.starts_with(mark));
+        let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
+        let body = rest.split_once('#').map_or(rest, |(body, _)| body);
+        let (name, value) = body.split_once('=')?;
+        let Some(Word::Known(key)) = word::find(&name.trim().clean()) else {
+            return None;
+        };
+        Some(KeyLine {
+            key,
+            mark,
+            value: value.trim(),
+            start: whole.start,
+            whole,
+        })
+    })
+}
+
+/// The lines with their numbers, and where each stands, with its end.
+fn whole_lines(text: &[u8]) -> impl Iterator<Item = (usize, Range<usize>, &[u8])> {
+    let body = without_mark(text);
+    let mut end = text.len() - body.len();
+    let lines = body.split_inclusive(|byte| *byte == b'\n');
+    (1..).zip(lines).map(move |(number, line)| {
+        let start = end;
+        end += line.len();
+        (number, start..end, line)
+    })
+}
+
+/// The last line of `[Interface]` that says something.
+fn end_of_interface(text: &[u8]) -> Range<usize> {
+    let mut inside = false;
+    let mut last = text.len()..text.len();
+    for (_, whole, bytes) in whole_lines(text) {
+        let line = utf8(bytes).0.trim();
+        if line.starts_with('[') {
+            inside = Piece::new(line, 0)
+                .clean()
+                .to_ascii_lowercase()
+                .starts_with("[interface]");
+        }
+        if inside && !line.is_empty() {
+            last = whole;
+        }
+    }
+    last
+}
+
+/// The text with something else in one place. It never grows, so that no copy of a
+/// key stays behind.
+fn splice(text: &[u8], range: Range<usize>, with: &str) -> Zeroizing<Vec<u8>> {
+    let before = text.get(..range.start).unwrap_or_default();
+    let after = text.get(range.end..).unwrap_or_default();
+    let mut spliced = Vec::with_capacity(before.len() + with.len() + after.len());
+    spliced.extend_from_slice(before);
+    spliced.extend_from_slice(with.as_bytes());
+    spliced.extend_from_slice(after);
+    Zeroizing::new(spliced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(text: &str) -> Application {
+        text.parse().expect("an application")
+    }
+
+    fn with(text: &str, key: Key, application: &str) -> String {
+        let edited = with_application(text.as_bytes(), key, &app(application));
+        String::from_utf8(edited.to_vec()).expect("UTF-8")
+    }
+
+    fn without(text: &str, key: Key, application: &str) -> Option<String> {
+        let edited = without_application(text.as_bytes(), key, &app(application))?;
+        Some(String::from_utf8(edited.to_vec()).expect("UTF-8"))
+    }
+
+    #[test]
+    fn an_application_is_added_where_others_are() {
+        for (before, after) in [
+            (
+                "[Interface]\nAllowedApps = a, b # two\n[Peer]\nX\n",
+                "[Interface]\nAllowedApps = a, b, /usr/bin/curl # two\n[Peer]\nX\n",
+            ),
+            (
+                "\u{feff}[Peer]\r\n  #@ws:allowedapps=a\r\nE\r\n",
+                "\u{feff}[Peer]\r\n  #@ws:allowedapps=a, /usr/bin/curl\r\nE\r\n",
+            ),
+            (
+                "[Peer]\r\n#@taupe:DisallowedApps = a\r\nE",
+                "[Peer]\r\n#@taupe:DisallowedApps = a\r\n#@taupe:AllowedApps = /usr/bin/curl\r\nE",
+            ),
+            (
+                "[Interface]\nPrivateKey = k\n\n[Peer]\nPublicKey = p",
+                "[Interface]\nPrivateKey = k\nAllowedApps = /usr/bin/curl\n\n[Peer]\nPublicKey = p",
+            ),
+            (
+                "[Peer]\nPublicKey = p\n[Interface]\nPrivateKey = k",
+                "[Peer]\nPublicKey = p\n[Interface]\nPrivateKey = k\nAllowedApps = /usr/bin/curl",
+            ),
+            // The last of several lines.
+            (
+                "[Interface]\nAllowedApps = a\nAllowedApps = b\nMTU = 1420",
+                "[Interface]\nAllowedApps = a\nAllowedApps = b, /usr/bin/curl\nMTU = 1420",
+            ),
+        ] {
+            assert_eq!(with(before, Key::AllowedApps, "/usr/bin/curl"), after);
+        }
+    }
+
+    #[test]
+    fn an_application_is_removed_with_its_comma_or_its_line() {
+        for (before, after) in [
+            ("AllowedApps = b\nX\n", Some("X\n")),
+            (
+                "AllowedApps = b, c # d\r\n",
+                Some("AllowedApps = c # d\r\n"),
+            ),
+            ("AllowedApps = a,B.exe\n", Some("AllowedApps = a\n")),
+            ("AllowedApps = a, b , c\n", Some("AllowedApps = a , c\n")),
+            (
+                "#@ws:AllowedApps = b,a,b\nAllowedApps=b",
+                Some("#@ws:AllowedApps = a\n"),
+            ),
+            ("DisallowedApps = b\n# AllowedApps = b\n", None),
+        ] {
+            let edited = without(before, Key::AllowedApps, "b");
+            assert_eq!(edited.as_deref(), after, "{before}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_is_removed_without_a_trace() {
+        for before in [
+            "[Interface]\nPrivateKey = k\n\n[Peer]\nPublicKey = p\n",
+            "[Interface]\r\nAllowedApps = a , c #x\r\n[Peer]\r\n",
+            "[Interface]\n#@taupe: DisallowedApps = a\n",
+        ] {
+            let edited = with(before, Key::AllowedApps, "cgroup:/a/b");
+            assert_ne!(edited, before);
+            let back = without(&edited, Key::AllowedApps, "cgroup:/a/b");
+            assert_eq!(back.as_deref(), Some(before));
+        }
+    }
+
+    #[test]
+    fn entries_say_where_they_stand() {
+        let text = "[Peer]\n#@ws:AllowedIPs = 10.0.0.0/8, ::/0\nAllowedIPs=1.2.3.4 # 5.6.7.8\n";
+        let found: Vec<_> = entries(text.as_bytes(), Key::AllowedIps)
+            .into_iter()
+            .map(|entry| (entry.line, entry.column, entry.text))
+            .collect();
+        assert_eq!(
+            found,
+            [(2, 19, "10.0.0.0/8"), (2, 31, "::/0"), (3, 12, "1.2.3.4")]
+        );
+    }
+}
