@@ -16,12 +16,12 @@ _taupe_tunnels() {
     fi
     if [[ $word == -* ]]; then return; fi
     case ${COMP_WORDS[1]},$COMP_CWORD in
-        up,* | check,* | strip,*)
+        up,* | check,* | strip,* | explain,2 | app,3)
             COMPREPLY=()
             _taupe_names
             _taupe_files '!*.conf'
             ;;
-        down,* | reload,* | save,*)
+        down,* | reload,* | save,* | status,2)
             _taupe_words $(taupe show interfaces 2>/dev/null)
             _taupe_names
             _taupe_files '!*.conf'

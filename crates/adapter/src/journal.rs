@@ -65,6 +65,9 @@ pub struct Header {
     pub pre_down: Vec<String>,
     /// The file's PostDown commands.
     pub post_down: Vec<String>,
+    /// What the caller wanted to be remembered.
+    #[serde(default)]
+    pub memo: String,
 }
 
 impl Header {
@@ -85,6 +88,7 @@ impl Header {
             options: request.options,
             pre_down: hooks.pre_down.clone(),
             post_down: hooks.post_down.clone(),
+            memo: request.memo.to_owned(),
         }
     }
 
@@ -297,21 +301,34 @@ impl State {
     /// What the journals of other interfaces of a network namespace say. Those
     /// that cannot be read are left out.
     pub(crate) fn others(&self, interface: &str, namespace: &Namespace) -> Vec<Change> {
-        let own = self.journal(interface);
-        let entries = fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
-            .map(|entry| entry.path())
-            .filter(|path| *path != own && path.extension().is_some_and(|e| e == "journal"))
+        let others = self.journals(namespace);
+        let others = others.filter(|said| said.header.interface != interface);
+        others
+            .flat_map(|said| said.steps.into_iter().flatten())
+            .collect()
+    }
+
+    /// How the tunnels of this network namespace were made that have not been taken
+    /// down, whether or not their processes still run.
+    #[must_use]
+    pub fn here(&self) -> Vec<Header> {
+        let namespace = Namespace::current();
+        let mut here: Vec<_> = self.journals(&namespace).map(|said| said.header).collect();
+        here.sort_by(|a, b| a.interface.cmp(&b.interface));
+        here
+    }
+
+    /// All journals of a network namespace that can be read.
+    fn journals(&self, namespace: &Namespace) -> impl Iterator<Item = Said> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten();
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths
+            .filter(|path| path.extension().is_some_and(|e| e == "journal"))
             .filter_map(|path| {
                 let text = fs::read(&path).ok()?;
                 Said::read(&path, whole_lines(&text)).ok().flatten()
             })
-            .filter(|said| said.header.namespace == *namespace)
-            .flat_map(|said| said.steps.into_iter().flatten())
-            .collect()
+            .filter(move |said| said.header.namespace == *namespace)
     }
 
     /// How the tunnel that is up on this interface was made, without waiting
@@ -332,17 +349,9 @@ impl State {
     /// process has been killed since.
     #[must_use]
     pub fn killed(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten();
         let here = Namespace::current();
-        let mut names: Vec<_> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "journal"))
-            .filter_map(|path| {
-                let text = fs::read(&path).ok()?;
-                Said::read(&path, whole_lines(&text)).ok().flatten()
-            })
-            .filter(|said| said.complete && said.header.namespace == here)
+        let complete = self.journals(&here).filter(|said| said.complete);
+        let mut names: Vec<_> = complete
             .map(|said| said.header.interface)
             .filter(|name| taupe_sys::interface::index(name).is_none())
             .collect();

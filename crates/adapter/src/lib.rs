@@ -57,7 +57,7 @@ pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
 pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
-pub use save::{NotSaved, save};
+pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};
 
 /// Whose habits are followed.
@@ -101,6 +101,9 @@ pub struct Request<'a> {
     pub personality: Personality,
     /// What was asked for.
     pub options: Options,
+    /// What the caller wants to be told again while the tunnel is up
+    /// ([`journal::Header::memo`]).
+    pub memo: &'a str,
 }
 
 /// Starts devices.

@@ -101,7 +101,16 @@ pub(crate) fn write(
             mtu: running.mtu,
         },
     );
-    replace(config, text.as_bytes())
+    replace(config, text.as_bytes(), Access::Closed)
+}
+
+/// Who can read a file that replaces another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Who could read the old one.
+    Kept,
+    /// Likewise; but only its owner, if everybody could.
+    Closed,
 }
 
 /// The addresses but the link-local ones that the kernel gives to every TUN.
@@ -118,10 +127,12 @@ fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
         .collect()
 }
 
-/// Replaces a file, or what it is a link to, with another content that the same
-/// people can read: only its owner, if everybody could. After any failure it is
-/// as it was.
-fn replace(path: &Path, content: &[u8]) -> Result<(), SaveError> {
+/// Replaces a file, or what it is a link to, with another content. After any failure
+/// it is as it was.
+///
+/// # Errors
+/// [`SaveError::Io`].
+pub fn replace(path: &Path, content: &[u8], access: Access) -> Result<(), SaveError> {
     let path = fs::canonicalize(path).map_err(failed("find", path))?;
     let old = fs::metadata(&path).map_err(failed("look at", &path))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -132,7 +143,7 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), SaveError> {
     let written = options
         .open(&draft)
         .map_err(failed("make", &draft))
-        .and_then(|file| fill(file, content, &old).map_err(failed("write", &draft)))
+        .and_then(|file| fill(file, content, &old, access).map_err(failed("write", &draft)))
         .and_then(|()| fs::rename(&draft, &path).map_err(failed("replace", &path)));
     if written.is_err() {
         let _ = fs::remove_file(&draft);
@@ -146,12 +157,12 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), SaveError> {
     Ok(())
 }
 
-fn fill(mut file: Handle, content: &[u8], old: &Metadata) -> io::Result<()> {
+fn fill(mut file: Handle, content: &[u8], old: &Metadata, access: Access) -> io::Result<()> {
     file.write_all(content)?;
-    if old.mode() & 0o007 == 0 {
+    if access == Access::Kept || old.mode() & 0o007 == 0 {
         // Where the owner cannot be given away it stays this process's.
         let _ = fchown(&file, Some(old.uid()), Some(old.gid()))
-            .and_then(|()| file.set_permissions(Permissions::from_mode(old.mode() & 0o770)));
+            .and_then(|()| file.set_permissions(Permissions::from_mode(old.mode() & 0o777)));
     }
     file.sync_all()
 }

@@ -15,8 +15,12 @@ pub(crate) use device::{DeviceOrder, DeviceSettings, TUN, UAPI};
 use crate::wg;
 use clap::{CommandFactory as _, Parser};
 use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::str::FromStr;
 use taupe_adapter::Personality;
+use taupe_config::application::Application;
 use taupe_config::prefix::Prefix;
 
 /// What is to be done.
@@ -30,6 +34,15 @@ pub(crate) enum Order {
     Check {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
+    },
+    /// Say what becomes of an application's packets.
+    Explain(ExplainOrder),
+    /// Something with the applications of a file.
+    App(AppOrder),
+    /// Show tunnels in transparent mode.
+    Status {
+        /// A path or a name; all of them without.
+        file: Option<OsString>,
     },
     /// Print the minimal list of networks without some others.
     AllowedIps {
@@ -64,6 +77,8 @@ pub(crate) enum Action {
     Down {
         /// Leave the file alone although it says `SaveConfig = true`.
         no_save: bool,
+        /// Leave the chosen applications held back.
+        keep_closed: bool,
     },
     Reload,
     Save,
@@ -80,7 +95,81 @@ pub(crate) struct Up {
     pub(crate) override_routes: bool,
     /// Leave the packet filter alone.
     pub(crate) no_firewall: bool,
+    /// Close the TCP connections that chosen applications have open.
+    pub(crate) reset_existing: bool,
+    /// Leave the chosen applications held back when a signal ends it.
+    pub(crate) keep_closed: bool,
     pub(crate) device: DeviceSettings,
+}
+
+/// An application whose way is to be explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExplainOrder {
+    /// A path, or a name in /etc/wireguard.
+    pub(crate) file: OsString,
+    /// A path, a name in `PATH`, or the number of a process.
+    pub(crate) application: OsString,
+    pub(crate) destination: Option<Destination>,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Destination {
+    pub(crate) address: IpAddr,
+    pub(crate) port: Option<u16>,
+}
+
+impl FromStr for Destination {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let alone = || {
+            let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+            address.map(|address| Self {
+                address,
+                port: None,
+            })
+        };
+        let with_port = text.parse().map(|socket: SocketAddr| Self {
+            address: socket.ip(),
+            port: Some(socket.port()),
+        });
+        with_port.or_else(|_| alone()).map_err(|_| {
+            "it is no address: write such as 198.51.100.1, 198.51.100.1:443 or [2001:db8::1]:443"
+        })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).fmt(f),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+/// Something to do with the applications of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct AppOrder {
+    /// A path, or a name in /etc/wireguard.
+    pub(crate) file: OsString,
+    pub(crate) action: AppAction,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AppAction {
+    /// Have applications stand in one place, and in no other.
+    Choose(AppPlace, Vec<Application>),
+    List,
+}
+
+/// The list of a file that an application stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AppPlace {
+    Allowed,
+    Disallowed,
+    Nowhere,
 }
 
 /// A mode that was asked for.

@@ -2,6 +2,7 @@
 
 use crate::check;
 use crate::conf::Conf;
+use crate::endpoints::{self, Named};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -60,8 +61,12 @@ pub(crate) enum Failure {
 /// What transparent mode makes of a file.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    choice: Choice,
+    pub(crate) choice: Choice,
     translator: Translator,
+    named: Vec<Named>,
+    /// What cannot become another while the tunnel is up, for people to read; behind
+    /// [`ALL`] where the file has no key of transparent mode.
+    pub(crate) memo: String,
 }
 
 impl Plan {
@@ -103,6 +108,12 @@ impl Plan {
         if (settings.v4, settings.v6) == (None, None) {
             return Err(Unsupported::NoAddress);
         }
+        let all = if file.transparent.first.is_none() {
+            ALL
+        } else {
+            ""
+        };
+        let memo = format!("{all}{}", fixed(&settings));
         file.interface.addresses.clear();
         file.interface.dns_search.clear();
         file.interface.table = Table::Off;
@@ -114,7 +125,14 @@ impl Plan {
                 lock,
             },
             translator: Translator::new(&settings),
+            named: endpoints::named(file),
+            memo,
         })
+    }
+
+    /// Whether the file was brought up so only because somebody asked for it.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.memo.starts_with(ALL)
     }
 
     /// [`Self::take`] from a file that has been found in order before.
@@ -137,10 +155,35 @@ impl Plan {
         let link = System::open()?.link(interface)?;
         let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
         without_ipv6(interface)?;
-        let Self { choice, translator } = self;
-        Ok(Capture::begin(interface, link.index, &choice, translator)?)
+        let Self {
+            choice,
+            translator,
+            named,
+            ..
+        } = self;
+        let capture = Capture::begin(interface, link.index, &choice, translator)?;
+        endpoints::serve(interface, named);
+        Ok(capture)
     }
 }
+
+/// The addresses that the translation knows, as a file has them.
+fn fixed(settings: &Settings) -> String {
+    let list = |addresses: &[IpAddr]| {
+        let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        texts.join(", ")
+    };
+    let v4 = settings.v4.map(IpAddr::V4);
+    let own: Vec<_> = v4.into_iter().chain(settings.v6.map(IpAddr::V6)).collect();
+    let own = list(&own);
+    match settings.dns.as_slice() {
+        [] => format!("Address = {own} and no DNS"),
+        servers => format!("Address = {own} and DNS = {}", list(servers)),
+    }
+}
+
+/// What the memo of a plan for every application begins with.
+pub(crate) const ALL: &str = "--transparent; ";
 
 /// Until the interface has one of its own.
 const FIRST_MTU: u16 = 1420;
@@ -161,7 +204,7 @@ fn without_ipv6(interface: &str) -> Result<(), Failure> {
 
 /// The number of the user of this name, by `/etc/passwd` and whatever else the
 /// system asks.
-fn user_id(name: &str) -> Option<u32> {
+pub(crate) fn user_id(name: &str) -> Option<u32> {
     let user = nix::unistd::User::from_name(name).ok().flatten()?;
     Some(user.uid.as_raw())
 }

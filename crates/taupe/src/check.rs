@@ -2,6 +2,7 @@
 
 use crate::conf::Conf;
 use crate::console::print;
+use crate::doubts;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
@@ -72,19 +73,31 @@ pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Un
         source,
     };
     let text = read(&conf.path).map_err(unreadable)?;
+    Ok(check_text(conf, personality, text))
+}
+
+/// [`check()`] of what a file is to say.
+pub(crate) fn check_text(
+    conf: &Conf,
+    personality: Personality,
+    text: Zeroizing<Vec<u8>>,
+) -> Checked {
     let mut parsed = file::parse(&text, dialect(personality));
     let (mode, way) = conf.modes();
     parsed.check_permissions(mode, way);
+    if personality == Personality::Taupe {
+        doubts::warn(&text, &mut parsed);
+    }
     let remark = |diagnostic| Remark {
         file: conf.shown.clone(),
         personality,
         diagnostic,
     };
-    Ok(Checked {
+    Checked {
         file: parsed.file,
         text,
         remarks: parsed.diagnostics.into_iter().map(remark).collect(),
-    })
+    }
 }
 
 /// Which keys there are for a program of this name.

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
 mod arguments;
 mod background;
 mod capture;
@@ -21,10 +22,17 @@ mod check;
 mod conf;
 mod console;
 mod device;
+mod doubts;
+mod endpoints;
+mod explain;
+mod families;
 mod interface;
 mod logging;
 mod mode;
+mod processes;
+mod rivals;
 mod root;
+mod status;
 
 mod tunnel;
 mod wg;
@@ -67,6 +75,9 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Device(order) => run_device::<D>(&order, &arguments),
         Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
         Order::Check { file } => check::main(&file),
+        Order::Explain(order) => explain::main(&order),
+        Order::App(order) => app::main(&order, &arguments),
+        Order::Status { file } => status::main(file.as_deref(), &arguments),
         Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
         Order::Wg {
             personality,

@@ -3,6 +3,7 @@
 //! process is started.
 
 mod foreground;
+mod transparent;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
 use crate::capture;
@@ -12,17 +13,16 @@ use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
 use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
-use crate::{background, root};
+use crate::{background, rivals, root};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use taupe_adapter::{
-    self as adapter, Devices, Down, DownError, Options, Personality, Request, UpError,
-};
+use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
 use taupe_config::file::{self, DiagnosticKind, Key};
-use taupe_transparent::capture::{is_in_effect, release};
+use taupe_transparent::capture::is_in_effect;
 use taupe_transparent::fault::Fault;
+use transparent::{Captured, let_go};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -46,11 +46,31 @@ enum Failure {
          would go through the tunnel; delete the line if that is what you want; nothing was changed"
     )]
     Applications { file: String, line: usize, key: Key },
+    #[error(transparent)]
+    Clash(#[from] rivals::Clash),
     #[error(
-        "{0} is in transparent mode, and what it is made from cannot be changed while it is up: \
-         `taupe down` it, and `taupe up`"
+        "{0} is up in transparent mode, and its file chooses no applications any more; `taupe down` \
+         it, and `taupe up`"
     )]
-    Transparent(String),
+    NoApplications(String),
+    #[error(
+        "{interface} was brought up with {before}, and its file says {now}, which cannot be changed \
+         while it is up in transparent mode; nothing was changed; `taupe down --keep-closed` it, \
+         and `taupe up`: what the chosen applications send is held back in between"
+    )]
+    Fixed {
+        interface: String,
+        before: String,
+        now: String,
+    },
+    #[error(
+        "{interface} has the peers of its file, but not its applications and destinations: {fault}; \
+         those of before hold"
+    )]
+    NotReplaced {
+        interface: String,
+        fault: Box<Fault>,
+    },
     #[error(transparent)]
     Capture(#[from] Fault),
     #[error("cannot catch signals: {0}; nothing was changed")]
@@ -101,7 +121,13 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
             let conf = find(file, *personality)?;
             bring_up::<D>(&conf, up, *personality, *verbose)
         }
-        Action::Down { no_save } => take_down(file, !no_save, *personality, Console::new(*verbose)),
+        Action::Down {
+            no_save,
+            keep_closed,
+        } => {
+            let console = Console::new(*verbose);
+            take_down(file, !no_save, *keep_closed, *personality, console)
+        }
         Action::Reload => reload(&find(file, *personality)?, &mut Console::new(*verbose)),
         Action::Save => save(&find(file, *personality)?, *personality),
         Action::Strip => strip(&find(file, *personality)?, *personality),
@@ -132,19 +158,12 @@ fn bring_up<D: Device>(
     let endpoints: Vec<_> = endpoints.collect();
     let chooses = file.transparent.first.is_some();
     let mode = mode::choose(up.mode, personality, chooses, &endpoints);
-    let capture = match mode {
+    let plan = match mode {
         Mode::Adapter(_) => {
             without_applications(conf, &file)?;
             None
         }
-        Mode::Transparent(_) => {
-            let taken = capture::Plan::take(&mut file);
-            taken.map_err(|problem| Failure::Unsupported {
-                file: conf.shown.display().to_string(),
-                problem,
-            })?;
-            Some(&*conf.path)
-        }
+        Mode::Transparent(_) => Some(transparent::plan(conf, &mut file)?),
     };
     say(&mode);
     // wg-quick has its own words for that.
@@ -159,30 +178,25 @@ fn bring_up<D: Device>(
         override_routes: up.override_routes,
         firewall: !up.no_firewall,
     };
-    let request = request(conf, &file, personality, options);
-    // What a process that was killed has left goes on holding packets back.
-    let is_new = capture.is_some() && !is_in_effect(request.interface)?;
+    let captured = plan.map(|plan| Captured::prepare(conf, plan, &mut file, up));
+    let captured = captured.transpose()?;
+    let memo = captured
+        .as_ref()
+        .map_or("", |captured| captured.memo.as_str());
+    let request = request(conf, &file, personality, options, memo);
     if up.foreground {
-        foreground::run::<D>(conf, &request, &up.device, capture, is_new, verbose)
+        foreground::run::<D>(conf, &request, up, captured.as_ref(), verbose)
     } else {
         let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
         let settings = &up.device;
+        let capture = captured.as_ref().map(|_| &*conf.path);
         let mut devices = Background { settings, capture };
         let brought_up = adapter::up(&request, &mut devices, &mut console);
-        if let Err(error) = &brought_up {
-            undo_capture(error, request.interface, is_new)?;
+        if let Some(captured) = &captured {
+            captured.settle(&brought_up)?;
         }
         Ok(brought_up?)
     }
-}
-
-/// After a tunnel could not be brought up: ends what was held back for it, if that
-/// was `is_new`. If this has not begun to bring it up, it may be another's.
-fn undo_capture(error: &UpError, interface: &str, is_new: bool) -> Result<(), Fault> {
-    if is_new && matches!(error, UpError::Failed { .. }) {
-        release(interface)?;
-    }
-    Ok(())
 }
 
 /// A file that chooses applications would have them all tunnelled.
@@ -243,6 +257,7 @@ fn order(
 fn take_down(
     word: &OsStr,
     save: bool,
+    keep_closed: bool,
     personality: Personality,
     mut console: Console,
 ) -> Result<(), Failure> {
@@ -271,7 +286,7 @@ fn take_down(
     };
     let down = adapter::down(&request, &mut console);
     if let Ok(()) | Err(DownError::NotUp { .. }) = &down
-        && let_go(interface.as_str())?
+        && let_go(interface.as_str(), keep_closed)?
         && down.is_err()
     {
         // There was that, at least.
@@ -281,19 +296,6 @@ fn take_down(
         (Err(DownError::NotUp { .. }), Some(missing)) => Err(missing.into()),
         (outcome, _) => Ok(outcome?),
     }
-}
-
-/// Ends what transparent mode holds back for an interface: last, so that nothing of
-/// the chosen applications leaves in clear while there is a tunnel. Whether there
-/// was anything.
-fn let_go(interface: &str) -> Result<bool, Fault> {
-    let captured = release(interface)?;
-    if captured {
-        say(&format_args!(
-            "the applications that were chosen for {interface} go past it from now on"
-        ));
-    }
-    Ok(captured)
 }
 
 /// What a file says, if it is in order, or what is wrong with it. A tunnel goes
@@ -309,20 +311,24 @@ fn readable(conf: &Conf) -> Result<file::File, String> {
 
 fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let Checked { file, remarks, .. } = check(conf, Personality::Taupe)?;
-    let Some(file) = file else {
+    let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
-    if is_in_effect(conf.interface.as_str())? {
-        return Err(Failure::Transparent(conf.interface.to_string()));
-    }
-    without_applications(conf, &file)?;
+    let plan = if is_in_effect(conf.interface.as_str())? {
+        Some(transparent::plan_again(conf, &mut file)?)
+    } else {
+        without_applications(conf, &file)?;
+        None
+    };
     for remark in &remarks {
         say(remark);
     }
-    let request = request(conf, &file, Personality::Taupe, Options::default());
+    let memo = plan.as_ref().map_or("", |plan| plan.memo.as_str());
+    let request = request(conf, &file, Personality::Taupe, Options::default(), memo);
     let reloaded = adapter::reload(&request, console);
     console.end_routes();
-    Ok(reloaded?)
+    reloaded?;
+    plan.map_or(Ok(()), |plan| transparent::choose_again(conf, &plan))
 }
 
 fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
@@ -330,7 +336,7 @@ fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
-    let request = request(conf, &file, personality, Options::default());
+    let request = request(conf, &file, personality, Options::default(), "");
     Ok(adapter::save(&request, &mut Console::new(true))?)
 }
 
@@ -339,6 +345,7 @@ fn request<'a>(
     file: &'a file::File,
     personality: Personality,
     options: Options,
+    memo: &'a str,
 ) -> Request<'a> {
     Request {
         interface: conf.interface.as_str(),
@@ -346,6 +353,7 @@ fn request<'a>(
         file,
         personality,
         options,
+        memo,
     }
 }
 

@@ -89,7 +89,7 @@ impl Drop for Place {
 }
 
 fn expected(prefix: &str) -> BTreeSet<String> {
-    let commands = "up down reload save strip check allowed-ips show showconf set setconf addconf \
+    let commands = "up down reload save strip check explain app app-allow app-deny app-remove app-list status allowed-ips show showconf set setconf addconf \
                     syncconf genkey genpsk pubkey device";
     let pages = commands.split(' ').map(|name| format!("taupe-{name}.1"));
     let pages = pages.chain(["taupe.1".into()]);
@@ -169,7 +169,7 @@ fn it_goes_to_usr_local_unless_told_otherwise() {
         .join("usr/local/lib/systemd/system/taupe@.service");
     let unit = fs::read_to_string(unit).expect("unit");
     assert!(
-        unit.contains("\nExecStop=/usr/local/bin/taupe down %i\n"),
+        unit.contains("\nExecStop=/usr/local/bin/taupe down --keep-closed %i\n"),
         "{unit}"
     );
     let output = place.make("install", &["PREFIX=usr"]);

@@ -309,8 +309,8 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
     sandboxed(name, || {
         symlink(TAUPE, "/run/wg-quick").expect("link");
         for line in [
-            "AllowedApps = firefox",
-            "#@ws:AllowedApps = firefox",
+            "AllowedApps = no-such-application",
+            "#@ws:AllowedApps = no-such-application",
             "#@taupe:DisallowedApps = uid:1000",
             "KillSwitch = app",
         ] {
@@ -335,7 +335,7 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
         }
         write("");
         succeeds(&["up", FILE]);
-        write("AllowedApps = firefox");
+        write("AllowedApps = no-such-application");
         let text = fails(&["reload", FILE]);
         assert!(
             text.contains("AllowedApps is for transparent mode"),
@@ -346,7 +346,7 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
         let output = run("/run/wg-quick", &["up", FILE]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(!has_interface("wg0"));
-        write("#@ws:AllowedApps = firefox");
+        write("#@ws:AllowedApps = no-such-application");
         let output = run("/run/wg-quick", &["up", FILE]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let text = String::from_utf8_lossy(&output.stderr);

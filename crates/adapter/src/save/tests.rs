@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use taupe_client::Device;
 
-use super::{Running, lasting, replace, write};
+use super::{Access, Running, lasting, replace, write};
 use crate::Personality;
 use crate::fixtures::file;
 
@@ -43,12 +43,16 @@ fn a_file_is_replaced_by_one_for_its_owner_only() {
     fs::write(&path, "old").expect("written");
     fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("chmod");
     let before = fs::metadata(&path).expect("there").ino();
-    replace(&path, b"new").expect("replaced");
+    replace(&path, b"new", Access::Closed).expect("replaced");
     let after = fs::metadata(&path).expect("there");
     assert_eq!(fs::read(&path).expect("there"), b"new");
     assert_eq!(after.mode() & 0o7777, 0o600);
     assert_ne!(after.ino(), before, "not written over");
     assert_eq!(scratch.names(), ["wg0.conf"]);
+
+    fs::set_permissions(&path, Permissions::from_mode(0o604)).expect("chmod");
+    replace(&path, b"newer", Access::Kept).expect("replaced");
+    assert_eq!(fs::metadata(&path).expect("there").mode() & 0o7777, 0o604);
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn a_file_of_a_few_stays_theirs() {
     fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("chmod");
     // Only root can give files away; anybody can keep them.
     let given = chown(&path, Some(1), Some(2)).is_ok();
-    replace(&path, b"new").expect("replaced");
+    replace(&path, b"new", Access::Closed).expect("replaced");
     let after = fs::metadata(&path).expect("there");
     assert_eq!(fs::read(&path).expect("there"), b"new");
     assert_eq!(after.mode() & 0o7777, 0o640);
@@ -74,7 +78,7 @@ fn what_a_link_leads_to_is_replaced() {
     fs::write(folder.join("file"), "old").expect("written");
     let link = scratch.0.join("wg0.conf");
     symlink("real/file", &link).expect("a link");
-    replace(&link, b"new").expect("replaced");
+    replace(&link, b"new", Access::Closed).expect("replaced");
     assert!(link.is_symlink());
     assert_eq!(fs::read(folder.join("file")).expect("there"), b"new");
     assert_eq!(fs::read_dir(&folder).expect("folder").count(), 1);
@@ -86,10 +90,10 @@ fn a_file_that_cannot_be_replaced_stays() {
     // A folder cannot be replaced by a file, which is found out last.
     let path = scratch.0.join("wg0.conf");
     fs::create_dir(&path).expect("a folder");
-    let error = replace(&path, b"new").expect_err("a folder");
+    let error = replace(&path, b"new", Access::Closed).expect_err("a folder");
     assert!(error.to_string().contains("as it was"), "{error}");
     assert_eq!(scratch.names(), ["wg0.conf"]);
-    replace(&scratch.0.join("missing.conf"), b"new").expect_err("not there");
+    replace(&scratch.0.join("missing.conf"), b"new", Access::Closed).expect_err("not there");
     assert_eq!(scratch.names(), ["wg0.conf"]);
 }
 

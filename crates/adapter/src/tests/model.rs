@@ -156,6 +156,7 @@ impl Model {
         let state = self.state();
         let config = self.config.clone();
         let request = Request {
+            memo: "",
             interface: INTERFACE,
             config: &config,
             file,
@@ -196,6 +197,7 @@ impl Model {
         let state = self.state();
         let config = self.config.clone();
         let request = Request {
+            memo: "",
             interface: INTERFACE,
             config: &config,
             file,

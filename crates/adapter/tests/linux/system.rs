@@ -294,6 +294,7 @@ impl<'a> Tunnel<'a> {
 
     fn request<'b>(&self, file: &'b File) -> Request<'b> {
         Request {
+            memo: "",
             interface: self.interface,
             config: Path::new("/etc/wireguard/wgt.conf"),
             file,

@@ -138,6 +138,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         count: 0,
     };
     let request = Request {
+        memo: "",
         interface: INTERFACE,
         config: Path::new(path),
         file: &file,

@@ -1,11 +1,14 @@
 //! The transparent client, as a person uses it: a file, `taupe up`, and programs
 //! by their names.
 
+mod app;
 mod browsers;
 mod chatter;
 mod leaks;
 mod life;
+mod names;
 mod servers;
+mod service;
 mod tunnels;
 mod wire;
 mod world;
@@ -40,6 +43,22 @@ fn main() {
         .limit(long),
         SystemTest::new("chosen_web_server", servers::web).limit(long),
         SystemTest::new("chosen_iperf3", servers::iperf3).limit(long),
+        SystemTest::new("up_again_by_name", names::up_again_by_name).limit(long),
+        SystemTest::new(
+            "a_name_without_an_address",
+            names::a_name_without_an_address,
+        )
+        .limit(long),
+        SystemTest::new("stopped_and_closed", service::stopped_and_closed).limit(long),
+        SystemTest::new(
+            "the_process_of_a_service",
+            service::the_process_of_a_service,
+        )
+        .limit(long),
+        SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),
+        SystemTest::new("reloaded", app::reloaded).limit(long),
+        SystemTest::new("in_two_files", app::in_two_files).limit(long),
+        SystemTest::new("existing_connections", app::existing_connections).limit(long),
     ])
     .prepare(|| Implementation::Taupe.install().map(drop))
     .main()

@@ -14,7 +14,9 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut command = taupe::command_line().disable_help_subcommand(true);
     command.build();
-    for command in command.get_subcommands().chain([&command]) {
+    let nested = command.get_subcommands().flat_map(Command::get_subcommands);
+    let all = command.get_subcommands().chain(nested).chain([&command]);
+    for command in all {
         let (name, page) = manual_page(command)?;
         fs::write(folder.join(name), page)?;
     }

@@ -1,12 +1,16 @@
 //! The command line of `taupe`.
 
 use super::device::Device;
-use super::{Action, DeviceSettings, Environment, Error, ModeOption, Order, TunnelOrder, Up};
+use super::{
+    Action, AppAction, AppOrder, AppPlace, Destination, DeviceSettings, Environment, Error,
+    ExplainOrder, ModeOption, Order, TunnelOrder, Up,
+};
 use crate::logging::Logging;
 use crate::wg;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use taupe_adapter::Personality;
+use taupe_config::application::Application;
 use taupe_config::prefix::{self, Prefix};
 
 const EXIT_STATUS: &str = "\
@@ -124,8 +128,45 @@ const DEVICE: &str = "
 
 const MODES: &str = "\
 The first line that is printed says in which mode the tunnel is brought up, and why.
-Adapter mode is wg-quick's way: an interface with addresses, routes and DNS. It is the
-only one that this version has.";
+Adapter mode is wg-quick's way: an interface with addresses, routes and DNS. Transparent
+mode is for chosen applications: what they send goes through the tunnel from the network
+that they use anyway, and nowhere while it is down. An endpoint whose name has no address
+then leaves them held back, and is looked up again until it has one.";
+
+const EXPLAIN_STATUS: &str = "\
+Exit status:
+  0  Printed.
+  1  The file cannot be used, or there is no such application or process.
+  2  Wrong usage.";
+
+const EXPLAINED: &str = "\
+Every step is printed in the order in which it is taken; the one that decides has an
+arrow. Nothing is changed, and nothing is asked of a running tunnel, so that it takes
+only the right to read the file.
+
+Examples:
+  taupe explain home --app curl --to 198.51.100.1:443
+  taupe explain ./home.conf --app 4711";
+
+const APPS: &str = "\
+The file says which applications are chosen; its other lines, comments among them, stay
+as they are. If the tunnel is up, it follows at once, for sockets that are open too.
+Either both are changed or nothing is.
+
+Applications are written as in a file: a name, /a/path, /a/folder/, cgroup:, uid:,
+flatpak: or snap:.";
+
+const APP_STATUS: &str = "\
+Exit status:
+  0  The file says so, and the tunnel follows it, if it is up.
+  1  Failed, and both are as they were; standard error says what, why and what to do.
+  2  Wrong usage; nothing was done.";
+
+const STATUS_STATUS: &str = "\
+Exit status:
+  0  Printed.
+  1  There is no such tunnel in transparent mode, or it cannot be looked at.
+  2  Wrong usage.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -170,6 +211,15 @@ enum Command {
     /// Nothing is changed, and no name is resolved.
     #[command(after_help = format!("{CHECK_STATUS}\n\n{FILES}"))]
     Check(FileArgument),
+    /// Say what becomes of an application's packets, step by step, and why
+    #[command(after_help = format!("{EXPLAINED}\n\n{EXPLAIN_STATUS}\n\n{FILES}"))]
+    Explain(ExplainArguments),
+    /// Choose applications, in a file and for its tunnel at once
+    #[command(after_help = format!("{APPS}\n\n{APP_STATUS}\n\n{FILES}"))]
+    App(AppArguments),
+    /// Show tunnels of chosen applications: how they are, and what they have dropped
+    #[command(after_help = STATUS_STATUS)]
+    Status(StatusArguments),
     /// Print the shortest list of networks that leaves some out
     #[command(after_help = format!("{EXAMPLES}\n\n{ALLOWED_IPS_STATUS}"))]
     AllowedIps(AllowedIps),
@@ -207,6 +257,12 @@ struct UpArguments {
     /// Leave the packet filter alone
     #[arg(long)]
     no_firewall: bool,
+    /// Close TCP connections that chosen applications have open already
+    #[arg(long, conflicts_with = "adapter")]
+    reset_existing: bool,
+    /// When a signal ends it, go on holding back the chosen applications
+    #[arg(long, requires = "foreground")]
+    keep_closed: bool,
     #[command(flatten)]
     detail: Detail,
 }
@@ -218,8 +274,60 @@ struct DownArguments {
     /// Leave the file as it is, although it says `SaveConfig = true`
     #[arg(long)]
     no_save: bool,
+    /// Go on holding back the chosen applications, until `up` or another `down`
+    #[arg(long)]
+    keep_closed: bool,
     #[command(flatten)]
     detail: Detail,
+}
+
+#[derive(Args)]
+struct ExplainArguments {
+    #[command(flatten)]
+    file: FileArgument,
+    /// An executable, by its path or its name in PATH, or the number of a process
+    #[arg(long, value_name = "PATH|PID", value_hint = ValueHint::ExecutablePath)]
+    app: OsString,
+    /// Where it sends to
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    to: Option<Destination>,
+}
+
+#[derive(Args)]
+struct AppArguments {
+    #[command(subcommand)]
+    command: AppCommand,
+}
+
+#[derive(Subcommand)]
+enum AppCommand {
+    /// Have applications use the tunnel
+    #[command(after_help = APP_STATUS)]
+    Allow(AppList),
+    /// Have applications go past the tunnel
+    #[command(after_help = APP_STATUS)]
+    Deny(AppList),
+    /// Take applications out of both lists
+    #[command(after_help = APP_STATUS)]
+    Remove(AppList),
+    /// Print the lists, and which processes are in them
+    List(FileArgument),
+}
+
+#[derive(Args)]
+struct AppList {
+    #[command(flatten)]
+    file: FileArgument,
+    /// As a file names them
+    #[arg(value_name = "APP", required = true)]
+    applications: Vec<Application>,
+}
+
+#[derive(Args)]
+struct StatusArguments {
+    /// A file NAME.conf, or the NAME of a tunnel; all of them without it
+    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
 }
 
 #[derive(Args)]
@@ -348,6 +456,8 @@ impl Taupe {
                     foreground: up.foreground,
                     override_routes: up.override_routes,
                     no_firewall: up.no_firewall,
+                    reset_existing: up.reset_existing,
+                    keep_closed: up.keep_closed,
                     device: DeviceSettings::read(environment)?,
                 }),
                 up.file,
@@ -356,14 +466,28 @@ impl Taupe {
             Command::Down(DownArguments {
                 file,
                 no_save,
+                keep_closed,
                 detail,
-            }) => tunnel(Action::Down { no_save }, file, detail),
+            }) => {
+                let down = Action::Down {
+                    no_save,
+                    keep_closed,
+                };
+                tunnel(down, file, detail)
+            }
             Command::Reload(ReloadArguments { file, detail }) => {
                 tunnel(Action::Reload, file, detail)
             }
             Command::Save(file) => tunnel(Action::Save, file, Detail::PLAIN),
             Command::Strip(file) => tunnel(Action::Strip, file, Detail::PLAIN),
             Command::Check(FileArgument { file }) => Order::Check { file },
+            Command::Explain(ExplainArguments { file, app, to }) => Order::Explain(ExplainOrder {
+                file: file.file,
+                application: app,
+                destination: to,
+            }),
+            Command::App(app) => Order::App(app.command.order()),
+            Command::Status(StatusArguments { file }) => Order::Status { file },
             Command::AllowedIps(AllowedIps { networks, except }) => Order::AllowedIps {
                 networks: joined(networks),
                 except: joined(except),
@@ -376,6 +500,24 @@ impl Taupe {
             },
             Command::Device(device) => Order::Device(device.order(environment)?),
         })
+    }
+}
+
+impl AppCommand {
+    fn order(self) -> AppOrder {
+        let choose = |place, list: AppList| AppOrder {
+            file: list.file.file,
+            action: AppAction::Choose(place, list.applications),
+        };
+        match self {
+            Self::Allow(list) => choose(AppPlace::Allowed, list),
+            Self::Deny(list) => choose(AppPlace::Disallowed, list),
+            Self::Remove(list) => choose(AppPlace::Nowhere, list),
+            Self::List(FileArgument { file }) => AppOrder {
+                file,
+                action: AppAction::List,
+            },
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+mod apps;
+
 use super::{
     Action, DeviceOrder, DeviceSettings, Environment, Error, ModeOption, Order, Personality,
     TunnelOrder, Up, parse,
@@ -464,6 +466,8 @@ fn plain_up() -> Up {
         foreground: false,
         override_routes: false,
         no_firewall: false,
+        reset_existing: false,
+        keep_closed: false,
         device: DeviceSettings {
             offloads: ALL,
             logging: Logging {
@@ -476,7 +480,10 @@ fn plain_up() -> Up {
 
 #[test]
 fn tunnels_are_named_by_one_word() {
-    let down = |no_save| Action::Down { no_save };
+    let down = |no_save| Action::Down {
+        no_save,
+        keep_closed: false,
+    };
     for (line, action) in [
         ("taupe up wg0", Action::Up(plain_up())),
         ("taupe down wg0", down(false)),
@@ -729,7 +736,10 @@ fn wg_quick_takes_an_action_and_a_file_and_nothing_else() {
         ("wg-quick up wg0", Action::Up(plain_up())),
         (
             "/usr/bin/wg-quick down wg0",
-            Action::Down { no_save: false },
+            Action::Down {
+                no_save: false,
+                keep_closed: false,
+            },
         ),
         ("wg-quick save wg0", Action::Save),
         ("wg-quick strip wg0", Action::Strip),

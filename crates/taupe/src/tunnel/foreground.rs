@@ -1,7 +1,8 @@
 //! A tunnel whose device is in this process, which stays.
 
-use super::{Failure, let_go, order, readable, reload, undo_capture};
-use crate::arguments::DeviceSettings;
+use super::transparent::{Captured, let_go};
+use super::{Failure, order, readable, reload};
+use crate::arguments::{DeviceSettings, Up};
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
 use crate::device::{self, Device};
@@ -27,12 +28,11 @@ enum Event {
 pub(super) fn run<D: Device>(
     conf: &Conf,
     request: &Request<'_>,
-    settings: &DeviceSettings,
-    capture: Option<&Path>,
-    is_new: bool,
+    how: &Up,
+    captured: Option<&Captured<'_>>,
     verbose: bool,
 ) -> Result<(), Failure> {
-    settings.logging.begin();
+    how.device.logging.begin();
     let (sender, events) = channel();
     let signals = sender.clone();
     let console = Console::catching(verbose, move |asked| {
@@ -41,8 +41,8 @@ pub(super) fn run<D: Device>(
     });
     let mut console = console.map_err(Failure::Signals)?;
     let mut devices = InProcess::<D> {
-        settings,
-        capture,
+        settings: &how.device,
+        capture: captured.map(|_| &*conf.path),
         events: sender,
         stopper: None,
         device: PhantomData,
@@ -55,13 +55,18 @@ pub(super) fn run<D: Device>(
         console,
         events,
         stopper: devices.stopper,
+        keep_closed: how.keep_closed,
     };
+    if up.is_err() {
+        // So that it has removed its socket.
+        running.await_end();
+    }
+    if let Some(captured) = captured {
+        captured.settle(&up)?;
+    }
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
-            // So that it has removed its socket.
-            running.await_end();
-            undo_capture(&error, request.interface, is_new)?;
             if running.console.is_interrupted() && leaves_nothing(&error) {
                 // Not a failure: this is what the signal asked for.
                 say(&format_args!("taupe: {error}"));
@@ -111,6 +116,8 @@ struct Running<'a> {
     events: Receiver<Event>,
     /// What ends the device; `None` when it has ended.
     stopper: Option<Stopper>,
+    /// What was chosen is held back when a signal has ended it.
+    keep_closed: bool,
 }
 
 impl Running<'_> {
@@ -144,8 +151,12 @@ impl Running<'_> {
     /// A signal asked for the end.
     fn end(&mut self) -> Result<(), Failure> {
         let outcome = match self.take_down(true) {
-            // Somebody else has done it at the same time.
-            Ok(()) | Err(DownError::NotUp { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            // Somebody else has done it at the same time, and has let go or has not.
+            Err(DownError::NotUp { .. }) => {
+                self.await_end();
+                return Ok(());
+            }
             Err(error @ DownError::Leftovers { .. }) => Err(error),
             // Something that was to be done first has failed. But this process
             // is to end, and with it the device: the rest is undone all the same.
@@ -161,7 +172,7 @@ impl Running<'_> {
         self.await_end();
         outcome?;
         // A device that ends by itself leaves its applications held back.
-        let_go(self.request.interface)?;
+        let_go(self.request.interface, self.keep_closed)?;
         Ok(())
     }
 

@@ -1,0 +1,185 @@
+//! Rules that change while the tunnel is up: by `app`, and by the file and `reload`.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{scratch, scratch_file, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, TUNNEL, UPLINK, World, expect, succeeded};
+
+/// An application is chosen and given up again, with the sockets that it has.
+pub(crate) fn chosen_while_up() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("#@ws:AllowedApps = mole # as on the other machine")?;
+    let mode = || fs::metadata(&file).map(|data| data.permissions().mode() & 0o777);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).map_err(Error::io("chmod"))?;
+    world.up(&file)?;
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    let bind = || UdpSocket::bind("198.51.100.1:9999").map_err(Error::io("port 9999"));
+    let _sink = world.far.enter(bind)?;
+    let sender = Sender::start(&world, &bird)?;
+    let clear = Capture::start(&world.far, "eth0", "udp port 9999")?;
+    sender.send()?;
+    let packets = clear.stop_once("a datagram", |packets| !packets.is_empty())?;
+    ensure!(packets.len() == 1, "{} packets in clear", packets.len());
+
+    step("allow");
+    let allow = world.taupe(&["app", "allow", &file, "bird"])?;
+    succeeded("app allow", &allow)?;
+    ensure!(
+        read(&file)?.contains("\n#@ws:AllowedApps = mole, bird # as on"),
+        "{}",
+        read(&file)?
+    );
+    ensure!(mode().map_err(Error::io("mode"))? == 0o640, "another mode");
+    for application in [&mole, &bird] {
+        expect(&world, application, 0, Some(TUNNEL[0]))?;
+    }
+    let clear = Capture::start(&world.far, "eth0", "udp port 9999")?;
+    let inside = Capture::start(&world.far, "wgfar", "udp port 9999")?;
+    sender.send()?;
+    let packets = inside.stop_once("a datagram", |packets| !packets.is_empty())?;
+    ensure!(!packets.is_empty(), "what was open is not in the tunnel");
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    let list = world.taupe(&["app", "list", &file])?;
+    let process = format!("process {}, {}, 1 sockets", sender.process.id(), bird.0);
+    ensure!(list.stdout.contains(&process), "{}", list.stdout);
+
+    step("deny and remove");
+    let deny = world.taupe(&["app", "deny", &file, "mole"])?;
+    succeeded("app deny", &deny)?;
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    let before = read(&file)?;
+    let remove = world.taupe(&["app", "remove", &file, "mole", "cat"])?;
+    ensure!(remove.status == Some(1), "remove: {}", remove.stderr);
+    ensure!(remove.stderr.contains("no entry cat"), "{}", remove.stderr);
+    ensure!(read(&file)? == before, "half of it was done");
+    succeeded("remove", &world.taupe(&["app", "remove", &file, "mole"])?)?;
+    ensure!(!read(&file)?.contains("Disallowed"), "{}", read(&file)?);
+
+    step("explain");
+    let to = ["--to", "198.51.100.1:8080"];
+    for (application, line) in [(&mole, "5  =>"), (&bird, "6  =>")] {
+        let command = [&["explain", &*file, "--app", &application.0], &to[..]].concat();
+        let explained = world.taupe(&command)?;
+        succeeded("explain", &explained)?;
+        ensure!(explained.stdout.contains(line), "{}", explained.stdout);
+    }
+    world.down(&file)
+}
+
+/// The file is edited, and the tunnel follows.
+pub(crate) fn reloaded() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    step("other applications");
+    let file = world.file("AllowedApps = bird")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    step("other destinations");
+    let file = world.file("AllowedApps = bird\nDisallowedIPs = 198.51.100.0/24")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 1, Some(TUNNEL[1]))?;
+    step("what cannot be changed");
+    let peer = "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0, ::/0";
+    let file = world.whole_file(
+        "Address = 10.77.0.9/32, fd77::1/128",
+        &format!("{peer}\nAllowedApps = mole"),
+    )?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(1), "reload: {}", reload.stderr);
+    ensure!(reload.stderr.contains("10.77.0.9"), "{}", reload.stderr);
+    let file = world.whole_file("Address = 10.77.0.1/32, fd77::1/128", peer)?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(1), "reload: {}", reload.stderr);
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 1, Some(TUNNEL[1]))?;
+    world.down(&file)
+}
+
+/// No two tunnels have an application at once.
+pub(crate) fn in_two_files() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("AllowedApps = bird, mole")?;
+    world.up(&file)?;
+    let text = read(&file)?;
+    let office = scratch_file("office.conf", &text.replace("bird, mole", "cat, mol*"))?;
+    let before = world.configuration()?;
+    let up = world.taupe(&["up", &office])?;
+    ensure!(up.status == Some(1), "up: {}", up.stderr);
+    let line = text.lines().count();
+    for place in [
+        format!("office.conf:{line}: mol*"),
+        format!("home.conf:{line}: mole"),
+    ] {
+        ensure!(up.stderr.contains(&place), "{place}: {}", up.stderr);
+    }
+    ensure!(world.configuration()? == before, "something was done");
+    world.down(&file)
+}
+
+/// A connection from before `up` is closed on request.
+pub(crate) fn existing_connections() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole")?;
+    let wait = "exec 3<>/dev/tcp/198.51.100.1/8080 && read -r -u 3 line && echo open; \
+                read -r -u 3 line; echo closed";
+    let mut process = world.near.spawn(&[&mole.0, "-c", wait])?;
+    wait_until("the connection", Duration::from_secs(10), || {
+        Ok(process.output().contains("open"))
+    })?;
+    let up = world.taupe(&["up", "--reset-existing", &file])?;
+    succeeded("up", &up)?;
+    // The server would close it after ten seconds.
+    process.wait(Duration::from_secs(5))?;
+    ensure!(process.output().contains("closed"), "{}", process.output());
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    world.down(&file)
+}
+
+/// An application that has one socket, and sends from it when it is told to.
+struct Sender {
+    process: taupe_lab::process::Process,
+    go: std::path::PathBuf,
+}
+
+impl Sender {
+    fn start(world: &World, application: &Application) -> Result<Self> {
+        let go = scratch("go");
+        let script = format!(
+            "exec 3<>/dev/udp/198.51.100.1/9999; echo ready; \
+             while :; do while [ ! -e {0} ]; do sleep 0.05; done; echo hello >&3; rm {0}; done",
+            go.display()
+        );
+        let process = world.near.spawn(&[&application.0, "-c", &script])?;
+        wait_until("the sender", Duration::from_secs(10), || {
+            Ok(process.output().contains("ready"))
+        })?;
+        Ok(Self { process, go })
+    }
+
+    /// Returns when it has sent.
+    fn send(&self) -> Result<()> {
+        fs::write(&self.go, "").map_err(Error::io("go"))?;
+        wait_until("a datagram", Duration::from_secs(10), || {
+            Ok(!self.go.exists())
+        })
+    }
+}
+
+fn read(file: &str) -> Result<String> {
+    fs::read_to_string(file).map_err(Error::io(file))
+}

@@ -1,0 +1,145 @@
+//! Endpoints that are names, while everybody's questions are held back.
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::mount_bind;
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{scratch_file, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
+
+const NAME: &str = "vpn.example.net";
+
+/// Every application but one is chosen, and with them who brings the tunnel up again.
+pub(crate) fn up_again_by_name() -> Result<()> {
+    let scene = Scene::new()?;
+    let world = &scene.world;
+    step("up");
+    world.up(&scene.file)?;
+    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    step("killed, and up again");
+    world.kill_device()?;
+    let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+    expect(world, &scene.chosen, 0, None)?;
+    let up = world.taupe(&["up", &scene.file])?;
+    ensure!(up.status == Some(0), "up: {}", up.stderr);
+    ensure!(!up.stderr.contains("no address"), "up: {}", up.stderr);
+    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    let packets = capture.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    step("the name is still known");
+    let shown = world.taupe(&["show", "home"])?;
+    ensure!(shown.stdout.contains(NAME), "show: {}", shown.stdout);
+    world.down(&scene.file)
+}
+
+/// A name that has no address holds back, says so, and is asked for again.
+pub(crate) fn a_name_without_an_address() -> Result<()> {
+    let scene = Scene::new()?;
+    let world = &scene.world;
+    for killed in [false, true] {
+        if killed {
+            step("killed");
+            world.up(&scene.file)?;
+            world.kill_device()?;
+        }
+        scene.answers.store(false, Ordering::Relaxed);
+        let up = world.taupe(&["up", &scene.file])?;
+        ensure!(up.status == Some(0), "up: {}", up.stderr);
+        let said = up.stderr.contains(NAME) && up.stderr.contains("no address now");
+        ensure!(said, "up: {}", up.stderr);
+        expect(world, &scene.chosen, 0, None)?;
+        expect(world, &scene.other, 0, Some(UPLINK[0]))?;
+        let status = world.taupe(&["status", "home"])?;
+        ensure!(
+            status.stdout.contains("no address now"),
+            "{}",
+            status.stdout
+        );
+        step("the name has one");
+        scene.answers.store(true, Ordering::Relaxed);
+        wait_until("the tunnel", Duration::from_secs(90), || {
+            Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+        })?;
+        world.down(&scene.file)?;
+    }
+    Ok(())
+}
+
+struct Scene {
+    world: World,
+    file: String,
+    chosen: Application,
+    other: Application,
+    /// Whether the name server does.
+    answers: Arc<AtomicBool>,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        let world = World::new()?;
+        let resolver = "nameserver 192.168.1.2\noptions timeout:1 attempts:1\n";
+        let resolver = scratch_file("resolv.conf", resolver)?;
+        mount_bind(&*resolver, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
+        let answers = Arc::new(AtomicBool::new(true));
+        serve_names(&world, Arc::clone(&answers))?;
+        let file = world.whole_file(
+            "Address = 10.77.0.1/32, fd77::1/128",
+            &format!(
+                "Endpoint = {NAME}:51821\nAllowedIPs = 0.0.0.0/0, ::/0\nDisallowedApps = bird"
+            ),
+        )?;
+        Ok(Self {
+            world,
+            file,
+            chosen: Application::new("mole")?,
+            other: Application::new("bird")?,
+            answers,
+        })
+    }
+}
+
+/// Tells everybody who asks for an IPv4 address where the neighbour is (RFC 1035).
+fn serve_names(world: &World, answers: Arc<AtomicBool>) -> Result<()> {
+    let bind = || UdpSocket::bind("192.168.1.2:53").map_err(Error::io("port 53"));
+    let socket = world.far.enter(bind)?;
+    // Until the sandbox ends.
+    thread::spawn(move || {
+        let mut query = [0; 512];
+        loop {
+            match socket.recv_from(&mut query) {
+                Ok((length, from)) if answers.load(Ordering::Relaxed) => {
+                    if let Some(answer) = answer_to(&query[..length]) {
+                        let _ = socket.send_to(&answer, from);
+                    }
+                }
+                Ok(_) => {}
+                // It had gone when the last answer came.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(_) => return,
+            }
+        }
+    });
+    Ok(())
+}
+
+fn answer_to(query: &[u8]) -> Option<Vec<u8>> {
+    let name_end = 12 + query.get(12..)?.iter().position(|byte| *byte == 0)? + 1;
+    let question = query.get(12..name_end + 4)?;
+    let is_v4 = question.ends_with(&[0, 1, 0, 1]);
+    let mut answer = query.get(..2)?.to_vec();
+    answer.extend([0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0]);
+    answer.extend(question);
+    if is_v4 {
+        // The name of the question, class Internet, for a second.
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 192, 168, 1, 2]);
+    }
+    Some(answer)
+}

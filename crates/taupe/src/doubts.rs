@@ -1,0 +1,192 @@
+//! A look at this system for what a file's applications are here: what runs may have
+//! another path or name than what a person types.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use taupe_config::application::{AppRules, Application, Doubt, Process};
+use taupe_config::file::edit::entries;
+use taupe_config::file::{DiagnosticKind, Key, Parsed};
+
+/// Where programs are that `PATH` does not have: in folders of their own.
+const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
+
+/// How much of a script is looked at for its interpreter, as the kernel does.
+const FIRST_LINE: usize = 256;
+
+/// Warns of the applications of a file that are not what they seem.
+pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
+    for key in [Key::AllowedApps, Key::DisallowedApps] {
+        for entry in entries(text, key) {
+            let application = entry.text.parse::<Application>().ok();
+            if let Some(doubt) = application.as_ref().and_then(doubt) {
+                parsed.warn(entry.line, entry.column, DiagnosticKind::Doubtful(doubt));
+            }
+        }
+    }
+}
+
+/// The names of applications that no executable has where they usually are.
+pub(crate) fn unknown_names(rules: &AppRules) -> Vec<&Application> {
+    let all = rules.allowed.iter().chain(&rules.disallowed);
+    let names = all.map(|rule| &rule.application).filter(|application| {
+        whole_name(application)
+            .is_some_and(|name| in_path(name).is_none() && !is_in_own_folder(name))
+    });
+    names.collect()
+}
+
+fn doubt(application: &Application) -> Option<Doubt> {
+    match application {
+        Application::Executable(path) => of_path(path, ""),
+        Application::Directory(path) => of_path(path.trim_end_matches('/'), "/"),
+        Application::Name(_) => of_name(application),
+        _ => None,
+    }
+}
+
+fn of_path(path: &str, end: &str) -> Option<Doubt> {
+    if path.is_empty() {
+        // The root.
+        return None;
+    }
+    let shown = || format!("{path}{end}");
+    let real = match Path::new(path).canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Some(Doubt::Nothing { path: shown() });
+        }
+        // Who may not look cannot say.
+        Err(_) => return None,
+    };
+    if real != Path::new(path) {
+        return Some(Doubt::Link {
+            path: shown(),
+            target: format!("{}{end}", real.display()),
+        });
+    }
+    let interpreter = interpreter(&real)?;
+    Some(Doubt::Script {
+        path: shown(),
+        interpreter,
+    })
+}
+
+fn of_name(application: &Application) -> Option<Doubt> {
+    let name = whole_name(application)?;
+    let path = in_path(name)?;
+    let real = path.canonicalize().ok()?;
+    let process = Process {
+        path: real.as_os_str().as_bytes(),
+        name: real.file_name()?.as_bytes(),
+        cgroup: b"/",
+        uid: 0,
+    };
+    let path = path.display().to_string();
+    if !application.matches(&process) {
+        let target = real.display().to_string();
+        return Some(Doubt::NameOfLink { path, target });
+    }
+    let interpreter = interpreter(&real)?;
+    // Most such scripts start what has their own name.
+    (!is_in_own_folder(name)).then_some(Doubt::NameOfScript { path, interpreter })
+}
+
+/// The name that all its executables have.
+fn whole_name(application: &Application) -> Option<&str> {
+    match application {
+        Application::Name(pattern) if !pattern.is_open() => Some(pattern.text()),
+        _ => None,
+    }
+}
+
+/// The executable that a shell would find.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
+    found.find(|path| is_executable(path))
+}
+
+/// Whether it is in a folder such as `/usr/lib/firefox-esr` or `/opt/google/chrome`.
+fn is_in_own_folder(name: &str) -> bool {
+    let below = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    FOLDERS.into_iter().map(PathBuf::from).any(|top| {
+        let is_deep = top.as_os_str() == OsStr::new("/opt");
+        below(top).any(|folder| {
+            is_executable(&folder.join(name))
+                || is_deep && below(folder).any(|folder| is_executable(&folder.join(name)))
+        })
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    let data = fs::metadata(path);
+    data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// What runs a script (`execve(2)`); `None` for what is none.
+fn interpreter(path: &Path) -> Option<String> {
+    let mut first = Vec::with_capacity(FIRST_LINE);
+    let file = File::open(path).ok()?;
+    file.take(FIRST_LINE as u64).read_to_end(&mut first).ok()?;
+    let rest = first.strip_prefix(b"#!")?;
+    let line = rest.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    Some(line.split_whitespace().next()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let path = std::env::temp_dir().join(format!("taupe-doubts-{}", std::process::id()));
+            fs::create_dir(&path).expect("a folder");
+            Self(path.canonicalize().expect("a folder"))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_another_or_nothing_is_doubted() {
+        let scratch = Scratch::new();
+        let at = |name: &str| scratch.0.join(name).display().to_string();
+        fs::write(at("program"), b"\x7fELF").expect("written");
+        fs::write(at("script"), "#! /bin/sh -e\ntrue\n").expect("written");
+        fs::create_dir(at("folder")).expect("a folder");
+        symlink("program", at("link")).expect("a link");
+        symlink("folder", at("way")).expect("a link");
+        let doubt = |text: String| doubt(&text.parse().expect("an application"));
+        assert_eq!(doubt(at("program")), None);
+        assert_eq!(doubt(at("folder/")), None);
+        assert_eq!(doubt("/".into()), None);
+        let path = at("missing");
+        assert_eq!(doubt(path.clone()), Some(Doubt::Nothing { path }));
+        let (path, interpreter) = (at("script"), "/bin/sh".into());
+        let script = Doubt::Script { path, interpreter };
+        assert_eq!(doubt(at("script")), Some(script));
+        let (path, target) = (at("link"), at("program"));
+        assert_eq!(doubt(at("link")), Some(Doubt::Link { path, target }));
+        let (path, target) = (at("way/"), at("folder/"));
+        assert_eq!(doubt(at("way/")), Some(Doubt::Link { path, target }));
+        // Who they are is not told by a file.
+        for text in ["uid:4711", "cgroup:x", "no-such-program-anywhere", "fire*"] {
+            assert_eq!(doubt(text.into()), None);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What becomes of an application's packets, and why: the order of decisions, with
+//! the one that applies.
+
+use crate::arguments::{Destination, ExplainOrder};
+use crate::capture::user_id;
+use crate::check::{self, check};
+use crate::conf::{self, Conf};
+use crate::console::print;
+use crate::processes::{NoSubject, Subject};
+use std::collections::HashSet;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use taupe_adapter::Personality;
+use taupe_config::application::{AppRules, Decision, Process, Rule};
+use taupe_config::destinations::{Class, class_of, has, is_local, of_peers};
+use taupe_config::file::edit::{Entry, entries};
+use taupe_config::file::{File, Key, KillSwitch};
+use taupe_config::prefix::{self, Prefix};
+
+/// Why nothing was explained.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] check::Unreadable),
+    #[error("{0} has errors (`taupe check` says which)")]
+    Wrong(String),
+    #[error(transparent)]
+    NoSubject(#[from] NoSubject),
+}
+
+/// Explains it on standard output.
+pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
+    match run(order) {
+        Ok(text) => crate::exit(print(text.as_bytes()), ExitCode::SUCCESS),
+        Err(failure) => crate::complain(&failure, crate::FAILED),
+    }
+}
+
+fn run(order: &ExplainOrder) -> Result<String, Failure> {
+    let conf = Conf::find(&order.file, Personality::Taupe)?;
+    let checked = check(&conf, Personality::Taupe)?;
+    let wrong = || Failure::Wrong(conf.shown.display().to_string());
+    let mut file = checked.file.ok_or_else(wrong)?;
+    let subject = Subject::find(&order.application)?;
+    // A user whom nobody knows runs nothing.
+    let _ = file.transparent.apps.resolve_users(user_id);
+    let question = Question {
+        process: subject.process(),
+        is_own: is_device(&subject, conf.interface.as_str()),
+        to: order.destination,
+    };
+    let steps = Explanation {
+        shown: conf.shown.clone(),
+        text: &checked.text,
+        file: &file,
+    }
+    .steps(&question);
+    let mut text = format!("{}\n", introduce(&subject, order));
+    for (number, step) in (1..).zip(&steps) {
+        let _ = writeln!(text, "{number}  {step}");
+    }
+    Ok(text)
+}
+
+/// Who is asked about.
+fn introduce(subject: &Subject, order: &ExplainOrder) -> String {
+    let who = match subject.id {
+        Some(id) => format!("process {id}, {},", subject.shown_path()),
+        None => format!("{}, started from here", subject.shown_path()),
+    };
+    let to = order
+        .destination
+        .map_or_else(String::new, |to| format!(" to {to}"));
+    format!(
+        "{who} as user {} in the control group {}{to}:",
+        subject.uid,
+        subject.shown_cgroup()
+    )
+}
+
+/// Whether a process carries the tunnel: it has its configuration socket.
+fn is_device(subject: &Subject, interface: &str) -> bool {
+    let socket = format!("{}/{interface}.sock", taupe_sys::run_directory::PATH);
+    let table = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
+    let lines = table.lines().filter(|line| line.ends_with(&socket));
+    let inodes = lines.filter_map(|line| line.split_whitespace().nth(6)?.parse().ok());
+    let inodes: HashSet<u64> = inodes.collect();
+    subject.count(&inodes) > 0
+}
+
+struct Question<'a> {
+    process: Process<'a>,
+    /// It is the tunnel's own process.
+    is_own: bool,
+    to: Option<Destination>,
+}
+
+/// One of the decisions, in their order.
+#[derive(Debug)]
+struct Step {
+    title: &'static str,
+    text: String,
+    /// It is the one that decides.
+    decides: bool,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.decides { "=>" } else { "  " };
+        write!(f, "{mark} {:<29} {}", self.title, self.text)
+    }
+}
+
+/// What a step says of a packet.
+enum Verdict {
+    /// Nothing: the next one is asked.
+    Passes(String),
+    /// What becomes of it.
+    Decides(String),
+}
+
+struct Explanation<'a> {
+    shown: PathBuf,
+    text: &'a [u8],
+    file: &'a File,
+}
+
+impl Explanation<'_> {
+    /// All decisions. After the one that decides, the others say what they would.
+    fn steps(&self, question: &Question<'_>) -> Vec<Step> {
+        let (decision, rule) = self.file.transparent.apps.decide(&question.process);
+        let table = of_peers(&self.file.peers, self.bypasses_lan());
+        let steps = [
+            ("own packets", own(question.is_own)),
+            ("this host and its link", host(question.to, &table)),
+            (
+                "questions for names",
+                self.names(question.to, decision, &table),
+            ),
+            (
+                "DisallowedIPs, local networks",
+                self.past(question.to, &table),
+            ),
+            ("application", self.application(decision, rule)),
+            ("AllowedIPs", self.allowed(question.to, &table)),
+        ];
+        let mut open = true;
+        let step = |(title, verdict)| {
+            let (text, decides) = match verdict {
+                Verdict::Passes(text) => (text, false),
+                Verdict::Decides(text) => (text, std::mem::replace(&mut open, false)),
+            };
+            Step {
+                title,
+                text,
+                decides,
+            }
+        };
+        steps.into_iter().map(step).collect()
+    }
+
+    fn bypasses_lan(&self) -> bool {
+        self.file.transparent.bypass_lan.unwrap_or(false)
+    }
+
+    fn names(
+        &self,
+        to: Option<Destination>,
+        decision: Decision,
+        table: &[(Prefix, Class)],
+    ) -> Verdict {
+        if decision == Decision::Bypass {
+            return Verdict::Passes("the application is not a chosen one".into());
+        }
+        let Some(Destination { address, port }) = to else {
+            return Verdict::Passes(format!("to port 53: {}", self.server(None)));
+        };
+        match (port, class_of(table, address)) {
+            (Some(53), Class::Tunnel | Class::Direct) if !is_this_host(address) => {
+                Verdict::Decides(self.server(Some(address)))
+            }
+            (Some(53), _) => Verdict::Passes("the tunnel does not carry this one".into()),
+            _ => Verdict::Passes("it is not to port 53".into()),
+        }
+    }
+
+    /// Where questions go.
+    fn server(&self, address: Option<IpAddr>) -> String {
+        let entries = entries(self.text, Key::Dns);
+        let of_family = |entry: &&Entry<'_>| {
+            let server = entry.text.parse::<IpAddr>().ok();
+            server.is_some_and(|server| address.is_none_or(|to| to.is_ipv4() == server.is_ipv4()))
+        };
+        let servers: Vec<_> = entries.iter().filter(of_family).collect();
+        let is_one = |to: IpAddr| {
+            servers
+                .iter()
+                .any(|entry| entry.text.parse::<IpAddr>() == Ok(to))
+        };
+        match (servers.first(), address) {
+            (Some(_), Some(to)) if is_one(to) => "through the tunnel".into(),
+            (Some(server), _) => format!(
+                "through the tunnel, to its first server instead ({})",
+                self.at(Key::Dns, server)
+            ),
+            (None, _) => "through the tunnel".into(),
+        }
+    }
+
+    fn past(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
+        let list = entries(self.text, Key::DisallowedIps);
+        let lan = entries(self.text, Key::BypassLanTraffic);
+        let lan = lan.first().filter(|_| self.bypasses_lan());
+        let Some(Destination { address, .. }) = to else {
+            let all = list.iter().map(|entry| self.at(Key::DisallowedIps, entry));
+            let lan = lan.map(|entry| self.at(Key::BypassLanTraffic, entry));
+            let all: Vec<_> = all.chain(lan).collect();
+            return Verdict::Passes(match all.as_slice() {
+                [] => "there are none".into(),
+                all => format!("past the tunnel: {}", all.join("; ")),
+            });
+        };
+        let by = longest(&list, address);
+        match (class_of(table, address), by, lan) {
+            (Class::Direct, Some(entry), _) => Verdict::Decides(format!(
+                "past the tunnel ({})",
+                self.at(Key::DisallowedIps, entry)
+            )),
+            (Class::Direct, None, Some(entry)) if is_local(address) => Verdict::Decides(format!(
+                "past the tunnel ({})",
+                self.at(Key::BypassLanTraffic, entry)
+            )),
+            (_, Some(entry), _) => Verdict::Passes(format!(
+                "{} does not count: another peer has it",
+                self.at(Key::DisallowedIps, entry)
+            )),
+            _ => Verdict::Passes(format!("{address} is in none")),
+        }
+    }
+
+    fn application(&self, decision: Decision, rule: Option<&Rule>) -> Verdict {
+        let AppRules {
+            allowed,
+            disallowed,
+        } = &self.file.transparent.apps;
+        let line = |rule: &Rule, key: Key| {
+            let file = self.shown.display();
+            format!(
+                "{file}:{}: {} = {}",
+                rule.line,
+                key.name(),
+                rule.application
+            )
+        };
+        match (decision, rule) {
+            (Decision::Bypass, Some(rule)) => Verdict::Decides(format!(
+                "past the tunnel ({})",
+                line(rule, Key::DisallowedApps)
+            )),
+            (Decision::Bypass, None) => Verdict::Decides(format!(
+                "past the tunnel: none of the {} AllowedApps is this one",
+                allowed.len()
+            )),
+            (Decision::Tunnel, Some(rule)) => Verdict::Passes(format!(
+                "uses the tunnel ({})",
+                line(rule, Key::AllowedApps)
+            )),
+            (Decision::Tunnel, None) if disallowed.is_empty() => {
+                Verdict::Passes("uses the tunnel: the file chooses none, so all do".into())
+            }
+            (Decision::Tunnel, None) => Verdict::Passes(format!(
+                "uses the tunnel: none of the {} DisallowedApps is this one",
+                disallowed.len()
+            )),
+        }
+    }
+
+    fn allowed(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
+        let list = entries(self.text, Key::AllowedIps);
+        let Some(Destination { address, .. }) = to else {
+            let all: Vec<_> = list
+                .iter()
+                .map(|entry| self.at(Key::AllowedIps, entry))
+                .collect();
+            return Verdict::Passes(match all.as_slice() {
+                [] => "there are none: all goes past the tunnel".into(),
+                all => format!(
+                    "{}: {}; other destinations: {}",
+                    self.inside(),
+                    all.join("; "),
+                    others(table)
+                ),
+            });
+        };
+        Verdict::Decides(match class_of(table, address) {
+            Class::Tunnel => {
+                let by = longest(&list, address).map(|entry| self.at(Key::AllowedIps, entry));
+                format!("{} ({})", self.inside(), by.unwrap_or_default())
+            }
+            Class::Direct => format!("past the tunnel: {address} is in none"),
+            Class::Refuse => {
+                let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+                format!(
+                    "refused at once: the tunnel has all of the other family and nothing of {family}"
+                )
+            }
+            Class::Drop => "dropped: multicast and broadcast are past any tunnel, and only \
+                            BypassLanTraffic lets them out"
+                .into(),
+        })
+    }
+
+    /// What becomes of what is for the tunnel.
+    fn inside(&self) -> &'static str {
+        match self.file.transparent.kill_switch {
+            Some(KillSwitch::Off) => "through the tunnel, or past it while it is down",
+            _ => "through the tunnel, or nowhere while it is down",
+        }
+    }
+
+    /// An entry, with its file and line.
+    fn at(&self, key: Key, entry: &Entry<'_>) -> String {
+        let file = self.shown.display();
+        format!("{file}:{}: {} = {}", entry.line, key.name(), entry.text)
+    }
+}
+
+fn own(is_own: bool) -> Verdict {
+    if is_own {
+        Verdict::Decides("past the tunnel: this is the process that carries it".into())
+    } else {
+        Verdict::Passes("it is not the process that carries the tunnel".into())
+    }
+}
+
+fn host(to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
+    let Some(Destination { address, port }) = to else {
+        return Verdict::Passes("past the tunnel: loopback, link-local, DHCP, NDP".into());
+    };
+    if is_this_host(address) {
+        return Verdict::Decides(format!("past the tunnel: {address} is this host"));
+    }
+    if is_link_local(address) && class_of(table, address) == Class::Direct {
+        return match port {
+            Some(53) => Verdict::Passes("link-local, but a question for a name".into()),
+            _ => Verdict::Decides(format!("past the tunnel: {address} is link-local")),
+        };
+    }
+    Verdict::Passes(format!("{address} is neither"))
+}
+
+/// What becomes of what no list names.
+fn others(table: &[(Prefix, Class)]) -> &'static str {
+    let refused = table.iter().find(|(_, class)| *class == Class::Refuse);
+    match refused {
+        Some((network, _)) if network.address().is_ipv4() => "past the tunnel, IPv4 refused",
+        Some(_) => "past the tunnel, IPv6 refused",
+        None => "past the tunnel",
+    }
+}
+
+/// The most specific network of a list that has an address.
+fn longest<'a, 'b>(list: &'a [Entry<'b>], address: IpAddr) -> Option<&'a Entry<'b>> {
+    let network = |entry: &Entry<'_>| prefix::parse(entry.text).ok();
+    let fitting = list
+        .iter()
+        .filter(|entry| network(entry).is_some_and(|network| has(network, address)));
+    fitting.max_by_key(|entry| network(entry).map(|network| network.length()))
+}
+
+fn is_this_host(address: IpAddr) -> bool {
+    address.is_loopback() || address.is_unspecified()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

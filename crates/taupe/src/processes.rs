@@ -1,0 +1,179 @@
+//! Running processes, as rules about applications look at them.
+
+use crate::doubts::in_path;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use taupe_config::application::Process;
+
+/// What the kernel puts behind the path of a file that is gone.
+const DELETED: &[u8] = b" (deleted)";
+
+/// Which sockets there are, in `/proc/self/net`.
+const SOCKETS: [&str; 8] = [
+    "tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6",
+];
+
+/// A process, or an executable as it would be one here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Subject {
+    /// Its number, if it runs.
+    pub(crate) id: Option<u32>,
+    pub(crate) path: Vec<u8>,
+    cgroup: Vec<u8>,
+    pub(crate) uid: u32,
+}
+
+/// Why a word is no application.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSubject {
+    #[error("there is no process {0}, or it is one of the kernel's")]
+    Process(u32),
+    #[error(
+        "there is no executable {0:?}; give its path, its name if it is in PATH, or the number of a \
+         process"
+    )]
+    Executable(PathBuf),
+}
+
+impl Subject {
+    /// What a word of the command line means. A number is a process, unless there is
+    /// an executable so called.
+    pub(crate) fn find(word: &OsStr) -> Result<Self, NoSubject> {
+        let found = match word.to_str() {
+            Some(name) if !name.contains('/') => in_path(name),
+            _ => Some(PathBuf::from(word)),
+        };
+        let number = word.to_str().and_then(|word| word.parse().ok());
+        if let (None, Some(id)) = (&found, number) {
+            return Self::of(id).ok_or(NoSubject::Process(id));
+        }
+        let real = found.and_then(|path| path.canonicalize().ok());
+        let real = real.filter(|path| path.is_file());
+        let path = real.ok_or_else(|| NoSubject::Executable(word.into()))?;
+        Ok(Self {
+            id: None,
+            path: path.into_os_string().into_vec(),
+            cgroup: cgroup("self"),
+            uid: rustix::process::getuid().as_raw(),
+        })
+    }
+
+    /// A running process; `None` when it has ended, or has no executable.
+    pub(crate) fn of(id: u32) -> Option<Self> {
+        let folder = Path::new("/proc").join(id.to_string());
+        let path = fs::read_link(folder.join("exe")).ok()?;
+        let mut path = path.into_os_string().into_vec();
+        if path.ends_with(DELETED) {
+            path.truncate(path.len() - DELETED.len());
+        }
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        Some(Self {
+            id: Some(id),
+            path,
+            cgroup: cgroup(&id.to_string()),
+            uid: uids.split_whitespace().next()?.parse().ok()?,
+        })
+    }
+
+    /// All that run in this network namespace, by their numbers.
+    pub(crate) fn all() -> Vec<Self> {
+        let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/net")).ok();
+        let here = namespace("self");
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut ids: Vec<u32> = ids.collect();
+        ids.sort_unstable();
+        ids.retain(|id| namespace(&id.to_string()) == here);
+        ids.into_iter().filter_map(Self::of).collect()
+    }
+
+    pub(crate) fn process(&self) -> Process<'_> {
+        let name = self.path.rsplit(|byte| *byte == b'/').next();
+        Process {
+            path: &self.path,
+            name: name.unwrap_or_default(),
+            cgroup: &self.cgroup,
+            uid: self.uid,
+        }
+    }
+
+    pub(crate) fn shown_path(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    pub(crate) fn shown_cgroup(&self) -> String {
+        String::from_utf8_lossy(&self.cgroup).into_owned()
+    }
+
+    /// How many of these sockets it has open.
+    pub(crate) fn count(&self, sockets: &HashSet<u64>) -> usize {
+        let folder = self.id.map(|id| format!("/proc/{id}/fd"));
+        let entries = folder.and_then(|folder| fs::read_dir(folder).ok());
+        let links = entries.into_iter().flatten().flatten();
+        let is_one = |link: io::Result<PathBuf>| {
+            let link = link.ok()?;
+            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            inode.parse().ok().filter(|inode| sockets.contains(inode))
+        };
+        links
+            .filter(|entry| is_one(fs::read_link(entry.path())).is_some())
+            .count()
+    }
+}
+
+/// The sockets of this network namespace, by their numbers in `/proc/PID/fd`.
+pub(crate) fn sockets() -> HashSet<u64> {
+    let tables = SOCKETS.map(|table| fs::read_to_string(format!("/proc/self/net/{table}")));
+    let texts = tables.iter().flatten();
+    let lines = texts.flat_map(|table| table.lines().skip(1));
+    lines
+        .filter_map(|line| line.split_whitespace().nth(9)?.parse().ok())
+        .collect()
+}
+
+/// The path of a process's control group of cgroup2 (`cgroups(7)`).
+fn cgroup(id: &str) -> Vec<u8> {
+    let text = fs::read(format!("/proc/{id}/cgroup")).unwrap_or_default();
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let path = lines.find_map(|line| line.strip_prefix(b"0::"));
+    path.unwrap_or(b"/").to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    #[test]
+    fn this_process_is_one() {
+        let id = std::process::id();
+        let this = Subject::of(id).expect("runs");
+        let executable = std::env::current_exe().expect("has one");
+        assert_eq!(this.path, executable.as_os_str().as_bytes());
+        assert_eq!(this.uid, rustix::process::getuid().as_raw());
+        assert!(Subject::all().contains(&this));
+        let name = executable.file_name().expect("a file").as_bytes();
+        assert_eq!(this.process().name, name);
+        let before = this.count(&sockets());
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        assert!(this.count(&sockets()) > before);
+        drop(socket);
+        let found = Subject::find(executable.as_os_str()).expect("an executable");
+        assert_eq!((found.id, found.path), (None, this.path));
+        let found = Subject::find(id.to_string().as_ref()).expect("a process");
+        assert_eq!(found.id, Some(id));
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_application() {
+        for word in ["no-such-program-anywhere", "/no/such", "/", "4294967295"] {
+            Subject::find(word.as_ref()).expect_err(word);
+        }
+    }
+}
