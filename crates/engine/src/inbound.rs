@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use taupe_net::ecn;
-use taupe_net::merge::Merger;
+use taupe_net::merge::{Merger, TunWrite};
 use taupe_net::tun::WriteError;
 use taupe_net::udp::{MAX_RECEIVES, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket};
 use taupe_protocol::time::Instant;
@@ -167,19 +167,33 @@ impl Incoming {
         let Self {
             inner, tap, merger, ..
         } = self;
+        // A TUN that is gone is said once.
+        let write = |write: &TunWrite<'_>| match shared.tun.write(write) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(WriteError::Down) => {
+                debug!("the interface is down: packet dropped");
+                ControlFlow::Continue(())
+            }
+            Err(WriteError::Deleted) => {
+                shared.send(Command::TunDeleted);
+                ControlFlow::Break(())
+            }
+            Err(error) => {
+                warn!(%error, "packet dropped");
+                ControlFlow::Continue(())
+            }
+        };
         if let Some(tap) = tap {
-            tap.take(now, buffer, inner);
+            tap.take(now, buffer, inner, &mut |packet| {
+                // The others will find out too.
+                let _ = write(&TunWrite::single(packet));
+            });
         }
         let writes = merger.merge(buffer, inner, shared.tun.coalesce());
         inner.clear();
-        for write in writes {
-            match shared.tun.write(&write) {
-                Ok(()) => {}
-                Err(WriteError::Down) => {
-                    debug!("the interface is down: packet dropped");
-                }
-                Err(WriteError::Deleted) => return shared.send(Command::TunDeleted),
-                Err(error) => warn!(%error, "packet dropped"),
+        for merged in writes {
+            if write(&merged).is_break() {
+                return;
             }
         }
     }

@@ -39,6 +39,13 @@ pub trait TapOut: Send {
 pub trait TapIn: Send {
     /// Takes the packets that `packets` are the places of in `buffer`, in the
     /// order in which they came, and changes them where they are. Those that
-    /// are not to be written to the TUN are removed from `packets`.
-    fn take(&mut self, now: Instant, buffer: &mut [u8], packets: &mut Vec<Range<usize>>);
+    /// are not to be written to the TUN are removed from `packets`. Hands `together`
+    /// each packet that came in several, to be written before the others.
+    fn take(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        packets: &mut Vec<Range<usize>>,
+        together: &mut dyn FnMut(&[u8]),
+    );
 }

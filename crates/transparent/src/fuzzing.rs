@@ -9,7 +9,7 @@ use taupe_net::{
 };
 use taupe_protocol::time::Instant;
 
-use crate::translate::{Outcome, Settings, Translator};
+use crate::translate::{Arrival, Outcome, Settings, Translator};
 
 const CAPACITY: usize = 24;
 
@@ -71,13 +71,18 @@ pub fn translate(data: &[u8]) {
             }
         } else {
             match incoming.batch(now).translate(&mut packet) {
-                Ok(()) => {
+                Ok(Arrival::InPlace) => {
                     assert_eq!(packet.len(), before.len());
                     if complete {
                         assert!(is_intact(&packet));
                     }
                 }
-                Err(_) => assert_eq!(packet, before),
+                Ok(Arrival::Together(whole)) => {
+                    let parsed = Packet::parse(&whole).expect("a packet");
+                    assert_eq!(parsed.bytes().len(), whole.len());
+                    assert_eq!(packet, before);
+                }
+                Ok(Arrival::Kept) | Err(_) => assert_eq!(packet, before),
             }
         }
         assert!(translator.flow_count() <= CAPACITY);

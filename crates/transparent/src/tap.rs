@@ -7,7 +7,7 @@ use taupe_net::virtio::VirtioHeader;
 use taupe_protocol::time::Instant;
 use tracing::trace;
 
-use crate::translate::{Incoming, Outcome, Outgoing, Translator};
+use crate::translate::{Arrival, Incoming, Outcome, Outgoing, Translator};
 
 impl Tap for Translator {
     fn outgoing(&self) -> Box<dyn TapOut> {
@@ -49,17 +49,31 @@ impl TapOut for Outgoing {
 }
 
 impl TapIn for Incoming {
-    fn take(&mut self, now: Instant, buffer: &mut [u8], packets: &mut Vec<Range<usize>>) {
+    fn take(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        packets: &mut Vec<Range<usize>>,
+        together: &mut dyn FnMut(&[u8]),
+    ) {
+        let mut whole = Vec::new();
         let mut batch = self.batch(now);
         packets.retain(|place| {
             let Some(packet) = buffer.get_mut(place.clone()) else {
                 return false;
             };
-            let translated = batch.translate(packet);
-            if let Err(reason) = &translated {
-                trace!(%reason, "a packet from the tunnel is dropped");
+            match batch.translate(packet) {
+                Ok(Arrival::InPlace) => return true,
+                Ok(Arrival::Kept) => {}
+                Ok(Arrival::Together(packet)) => whole.push(packet),
+                Err(reason) => trace!(%reason, "a packet from the tunnel is dropped"),
             }
-            translated.is_ok()
+            false
         });
+        // It may have the lock.
+        drop(batch);
+        for packet in whole {
+            together(&packet);
+        }
     }
 }

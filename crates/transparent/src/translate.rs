@@ -14,7 +14,8 @@
 //! | to port 53, if the tunnel has name servers | sent to the first of them, and the answer comes back as from the one that was asked |
 //! | of TCP that opens a connection | translated, its maximum segment size lowered to the tunnel's |
 //! | that is an ICMP error | translated with the packet it quotes |
-//! | in fragments | translated; later fragments as the first, or dropped if that has not been seen |
+//! | in fragments, on its way out | translated; later fragments as the first, or dropped if that has not been seen |
+//! | in fragments, from the tunnel | put together, then translated as any other |
 //! | too big for the tunnel | cut, or answered with ICMP if it must not be |
 //! | from the tunnel and of no flow | sent to the main uplink, where the kernel's side gives it to a socket that waits for it or sends it back |
 //! | that was sent back | refused inside the tunnel, as by a host where nobody listens, and its flow ends |
@@ -28,6 +29,7 @@ mod fragments;
 mod incoming;
 mod memory;
 mod outgoing;
+mod reassembly;
 mod refusal;
 mod rewrite;
 pub(crate) mod tcp;
@@ -45,7 +47,7 @@ use taupe_net::ip::{V4_HEADER, V6_HEADER, Version};
 use taupe_net::virtio::VirtioHeader;
 
 pub use fragments::Packets;
-pub use incoming::{Batch, Incoming};
+pub use incoming::{Arrival, Batch, Incoming};
 pub use outgoing::Outgoing;
 
 use crate::flows::{Refusal, Table};

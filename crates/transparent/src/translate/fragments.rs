@@ -1,5 +1,5 @@
-//! Fragments: which packet a later one is a part of, and cutting packets that
-//! are too big for the tunnel.
+//! Fragments on their way out: which packet a later one is a part of, and cutting
+//! packets that are too big for the tunnel.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// What fragments of one packet have in common (RFC 791 section 3.2, RFC 8200
 /// section 4.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Key {
+pub(super) struct Key {
     source: u128,
     destination: u128,
     identification: u32,
@@ -31,7 +31,7 @@ struct Key {
 }
 
 impl Key {
-    fn of(view: &View) -> Option<Self> {
+    pub(super) fn of(view: &View) -> Option<Self> {
         Some(Self {
             source: view.source,
             destination: view.destination,

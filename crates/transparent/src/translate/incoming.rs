@@ -6,8 +6,8 @@ use taupe_protocol::time::Instant;
 
 use super::{
     Reason, Shared, State,
-    fragments::Fragments,
     memory::Memory,
+    reassembly::Reassembly,
     rewrite::{QUOTE, Rewrite, apply_to_error},
     tcp,
     view::{Content, View},
@@ -19,7 +19,7 @@ use crate::flows::{Flow, Life, Opener, Tuple, Way};
 pub struct Incoming {
     shared: Arc<Shared>,
     memory: Memory,
-    fragments: Fragments,
+    reassembly: Reassembly,
 }
 
 impl Incoming {
@@ -27,7 +27,7 @@ impl Incoming {
         Self {
             shared,
             memory: Memory::default(),
-            fragments: Fragments::default(),
+            reassembly: Reassembly::default(),
         }
     }
 
@@ -38,11 +38,22 @@ impl Incoming {
         Batch {
             shared: &self.shared,
             memory: &mut self.memory,
-            fragments: &mut self.fragments,
+            reassembly: &mut self.reassembly,
             state: None,
             now,
         }
     }
+}
+
+/// What has become of a packet from the tunnel.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It has been changed where it is.
+    InPlace,
+    /// It is a fragment, of which a copy waits for the others.
+    Kept,
+    /// It was the last that was missing of this packet, which has been translated.
+    Together(Vec<u8>),
 }
 
 /// Packets that have arrived together.
@@ -50,19 +61,19 @@ impl Incoming {
 pub struct Batch<'a> {
     shared: &'a Shared,
     memory: &'a mut Memory,
-    fragments: &'a mut Fragments,
+    reassembly: &'a mut Reassembly,
     /// Locked since the first packet that needed it.
     state: Option<MutexGuard<'a, State>>,
     now: Instant,
 }
 
 impl Batch<'_> {
-    /// Translates a decrypted packet in place.
+    /// Translates a decrypted packet in place, unless it is a fragment.
     ///
     /// # Errors
     ///
     /// Why it is to be dropped, which has been counted; it is as it was then.
-    pub fn translate(&mut self, packet: &mut [u8]) -> Result<(), Reason> {
+    pub fn translate(&mut self, packet: &mut [u8]) -> Result<Arrival, Reason> {
         let translated = self.process(packet);
         if let Err(reason) = translated {
             self.shared.count(reason);
@@ -70,15 +81,39 @@ impl Batch<'_> {
         translated
     }
 
-    fn process(&mut self, packet: &mut [u8]) -> Result<(), Reason> {
+    fn process(&mut self, packet: &mut [u8]) -> Result<Arrival, Reason> {
         let view = View::parse(packet)?;
         let packet = packet.get_mut(..view.len).ok_or(Reason::Malformed)?;
+        self.check(&view)?;
+        if view.fragment.is_none() {
+            self.rewrite(packet, &view)?;
+            return Ok(Arrival::InPlace);
+        }
+        let Some(mut whole) = self.reassembly.take(self.now, &view, packet)? else {
+            return Ok(Arrival::Kept);
+        };
+        let view = View::parse(&whole)?;
+        // One fragment header may be within another; nobody needs that.
+        if view.fragment.is_some() || view.len != whole.len() {
+            return Err(Reason::Malformed);
+        }
+        self.rewrite(&mut whole, &view)?;
+        Ok(Arrival::Together(whole))
+    }
+
+    /// Refuses what is not for the tunnel's address.
+    fn check(&self, view: &View) -> Result<(), Reason> {
         if self.shared.address.of(view.version) != Some(view.destination) {
             return Err(Reason::NotOurs);
         }
         if view.source == view.destination {
             return Err(Reason::OwnSource);
         }
+        Ok(())
+    }
+
+    /// Translates a whole packet.
+    fn rewrite(&mut self, packet: &mut [u8], view: &View) -> Result<(), Reason> {
         // Nobody here waits for a question.
         if let Content::Echo { request: true, .. } = view.content {
             return Err(Reason::NoFlow);
@@ -87,20 +122,15 @@ impl Batch<'_> {
         if view.is_plain()
             && let Some(rewrite) = self.memory.find(self.now, self.shared, &tuple)
         {
-            rewrite.apply(packet, &view, false);
+            rewrite.apply(packet, view, false);
             return Ok(());
         }
 
-        let rewrite = match view.content {
-            Content::Error => return self.translate_error(packet, &view),
-            _ if view.fragment.is_some_and(|fragment| !fragment.first) => {
-                let known = self.fragments.find(self.now, &view);
-                known.ok_or(Reason::UnknownFragment)?
-            }
-            _ => self.place(&view, &tuple)?,
-        };
-        self.fragments.learn(self.now, &view, &rewrite);
-        rewrite.apply(packet, &view, false);
+        if let Content::Error = view.content {
+            return self.translate_error(packet, view);
+        }
+        let rewrite = self.place(view, &tuple)?;
+        rewrite.apply(packet, view, false);
         if view.flags() & tcp::SYN != 0
             && let Some(segment) = packet.get_mut(view.at..)
         {

@@ -113,7 +113,7 @@ impl Outgoing {
             self.translate_error(now, packet, &view, address)?;
             return self.fit(header, packet, &view);
         }
-        let rewrite = if view.fragment.is_some_and(|fragment| !fragment.first) {
+        let rewrite = if view.fragment.is_some_and(|fragment| !fragment.is_first()) {
             let known = self.fragments.find(now, &view);
             known.ok_or(Reason::UnknownFragment)?
         } else {

@@ -131,13 +131,24 @@ impl Tunnel {
         }
     }
 
-    fn try_receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Reason> {
+    /// `None` for a fragment that is kept.
+    fn arrive(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
         let mut after = packet.to_vec();
-        let translated = self.incoming.batch(self.now).translate(&mut after);
-        if translated.is_err() {
-            assert_eq!(after, packet, "a packet that is dropped is left as it was");
+        let arrival = self.incoming.batch(self.now).translate(&mut after);
+        if arrival != Ok(Arrival::InPlace) {
+            assert_eq!(after, packet, "what is not carried is left as it was");
         }
-        translated.map(|()| after)
+        arrival.map(|arrival| match arrival {
+            Arrival::InPlace => Some(after),
+            Arrival::Kept => None,
+            Arrival::Together(packet) => Some(packet),
+        })
+    }
+
+    #[track_caller]
+    fn try_receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Reason> {
+        self.arrive(packet)
+            .map(|packet| packet.expect("a whole packet"))
     }
 
     #[track_caller]
@@ -534,7 +545,7 @@ fn errors_go_out_as_from_the_tunnel() {
 }
 
 #[test]
-fn fragments_follow_their_first() {
+fn fragments_follow_their_first_and_come_back_whole() {
     for family in BOTH {
         let mut tunnel = Tunnel::new();
         let local = socket(family.local, 5000);
@@ -549,17 +560,18 @@ fn fragments_follow_their_first() {
             for (sent, expected) in sent.iter().zip(&expected) {
                 assert_eq!(tunnel.send(sent), *expected);
             }
+            // In any order, and the packet comes whole.
             let received = in_fragments(&udp(outer, outside, &payload), 1200, 98);
-            let expected = in_fragments(&udp(inner, local, &payload), 1200, 98);
-            // Whoever asks a name server twice has two ports.
-            let early = tunnel.try_receive(&received[2]);
-            assert_eq!(early, Err(Reason::UnknownFragment));
-            for (received, expected) in received.iter().zip(&expected) {
-                assert_eq!(tunnel.receive(received), *expected);
+            let mut expected = udp(inner, local, &payload);
+            if local.is_ipv4() {
+                expected[4..8].copy_from_slice(&[0, 98, 0, 0]);
+                set_v4_checksum(&mut expected);
             }
+            assert_eq!(tunnel.arrive(&received[2]), Ok(None));
+            assert_eq!(tunnel.arrive(&received[0]), Ok(None));
+            assert_eq!(tunnel.receive(&received[1]), expected);
             tunnel.wait(Duration::from_secs(30));
-            let late = tunnel.try_receive(&received[2]);
-            assert_eq!(late, Err(Reason::UnknownFragment));
+            assert_eq!(tunnel.refused(&sent[1]), Reason::UnknownFragment);
         }
         // Too short for a TCP header: its checksum would be elsewhere.
         let tiny = in_fragments(&tcp(local, server, ACK, &payload), 16, 5);

@@ -32,8 +32,17 @@ pub(super) struct View {
 /// A part of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fragment {
-    pub(super) first: bool,
+    /// Bytes of the packet's payload that come before.
+    pub(super) offset: u16,
+    /// Others come behind.
+    pub(super) more: bool,
     pub(super) identification: u32,
+}
+
+impl Fragment {
+    pub(super) fn is_first(self) -> bool {
+        self.offset == 0
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +102,8 @@ impl View {
         };
         let first = transport.fragment_offset == 0;
         let fragment = (transport.more_fragments || !first).then_some(Fragment {
-            first,
+            offset: transport.fragment_offset,
+            more: transport.more_fragments,
             identification: transport.identification,
         });
         let content = if first {

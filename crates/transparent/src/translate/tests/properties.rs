@@ -130,7 +130,7 @@ proptest! {
                 if let Outcome::Carry(_) = tunnel.outcome(VirtioHeader::default(), &mut after) {
                     prop_assert_eq!(fuzzing::is_intact(&after), intact);
                 }
-            } else if let Ok(after) = tunnel.try_receive(&packet) {
+            } else if let Ok(Some(after)) = tunnel.arrive(&packet) {
                 prop_assert_eq!(fuzzing::is_intact(&after), intact);
             }
         }

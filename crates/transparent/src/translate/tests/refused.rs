@@ -156,9 +156,9 @@ fn no_reset_for_the_beginning_of_a_segment() {
     let mut tunnel = Tunnel::new();
     let outside = socket(V4.tunnel, 22);
     let peer = socket(V4.server, 40_000);
-    let fragments = in_fragments(&tcp(peer, outside, ACK, &[1; 100]), 64, 1);
-    let back = sent_back(&mut tunnel, &fragments[0]);
-    assert_eq!(tunnel.refused(&back), Reason::NobodyListens);
+    let back = sent_back(&mut tunnel, &tcp(peer, outside, ACK, &[1; 100]));
+    let fragments = in_fragments(&back, 64, 1);
+    assert_eq!(tunnel.refused(&fragments[0]), Reason::NobodyListens);
 }
 
 #[test]
