@@ -38,6 +38,10 @@ pub(crate) const NAMES: [&str; 10] = [
 const RULES: usize = 8192;
 const DESTINATIONS: usize = 65536;
 
+/// How long a flow that was opened from the tunnel is remembered after its last
+/// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
+const SERVED_LIFE: Duration = Duration::from_secs(90);
+
 /// All maps, open.
 pub(crate) struct Maps {
     pub(crate) state: Shared,
@@ -224,16 +228,24 @@ impl Maps {
         Ok(())
     }
 
-    /// Removes flows that had no packet for `idle`; how many are left.
+    /// Removes flows that had no packet for `idle`, those that were opened from the
+    /// tunnel after [`SERVED_LIFE`] at the latest; how many are left.
     pub(crate) fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
         let now = monotonic();
-        let oldest = now.saturating_sub(u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
-        let mut left = 0;
+        let before =
+            |life: Duration| now.saturating_sub(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
+        let oldest = [before(idle), before(idle.min(SERVED_LIFE))];
+        let (mut left, mut served) = (0, 0);
         let mut old = Vec::new();
         for entry in self.flows.iter() {
             match entry {
-                Ok((key, flow)) if flow.seen < oldest => old.push(key),
-                Ok(_) => left += 1,
+                Ok((key, flow)) if flow.seen < oldest[usize::from(flow.served != 0)] => {
+                    old.push(key);
+                }
+                Ok((_, flow)) => {
+                    left += 1;
+                    served += flow.served;
+                }
                 // Somebody removed it meanwhile.
                 Err(MapError::KeyNotFound) => {}
                 Err(error) => return Err(Fault::map("listing flows")(error)),
@@ -242,6 +254,8 @@ impl Maps {
         for key in old {
             gone(self.flows.remove(&key)).map_err(Fault::map("removing a flow"))?;
         }
+        // What was opened meanwhile is counted next time.
+        self.state.served.store(served, Ordering::Relaxed);
         Ok(left)
     }
 

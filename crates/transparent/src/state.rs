@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 30;
+pub(crate) const SCHEMA: u32 = 31;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -75,6 +75,9 @@ pub(crate) struct State {
     pub(crate) secured: AtomicU32,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) rules: [RuleSet; 2],
+    /// Flows that were opened from the tunnel.
+    pub(crate) served: AtomicU32,
+    zero: AtomicU32,
 }
 
 impl State {
@@ -203,7 +206,8 @@ pub(crate) struct FlowKey {
 pub(crate) struct Flow {
     pub(crate) seen: u64,
     pub(crate) ifindex: u32,
-    pub(crate) zero: u32,
+    /// 1: it was opened from the tunnel.
+    pub(crate) served: u32,
 }
 
 /// A value of `uplinks`.
@@ -280,7 +284,7 @@ reasons! {
     OutDown = "packets dropped while the tunnel was down",
     /// Multicast, broadcast, or a family that the tunnel does not have.
     OutClass = "packets dropped because the tunnel does not carry their destination",
-    /// The table of flows was full.
+    /// The table of flows was full, or the share of those opened from the tunnel.
     OutFlowsFull = "packets dropped because too many flows are in use",
     /// Dropped by the second layer.
     OutUnguarded = "packets dropped on their way to an interface that was not guarded yet",
@@ -302,4 +306,8 @@ reasons! {
     /// A kind of socket that no verdict can be had for.
     Family = "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by the kernel's \
               own (SMC, RDS, RXRPC, TIPC)",
+    /// Nobody knows to what flow it belongs.
+    Unreadable = "packets dropped whose protocol or headers cannot be read",
+    /// From the tunnel, for the socket of an unchosen application.
+    InUnchosen = "packets from the tunnel that an unchosen application would have received, dropped",
 }

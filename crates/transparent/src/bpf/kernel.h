@@ -132,6 +132,7 @@ enum {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,
 	MAP_PERCPU_ARRAY = 6,
+	MAP_LRU_HASH = 9,
 	MAP_LPM_TRIE = 11,
 	MAP_SK_STORAGE = 24,
 
@@ -148,6 +149,7 @@ struct task_struct;
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
@@ -219,6 +221,7 @@ enum {
 	IPPROTO_DCCP = 33,
 	IPPROTO_ROUTING = 43,
 	IPPROTO_FRAGMENT = 44,
+	IPPROTO_AH = 51,
 	IPPROTO_ICMPV6 = 58,
 	IPPROTO_DSTOPTS = 60,
 	IPPROTO_SCTP = 132,

@@ -12,11 +12,20 @@ enum direction { OUT, IN };
 
 struct packet {
 	struct flow_key flow;
+	/* What fragments of one packet have in common. */
+	u32 fragment_id;
+	u8 hops;
 	bool is_ip;
-	/* A fragment other than the first: without ports. */
+	bool is_fragment;
+	/* One other than the first: without ports. */
 	bool is_later_fragment;
-	/* Neighbour or router discovery. */
+	/* Neighbour or router discovery, which no router has passed on. */
 	bool is_discovery;
+	/* About another packet, whose flow this is. */
+	bool is_error;
+	/* What tells the flow is behind more extension headers than are followed here, or
+	 * in another fragment of an error. Nobody sends the like in good faith. */
+	bool is_hidden;
 };
 
 struct ipv4 {
@@ -47,7 +56,8 @@ struct payload {
 	u32 protocol;
 };
 
-#define EXTENSIONS_MAX 6
+/* As many as every host has to follow (RFC 8504 section 5.3). */
+#define EXTENSIONS_MAX 8
 
 inline_always struct address mapped(u32 ipv4)
 {
@@ -69,10 +79,19 @@ inline_always bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *p
 		return false;
 	flow->local = mapped(direction == OUT ? ip.source : ip.destination);
 	flow->remote = mapped(direction == OUT ? ip.destination : ip.source);
+	packet->is_fragment = ip.fragment & htons(0x3fff);
 	packet->is_later_fragment = ip.fragment & htons(0x1fff);
+	packet->fragment_id = ip.id;
 	payload->protocol = ip.protocol;
 	payload->offset = offset + 4 * (ip.version_length & 15);
 	return true;
+}
+
+inline_always bool is_extension(u32 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_FRAGMENT ||
+	       protocol == IPPROTO_AH;
 }
 
 inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *packet,
@@ -85,6 +104,7 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 		return false;
 	flow->local = direction == OUT ? ip.source : ip.destination;
 	flow->remote = direction == OUT ? ip.destination : ip.source;
+	packet->hops = ip.hops;
 	payload->protocol = ip.next;
 	payload->offset = offset + sizeof(ip);
 	for (int i = 0; i < EXTENSIONS_MAX; i++) {
@@ -92,25 +112,31 @@ inline_always bool read_ipv6(struct __sk_buff *skb, u32 offset, struct packet *p
 			u8 next;
 			u8 length;
 			u16 fragment;
+			u32 id;
 		} extension;
 		u32 protocol = payload->protocol;
 
-		if (protocol != IPPROTO_HOPOPTS && protocol != IPPROTO_ROUTING &&
-		    protocol != IPPROTO_DSTOPTS && protocol != IPPROTO_FRAGMENT)
-			break;
-		if (!load(skb, payload->offset, &extension, sizeof(extension)))
-			break;
+		if (!is_extension(protocol))
+			return true;
+		/* Each has eight bytes at least. A first fragment may end before them, which
+		 * the kernel puts up with. */
+		if (!load(skb, payload->offset, &extension, sizeof(extension))) {
+			packet->is_hidden = true;
+			return true;
+		}
 		payload->protocol = extension.next;
 		if (protocol == IPPROTO_FRAGMENT) {
 			payload->offset += 8;
-			if (extension.fragment & htons(0xfff8)) {
-				packet->is_later_fragment = true;
-				break;
-			}
+			packet->is_fragment = extension.fragment & htons(0xfff9);
+			packet->is_later_fragment = extension.fragment & htons(0xfff8);
+			packet->fragment_id = extension.id;
+			if (packet->is_later_fragment)
+				return true;
 		} else {
-			payload->offset += 8 + 8 * extension.length;
+			payload->offset += 8 + (protocol == IPPROTO_AH ? 4 : 8) * extension.length;
 		}
 	}
+	packet->is_hidden = is_extension(payload->protocol);
 	return true;
 }
 
@@ -177,14 +203,21 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 		read_ports(skb, packet, direction, &payload);
 		return;
 	}
-	if (!load(skb, payload.offset, &icmp, sizeof(icmp)))
+	if (!load(skb, payload.offset, &icmp, sizeof(icmp))) {
+		packet->is_hidden = packet->is_fragment;
 		return;
+	}
 	if (!is_icmp_error(payload.protocol, icmp.type)) {
-		packet->is_discovery = is_v6 && icmp.type >= 133 && icmp.type <= 137;
+		packet->is_discovery = is_v6 && icmp.type >= 133 && icmp.type <= 137 &&
+				       packet->hops == 255;
 		packet->flow.local_port = icmp.id;
 		return;
 	}
-	/* What it is about went the other way. */
+	/* What it is about went the other way, and what there is of that begins with its
+	 * header, even of a fragment: ports are looked for where the kernel looks. A
+	 * quotation that is cut before them says nothing to the kernel either. */
+	packet->is_error = true;
+	packet->is_hidden |= packet->is_fragment;
 	direction = direction == OUT ? IN : OUT;
 	payload.offset += sizeof(icmp);
 	is_v6 = payload.protocol == IPPROTO_ICMPV6;
@@ -198,8 +231,7 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 	} else {
 		read_ports(skb, packet, direction, &payload);
 	}
-	/* The ports are those of the inner packet; the error itself is whole. */
-	packet->is_later_fragment = false;
+	packet->is_fragment = packet->is_later_fragment = false;
 }
 
 /* The class of an address. What user space left out goes nowhere. */
@@ -215,22 +247,40 @@ inline_always u32 class_of(const struct address *address, u32 generation)
 	return class ? *class : CLASS_DROP;
 }
 
-/*
- * Where a flow of a chosen socket goes. DHCP and discovery are about the link
- * itself; questions for names go through the tunnel even where the server is on
- * the link, if the tunnel has the family.
- */
+/* Where a flow of a chosen socket goes. Questions for names go through the tunnel
+ * even where the server is on the link, if the tunnel has the family. */
 inline_always u32 way_of(const struct flow_key *flow, u32 generation)
 {
-	u32 class;
+	u32 class = class_of(&flow->remote, generation);
 
-	if (flow->protocol == IPPROTO_UDP &&
-	    ((flow->local_port == htons(68) && flow->remote_port == htons(67)) ||
-	     (flow->local_port == htons(546) && flow->remote_port == htons(547))))
-		return CLASS_DIRECT;
-	class = class_of(&flow->remote, generation);
 	if (class == CLASS_DIRECT && flow->remote_port == htons(53) &&
 	    (flow->protocol == IPPROTO_UDP || flow->protocol == IPPROTO_TCP))
 		return CLASS_TUNNEL;
 	return class;
+}
+
+inline_always bool is_dhcp(const struct flow_key *flow)
+{
+	return flow->protocol == IPPROTO_UDP &&
+	       ((flow->local_port == htons(68) && flow->remote_port == htons(67)) ||
+		(flow->local_port == htons(546) && flow->remote_port == htons(547)));
+}
+
+/* Broadcast; link-local, to one or to all. No router takes it further. */
+inline_always bool stays_on_link(const struct address *address)
+{
+	const u32 *words = address->words;
+
+	if (!words[0] && !words[1] && words[2] == htonl(0xffff))
+		return words[3] == 0xffffffff;
+	return (words[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
+	       (words[0] & htonl(0xffff0000)) == htonl(0xff020000);
+}
+
+/* What is about the link itself: DHCP and discovery. A chosen application could make
+ * anything look like it, so that its own is for the link alone: where the client is
+ * chosen, a lease is renewed by broadcast. Answers come from any address. */
+inline_always bool is_of_link(const struct packet *packet)
+{
+	return packet->is_discovery || is_dhcp(&packet->flow);
 }

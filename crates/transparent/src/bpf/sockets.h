@@ -193,7 +193,7 @@ int taupe_leave(struct __sk_buff *skb)
 		if (owner->verdict == OWN || !is_shut(state))
 			return ALLOW;
 		read_packet(skb, &packet, OUT);
-		if (packet.is_discovery ||
+		if (is_of_link(&packet) ||
 		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 			return ALLOW;
 	}
@@ -204,24 +204,35 @@ int taupe_leave(struct __sk_buff *skb)
 }
 
 /*
- * What reaches a chosen socket and didn't come through the tunnel is not for it.
- * Silently: nobody outside learns that the socket exists.
+ * What reaches a chosen socket and didn't come through the tunnel is not for it, and
+ * what did is for nobody else: not for those that listen on the same port, or at a
+ * lower layer. Silently: nobody outside learns that the socket exists.
+ *
+ * Link-local senders are direct, as destinations are; groups are only where packets may
+ * be sent to them.
  */
 SEC("cgroup_skb/ingress")
 int taupe_arrive(struct __sk_buff *skb)
 {
-	struct state *state;
+	struct state *state = get_state();
 	struct packet packet;
+	u32 generation;
 
-	if (skb->ifindex == LOOPBACK_IFINDEX || !skb->sk || !chosen(skb->sk))
+	if (!state || !skb->sk || skb->ifindex == LOOPBACK_IFINDEX)
 		return ALLOW;
-	state = get_state();
-	if (!state)
+	if (skb->priority == state->stamp) {
+		if (chosen(skb->sk))
+			return ALLOW;
+		count(R_IN_UNCHOSEN);
 		return REFUSE;
-	if (skb->priority == state->stamp || is_open(state))
+	}
+	if (is_open(state) || !chosen(skb->sk))
 		return ALLOW;
 	read_packet(skb, &packet, IN);
-	if (packet.is_discovery || way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+	generation = now_of(state->generation);
+	if (is_of_link(&packet) ||
+	    (way_of(&packet.flow, generation) == CLASS_DIRECT &&
+	     class_of(&packet.flow.local, generation) != CLASS_DROP))
 		return ALLOW;
 	count(R_CLEAR_SOCKET);
 	return REFUSE;

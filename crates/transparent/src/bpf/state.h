@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 30
+#define SCHEMA 31
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -88,6 +88,10 @@ struct state {
 	u32 secured;  /* the hook of BPF LSM has been called */
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
+	/* Flows that were opened from the tunnel; user space counts them anew each
+	 * time it forgets some. */
+	u32 served;
+	u32 zero;
 };
 
 struct {
@@ -180,12 +184,17 @@ struct flow_key {
 struct flow {
 	u64 seen; /* bpf_ktime_get_ns, to the second */
 	u32 ifindex;
-	u32 zero;
+	u32 served; /* opened from the tunnel */
 };
+
+/* How many there may be, and how many of them from the tunnel: who fills that share
+ * keeps nobody here from opening any. */
+#define FLOWS_MAX 65536
+#define SERVED_MAX (FLOWS_MAX / 2)
 
 struct {
 	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 65536);
+	MAP_UINT(max_entries, FLOWS_MAX);
 	MAP_UINT(map_flags, MAP_NO_PREALLOC);
 	MAP_TYPE(key, struct flow_key);
 	MAP_TYPE(value, struct flow);
@@ -252,6 +261,8 @@ enum reason {
 	R_PATH_TOO_DEEP,
 	R_TUN_MISUSED,
 	R_FAMILY_REFUSED,
+	R_UNREADABLE,
+	R_IN_UNCHOSEN,
 	REASONS,
 };
 
@@ -293,17 +304,26 @@ inline_always bool is_shut(const struct state *state)
 }
 
 /*
- * Packets are stamped twice. `tc_index` outlives the way from one device to the
- * next, which clears the priority; the priority outlives other people's filters,
- * which may set `tc_index`. Neither is seen outside this machine.
+ * Between the TUN and an uplink a packet has the stamp as its mark: 32 bits that
+ * nobody guesses, that survive the way from one device to the next, and that the
+ * kernel clears where a packet comes from another namespace. Behind the uplink's
+ * filter its priority has it, which is for the socket's filter to see, and the mark
+ * is 0 again, for rules of firewalls and routing.
  */
-inline_always bool is_stamped(const struct __sk_buff *skb, const struct state *state)
+enum stamped {
+	FROM_TUNNEL = 0,
+	/* It belongs to no flow: who gets it is looked up where it arrives. */
+	FROM_STRANGER = 1,
+};
+
+inline_always bool is_stamped(const struct __sk_buff *skb, const struct state *state,
+			      enum stamped what)
 {
-	return skb->tc_index == (u16)state->stamp;
+	return skb->mark == (state->stamp ^ what);
 }
 
-inline_always void stamp(struct __sk_buff *skb, const struct state *state)
+inline_always void stamp(struct __sk_buff *skb, const struct state *state, enum stamped what)
 {
-	skb->tc_index = (u16)state->stamp;
+	skb->mark = state->stamp ^ what;
 }
 

@@ -1,13 +1,44 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The filters of each guarded uplink. Out: packets of chosen sockets turn into
- * the TUN. In: what claims to belong to a flow that is in the tunnel is dropped.
+ * the TUN. In: what claims to belong to a flow that is in the tunnel is dropped, and
+ * what has come through the tunnel is let in.
  */
 #pragma once
 #include "packet.h"
 #include "verdict.h"
 
 #define SECOND 1000000000ULL
+
+/*
+ * Those from the tunnel who have sent something for a chosen socket that belongs to no
+ * flow yet. What the kernel answers by itself, without a socket that could be asked (a
+ * SYN cookie, a reset), finds its way by this within microseconds; so it does not
+ * matter that the oldest are forgotten when there are many.
+ */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 16384);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, u32);
+} strangers SEC(".maps");
+
+/*
+ * Packets of chosen sockets in fragments, of which the first has gone to the tunnel
+ * because of its port. The others follow it, at once and in order.
+ */
+struct whole {
+	struct address remote;
+	struct address local;
+	u32 id;
+};
+
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 4096);
+	MAP_TYPE(key, struct whole);
+	MAP_TYPE(value, u32);
+} asked SEC(".maps");
 
 /* What the socket of a packet says of it. */
 enum said { UNKNOWN, OURS, OTHERS };
@@ -34,16 +65,87 @@ inline_always enum said socket_says(struct __sk_buff *skb)
 	return UNKNOWN;
 }
 
+/* Whose socket gets a packet, or an error about one, of this flow. */
+inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_key *flow)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sk;
+	enum said said;
+	u32 size;
+
+	if (skb->protocol == htons(ETH_P_IP)) {
+		tuple.ipv4.saddr = flow->remote.words[3];
+		tuple.ipv4.daddr = flow->local.words[3];
+		tuple.ipv4.sport = flow->remote_port;
+		tuple.ipv4.dport = flow->local_port;
+		size = sizeof(tuple.ipv4);
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, flow->remote.words, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, flow->local.words, 16);
+		tuple.ipv6.sport = flow->remote_port;
+		tuple.ipv6.dport = flow->local_port;
+		size = sizeof(tuple.ipv6);
+	}
+	if (flow->protocol == IPPROTO_TCP)
+		sk = bpf_sk_lookup_tcp(skb, &tuple, size, CURRENT_NETNS, 0);
+	else if (flow->protocol == IPPROTO_UDP)
+		sk = bpf_sk_lookup_udp(skb, &tuple, size, CURRENT_NETNS, 0);
+	else
+		return UNKNOWN;
+	/* TIME_WAIT is not found. */
+	if (!sk)
+		return UNKNOWN;
+	said = chosen(sk) ? OURS : OTHERS;
+	bpf_sk_release(sk);
+	return said;
+}
+
 /* Notes that a flow lives; false where there is no place for a new one. */
-inline_always bool note_flow(struct __sk_buff *skb, const struct flow_key *key, struct flow *old)
+inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
+			     const struct flow_key *key, struct flow *old, bool served)
 {
 	u64 now = bpf_ktime_get_ns();
-	struct flow flow = { .seen = now, .ifindex = skb->ifindex };
+	struct flow flow = { .seen = now, .ifindex = skb->ifindex, .served = served };
 
-	/* Not at every packet: processors would fight for the line. */
-	if (old && old->ifindex == flow.ifindex && now - old->seen < SECOND)
-		return true;
-	return bpf_map_update_elem(&flows, key, &flow, 0) == 0;
+	if (old) {
+		/* Not at every packet: processors would fight for the line. */
+		if (old->ifindex == flow.ifindex && now - old->seen < SECOND)
+			return true;
+		flow.served = old->served;
+		return bpf_map_update_elem(&flows, key, &flow, 0) == 0;
+	}
+	if (served && now_of(state->served) >= SERVED_MAX)
+		return false;
+	if (bpf_map_update_elem(&flows, key, &flow, 0))
+		return false;
+	if (served) {
+		__sync_fetch_and_add(&state->served, 1);
+		bpf_map_delete_elem(&strangers, key);
+	}
+	return true;
+}
+
+/* Has later fragments go where the first has gone, which alone has the ports. */
+inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
+{
+	struct whole whole = {
+		.remote = packet->flow.remote,
+		.local = packet->flow.local,
+		.id = packet->fragment_id,
+	};
+	u32 one = 1;
+
+	if (packet->is_later_fragment) {
+		if (way == CLASS_DIRECT && bpf_map_lookup_elem(&asked, &whole))
+			return CLASS_TUNNEL;
+	} else if (way == CLASS_DIRECT) {
+		/* Of an earlier packet with the same number. */
+		bpf_map_delete_elem(&asked, &whole);
+	} else if (packet->flow.remote_port == htons(53) &&
+		   bpf_map_update_elem(&asked, &whole, &one, 0)) {
+		return CLASS_DROP;
+	}
+	return way;
 }
 
 /* Whether what isn't a chosen application's is held back with it: everything, but the
@@ -74,26 +176,47 @@ int taupe_out(struct __sk_buff *skb)
 	struct state *state = get_state();
 	struct packet packet;
 	struct flow *flow = NULL;
+	bool is_stranger = false, is_ours;
 	u32 way;
 
 	if (!state)
 		return SHOT;
-	if (said != OURS && is_shut_in(skb, state))
+	is_ours = said == OURS;
+	if (!is_ours && is_shut_in(skb, state))
 		said = OURS;
 	if (likely(said == OTHERS))
 		return NEXT;
+	/* A link above this one, a VLAN's or that of PPP, has let it pass. */
+	if (skb->tc_index == (u16)state->stamp)
+		return NEXT;
 	read_packet(skb, &packet, OUT);
-	if (!packet.is_ip || packet.is_discovery)
-		return NEXT;
-	if (!packet.is_later_fragment)
+	if (packet.is_ip && !packet.is_later_fragment) {
 		flow = bpf_map_lookup_elem(&flows, &packet.flow);
-	if (said == UNKNOWN && !flow)
+		if (!flow)
+			is_stranger = bpf_map_lookup_elem(&strangers, &packet.flow);
+	}
+	if (said == UNKNOWN && !(flow || is_stranger))
 		return NEXT;
-	if (is_open(state))
+	if (is_open(state) || (packet.is_discovery && !is_ours))
 		return NEXT;
+	if (!packet.is_ip || packet.is_hidden) {
+		/* A packet socket speaks to the link itself, by EAPOL or ARP. Another's
+		 * packet has been put into something, MPLS for one, and who knows where
+		 * that goes. */
+		if (!packet.is_ip && skb->sk && skb->sk->family == AF_PACKET)
+			return NEXT;
+		count(R_UNREADABLE);
+		return SHOT;
+	}
 	way = way_of(&packet.flow, now_of(state->generation));
-	if (way == CLASS_DIRECT)
+	if (is_of_link(&packet) && (!is_ours || stays_on_link(&packet.flow.remote)))
+		way = CLASS_DIRECT;
+	if (packet.is_fragment)
+		way = way_of_fragment(&packet, way);
+	if (way == CLASS_DIRECT) {
+		skb->tc_index = (u16)state->stamp;
 		return NEXT;
+	}
 	if (way != CLASS_TUNNEL) {
 		count(R_OUT_CLASS);
 		return SHOT;
@@ -102,13 +225,43 @@ int taupe_out(struct __sk_buff *skb)
 		count(R_OUT_DOWN);
 		return SHOT;
 	}
-	if (!packet.is_later_fragment && !note_flow(skb, &packet.flow, flow)) {
+	if (!packet.is_later_fragment &&
+	    !note_flow(skb, state, &packet.flow, flow, is_stranger)) {
 		count(R_OUT_FLOWS_FULL);
 		return SHOT;
 	}
 	count(R_OUT_TUNNEL);
-	stamp(skb, state);
+	stamp(skb, state, FROM_TUNNEL);
 	return bpf_redirect(now_of(state->tun), 0);
+}
+
+/* Lets a packet from the tunnel pass to its socket. */
+inline_always int let_in(struct __sk_buff *skb, const struct state *state)
+{
+	skb->mark = 0;
+	skb->priority = state->stamp;
+	return NEXT;
+}
+
+/*
+ * The tunnel reaches chosen applications and nobody else: without a flow only a chosen
+ * socket gets a packet. For anything else it goes back to user space, which refuses it
+ * inside the tunnel. This is asked here, where sockets that are bound to the uplink are
+ * found too.
+ */
+inline_always int let_stranger_in(struct __sk_buff *skb, const struct state *state,
+				  const struct packet *packet)
+{
+	u32 one = 1;
+
+	if (receiver_says(skb, &packet->flow) != OURS ||
+	    bpf_map_update_elem(&strangers, &packet->flow, &one, 0)) {
+		count(R_IN_BOUNCED);
+		stamp(skb, state, FROM_TUNNEL);
+		return bpf_redirect(now_of(state->tun), 0);
+	}
+	count(R_IN_DELIVERED);
+	return let_in(skb, state);
 }
 
 SEC("classifier")
@@ -116,19 +269,39 @@ int taupe_in(struct __sk_buff *skb)
 {
 	struct state *state = get_state();
 	struct packet packet;
+	struct flow *flow;
+	enum said said;
 
 	if (!state)
 		return SHOT;
-	if (is_stamped(skb, state)) {
-		skb->priority = state->stamp;
-		return NEXT;
-	}
+	if (is_stamped(skb, state, FROM_TUNNEL))
+		return let_in(skb, state);
 	read_packet(skb, &packet, IN);
+	if (is_stamped(skb, state, FROM_STRANGER))
+		return let_stranger_in(skb, state, &packet);
 	/* Later fragments come to nothing without the first. */
-	if (!packet.is_ip || packet.is_later_fragment ||
-	    !bpf_map_lookup_elem(&flows, &packet.flow) || is_open(state) ||
+	if (!packet.is_ip || packet.is_later_fragment)
+		return NEXT;
+	if (packet.is_hidden) {
+		count(R_UNREADABLE);
+		return SHOT;
+	}
+	/* Errors are for sockets whose flow has been forgotten, too: no filter at the
+	 * socket sees them. */
+	flow = bpf_map_lookup_elem(&flows, &packet.flow);
+	if (likely(!flow && !packet.is_error))
+		return NEXT;
+	if (is_of_link(&packet) || is_open(state) ||
 	    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 		return NEXT;
+	said = receiver_says(skb, &packet.flow);
+	if (!flow && said != OURS)
+		return NEXT;
+	if (said == OTHERS) {
+		/* The chosen socket is gone, and an unchosen one has its ports now. */
+		bpf_map_delete_elem(&flows, &packet.flow);
+		return NEXT;
+	}
 	count(R_CLEAR_FLOW);
 	return SHOT;
 }

@@ -48,8 +48,39 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.send(b"who?")?;
             answer(&socket)
         }
+        // From a port of its own choice.
+        ["from", port, to] => {
+            let mut own = bound(address(to))?.local_addr()?;
+            own.set_port(port.parse().map_err(io::Error::other)?);
+            let socket = UdpSocket::bind(own)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_broadcast(true)?;
+            udp(&socket, address(to))
+        }
+        // More than fits in one packet.
+        ["long-udp", to] => {
+            let socket = bound(address(to))?;
+            socket.send_to(&[b'?'; 3000], address(to))?;
+            answer(&socket)
+        }
         ["ping", to] => ping(to.parse().map_err(io::Error::other)?),
         ["raw", to] => raw(to.parse().map_err(io::Error::other)?),
+        // A message of ICMPv6 that looks as if it were about the link.
+        ["icmp6", kind, to] => {
+            let kind: u8 = kind.parse().map_err(io::Error::other)?;
+            let to: IpAddr = to.parse().map_err(io::Error::other)?;
+            let socket = make(family(to), SocketType::RAW, Some(ipproto::ICMPV6))?;
+            rustix::net::sockopt::set_ipv6_unicast_hops(&socket, Some(255))?;
+            let mut message = [b'!'; 24];
+            message[0] = kind;
+            sendto(
+                &socket,
+                &message,
+                SendFlags::empty(),
+                &SocketAddr::new(to, 0),
+            )?;
+            Ok("sent".to_owned())
+        }
         ["mptcp", to] => {
             let family = family(address(to).ip());
             let mptcp = NonZeroU32::new(262).map(Protocol::from_raw);
@@ -156,6 +187,44 @@ fn act(words: &[&str]) -> io::Result<String> {
                 let _ = socket.send_to(b"served", from);
             }
         }
+        // Shares a port with others, on one interface alone if there is a third word,
+        // until it is told to say how many datagrams it has got.
+        ["share", port, interface @ ..] => {
+            let port: u16 = port.parse().map_err(io::Error::other)?;
+            let socket = make(AddressFamily::INET, SocketType::DGRAM, None)?;
+            let settings = socket2::SockRef::from(&socket);
+            settings.set_reuse_port(true)?;
+            if let [interface] = interface {
+                settings.bind_device(Some(interface.as_bytes()))?;
+            }
+            settings.bind(&SocketAddr::from(([0, 0, 0, 0], port)).into())?;
+            let socket = UdpSocket::from(socket);
+            let other = socket.try_clone()?;
+            let count = std::sync::atomic::AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                let count = &count;
+                scope.spawn(move || {
+                    while let Ok((length, from)) = other.recv_from(&mut [0; 2048]) {
+                        if length > 0 {
+                            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            let _ = other.send_to(b"served", from);
+                        }
+                    }
+                });
+                let waited = wait();
+                println!("{}", count.load(std::sync::atomic::Ordering::Relaxed));
+                // The thread waits still.
+                exit(i32::from(waited.is_err()))
+            })
+        }
+        // Connects, and says what it is told over there.
+        ["hear", to] => {
+            let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE)?;
+            println!("ready");
+            let mut said = String::new();
+            stream.read_to_string(&mut said)?;
+            Ok(said)
+        }
         // Connects, and says something when it is told to.
         ["stay", to] => {
             let mut stream = TcpStream::connect_timeout(&address(to), PATIENCE)?;
@@ -170,6 +239,7 @@ fn act(words: &[&str]) -> io::Result<String> {
             let socket = bound(address(to))?;
             println!("ready");
             io::stdout().flush()?;
+            socket.set_read_timeout(Some(PATIENCE * 10))?;
             udp(&socket, address(to))
         }
         // By one interface alone.

@@ -22,9 +22,9 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     ]
 }
 
-const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
-fn connect(from: &Host, to: &str) -> Result<TcpStream> {
+pub(crate) fn connect(from: &Host, to: &str) -> Result<TcpStream> {
     from.enter(|| {
         let to = to.parse().map_err(unmet)?;
         let stream = TcpStream::connect_timeout(&to, LIMIT / 5).map_err(Error::io("connect"))?;
@@ -35,7 +35,7 @@ fn connect(from: &Host, to: &str) -> Result<TcpStream> {
     })
 }
 
-fn order(stream: &mut TcpStream, order: u8) -> Result<usize> {
+pub(crate) fn order(stream: &mut TcpStream, order: u8) -> Result<usize> {
     stream.write_all(&[order]).map_err(Error::io("order"))?;
     let mut answer = Vec::new();
     // It may end with a reset.
@@ -43,7 +43,7 @@ fn order(stream: &mut TcpStream, order: u8) -> Result<usize> {
     Ok(answer.len())
 }
 
-fn count(scene: &mut Scene, wanted: Reason) -> Result<u64> {
+pub(crate) fn count(scene: &mut Scene, wanted: Reason) -> Result<u64> {
     let counts = scene.programs()?.counts().map_err(unmet)?;
     let found = counts.into_iter().find(|(reason, _)| *reason == wanted);
     Ok(found.map_or(0, |(_, count)| count))

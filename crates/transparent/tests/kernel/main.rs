@@ -2,11 +2,13 @@
 //! program, a TUN whose other end is another machine, and captures where packets
 //! must not be.
 
+mod attacks;
 mod client;
 mod closed;
 mod identity;
 mod inward;
 mod links;
+mod oddities;
 mod old;
 mod outward;
 mod scene;
@@ -27,6 +29,8 @@ fn main() {
         verdict::tests(),
         outward::tests(),
         inward::tests(),
+        attacks::tests(),
+        oddities::tests(),
         closed::tests(),
         links::tests(),
         old::tests(),

@@ -118,6 +118,8 @@ impl Scene {
         beyond.ip(&["route", "add", "192.0.2.0/24", "dev", "back"])?;
         beyond.sysctl("net/ipv6/conf/back/disable_ipv6", "0")?;
         beyond.ip(&["-6", "route", "add", "2001:db8:1::/64", "dev", "back"])?;
+        // What comes out of the tunnel comes whole: there is a translation otherwise.
+        beyond.ip(&["link", "set", "back", "mtu", "65000"])?;
         for (host, name) in [(&far, "far"), (&beyond, "beyond")] {
             for address in REMOTE {
                 let mut words = vec!["address", "add", address, "dev", "lo"];

@@ -1,0 +1,177 @@
+//! Packets of chosen applications that look like the link's own, that come in pieces,
+//! that pass links upon links, or that the kernel makes by itself.
+
+use crate::inward::{LIMIT, connect, count, order};
+use crate::scene::{
+    HOME, QUIET, REMOTE, Scene, at, everything_but, install, nothing, rules, unmet,
+};
+use std::net::UdpSocket;
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Error, Result, ensure};
+use taupe_transparent::state::Reason;
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("what_looks_like_the_link", what_looks_like_the_link),
+        SystemTest::new("long_questions", long_questions),
+        SystemTest::new("fragments_from_the_tunnel", fragments_from_the_tunnel),
+        SystemTest::new("links_upon_links", links_upon_links),
+        SystemTest::new("answers_without_a_socket", answers_without_a_socket),
+    ]
+}
+
+/// DHCP and discovery stay on the link.
+fn what_looks_like_the_link() -> Result<()> {
+    let scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    // The last is that of `nothing`.
+    let filter = "udp port 67 or udp port 547 or dst host 2001:db8:9::1 or udp dst port 9";
+    let capture = Capture::start(&scene.far, "down0", filter)?;
+    scene.run(&chosen, &["from", "68", &at(REMOTE[0], 67)])?;
+    scene.run(&chosen, &["from", "68", "192.0.2.1:67"])?;
+    scene.run(&chosen, &["from", "546", &at(REMOTE[1], 547)])?;
+    for kind in ["133", "135", "136", "137"] {
+        scene.run(&chosen, &["icmp6", kind, REMOTE[1]])?;
+    }
+    nothing(&scene, capture)?;
+    step("a question to everybody on the link");
+    let capture = Capture::start(&scene.far, "down0", "udp port 67")?;
+    scene.run(&chosen, &["from", "68", "255.255.255.255:67"])?;
+    capture.stop_once("the question", |packets| !packets.is_empty())?;
+    Ok(())
+}
+
+/// Questions for names that are longer than a packet, to a server that is not
+/// tunnelled otherwise.
+fn long_questions() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let chosen = install("chosen")?;
+    let direct = everything_but(&["198.51.100.0/24", "2001:db8:9::/64"]);
+    scene.set_up(&rules(&["chosen"], &[]), &direct)?;
+    let capture = scene.capture("ip[6:2] & 0x3fff != 0 or ip6[6] = 44 or port 53")?;
+    for remote in REMOTE {
+        scene.expect(&chosen, &["long-udp", &at(remote, 53)], "beyond")?;
+    }
+    nothing(&scene, capture)?;
+    for remote in REMOTE {
+        scene.expect(&chosen, &["long-udp", &at(remote, 80)], "far")?;
+    }
+    Ok(())
+}
+
+/// The kernel would put them together with others from the link.
+fn fragments_from_the_tunnel() -> Result<()> {
+    const PORT: u16 = 81;
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    for remote in REMOTE {
+        let socket = scene.beyond.enter(|| {
+            let socket = UdpSocket::bind((remote, PORT)).map_err(Error::io("socket"))?;
+            socket
+                .set_read_timeout(Some(LIMIT))
+                .map_err(Error::io("timeout"))?;
+            Ok(socket)
+        })?;
+        let mut asks = scene.start(&chosen, &["ask", &at(remote, PORT)])?;
+        let (_, from) = socket
+            .recv_from(&mut [0; 64])
+            .map_err(Error::io("question"))?;
+        let before = count(&mut scene, Reason::Unreadable)?;
+        scene.beyond.ip(&["link", "set", "back", "mtu", "1500"])?;
+        socket
+            .send_to(&[b'.'; 3000], from)
+            .map_err(Error::io("in pieces"))?;
+        wait_until("its pieces", LIMIT, || {
+            Ok(count(&mut scene, Reason::Unreadable)? == before + 3)
+        })?;
+        socket.send_to(b"true", from).map_err(Error::io("whole"))?;
+        let said = asks.line()?;
+        ensure!(said == "true", "{remote}: {said}");
+        scene.beyond.ip(&["link", "set", "back", "mtu", "65000"])?;
+        scene.expect(&chosen, &["long-udp", &at(remote, 80)], "beyond")?;
+    }
+    Ok(())
+}
+
+/// A link that puts packets into packets of another, both guarded: what the one has let
+/// pass is no matter of the other, where it is for somebody else.
+fn links_upon_links() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let chosen = install("chosen")?;
+    let ends = [
+        (&scene.home, HOME[0], "192.0.2.1", "3"),
+        (&scene.far, "192.0.2.1", HOME[0], "4"),
+    ];
+    for (host, from, to, own) in ends {
+        #[rustfmt::skip]
+        host.ip(&[
+            "link", "add", "upon", "type", "vxlan", "id", "5", "dstport", "4789",
+            "local", from, "remote", to,
+        ])?;
+        host.ip(&["link", "set", "upon", "up"])?;
+        host.ip(&[
+            "address",
+            "add",
+            &format!("203.0.113.{own}/24"),
+            "dev",
+            "upon",
+        ])?;
+    }
+    scene.far.enter(|| {
+        let socket = UdpSocket::bind("203.0.113.4:80").map_err(Error::io("socket"))?;
+        std::thread::spawn(move || {
+            while let Ok((_, from)) = socket.recv_from(&mut [0; 64]) {
+                let _ = socket.send_to(b"upon", from);
+            }
+        });
+        Ok(())
+    })?;
+    scene.set_up(
+        &rules(&["chosen"], &[]),
+        &everything_but(&["203.0.113.0/24"]),
+    )?;
+    let upon = scene.uplink("upon")?;
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&upon).map_err(unmet))?;
+    scene.expect(&chosen, &["udp", "203.0.113.4:80"], "upon")?;
+    step("by that link into the tunnel");
+    scene.home.ip(&[
+        "route",
+        "add",
+        REMOTE[0],
+        "via",
+        "203.0.113.4",
+        "src",
+        HOME[0],
+    ])?;
+    let capture = Capture::start(&scene.far, "upon", "host 198.51.100.1")?;
+    scene.expect(&chosen, &["udp", &at(REMOTE[0], 80)], "beyond")?;
+    ensure!(capture.stop()?.is_empty(), "packets in the clear");
+    Ok(())
+}
+
+/// What the kernel answers by itself to those who ask a chosen listener.
+fn answers_without_a_socket() -> Result<()> {
+    let scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let _server = scene.start(&chosen, &["serve", "7000"])?;
+    let capture = scene.capture("port 7000")?;
+    step("SYN cookies");
+    scene.home.sysctl("net/ipv4/tcp_syncookies", "2")?;
+    for home in HOME {
+        let mut stream = connect(&scene.beyond, &at(home, 7000))?;
+        ensure!(order(&mut stream, b'f')? == 6, "{home}: the answer is cut");
+    }
+    step("resets");
+    for (home, remote) in HOME.into_iter().zip(REMOTE) {
+        let seen = Capture::start(&scene.beyond, "back", &format!("src host {home} and tcp"))?;
+        let stray = crate::attacks::segment(&at(remote, 4000), &at(home, 7000), "A", 1, b"");
+        crate::attacks::inject(&scene.beyond, &[stray])?;
+        seen.stop_once("a reset", |packets| !packets.is_empty())?;
+    }
+    std::thread::sleep(QUIET);
+    nothing(&scene, capture)
+}
