@@ -162,6 +162,11 @@ impl Scene {
         world
             .near
             .sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
+        // The server may be heard from either of its addresses, and is then spoken to
+        // there: it keeps both when a cable goes.
+        for (network, _) in UPLINKS {
+            taupe_lab::host::add_address(&world.far, "lo", &format!("192.168.{network}.2/32"))?;
+        }
         let (chosen, other) = (chatter::install("mole")?, chatter::install("bird")?);
         let tunnel = TUNNEL.map(address);
         let hear = |voice: &'static Voice| chatter::hear(&world.far, voice, tunnel);
