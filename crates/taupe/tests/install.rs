@@ -136,7 +136,7 @@ fn all_of_it_is_installed_and_removed() {
     let unit = place.system().join("usr/lib/systemd/system/taupe@.service");
     let unit = fs::read_to_string(unit).expect("unit");
     assert!(
-        unit.contains("\nExecStart=/usr/bin/taupe up --foreground %i\n"),
+        unit.contains("\nExecStart=/usr/bin/taupe up --foreground --keep-closed %i\n"),
         "{unit}"
     );
     assert!(!unit.contains("@BINDIR@"), "{unit}");

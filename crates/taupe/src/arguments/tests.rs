@@ -627,7 +627,7 @@ fn mistakes_about_tunnels_are_refused_with_status_2() {
             "taupe allowed-ips ::/0 --except 1.2.3",
             "not an IPv4 or IPv6 address",
         ),
-        ("taupe upp wg0", "a similar subcommand exists: 'up'"),
+        ("taupe relod wg0", "a similar subcommand exists: 'reload'"),
     ] {
         let (text, status) = refusal(line, &[]);
         assert_eq!(status, 2, "{line}: {text}");
