@@ -126,7 +126,7 @@ pub(crate) fn in_two_files() -> Result<()> {
     ] {
         ensure!(up.stderr.contains(&place), "{place}: {}", up.stderr);
     }
-    ensure!(world.configuration()? == before, "something was done");
+    world.is_as_before(&before, "something was done")?;
     world.down(&file)
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn the_file_of_2021() -> Result<()> {
         "new links: {new:?}"
     );
     world.down(&file)?;
-    ensure!(world.configuration()? == before, "something is left");
+    world.is_as_before(&before, "something is left")?;
     expect(&world, &chrome, 0, Some(UPLINK[0]))
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
     world.kill_device()?;
     world.down(&file)?;
     expect(&world, &chosen, 0, Some(UPLINK[0]))?;
-    ensure!(world.configuration()? == before, "something is left");
+    world.is_as_before(&before, "something is left")?;
     let again = world.taupe(&["down", &file])?;
     ensure!(again.status == Some(1), "down twice");
     Ok(())
@@ -153,10 +153,7 @@ pub(crate) fn refused() -> Result<()> {
         let up = world.taupe(&["up", &file])?;
         ensure!(up.status == Some(1), "{lines}: {:?}", up.status);
         ensure!(up.stderr.contains(word), "{lines}: {}", up.stderr);
-        ensure!(
-            world.configuration()? == before,
-            "{lines}: something is left"
-        );
+        world.is_as_before(&before, &format!("{lines}: something is left"))?;
         expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     }
     step("a step after the capture fails");
@@ -167,10 +164,7 @@ pub(crate) fn refused() -> Result<()> {
     for options in [&["up"][..], &["up", "--foreground"]] {
         let up = world.taupe(&[options, &[&*file]].concat())?;
         ensure!(up.status == Some(1), "{options:?}: {:?}", up.status);
-        ensure!(
-            world.configuration()? == before,
-            "{options:?}: something is left"
-        );
+        world.is_as_before(&before, &format!("{options:?}: something is left"))?;
         expect(&world, &chosen, 0, Some(UPLINK[0]))?;
     }
     Ok(())

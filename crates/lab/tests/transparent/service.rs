@@ -23,7 +23,7 @@ pub(crate) fn stopped_and_closed() -> Result<()> {
     let down = world.taupe(&["down", "--keep-closed", &file])?;
     ensure!(down.status == Some(0), "down: {}", down.stderr);
     ensure!(down.stderr.contains("held back"), "down: {}", down.stderr);
-    ensure!(world.configuration()? == before, "something is left");
+    world.is_as_before(&before, "something is left")?;
     for family in [0, 1] {
         expect(&world, &chosen, family, None)?;
     }

@@ -154,6 +154,14 @@ impl World {
             &format!("2001:db8:{number}::2"),
         ])?;
         serve(&world.far, SocketAddr::new(world.neighbour(), PORT))?;
+        // The kernel gives the cable an address once it has noticed that it is plugged in
+        // at both ends, which takes it up to a second, or longer on a busy machine.
+        let own = [
+            "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link",
+        ];
+        wait_until("the cable's own address", Duration::from_secs(30), || {
+            Ok(!world.near.run(&own)?.stdout.is_empty())
+        })?;
         Ok(world)
     }
 
@@ -291,6 +299,28 @@ impl World {
             .near
             .attempt(&["timeout", PATIENCE, path, "-c", &ask])?;
         Ok((attempt.status == Some(0)).then(|| attempt.stdout.trim().to_owned()))
+    }
+
+    /// Fails where the configuration is not as it was, and says what differs.
+    pub(crate) fn is_as_before(&self, before: &(String, Vec<String>), what: &str) -> Result<()> {
+        let now = self.configuration()?;
+        let lines = |(all, links): &(String, Vec<String>)| -> Vec<String> {
+            all.lines()
+                .map(str::to_owned)
+                .chain(links.clone())
+                .collect()
+        };
+        let (old, new) = (lines(before), lines(&now));
+        let gone = old.iter().filter(|line| !new.contains(line));
+        let come = new.iter().filter(|line| !old.contains(line));
+        let gone: Vec<_> = gone.collect();
+        let come: Vec<_> = come.collect();
+        ensure!(
+            now == *before,
+            "{what} on {}: gone {gone:#?}, come {come:#?}",
+            self.near.name()
+        );
+        Ok(())
     }
 
     /// All that somebody sees of the network's configuration; the lines about
