@@ -124,18 +124,31 @@ impl Pins {
     /// kernels without tcx are not pinned and stay.
     pub(crate) fn remove(&self) -> Result<(), Fault> {
         for directory in [self.links(), self.directory.clone()] {
-            let failed = || Fault::call(directory.display().to_string());
-            let entries = match fs::read_dir(&directory) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed()(error)),
-            };
+            // A device that is about to end may yet put a filter back.
+            let mut tries = 0;
+            while let Err(error) = empty(&directory)? {
+                tries += 1;
+                if tries == 5 || error.kind() != io::ErrorKind::DirectoryNotEmpty {
+                    return Err(Fault::call(directory.display().to_string())(error));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what is in a directory, and then the directory, unless there is none.
+fn empty(directory: &Path) -> Result<io::Result<()>, Fault> {
+    let failed = || Fault::call(directory.display().to_string());
+    match fs::read_dir(directory) {
+        Ok(entries) => {
             for entry in entries {
                 remove(&entry.map_err(failed())?.path())?;
             }
-            fs::remove_dir(&directory).map_err(failed())?;
+            Ok(fs::remove_dir(directory))
         }
-        Ok(())
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
+        Err(error) => Err(failed()(error)),
     }
 }
 
