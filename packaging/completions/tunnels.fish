@@ -5,6 +5,7 @@ function __fish_taupe_tunnels
         string replace -r '.*/(.*)\.conf$' '$1' -- $file
     end
 end
+complete -c taupe -n "__fish_taupe_using_subcommand app; and __fish_seen_subcommand_from allow deny remove list" -a "(__fish_taupe_tunnels)"
 for action in up down reload save strip check explain status
     complete -c taupe -n "__fish_taupe_using_subcommand $action" -a "(__fish_taupe_tunnels)"
 end

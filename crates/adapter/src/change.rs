@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_net::system::{Family, Mark, Route, Rule};
+use taupe_net::system::{Family, Mark, Route, RouteKind, Rule};
 
 use crate::dns::Dns;
 
@@ -40,6 +40,16 @@ pub enum Change {
     /// Refuses packets for a network in a table when the tunnel's route to it
     /// is gone: nothing leaves in clear when the device is killed.
     Unreachable {
+        /// Where to.
+        destination: IpNet,
+        /// The number of the table.
+        table: u32,
+    },
+    /// Adds a route that leads nowhere to a table: it refuses packets for a network where
+    /// there is none into the tunnel, or leaves them to the rules after the table's.
+    Special {
+        /// What it does with a packet.
+        kind: RouteKind,
         /// Where to.
         destination: IpNet,
         /// The number of the table.
@@ -104,6 +114,15 @@ pub(crate) const VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
 /// The metric of [`Change::Unreachable`]: every other route is preferred.
 pub(crate) const LAST_METRIC: u32 = u32::MAX;
 
+/// The metric of [`Change::Special`]: of two for one network, as there are for a moment of
+/// a reload, what leaves packets to other rules is preferred.
+pub(crate) const fn special_metric(kind: RouteKind) -> u32 {
+    match kind {
+        RouteKind::Throw => LAST_METRIC - 1,
+        _ => LAST_METRIC,
+    }
+}
+
 impl Change {
     /// Whether deleting the interface undoes it.
     #[must_use]
@@ -118,6 +137,7 @@ impl Change {
             | Self::Device
             | Self::Dns(_)
             | Self::Unreachable { .. }
+            | Self::Special { .. }
             | Self::Rule(_)
             | Self::Firewall { .. }
             | Self::ValidMark { .. } => false,
@@ -144,11 +164,14 @@ impl Change {
             Self::Firewall { family, .. } => {
                 format!("nft delete table {} wg-quick-{interface}", nft(*family))
             }
-            Self::Address(_) | Self::Route { .. } | Self::Unreachable { .. } | Self::Rule(_) => {
-                self.command(interface)
-                    .to_string()
-                    .replacen(" add ", " delete ", 1)
-            }
+            Self::Address(_)
+            | Self::Route { .. }
+            | Self::Unreachable { .. }
+            | Self::Special { .. }
+            | Self::Rule(_) => self
+                .command(interface)
+                .to_string()
+                .replacen(" add ", " delete ", 1),
         };
         Some(line)
     }
@@ -174,13 +197,13 @@ impl Change {
                 }
             }
             Self::Unreachable { destination, table } => {
-                let flag = flag(Family::of(destination));
-                write!(
-                    f,
-                    "ip {flag} route add unreachable {destination} metric {LAST_METRIC} \
-                     table {table}"
-                )
+                write_special(RouteKind::Unreachable, destination, *table, f)
             }
+            Self::Special {
+                kind,
+                destination,
+                table,
+            } => write_special(*kind, destination, *table, f),
             Self::Rule(rule) => write_rule(rule, f),
             Self::Firewall { family, .. } => write!(
                 f,
@@ -195,9 +218,22 @@ impl Change {
 /// The mark of the datagrams that rules keep out of the tunnel.
 pub(crate) fn mark_in_effect(own: &[Change]) -> Option<u32> {
     own.iter().find_map(|change| match change {
-        Change::Rule(rule) => rule.mark.map(|mark| mark.value),
+        Change::Rule(rule) if rule.invert => rule.mark.map(|mark| mark.value),
         _ => None,
     })
+}
+
+fn write_special(
+    kind: RouteKind,
+    destination: &IpNet,
+    table: u32,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let (flag, metric) = (flag(Family::of(destination)), special_metric(kind));
+    write!(
+        f,
+        "ip {flag} route add {kind} {destination} metric {metric} table {table}"
+    )
 }
 
 fn write_rule(rule: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,8 +241,16 @@ fn write_rule(rule: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if rule.invert {
         f.write_str("not ")?;
     }
-    if let Some(Mark { value, .. }) = rule.mark {
-        write!(f, "fwmark {value} ")?;
+    if let Some(source) = rule.source {
+        write!(f, "from {source} ")?;
+    }
+    match rule.mark {
+        None => {}
+        Some(Mark {
+            value,
+            mask: u32::MAX,
+        }) => write!(f, "fwmark {value} ")?,
+        Some(Mark { value, mask }) => write!(f, "fwmark {value:#x}/{mask:#x} ")?,
     }
     match rule.table {
         Route::MAIN_TABLE => f.write_str("table main")?,

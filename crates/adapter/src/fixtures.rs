@@ -8,11 +8,20 @@ use crate::Snapshot;
 
 /// A file with these lines in `[Interface]` and `[Peer]`.
 pub(crate) fn file(interface: &str, peer: &str) -> File {
+    parsed(interface, peer, Dialect::Quick)
+}
+
+/// The same with the keys that only Taupe knows.
+pub(crate) fn taupe_file(interface: &str, peer: &str) -> File {
+    parsed(interface, peer, Dialect::Taupe)
+}
+
+fn parsed(interface: &str, peer: &str, dialect: Dialect) -> File {
     let text = format!(
         "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n{interface}\n\
          [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n{peer}\n"
     );
-    let parsed = parse(text.as_bytes(), Dialect::Quick);
+    let parsed = parse(text.as_bytes(), dialect);
     for diagnostic in &parsed.diagnostics {
         println!("{}: {}", diagnostic.line, diagnostic.kind);
     }
@@ -28,6 +37,7 @@ fn rule(family: Family, priority: u32, table: u32) -> Rule {
         family,
         priority,
         table,
+        source: None,
         mark: None,
         invert: false,
         suppress_prefix_length: None,

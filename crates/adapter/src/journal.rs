@@ -98,8 +98,10 @@ impl Header {
         self.config == file || !self.config.exists()
     }
 
-    /// Whether the file that the tunnel was made from has been written since.
-    pub(crate) fn is_edited(&self) -> bool {
+    /// Whether the file that the tunnel was made from has been written since, but for
+    /// what [`Journal::saved`] tells of.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
         let now = Seen::of(&self.config);
         self.seen.is_some() && now.is_some() && self.seen != now
     }
@@ -501,7 +503,10 @@ impl Journal {
     }
 
     /// `file` is what the tunnel is now, if it is what the tunnel was made from.
-    pub(crate) fn saved(&mut self, file: &Path) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn saved(&mut self, file: &Path) -> Result<(), Error> {
         if self.header().config != file {
             return Ok(());
         }

@@ -77,6 +77,10 @@ pub struct Options {
     pub override_routes: bool,
     /// The nf_tables table of a tunnelled default route is made.
     pub firewall: bool,
+    /// Only packets with this mark use the tunnel, of which all bits count that are set in
+    /// it; everybody else's go where they would without it.
+    #[serde(default)]
+    pub chosen: Option<u32>,
 }
 
 impl Default for Options {
@@ -84,6 +88,7 @@ impl Default for Options {
         Self {
             override_routes: false,
             firewall: true,
+            chosen: None,
         }
     }
 }
@@ -150,7 +155,9 @@ pub struct Leftover {
 /// Tells of a step that makes or undoes `change`.
 pub(crate) fn tell(report: &mut dyn Report, change: &Change, command: &str) {
     match change {
-        Change::Route { .. } | Change::Unreachable { .. } => report.route(command),
+        Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
+            report.route(command);
+        }
         _ => report.step(command),
     }
 }

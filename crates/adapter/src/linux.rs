@@ -11,10 +11,13 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::{ResolveError, SetRequest};
 use taupe_config::file::{Endpoint, File, Table};
-use taupe_net::system::{Address, Family, Firewall, Link, Mark, Route, Rule, System, SystemError};
+use taupe_net::link::RouteWatch;
+use taupe_net::system::{
+    Address, Family, Firewall, Link, Mark, Route, RouteKind, Rule, System, SystemError,
+};
 use taupe_sys::run_directory;
 
-use crate::change::{Change, LAST_METRIC, mark_in_effect};
+use crate::change::{Change, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};
 use crate::journal::{State, Turn};
 use crate::machine::{LookError, Machine, SaveError, StepError};
@@ -95,6 +98,11 @@ impl<'a> Linux<'a> {
                     Change::Unreachable { destination, table } => {
                         *route == Route::unreachable(*destination, LAST_METRIC, *table)
                     }
+                    Change::Special {
+                        kind,
+                        destination,
+                        table,
+                    } => *route == special(*kind, *destination, *table),
                     _ => false,
                 })
         };
@@ -253,6 +261,29 @@ impl Machine for Linux<'_> {
         Ok(self.link()?.map(|link| link.index))
     }
 
+    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+        let interface = self.interface;
+        let failed = |source| StepError::Io {
+            what: format!("waiting for the end of {interface}"),
+            source,
+        };
+        // Before the first look: what happens between the two is noticed.
+        let mut watch = RouteWatch::open().map_err(failed)?;
+        if taupe_client::lives(interface, FAREWELL) {
+            return self.interface();
+        }
+        let end = Instant::now() + FAREWELL;
+        while let Some(index) = self.interface()? {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // Somebody else has it.
+                return Ok(Some(index));
+            }
+            watch.wait(left).map_err(failed)?;
+        }
+        Ok(None)
+    }
+
     fn is_wireguard(&mut self) -> bool {
         let devices = taupe_client::interfaces().unwrap_or_default();
         devices.iter().any(|device| device == self.interface)
@@ -282,7 +313,7 @@ impl Machine for Linux<'_> {
         }
         snapshot.valid_mark = self.original_valid_mark(own);
         snapshot.mark = own.iter().find_map(|change| match change {
-            Change::Mark(mark) => Some(*mark),
+            Change::Mark(number) | Change::Special { table: number, .. } => Some(*number),
             _ => None,
         });
         snapshot.dns = self.dns(file)?;
@@ -373,6 +404,13 @@ impl Machine for Linux<'_> {
                 let route = Route::unreachable(*destination, LAST_METRIC, *table);
                 self.system.add_route(&route)?;
             }
+            Change::Special {
+                kind,
+                destination,
+                table,
+            } => self
+                .system
+                .add_route(&special(*kind, *destination, *table))?,
             Change::Rule(rule) => self.system.add_rule(rule)?,
             Change::Firewall { family, mark, .. } => self.add_firewall(*family, *mark)?,
             Change::ValidMark { .. } => write_valid_mark(1)?,
@@ -406,6 +444,14 @@ impl Machine for Linux<'_> {
             }
             Change::Unreachable { destination, table } => {
                 let route = Route::unreachable(*destination, LAST_METRIC, *table);
+                gone(self.system.remove_route(&route), &NO_ROUTE)?;
+            }
+            Change::Special {
+                kind,
+                destination,
+                table,
+            } => {
+                let route = special(*kind, *destination, *table);
                 gone(self.system.remove_route(&route), &NO_ROUTE)?;
             }
             Change::Rule(rule) => {
@@ -488,6 +534,11 @@ impl Linux<'_> {
 
 /// What a route that is not there makes the kernel say.
 const NO_ROUTE: [Errno; 4] = [Errno::SRCH, Errno::NODEV, Errno::NOENT, Errno::AFNOSUPPORT];
+
+/// The route of [`Change::Special`].
+fn special(kind: RouteKind, destination: IpNet, table: u32) -> Route {
+    Route::without_interface(kind, destination, special_metric(kind), table)
+}
 
 /// Takes what is gone already for done.
 fn gone(result: Result<(), SystemError>, means: &[Errno]) -> Result<(), SystemError> {

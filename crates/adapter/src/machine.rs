@@ -40,6 +40,15 @@ pub trait Machine {
     /// When links cannot be listed.
     fn interface(&mut self) -> Result<Option<u32>, StepError>;
 
+    /// The same, when the tunnel's process was killed a moment ago: waits until its
+    /// interface has gone with it. As [`Machine::interface`] while it lives.
+    ///
+    /// # Errors
+    /// As [`Machine::interface`].
+    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+        self.interface()
+    }
+
     /// Whether an interface with the tunnel's name is a WireGuard device, of
     /// whatever program.
     fn is_wireguard(&mut self) -> bool;

@@ -10,6 +10,9 @@
 //!    network, is left out, or wins by being more specific;
 //! 4. *policy*: default routes, and routes that would carry the tunnel's own
 //!    datagrams, go to a table of their own that marked packets do not see.
+//!
+//! Where only what has a mark uses the tunnel, none of this is asked: such packets have a
+//! table of their own, which knows of every destination where it goes.
 
 mod routing;
 #[cfg(test)]
@@ -63,7 +66,8 @@ pub struct Snapshot {
     pub ipv6_on_interfaces: bool,
     /// `net.ipv4.conf.all.src_valid_mark` before the first tunnel that set it.
     pub valid_mark: Option<u32>,
-    /// The mark that this tunnel has been given already, when it is up.
+    /// The number that this tunnel has been given already, when it is up: of its table, or
+    /// its mark, which is the same.
     pub mark: Option<u32>,
     /// How the name servers of the file are made known.
     pub dns: Option<Dns>,
@@ -133,15 +137,16 @@ pub fn plan(
         addresses: &addresses,
         without_ipv6,
     };
-    match &file.interface.table {
-        Table::Off => {}
-        Table::Id(table) => routing.lead_into(*table, &mut plan),
-        Table::Name(name) => {
+    match (options.chosen, &file.interface.table) {
+        (Some(mark), _) => routing.lead_marked(mark, &mut plan),
+        (None, Table::Off) => {}
+        (None, Table::Id(table)) => routing.lead_into(*table, &mut plan),
+        (None, Table::Name(name)) => {
             let table = snapshot.table_names.get(name);
             let table = table.ok_or_else(|| PlanError::UnknownTable(name.clone()))?;
             routing.lead_into(*table, &mut plan);
         }
-        Table::Auto => routing.decide(&mut plan),
+        (None, Table::Auto) => routing.decide(&mut plan),
     }
     let post_up = hooks(Phase::PostUp, &file.interface.hooks.post_up, interface);
     plan.changes.extend(post_up.map(Change::Hook));

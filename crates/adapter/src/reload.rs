@@ -41,6 +41,9 @@ pub enum ReloadError {
     /// The system cannot be looked at.
     #[error(transparent)]
     System(#[from] StepError),
+    /// The caller's part cannot be done.
+    #[error("{0}; the tunnel is as it was")]
+    Refused(String),
     /// Something that has to be known first.
     #[error(transparent)]
     Look(#[from] LookError),
@@ -62,14 +65,22 @@ pub enum ReloadError {
 /// tunnel was brought up goes on: options and personality of `request` do not
 /// matter.
 ///
+/// The caller's part of it is done by `first`, when all is known that can be known, and
+/// before the first change: when it fails, nothing is changed. What it has done is the
+/// caller's to undo when something fails afterwards.
+///
 /// # Errors
 /// See [`ReloadError`].
-pub fn reload(request: &Request<'_>, report: &mut dyn Report) -> Result<(), ReloadError> {
+pub fn reload(
+    request: &Request<'_>,
+    first: &mut dyn FnMut() -> Result<(), String>,
+    report: &mut dyn Report,
+) -> Result<(), ReloadError> {
     let state = State::default();
     let mut devices = NoDevices;
     let machine = Linux::new(request.interface, &state, &mut devices);
     let mut machine = machine.map_err(StepError::from)?;
-    reload_on(&mut machine, &state, request, report)
+    reload_on(&mut machine, &state, request, first, report)
 }
 
 /// [`reload`] on a given system.
@@ -80,6 +91,7 @@ pub fn reload_on(
     machine: &mut dyn Machine,
     state: &State,
     request: &Request<'_>,
+    first: &mut dyn FnMut() -> Result<(), String>,
     report: &mut dyn Report,
 ) -> Result<(), ReloadError> {
     let Request {
@@ -115,6 +127,7 @@ pub fn reload_on(
     for note in &plan.notes {
         report.note(note);
     }
+    first().map_err(ReloadError::Refused)?;
     let mark = change::mark_in_effect(&own);
     let difference = Difference::between(there, plan.changes);
     let mut done = Vec::new();
@@ -327,7 +340,10 @@ impl Difference {
         // An interface that is without IPv4 addresses for a moment takes no
         // IPv4 routes.
         let guards = |change: &Change| match change {
-            Change::Mark(_) | Change::Unreachable { .. } | Change::Rule(_) => true,
+            Change::Mark(_)
+            | Change::Unreachable { .. }
+            | Change::Special { .. }
+            | Change::Rule(_) => true,
             Change::Route { .. } => stays(change),
             _ => false,
         };

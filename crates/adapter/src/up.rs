@@ -166,7 +166,7 @@ fn settle_past(
         personality,
         ..
     } = *request;
-    let found = machine.interface().map_err(UpError::Look)?;
+    let mut found = machine.interface().map_err(UpError::Look)?;
     let exists = |machine: &mut dyn Machine| UpError::Exists {
         interface: interface.to_owned(),
         is_wireguard: machine.is_wireguard(),
@@ -188,6 +188,9 @@ fn settle_past(
             namespace: header.namespace.clone(),
             journal: lock.journal_path().to_owned(),
         });
+    }
+    if journal.is_complete() && is_ours(&journal, found) {
+        found = machine.interface_of_living().map_err(UpError::Look)?;
     }
     let is_ours = is_ours(&journal, found);
     if journal.is_complete() && is_ours {

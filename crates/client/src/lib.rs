@@ -16,6 +16,7 @@ mod socket;
 mod sync;
 
 use std::io;
+use std::time::Duration;
 
 use taupe_protocol::crypto::default_provider;
 
@@ -39,6 +40,17 @@ pub fn interfaces() -> io::Result<Vec<String>> {
     let mut names = kernel::interfaces()?;
     names.extend(socket::interfaces()?);
     Ok(names)
+}
+
+/// Whether a program in user space is that device, and lives: one that was killed has
+/// its socket for a moment longer. Waits for an answer for `patience`, after which it
+/// counts as one that lives.
+#[must_use]
+pub fn lives(interface: &str, patience: Duration) -> bool {
+    match socket::connect(interface) {
+        Ok(Some(stream)) => socket::answers(stream, patience),
+        _ => false,
+    }
 }
 
 /// Reads everything about a device, keys included.

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use taupe_config::uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
 use zeroize::Zeroizing;
@@ -66,6 +67,21 @@ fn path(interface: &str) -> Option<PathBuf> {
     let path = Path::new(DIRECTORY).join(format!("{interface}{SUFFIX}"));
     let found = fs::metadata(&path).is_ok_and(|found| found.file_type().is_socket());
     found.then_some(path)
+}
+
+/// Whether the program that listens there still answers: one that was killed is there
+/// for a moment, and its connections break. One that is silent for `patience` counts as
+/// an answer.
+pub(crate) fn answers(mut stream: UnixStream, patience: Duration) -> bool {
+    let asked = stream
+        .set_read_timeout(Some(patience))
+        .and_then(|()| stream.write_all(b"get=1\n\n"));
+    let mut first = Zeroizing::new([0]);
+    match asked.and_then(|()| stream.read(&mut *first)) {
+        Ok(length) => length > 0,
+        // The timeout.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }
 
 pub(crate) fn read(mut stream: UnixStream, interface: &str) -> Result<Device, Error> {

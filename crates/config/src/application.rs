@@ -83,7 +83,10 @@ pub enum ApplicationError {
     #[error("of no kind that there is: what stands in front of the colon means nothing here")]
     Kind,
     /// A character that cannot stand in a list.
-    #[error("with a character that a list cannot hold: a quotation mark, # or a control character")]
+    #[error(
+        "with a character that no entry of a list can have: a comma, a quotation mark, # or a \
+         control character"
+    )]
     Character,
     /// A blank or `;` where a comma separates.
     #[error("more than one application, or a name with a blank: only commas separate")]
@@ -136,7 +139,10 @@ impl ApplicationError {
             Self::Kind => {
                 "write name:, exe:, dir:, cgroup:, uid:, flatpak: or snap:, or a name or path alone"
             }
-            Self::Character => "name the folder it is in, such as /opt/games/",
+            Self::Character => {
+                "give several one after the other; of one that is so called, name the folder it is in, \
+                 such as /opt/games/"
+            }
             Self::Separator => "write such as firefox, curl; a name with a blank as name:two words",
             Self::Windows => "write such as firefox, or the path on this system: /usr/bin/curl",
             Self::Relative => "write the whole path, such as /usr/bin/curl, or the name alone",

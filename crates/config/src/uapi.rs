@@ -14,7 +14,7 @@
 //! without its `endpoint`, and in `get` after it. It is the name by which the
 //! endpoint is found again when the peer does not answer; nothing after the
 //! `=`, or an `endpoint` alone, forgets it. A name without any endpoint reaches
-//! nobody: whoever sets it resolves it first. `wg` passes over keys that it
+//! nobody until somebody resolves it. `wg` passes over keys that it
 //! does not know in the answer to `get`, but a device of another make refuses a
 //! `set` that has the key: the first line of the answer to `get`,
 //! `features=endpoint_name`, says that this one does not.

@@ -167,7 +167,7 @@ impl Incoming {
         let Self {
             inner, tap, merger, ..
         } = self;
-        // A TUN that is gone is said once.
+        // Whether to go on. Of those who say that the TUN is gone, control heeds the first.
         let write = |write: &TunWrite<'_>| match shared.tun.write(write) {
             Ok(()) => ControlFlow::Continue(()),
             Err(WriteError::Down) => {

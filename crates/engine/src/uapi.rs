@@ -78,9 +78,12 @@ impl Listener {
                     _ => return Err(StartError::Running(path)),
                 },
                 Err((io::ErrorKind::NotFound, _)) => break,
-                Err((io::ErrorKind::ConnectionRefused, _)) => {
-                    break fs::remove_file(&path).map_err(failed)?;
-                }
+                Err((io::ErrorKind::ConnectionRefused, _)) => match fs::remove_file(&path) {
+                    Ok(()) => break,
+                    // Whoever it was has done so.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(error) => return Err(failed(error)),
+                },
                 Err((_, error)) => return Err(failed(error)),
             }
         }

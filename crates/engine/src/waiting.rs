@@ -153,16 +153,14 @@ pub(crate) fn together(common: &Common, arrivals: &mpsc::Receiver<Guest>) {
                     let Some((source, true)) = sources.next() else {
                         return true;
                     };
-                    let round = guest.carrier.round(false);
-                    if let ControlFlow::Continue(round) = &round {
-                        talk.note(source, round);
-                    }
-                    if let ControlFlow::Continue(round) = &round
-                        && let Some(load) = meter.note(round, clock::thread)
-                    {
+                    let ControlFlow::Continue(round) = guest.carrier.round(false) else {
+                        return false;
+                    };
+                    talk.note(source, &round);
+                    if let Some(load) = meter.note(&round, clock::thread) {
                         window = Some((load, round.ended));
                     }
-                    round.is_continue()
+                    true
                 });
                 if arrived {
                     common.waker.reset();

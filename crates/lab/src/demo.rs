@@ -67,7 +67,7 @@ pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
 
 fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
     evidence.say("demo/home.conf, as a VPN provider hands it out, and two lines more:\n");
-    for line in world.lines(&["Endpoint", "AllowedApps", "DisallowedIPs"])? {
+    for line in World::lines(&["Endpoint", "AllowedApps", "DisallowedIPs"]) {
         evidence.say(format_args!("    {line}"));
     }
     evidence.say(
@@ -85,14 +85,16 @@ fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
 pub fn ways_in(first: u32) -> Result<String> {
     let taupe = Implementation::Taupe.program()?;
     let (taupe, kurl) = (taupe.display(), scratch("kurl"));
-    let kurl = kurl.display();
+    let (kurl, web) = (kurl.display(), WEB[0]);
     let enter = format!("nsenter -t {first} -m -p ip netns exec");
     Ok(format!(
         "\n\
          The machines stay, with the tunnel up. As root:\n\
          {enter} home curl http://{NAME}\n\
          {enter} home {kurl} http://{NAME}\n\
-         {enter} home {taupe} show\n\
+         {enter} home {taupe} status home\n\
+         {enter} home {taupe} explain home --app curl --to {web}:80\n\
+         {enter} home {taupe} app allow home kurl\n\
          {enter} router tcpdump -ni home\n\
          {enter} home bash\n\
          To remove them: kill -9 {first}\n"

@@ -17,7 +17,7 @@ mod image;
 mod namespace;
 mod programs;
 
-pub use image::{install, version};
+pub use image::{Kernel, install, version};
 pub use namespace::Namespace;
 pub use programs::program;
 
@@ -48,6 +48,8 @@ const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 no_timer_check noapic
 pub struct Equipment {
     /// How many processors it has.
     pub processors: u8,
+    /// Whose kernel.
+    pub kernel: Kernel,
     /// How much memory, in MiB.
     pub memory: u16,
     /// What it takes the time from.
@@ -61,6 +63,7 @@ impl Default for Equipment {
     fn default() -> Self {
         Self {
             processors: 1,
+            kernel: Kernel::default(),
             memory: 192,
             clock: Clock::Hpet,
             programs: Vec::new(),
@@ -137,7 +140,7 @@ impl Guest {
         addresses: &[&str],
         equipment: &Equipment,
     ) -> Result<Self> {
-        let image = install()?;
+        let image = equipment.kernel.install()?;
         let name = format!("guest-{}-{tap}", host.name());
         host.ip(&["tuntap", "add", "name", tap, "mode", "tap"])?;
         host.ip(&["link", "set", tap, "up"])?;

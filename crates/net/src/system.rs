@@ -52,12 +52,15 @@ pub enum Hook {
 }
 
 /// A filter of a link's `clsact` queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Its place: lower is earlier.
     pub priority: u16,
-    /// What tells it from others of that priority; 0 for a place without a filter.
+    /// What tells it from others of that priority; 0 for the priority itself, which is
+    /// listed before its filters.
     pub handle: u32,
+    /// What its program is called, if it is one of BPF with a name.
+    pub name: String,
 }
 
 /// A socket of TCP, UDP or UDP-Lite that is not a listener, as `ss -K` finds it.
@@ -147,10 +150,17 @@ impl Route {
     /// makes: senders get `EHOSTUNREACH`.
     #[must_use]
     pub fn unreachable(destination: IpNet, metric: u32, table: u32) -> Self {
+        Self::without_interface(RouteKind::Unreachable, destination, metric, table)
+    }
+
+    /// What `ip route add KIND DESTINATION metric METRIC table TABLE` makes, for a kind
+    /// that leads nowhere.
+    #[must_use]
+    pub fn without_interface(kind: RouteKind, destination: IpNet, metric: u32, table: u32) -> Self {
         Self {
             table,
             destination: destination.trunc(),
-            kind: RouteKind::Unreachable,
+            kind,
             interface: None,
             gateway: None,
             metric,
@@ -174,8 +184,25 @@ pub enum RouteKind {
     Unicast,
     /// Refuses it with `EHOSTUNREACH`.
     Unreachable,
+    /// Refuses it with `EACCES`.
+    Prohibit,
+    /// Leaves it to the rules that come after the table's.
+    Throw,
     /// Another `RTN_*`: local, broadcast, blackhole and so on.
     Other(u8),
+}
+
+/// As `ip` has it.
+impl fmt::Display for RouteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unicast => "unicast",
+            Self::Unreachable => "unreachable",
+            Self::Prohibit => "prohibit",
+            Self::Throw => "throw",
+            Self::Other(kind) => return write!(f, "type {kind}"),
+        })
+    }
 }
 
 /// A rule that says which routing table a packet is looked up in.
@@ -187,6 +214,9 @@ pub struct Rule {
     pub priority: u32,
     /// The table; 0 for a rule that does something else.
     pub table: u32,
+    /// Where a packet has to come from; without host bits.
+    #[serde(default)]
+    pub source: Option<IpNet>,
     /// The firewall mark that a packet has to have.
     pub mark: Option<Mark>,
     /// For packets that the rest of the rule does *not* describe.
@@ -201,36 +231,54 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// What `ip rule add not fwmark MARK table TABLE` makes.
-    #[must_use]
-    pub fn not_marked(family: Family, priority: u32, mark: u32, table: u32) -> Self {
+    /// A rule for all packets, which others are made of.
+    const fn all(family: Family, priority: u32, table: u32) -> Self {
         Self {
             family,
             priority,
             table,
-            mark: Some(Mark {
-                value: mark,
-                mask: u32::MAX,
-            }),
-            invert: true,
+            source: None,
+            mark: None,
+            invert: false,
             suppress_prefix_length: None,
             protocol: 0,
             more: false,
         }
     }
 
+    /// What `ip rule add not fwmark MARK table TABLE` makes.
+    #[must_use]
+    pub const fn not_marked(family: Family, priority: u32, mark: u32, table: u32) -> Self {
+        Self {
+            invert: true,
+            ..Self::marked(family, priority, mark, u32::MAX, table)
+        }
+    }
+
+    /// What `ip rule add fwmark MARK/MASK table TABLE` makes.
+    #[must_use]
+    pub const fn marked(family: Family, priority: u32, mark: u32, mask: u32, table: u32) -> Self {
+        Self {
+            mark: Some(Mark { value: mark, mask }),
+            ..Self::all(family, priority, table)
+        }
+    }
+
+    /// What `ip rule add from SOURCE table TABLE` makes.
+    #[must_use]
+    pub fn from(source: IpNet, priority: u32, table: u32) -> Self {
+        Self {
+            source: Some(source.trunc()),
+            ..Self::all(Family::of(&source), priority, table)
+        }
+    }
+
     /// What `ip rule add table TABLE suppress_prefixlength LENGTH` makes.
     #[must_use]
-    pub fn suppressing(family: Family, priority: u32, length: u32, table: u32) -> Self {
+    pub const fn suppressing(family: Family, priority: u32, length: u32, table: u32) -> Self {
         Self {
-            family,
-            priority,
-            table,
-            mark: None,
-            invert: false,
             suppress_prefix_length: Some(length),
-            protocol: 0,
-            more: false,
+            ..Self::all(family, priority, table)
         }
     }
 

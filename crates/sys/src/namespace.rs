@@ -1,8 +1,10 @@
 //! The calling thread's network namespace.
 
+use std::fs;
 use std::io;
 use std::mem::size_of_val;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -33,6 +35,29 @@ pub fn network_cookie() -> io::Result<u64> {
     match status {
         0 => Ok(cookie),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The inode of the network namespace, which the kernel calls it by; another one may get
+/// it when it is gone.
+///
+/// # Errors
+///
+/// Without `/proc`.
+pub fn network_inode() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
+}
+
+/// What tells the network namespace from all that exist: its cookie, or on an older kernel
+/// its inode, which is greater than any cookie gets.
+///
+/// # Errors
+///
+/// As [`network_inode`].
+pub fn network_number() -> io::Result<u64> {
+    match network_cookie() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => network_inode(),
+        cookie => cookie,
     }
 }
 

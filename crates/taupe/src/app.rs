@@ -1,5 +1,7 @@
 //! Choosing applications: the file is edited, and a tunnel that is up follows it.
 
+mod lists;
+
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Plan, Unsupported, user_id};
 use crate::check::{self, Checked, check, check_text};
@@ -7,18 +9,19 @@ use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
 use crate::processes::{Subject, sockets};
 use crate::{doubts, rivals, root};
+use lists::{Refused, edit};
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use taupe_adapter::journal;
-use taupe_adapter::{Access, Personality, SaveError, State, replace as replace_file};
-use taupe_config::application::{AppRules, Application, Decision};
-use taupe_config::file::edit::{with_application, without_application};
+use taupe_adapter::journal::{self, Journal, Lock};
+use taupe_adapter::{Access, Namespace, Personality, SaveError, State, replace as replace_file};
+use taupe_config::application::{AppRules, Application};
 use taupe_config::file::{File, Key};
 use taupe_transparent::capture::{is_in_effect, replace};
 use taupe_transparent::fault::Fault;
-use zeroize::Zeroizing;
+use taupe_transparent::marks::mark_of;
 
 /// How long another command may take that is at the same tunnel.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,17 +40,25 @@ enum Failure {
     Wrong { file: String, errors: String },
     #[error("{file} would have {errors} then; nothing was changed")]
     WouldBeWrong { file: String, errors: String },
+    #[error("{file}: {why}; nothing was changed")]
+    Refused { file: String, why: Refused },
     #[error(
-        "{file} has no entry {application}; `taupe app list` prints those that it has; nothing was \
-         changed"
+        "{interface} is up from {}, not from {file}; name that one, or `taupe reload {file}` first; \
+         nothing was changed", .running.display()
     )]
-    NotThere {
+    OtherFile {
+        interface: String,
         file: String,
-        application: Application,
+        running: PathBuf,
     },
+    #[error(
+        "{file} has been edited since {interface} was made from it: `taupe reload` it first; nothing \
+         was changed"
+    )]
+    Edited { interface: String, file: String },
     #[error("{file}: {problem}; nothing was changed")]
     Unsupported { file: String, problem: Unsupported },
-    #[error(transparent)]
+    #[error("{0}; nothing was changed")]
     Clash(#[from] rivals::Clash),
     #[error(transparent)]
     Journal(#[from] journal::Error),
@@ -61,12 +72,20 @@ enum Failure {
         file: String,
         fault: Box<Fault>,
     },
-    #[error("{interface} cannot follow: {fault}; and {file} says so already: {error}")]
-    HalfDone {
+    #[error("{interface} does not follow {file}: {fault}; `taupe reload` tries it again")]
+    NotFollowed {
         interface: String,
         file: String,
         fault: Box<Fault>,
-        error: Box<SaveError>,
+    },
+    #[error(
+        "{interface} cannot follow: {fault}; and what there was before could not be put back in {left}; \
+         `taupe reload` makes {interface} what its file says"
+    )]
+    HalfDone {
+        interface: String,
+        fault: Box<Fault>,
+        left: String,
     },
     #[error(transparent)]
     Output(#[from] NotPrinted),
@@ -88,11 +107,10 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
 }
 
 /// Reads a file that is in order.
-fn read(order: &AppOrder) -> Result<(Conf, Checked, File), Failure> {
-    let conf = Conf::find(&order.file, Personality::Taupe)?;
-    let mut checked = check(&conf, Personality::Taupe)?;
+fn read(conf: &Conf) -> Result<(Checked, File), Failure> {
+    let mut checked = check(conf, Personality::Taupe)?;
     match checked.file.take() {
-        Some(file) => Ok((conf, checked, file)),
+        Some(file) => Ok((checked, file)),
         None => {
             checked.remarks.iter().for_each(|remark| say(remark));
             Err(Failure::Wrong {
@@ -106,17 +124,18 @@ fn read(order: &AppOrder) -> Result<(Conf, Checked, File), Failure> {
 fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Result<(), Failure> {
     let conf = Conf::find(&order.file, Personality::Taupe)?;
     let interface = conf.interface.as_str();
-    // Two at once would each write the other's away.
-    let _lock = State::default().lock(interface, PATIENCE)?;
-    let (conf, before, file) = read(order)?;
     let shown = || conf.shown.display().to_string();
-    let edited = edit(&before.text, place, applications).map_err(|application| {
-        let (file, application) = (shown(), application.clone());
-        Failure::NotThere { file, application }
-    })?;
-    if *edited == *before.text {
-        say(&format_args!("{} says so already", shown()));
-        return Ok(());
+    let refused = |why| Failure::Refused { file: shown(), why };
+    // Two at once would each write the other's away.
+    let lock = State::default().lock(interface, PATIENCE)?;
+    let is_up = is_in_effect(interface)?;
+    let mut journal = if is_up { running(&lock, &conf)? } else { None };
+    let (before, mut file) = read(&conf)?;
+    let edited = edit(&before.text, place, applications).map_err(refused)?;
+    let is_other = *edited != *before.text;
+    let chose = file.transparent.first.is_some();
+    if let ([first, ..], AppPlace::Allowed, false, false) = (applications, place, is_other, chose) {
+        return Err(refused(Refused::AllAllowed(first.clone())));
     }
     let mut after = check_text(&conf, Personality::Taupe, edited);
     let new = |remark: &&check::Remark| !before.remarks.contains(remark);
@@ -130,88 +149,113 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
         let file = shown();
         return Err(Failure::WouldBeWrong { file, errors });
     };
+    if chose && wanted.transparent.first.is_none() {
+        return Err(refused(Refused::NoneChosen));
+    }
     let rules = wanted.transparent.apps.clone();
-    let plan = Plan::take(&mut wanted).map_err(|problem| {
+    let rules_before = file.transparent.apps.clone();
+    let plan = Plan::take(&mut wanted, mark_of(interface)?).map_err(|problem| {
         let file = shown();
         Failure::Unsupported { file, problem }
     })?;
-    let is_up = is_in_effect(interface)?;
-    if is_up && let Some(clash) = rivals::clash(interface, &conf.shown, &plan.choice.rules) {
-        return Err(clash.into());
+    if is_up {
+        rivals::check(interface, &conf.shown, &plan.choice.rules)?;
     }
-    replace_file(&conf.path, &after.text, Access::Kept)?;
+    if is_other {
+        write(&conf, &after.text, &mut journal)?;
+    } else {
+        say(&format_args!("{} says so already", shown()));
+    }
     if is_up && let Err(fault) = replace(interface, &plan.choice) {
-        let (interface, file, fault) = (interface.to_owned(), shown(), Box::new(fault));
-        return Err(match replace_file(&conf.path, &before.text, Access::Kept) {
-            Ok(()) => Failure::NotReplaced {
-                interface,
-                file,
-                fault,
-            },
-            Err(error) => Failure::HalfDone {
-                interface,
-                file,
-                fault,
-                error: Box::new(error),
+        return Err(match is_other {
+            true => put_back(&conf, &before.text, &mut file, &mut journal, fault),
+            false => Failure::NotFollowed {
+                interface: interface.to_owned(),
+                file: shown(),
+                fault: Box::new(fault),
             },
         });
     }
-    tell(&conf, &file.transparent.apps, &rules, is_up);
+    tell(&conf, &rules_before, &rules, is_up);
+    if is_up && plan.mark().is_some() {
+        say(
+            &"[!] in adapter mode this is for sockets to come: those that are open stay as they are",
+        );
+    }
     Ok(())
 }
 
-/// Puts applications into one list and takes them out of the other, or out of both.
-/// The `Err` is the first that is in none.
-fn edit<'a>(
+fn write(conf: &Conf, text: &[u8], journal: &mut Option<Journal>) -> Result<(), SaveError> {
+    replace_file(&conf.path, text, Access::Kept)?;
+    // If that cannot be written down, the next one asks for a reload first.
+    let _ = journal.as_mut().map(|journal| journal.saved(&conf.path));
+    Ok(())
+}
+
+/// Has file and tunnel be what they were before a change that the tunnel cannot follow.
+fn put_back(
+    conf: &Conf,
     text: &[u8],
-    place: AppPlace,
-    applications: &'a [Application],
-) -> Result<Zeroizing<Vec<u8>>, &'a Application> {
-    let (into, out_of) = match place {
-        AppPlace::Allowed => (Some(Key::AllowedApps), &[Key::DisallowedApps][..]),
-        AppPlace::Disallowed => (Some(Key::DisallowedApps), &[Key::AllowedApps][..]),
-        AppPlace::Nowhere => (None, &[Key::AllowedApps, Key::DisallowedApps][..]),
-    };
-    let mut text = Zeroizing::new(text.to_vec());
-    for application in applications {
-        let mut found = false;
-        // In first: where it is the only one, its line is still there to be followed.
-        if let Some(key) = into
-            && without_application(&text, key, application).is_none()
-        {
-            text = with_application(&text, key, application);
-        }
-        for key in out_of {
-            if let Some(rest) = without_application(&text, *key, application) {
-                found = true;
-                text = rest;
-            }
-        }
-        if into.is_none() && !found {
-            return Err(application);
-        }
+    file: &mut File,
+    journal: &mut Option<Journal>,
+    fault: Fault,
+) -> Failure {
+    let (interface, fault) = (conf.interface.to_string(), Box::new(fault));
+    let mut left = Vec::new();
+    // The change may have got as far as the sockets that there are.
+    let plan = mark_of(&interface)
+        .map_err(|fault| fault.to_string())
+        .and_then(|mark| Plan::take(file, mark).map_err(|problem| problem.to_string()));
+    let back = plan.and_then(|plan| {
+        let back = replace(&interface, &plan.choice);
+        back.map_err(|fault| fault.to_string())
+    });
+    if let Err(reason) = back {
+        left.push(format!("{interface} ({reason})"));
     }
-    Ok(text)
+    let file = conf.shown.display().to_string();
+    if let Err(error) = write(conf, text, journal) {
+        left.push(format!("{file} ({error})"));
+    }
+    match left.is_empty() {
+        true => Failure::NotReplaced {
+            interface,
+            file,
+            fault,
+        },
+        false => Failure::HalfDone {
+            left: left.join(" and "),
+            interface,
+            fault,
+        },
+    }
+}
+
+/// What has been written down of a tunnel that follows this file: what is in the file
+/// besides applications is in effect.
+fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
+    let here = Namespace::current();
+    let journal = lock.journal()?;
+    let Some(journal) = journal.filter(|journal| journal.header().namespace == here) else {
+        return Ok(None);
+    };
+    let (interface, file) = (conf.interface.to_string(), conf.shown.display().to_string());
+    let header = journal.header();
+    if header.config != conf.path {
+        return Err(Failure::OtherFile {
+            interface,
+            file,
+            running: header.config.clone(),
+        });
+    }
+    if header.is_edited() {
+        return Err(Failure::Edited { interface, file });
+    }
+    Ok(Some(journal))
 }
 
 /// Says what has come of it that one may not think of.
 fn tell(conf: &Conf, before: &AppRules, after: &AppRules, is_up: bool) {
-    let unnamed = |rules: &AppRules| match rules.allowed.is_empty() {
-        true => Decision::Tunnel,
-        false => Decision::Bypass,
-    };
-    match (unnamed(before), unnamed(after)) {
-        (Decision::Tunnel, Decision::Bypass) => {
-            say(&"[!] there are AllowedApps now: all other applications go past the tunnel");
-        }
-        (Decision::Bypass, Decision::Tunnel) => {
-            say(
-                &"[!] there are no AllowedApps any more: all applications that are not disallowed \
-                  use the tunnel",
-            );
-        }
-        _ => {}
-    }
     let unknown = doubts::unknown_names(after);
     let is_new = |application: &&&Application| {
         let mut old = before.allowed.iter().chain(&before.disallowed);
@@ -234,7 +278,8 @@ fn tell(conf: &Conf, before: &AppRules, after: &AppRules, is_up: bool) {
 
 /// Prints the rules, and which processes each is about.
 fn list(order: &AppOrder) -> Result<(), Failure> {
-    let (conf, _, mut file) = read(order)?;
+    let conf = Conf::find(&order.file, Personality::Taupe)?;
+    let (_, mut file) = read(&conf)?;
     let rules = &mut file.transparent.apps;
     // A user whom nobody knows runs nothing.
     let _ = rules.resolve_users(user_id);
@@ -278,49 +323,8 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
             false => "go past the tunnel",
         }
     );
+    if !root::is_root() {
+        say(&"[!] only your own processes are seen; run it with sudo to see all");
+    }
     Ok(print(text.as_bytes())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn edited(text: &str, place: AppPlace, applications: &[&str]) -> Option<String> {
-        let applications = applications.iter().map(|text| text.parse());
-        let applications: Result<Vec<_>, _> = applications.collect();
-        let applications = applications.expect("applications");
-        let text = edit(text.as_bytes(), place, &applications).ok()?;
-        Some(String::from_utf8(text.to_vec()).expect("UTF-8"))
-    }
-
-    #[test]
-    fn an_application_stands_in_one_list_at_most() {
-        use AppPlace::{Allowed, Disallowed, Nowhere};
-        let start = "[Interface]\n#@ws:AllowedApps = curl, wget\nMTU = 1420\n";
-        for (place, applications, after) in [
-            (Allowed, &["curl"][..], Some(start.to_owned())),
-            (
-                Disallowed,
-                &["curl"],
-                Some(
-                    "[Interface]\n#@ws:AllowedApps = wget\n#@ws:DisallowedApps = curl\nMTU = 1420\n"
-                        .into(),
-                ),
-            ),
-            (
-                Disallowed,
-                &["curl", "wget"],
-                Some("[Interface]\n#@ws:DisallowedApps = curl, wget\nMTU = 1420\n".into()),
-            ),
-            (
-                Nowhere,
-                &["wget", "curl"],
-                Some("[Interface]\nMTU = 1420\n".into()),
-            ),
-            // One that is not there, and nothing is changed.
-            (Nowhere, &["wget", "lynx"], None),
-        ] {
-            assert_eq!(edited(start, place, applications), after, "{applications:?}");
-        }
-    }
 }

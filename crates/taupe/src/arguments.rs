@@ -35,7 +35,7 @@ pub(crate) enum Order {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
     },
-    /// Say what becomes of an application's packets.
+    /// Say what becomes of an application's packets, or of what is forwarded.
     Explain(ExplainOrder),
     /// Something with the applications of a file.
     App(AppOrder),
@@ -102,13 +102,14 @@ pub(crate) struct Up {
     pub(crate) device: DeviceSettings,
 }
 
-/// An application whose way is to be explained.
+/// Whose packets' way is to be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExplainOrder {
     /// A path, or a name in /etc/wireguard.
     pub(crate) file: OsString,
-    /// A path, a name in `PATH`, or the number of a process.
-    pub(crate) application: OsString,
+    /// A path, a name in `PATH`, or the number of a process; `None` is what this machine
+    /// forwards.
+    pub(crate) application: Option<OsString>,
     pub(crate) destination: Option<Destination>,
 }
 
@@ -134,7 +135,13 @@ impl FromStr for Destination {
             address: socket.ip(),
             port: Some(socket.port()),
         });
-        with_port.or_else(|_| alone()).map_err(|_| {
+        let found = with_port.or_else(|_| alone());
+        // IPv4 in an IPv6 socket is IPv4.
+        let canonical = found.map(|Self { address, port }| Self {
+            address: address.to_canonical(),
+            port,
+        });
+        canonical.map_err(|_| {
             "it is no address: write such as 198.51.100.1, 198.51.100.1:443 or [2001:db8::1]:443"
         })
     }

@@ -1,8 +1,11 @@
-//! Transparent mode: what it makes of a file, and its part of a running device.
+//! Chosen applications: what is made of a file for them, in transparent mode or by marks
+//! in adapter mode, and their part of a running device.
 
 use crate::check;
 use crate::conf::Conf;
-use crate::endpoints::{self, Named};
+use crate::endpoints;
+use crate::interface::InterfaceName;
+use crate::rivals;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,18 +18,28 @@ use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
+use taupe_transparent::marks::Marking;
 use taupe_transparent::state::Lock;
 use taupe_transparent::translate::{Settings, Translator};
 
-/// What of a file is not to be had in transparent mode.
+/// What of a file is not to be had for chosen applications.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unsupported {
     #[error(
-        "there is no Address under [Interface]: in transparent mode the tunnel needs one, as \
+        "there is no Address under [Interface]: for chosen applications the tunnel needs one, as \
          other machines see it; write the one that the tunnel's provider gave you"
     )]
     NoAddress,
-    #[error("Forwarded = tunnel is not in this version; delete the line, or use --adapter")]
+    #[error(
+        "KillSwitch = all is for transparent mode, which is not to be had here: in adapter mode \
+         only what chosen applications send can be held back; write KillSwitch = app, or use \
+         Linux 5.19 or newer"
+    )]
+    LocksAll,
+    #[error(
+        "Forwarded = tunnel is for transparent mode, which is not to be had here; delete the \
+         line, or use Linux 5.19 or newer"
+    )]
     Forwarded,
     #[error(
         "line {line}: there is no user {name} on this system; write one that there is, or a number"
@@ -39,12 +52,12 @@ pub(crate) enum Unsupported {
 pub(crate) enum Failure {
     #[error(transparent)]
     Unreadable(#[from] check::Unreadable),
-    #[error(transparent)]
-    Conf(#[from] crate::conf::Error),
     #[error("{0} has changed, and has errors now (`taupe check` says which)")]
     Wrong(String),
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    #[error(transparent)]
+    Clash(#[from] rivals::Clash),
     #[error(transparent)]
     System(#[from] SystemError),
     #[error("the interface {0} is gone")]
@@ -58,28 +71,47 @@ pub(crate) enum Failure {
     Fault(#[from] Fault),
 }
 
-/// What transparent mode makes of a file.
+/// What a running device has for chosen applications.
+pub(crate) enum Held {
+    Captured { _capture: Capture },
+    Marked { _marking: Box<Marking> },
+}
+
+/// How their packets get into the tunnel.
+#[derive(Debug)]
+enum Means {
+    Translation(Translator),
+    Mark(u32),
+}
+
+/// What is made of a file for chosen applications.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) choice: Choice,
-    translator: Translator,
-    named: Vec<Named>,
+    means: Means,
+    /// The file has name servers, which nobody is told of.
+    pub(crate) leaves_dns: bool,
     /// What cannot become another while the tunnel is up, for people to read; behind
     /// [`ALL`] where the file has no key of transparent mode.
     pub(crate) memo: String,
 }
 
 impl Plan {
-    /// Takes what transparent mode does in another way than adapter mode out of the
-    /// file: what is left makes an interface without address, route or name server.
-    pub(crate) fn take(file: &mut File) -> Result<Self, Unsupported> {
+    /// Takes what is done in another way than in adapter mode for everybody out of the
+    /// file: what is left makes an interface without address, route or name server, or
+    /// with a mark one without name servers.
+    pub(crate) fn take(file: &mut File, mark: Option<u32>) -> Result<Self, Unsupported> {
         let transparent = &file.transparent;
         let lock = match transparent.kill_switch.unwrap_or_default() {
             KillSwitch::App => Lock::Chosen,
             KillSwitch::All => Lock::Everybody,
             KillSwitch::Off => Lock::Nobody,
         };
-        if transparent.forwarded == Some(Forwarded::Tunnel) {
+        if mark.is_some() && lock == Lock::Everybody {
+            return Err(Unsupported::LocksAll);
+        }
+        let forwarded = transparent.forwarded.unwrap_or_default();
+        if mark.is_some() && forwarded == Forwarded::Tunnel {
             return Err(Unsupported::Forwarded);
         }
         let mut rules = transparent.apps.clone();
@@ -113,19 +145,27 @@ impl Plan {
         } else {
             ""
         };
-        let memo = format!("{all}{}", fixed(&settings));
-        file.interface.addresses.clear();
+        let (means, memo) = match mark {
+            // A reload can change addresses as any others.
+            Some(mark) => (Means::Mark(mark), all.to_owned()),
+            None => {
+                file.interface.addresses.clear();
+                file.interface.table = Table::Off;
+                let memo = format!("{all}{}", fixed(&settings));
+                (Means::Translation(Translator::new(&settings)), memo)
+            }
+        };
         file.interface.dns_search.clear();
-        file.interface.table = Table::Off;
         file.interface.save_config = false;
         Ok(Self {
             choice: Choice {
                 rules,
                 destinations,
                 lock,
+                forwarded,
             },
-            translator: Translator::new(&settings),
-            named: endpoints::named(file),
+            means,
+            leaves_dns: mark.is_some() && !settings.dns.is_empty(),
             memo,
         })
     }
@@ -135,35 +175,74 @@ impl Plan {
         self.memo.starts_with(ALL)
     }
 
-    /// [`Self::take`] from a file that has been found in order before.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let conf = Conf::find(path.as_os_str(), Personality::Taupe)?;
-        let checked = check::check(&conf, Personality::Taupe)?;
+    /// [`Self::take`] from the file of a tunnel, which has been found in order before. The
+    /// tunnel may have its name from a link to it.
+    pub(crate) fn read(
+        path: &Path,
+        interface: &InterfaceName,
+        mark: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let conf = Conf {
+            interface: interface.clone(),
+            path: path.to_owned(),
+            shown: path.to_owned(),
+        };
+        let checked = check::check_alone(&conf, Personality::Taupe)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
-        Ok(Self::take(&mut file)?)
+        Ok(Self::take(&mut file, mark)?)
+    }
+
+    /// The mark of chosen sockets, if they have one.
+    pub(crate) fn mark(&self) -> Option<u32> {
+        match self.means {
+            Means::Translation(_) => None,
+            Means::Mark(mark) => Some(mark),
+        }
     }
 
     /// What stands between the interface and the tunnel.
-    pub(crate) fn tap(&self) -> Arc<dyn Tap> {
-        Arc::new(self.translator.clone())
+    pub(crate) fn tap(&self) -> Option<Arc<dyn Tap>> {
+        match &self.means {
+            Means::Translation(translator) => Some(Arc::new(translator.clone())),
+            Means::Mark(_) => None,
+        }
     }
 
-    /// Begins to capture for a device that runs in this process. When this returns,
-    /// the chosen applications use the tunnel, or nothing.
-    pub(crate) fn begin(self, interface: &str) -> Result<Capture, Failure> {
+    /// Begins to capture for a device that runs in this process, which `file` is about.
+    /// When this returns, the chosen applications use the tunnel, or nothing; with a mark,
+    /// as soon as the routes are there.
+    pub(crate) fn begin(self, interface: &str, file: &Path) -> Result<Held, Failure> {
+        // Whoever starts the device has its turn, and keeps it: of two tunnels that are
+        // brought up at once the second finds the first.
+        rivals::check(interface, file, &self.choice.rules)?;
         let link = System::open()?.link(interface)?;
         let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
-        without_ipv6(interface)?;
-        let Self {
-            choice,
-            translator,
-            named,
-            ..
-        } = self;
-        let capture = Capture::begin(interface, link.index, &choice, translator)?;
-        endpoints::serve(interface, named);
-        Ok(capture)
+        let Self { choice, means, .. } = self;
+        let held = match means {
+            Means::Translation(translator) => {
+                without_ipv6(interface)?;
+                let _capture = Capture::begin(interface, link.index, &choice, translator)?;
+                Held::Captured { _capture }
+            }
+            Means::Mark(mark) => {
+                let marking = Marking::begin(interface, link.index, mark, &choice)?;
+                Held::Marked {
+                    _marking: Box::new(marking),
+                }
+            }
+        };
+        endpoints::serve(interface);
+        Ok(held)
+    }
+}
+
+/// What becomes of applications while the tunnel is down, and until when: behind the words
+/// that say that it is.
+pub(crate) fn meanwhile(lock: Lock, interface: &str) -> String {
+    match lock {
+        Lock::Nobody => format!("{lock} until `taupe up`"),
+        _ => format!("{lock} until `taupe up` or `taupe down {interface}`"),
     }
 }
 

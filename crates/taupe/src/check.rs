@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_adapter::Personality;
-use taupe_config::file::{self, Diagnostic, Dialect, MAX_FILE, Severity};
+use taupe_config::file::{self, Diagnostic, Dialect, MAX_FILE, Parsed, Severity};
 use zeroize::Zeroizing;
 
 /// A file that has been read, and all that there is to say about it.
@@ -68,12 +68,15 @@ pub(crate) fn main(word: &OsStr) -> ExitCode {
 /// Reads a file and finds everything that is wrong with it for `personality`, to be
 /// told in its words.
 pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
-    let unreadable = |source| Unreadable {
-        path: conf.shown.clone(),
-        source,
-    };
-    let text = read(&conf.path).map_err(unreadable)?;
-    Ok(check_text(conf, personality, text))
+    Ok(check_text(conf, personality, text_of(conf)?))
+}
+
+/// [`check()`] without a look at what its applications are on this system, for who has
+/// been told before, or does not want to be.
+pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+    let text = text_of(conf)?;
+    let parsed = file::parse(&text, dialect(personality));
+    Ok(checked(conf, personality, text, parsed))
 }
 
 /// [`check()`] of what a file is to say.
@@ -83,11 +86,20 @@ pub(crate) fn check_text(
     text: Zeroizing<Vec<u8>>,
 ) -> Checked {
     let mut parsed = file::parse(&text, dialect(personality));
-    let (mode, way) = conf.modes();
-    parsed.check_permissions(mode, way);
     if personality == Personality::Taupe {
         doubts::warn(&text, &mut parsed);
     }
+    checked(conf, personality, text, parsed)
+}
+
+fn checked(
+    conf: &Conf,
+    personality: Personality,
+    text: Zeroizing<Vec<u8>>,
+    mut parsed: Parsed,
+) -> Checked {
+    let (mode, way) = conf.modes();
+    parsed.check_permissions(mode, way);
     let remark = |diagnostic| Remark {
         file: conf.shown.clone(),
         personality,
@@ -100,6 +112,13 @@ pub(crate) fn check_text(
     }
 }
 
+fn text_of(conf: &Conf) -> Result<Zeroizing<Vec<u8>>, Unreadable> {
+    read(&conf.path).map_err(|source| Unreadable {
+        path: conf.shown.clone(),
+        source,
+    })
+}
+
 /// Which keys there are for a program of this name.
 pub(crate) fn dialect(personality: Personality) -> Dialect {
     match personality {
@@ -110,7 +129,7 @@ pub(crate) fn dialect(personality: Personality) -> Dialect {
 
 /// Reads a file into memory that is erased later, whole or up to a byte more than
 /// is taken.
-fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let most = MAX_FILE + 1;

@@ -10,7 +10,6 @@ use std::os::fd::{OwnedFd, RawFd};
 use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource};
 use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
-use taupe_transparent::capture::Capture;
 
 /// What the command needs of a device. [`Engine`] is one; tests have another.
 pub trait Device: Sized + Send + 'static {
@@ -108,8 +107,8 @@ fn start<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
 /// A device that runs in this process.
 pub(crate) struct Running<D> {
     pub(crate) device: D,
-    /// What it is for, in transparent mode.
-    _capture: Option<Capture>,
+    /// What it has for chosen applications.
+    _held: Option<capture::Held>,
 }
 
 impl<D: Device> Running<D> {
@@ -125,10 +124,13 @@ impl<D: Device> Running<D> {
 
 /// Starts a device in this process, whose signals are left alone.
 pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, Failure> {
-    let plan = order.capture.as_deref().map(capture::Plan::read);
+    let plan = order.capture.as_deref().map(|file| {
+        let plan = capture::Plan::read(file, &order.interface, order.mark)?;
+        Ok::<_, Failure>((file, plan))
+    });
     let plan = plan.transpose()?;
     let mut options = options(order)?;
-    options.tap = plan.as_ref().map(capture::Plan::tap);
+    options.tap = plan.as_ref().and_then(|(_, plan)| plan.tap());
     // A core file would hold keys. Where this cannot be had, it is as before.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Everything a device makes is for its owner only; what else this process
@@ -138,8 +140,9 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     rustix::process::umask(umask);
     let device = device?;
     let interface = order.interface.as_str();
-    let capture = match plan.map(|plan| plan.begin(interface)).transpose() {
-        Ok(capture) => capture,
+    let begun = plan.map(|(file, plan)| plan.begin(interface, file));
+    let held = match begun.transpose() {
+        Ok(held) => held,
         Err(failure) => {
             device.stopper()();
             device.run();
@@ -149,7 +152,7 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     tracing::info!("{interface} is ready");
     Ok(Running {
         device,
-        _capture: capture,
+        _held: held,
     })
 }
 

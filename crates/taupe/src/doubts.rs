@@ -1,6 +1,8 @@
 //! A look at this system for what a file's applications are here: what runs may have
 //! another path or name than what a person types.
 
+use crate::processes::escaped;
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -65,7 +67,7 @@ fn of_path(path: &str, end: &str) -> Option<Doubt> {
     if real != Path::new(path) {
         return Some(Doubt::Link {
             path: shown(),
-            target: format!("{}{end}", real.display()),
+            target: format!("{}{end}", escaped(real.as_os_str().as_bytes())),
         });
     }
     let interpreter = interpreter(&real)?;
@@ -87,7 +89,7 @@ fn of_name(application: &Application) -> Option<Doubt> {
     };
     let path = path.display().to_string();
     if !application.matches(&process) {
-        let target = real.display().to_string();
+        let target = escaped(real.as_os_str().as_bytes());
         return Some(Doubt::NameOfLink { path, target });
     }
     let interpreter = interpreter(&real)?;
@@ -130,20 +132,26 @@ fn is_executable(path: &Path) -> bool {
     data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// What runs a script (`execve(2)`); `None` for what is none.
-fn interpreter(path: &Path) -> Option<String> {
+/// What runs a script (`execve(2)`), as it can be shown; `None` for what is none.
+pub(crate) fn interpreter(path: &Path) -> Option<String> {
+    // Anybody can have put a pipe or a device there, which nobody is to wait for.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     let mut first = Vec::with_capacity(FIRST_LINE);
-    let file = File::open(path).ok()?;
     file.take(FIRST_LINE as u64).read_to_end(&mut first).ok()?;
     let rest = first.strip_prefix(b"#!")?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
-    let line = String::from_utf8_lossy(line);
-    Some(line.split_whitespace().next()?.to_owned())
+    let mut words = line.split(u8::is_ascii_whitespace);
+    words.find(|word| !word.is_empty()).map(escaped)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
     use std::os::unix::fs::symlink;
 
     struct Scratch(PathBuf);
@@ -175,6 +183,9 @@ mod tests {
         assert_eq!(doubt(at("program")), None);
         assert_eq!(doubt(at("folder/")), None);
         assert_eq!(doubt("/".into()), None);
+        // Nobody writes to it.
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+        assert_eq!(doubt(at("pipe")), None);
         let path = at("missing");
         assert_eq!(doubt(path.clone()), Some(Doubt::Nothing { path }));
         let (path, interpreter) = (at("script"), "/bin/sh".into());

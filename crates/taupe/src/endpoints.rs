@@ -12,8 +12,10 @@ use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File};
 use taupe_engine::{Resolver as _, SystemResolver};
 
-/// From one look at the device to the next, while it is being configured.
+/// From one look at the device to the next, while it is being configured; for its
+/// process each time twice as long, as a reload may bring names at any time.
 const LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// How long `up` waits for an address that the device's process looks up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -71,14 +73,15 @@ pub(crate) fn leave(file: &mut File, is_closed: bool) -> Vec<Named> {
 }
 
 /// Waits until the device has found the addresses of names that nobody has asked for
-/// yet. Says in a sentence each which it has not.
+/// yet. Says in a sentence each which endpoints have none.
 pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
     let end = Instant::now() + PATIENCE;
     let mut missing = left.to_vec();
-    while missing.iter().any(|named| named.reason.is_none()) && Instant::now() < end {
-        match taupe_client::read(interface) {
-            Ok(device) => missing.retain(|named| !has_endpoint(&device, named)),
-            Err(_) => break,
+    while let Ok(device) = taupe_client::read(interface) {
+        missing.retain(|named| !has_endpoint(&device, named));
+        let is_being_asked = missing.iter().any(|named| named.reason.is_none());
+        if !is_being_asked || Instant::now() >= end {
+            break;
         }
         thread::sleep(LOOK);
     }
@@ -106,37 +109,53 @@ impl Named {
     }
 }
 
-/// Finds the addresses of endpoints that the device was configured without, in a
-/// thread that ends when all have one. To be called in the device's process.
-pub(crate) fn serve(interface: &str, named: Vec<Named>) {
-    if named.is_empty() {
-        return;
+/// Tells a running device the names of endpoints that it was configured without, for
+/// [`serve`] to find their addresses.
+///
+/// # Errors
+/// Why the device does not take them.
+pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_client::Error> {
+    if left.is_empty() {
+        return Ok(());
     }
+    let mut request = SetRequest::default();
+    let peers = left.iter().map(|named| PeerUpdate {
+        update_only: true,
+        endpoint_name: Some(Some(named.name.clone())),
+        ..PeerUpdate::new(named.peer)
+    });
+    request.device.peers.extend(peers);
+    taupe_client::apply(interface, request)
+}
+
+/// Finds the addresses of peers that have a name and no endpoint, in a thread that ends
+/// with the device. To be called in the device's process.
+pub(crate) fn serve(interface: &str) {
     let name = interface.to_owned();
-    let serve = move || find_all(&name, named);
+    let serve = move || find_all(&name);
     let started = thread::Builder::new().name("endpoints".into()).spawn(serve);
     if let Err(error) = started {
         tracing::warn!(%error, "endpoints without an address are not looked up");
     }
 }
 
-fn find_all(interface: &str, named: Vec<Named>) {
+fn find_all(interface: &str) {
     let resolver = SystemResolver::default();
     resolver.prepare();
-    let mut wait = FIRST_WAIT;
+    let (mut look, mut wait) = (LOOK, FIRST_WAIT);
     // Until the device has gone.
     while let Ok(device) = taupe_client::read(interface) {
-        // Its peers come all at once.
-        if device.status.peers.is_empty() {
-            thread::sleep(LOOK);
+        let peers = device.status.peers.into_iter();
+        let missing = peers.filter(|peer| peer.endpoint.is_none());
+        let missing = missing.filter_map(|peer| Some((peer.public_key, peer.endpoint_name?)));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            thread::sleep(look);
+            look = (look * 2).min(LONGEST_LOOK);
+            wait = FIRST_WAIT;
             continue;
         }
-        let mut missing = named.clone();
-        missing.retain(|named| !has_endpoint(&device, named));
-        if missing.is_empty() {
-            return;
-        }
-        for Named { peer, name, .. } in missing {
+        for (peer, name) in missing {
             let found = resolve(&resolver, &name).and_then(|address| {
                 tracing::info!(%name, %address, "an endpoint has an address");
                 set(interface, peer, name.clone(), address)
@@ -152,12 +171,9 @@ fn find_all(interface: &str, named: Vec<Named>) {
 
 /// Whether the device knows where the peer is, or does not have it any more.
 fn has_endpoint(device: &taupe_client::Device, named: &Named) -> bool {
-    let peers = &device.status.peers;
-    let peer = peers.iter().find(|peer| peer.public_key == named.peer);
-    match peer {
-        Some(peer) => peer.endpoint.is_some(),
-        None => !peers.is_empty(),
-    }
+    let mut peers = device.status.peers.iter();
+    let peer = peers.find(|peer| peer.public_key == named.peer);
+    peer.is_none_or(|peer| peer.endpoint.is_some())
 }
 
 fn set(

@@ -1,24 +1,29 @@
-//! What becomes of an application's packets, and why: the order of decisions, with
-//! the one that applies.
+//! What becomes of an application's packets, or of what is forwarded, and why: the order
+//! of decisions, with the one that applies.
 
 use crate::arguments::{Destination, ExplainOrder};
 use crate::capture::user_id;
-use crate::check::{self, check};
+use crate::check::{self, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::print;
+use crate::doubts::interpreter;
 use crate::processes::{NoSubject, Subject};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_adapter::Personality;
-use taupe_config::application::{AppRules, Decision, Process, Rule};
+use taupe_config::application::{AppRules, Decision, Doubt, Process, Rule};
 use taupe_config::destinations::{Class, class_of, has, is_local, of_peers};
 use taupe_config::file::edit::{Entry, entries};
-use taupe_config::file::{File, Key, KillSwitch};
+use taupe_config::file::{File, Forwarded, Key, KillSwitch};
 use taupe_config::prefix::{self, Prefix};
+use taupe_net::system::{System, SystemError};
+use taupe_transparent::marks::mark_of;
 
 /// Why nothing was explained.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +36,8 @@ enum Failure {
     Wrong(String),
     #[error(transparent)]
     NoSubject(#[from] NoSubject),
+    #[error("cannot ask for the addresses of this host: {0}")]
+    System(#[from] SystemError),
 }
 
 /// Explains it on standard output.
@@ -43,24 +50,43 @@ pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
 
 fn run(order: &ExplainOrder) -> Result<String, Failure> {
     let conf = Conf::find(&order.file, Personality::Taupe)?;
-    let checked = check(&conf, Personality::Taupe)?;
+    let checked = check_alone(&conf, Personality::Taupe)?;
     let wrong = || Failure::Wrong(conf.shown.display().to_string());
     let mut file = checked.file.ok_or_else(wrong)?;
-    let subject = Subject::find(&order.application)?;
+    let subject = order.application.as_deref().map(Subject::find);
+    let subject = subject.transpose()?;
     // A user whom nobody knows runs nothing.
     let _ = file.transparent.apps.resolve_users(user_id);
     let question = Question {
-        process: subject.process(),
-        is_own: is_device(&subject, conf.interface.as_str()),
+        from: match &subject {
+            Some(subject) => Sender::Process {
+                process: subject.process(),
+                is_own: is_device(subject, conf.interface.as_str()),
+            },
+            None => Sender::Elsewhere,
+        },
         to: order.destination,
+        addresses: &addresses()?,
     };
     let steps = Explanation {
         shown: conf.shown.clone(),
         text: &checked.text,
         file: &file,
+        // Who may not look is told of transparent mode.
+        by_mark: mark_of(conf.interface.as_str()).is_ok_and(|mark| mark.is_some()),
     }
     .steps(&question);
-    let mut text = format!("{}\n", introduce(&subject, order));
+    let mut text = format!(
+        "{}
+",
+        introduce(subject.as_ref(), order.destination)
+    );
+    if let Some(doubt) = subject.as_ref().and_then(doubt) {
+        let _ = writeln!(
+            text,
+            "[!] {doubt}; what follows is for a program at this path"
+        );
+    }
     for (number, step) in (1..).zip(&steps) {
         let _ = writeln!(text, "{number}  {step}");
     }
@@ -68,19 +94,36 @@ fn run(order: &ExplainOrder) -> Result<String, Failure> {
 }
 
 /// Who is asked about.
-fn introduce(subject: &Subject, order: &ExplainOrder) -> String {
+fn introduce(subject: Option<&Subject>, to: Option<Destination>) -> String {
+    let to = to.map_or_else(String::new, |to| format!(" to {to}"));
+    let Some(subject) = subject else {
+        return format!("what this machine forwards for others{to}:");
+    };
     let who = match subject.id {
         Some(id) => format!("process {id}, {},", subject.shown_path()),
         None => format!("{}, started from here", subject.shown_path()),
     };
-    let to = order
-        .destination
-        .map_or_else(String::new, |to| format!(" to {to}"));
     format!(
         "{who} as user {} in the control group {}{to}:",
         subject.uid,
         subject.shown_cgroup()
     )
+}
+
+/// A script does not run itself.
+fn doubt(subject: &Subject) -> Option<Doubt> {
+    let path = Path::new(OsStr::from_bytes(&subject.path));
+    let interpreter = subject.id.is_none().then(|| interpreter(path))??;
+    Some(Doubt::NameOfScript {
+        path: subject.shown_path(),
+        interpreter,
+    })
+}
+
+/// The addresses of this host's interfaces.
+fn addresses() -> Result<Vec<IpAddr>, SystemError> {
+    let addresses = System::open()?.addresses()?.into_iter();
+    Ok(addresses.map(|address| address.network.addr()).collect())
 }
 
 /// Whether a process carries the tunnel: it has its configuration socket.
@@ -94,10 +137,27 @@ fn is_device(subject: &Subject, interface: &str) -> bool {
 }
 
 struct Question<'a> {
-    process: Process<'a>,
-    /// It is the tunnel's own process.
-    is_own: bool,
+    from: Sender<'a>,
     to: Option<Destination>,
+    /// This host's.
+    addresses: &'a [IpAddr],
+}
+
+impl Question<'_> {
+    fn is_this_host(&self, address: IpAddr) -> bool {
+        address.is_loopback() || address.is_unspecified() || self.addresses.contains(&address)
+    }
+}
+
+/// Who sends a packet.
+enum Sender<'a> {
+    Process {
+        process: Process<'a>,
+        /// It is the tunnel's own.
+        is_own: bool,
+    },
+    /// Another machine, through this one.
+    Elsewhere,
 }
 
 /// One of the decisions, in their order.
@@ -128,25 +188,37 @@ struct Explanation<'a> {
     shown: PathBuf,
     text: &'a [u8],
     file: &'a File,
+    /// The tunnel is up in adapter mode, by the mark of sockets.
+    by_mark: bool,
 }
 
 impl Explanation<'_> {
     /// All decisions. After the one that decides, the others say what they would.
     fn steps(&self, question: &Question<'_>) -> Vec<Step> {
-        let (decision, rule) = self.file.transparent.apps.decide(&question.process);
         let table = of_peers(&self.file.peers, self.bypasses_lan());
+        let (is_own, decision, chosen) = match &question.from {
+            Sender::Process { process, is_own } => {
+                let (decision, rule) = self.file.transparent.apps.decide(process);
+                let verdict = self.application(decision, rule, question.to, &table);
+                (*is_own, decision, ("application", verdict))
+            }
+            Sender::Elsewhere => {
+                let (decision, verdict) = self.forwarded();
+                (false, decision, ("forwarded", verdict))
+            }
+        };
         let steps = [
-            ("own packets", own(question.is_own)),
-            ("this host and its link", host(question.to, &table)),
+            ("own packets", own(is_own)),
+            ("this host and its link", host(question, &table)),
             (
                 "questions for names",
-                self.names(question.to, decision, &table),
+                self.names(question, decision, &table),
             ),
             (
                 "DisallowedIPs, local networks",
                 self.past(question.to, &table),
             ),
-            ("application", self.application(decision, rule)),
+            chosen,
             ("AllowedIPs", self.allowed(question.to, &table)),
         ];
         let mut open = true;
@@ -170,18 +242,21 @@ impl Explanation<'_> {
 
     fn names(
         &self,
-        to: Option<Destination>,
+        question: &Question<'_>,
         decision: Decision,
         table: &[(Prefix, Class)],
     ) -> Verdict {
-        if decision == Decision::Bypass {
-            return Verdict::Passes("the application is not a chosen one".into());
+        if self.by_mark {
+            return Verdict::Passes("as any other: the tunnel is up in adapter mode".into());
         }
-        let Some(Destination { address, port }) = to else {
+        if decision == Decision::Bypass {
+            return Verdict::Passes("they are asked as they are".into());
+        }
+        let Some(Destination { address, port }) = question.to else {
             return Verdict::Passes(format!("to port 53: {}", self.server(None)));
         };
         match (port, class_of(table, address)) {
-            (Some(53), Class::Tunnel | Class::Direct) if !is_this_host(address) => {
+            (Some(53), Class::Tunnel | Class::Direct) if !question.is_this_host(address) => {
                 Verdict::Decides(self.server(Some(address)))
             }
             (Some(53), _) => Verdict::Passes("the tunnel does not carry this one".into()),
@@ -228,11 +303,13 @@ impl Explanation<'_> {
         let by = longest(&list, address);
         match (class_of(table, address), by, lan) {
             (Class::Direct, Some(entry), _) => Verdict::Decides(format!(
-                "past the tunnel ({})",
+                "past the tunnel{} ({})",
+                self.meanwhile(to, table),
                 self.at(Key::DisallowedIps, entry)
             )),
             (Class::Direct, None, Some(entry)) if is_local(address) => Verdict::Decides(format!(
-                "past the tunnel ({})",
+                "past the tunnel{} ({})",
+                self.meanwhile(to, table),
                 self.at(Key::BypassLanTraffic, entry)
             )),
             (_, Some(entry), _) => Verdict::Passes(format!(
@@ -243,7 +320,13 @@ impl Explanation<'_> {
         }
     }
 
-    fn application(&self, decision: Decision, rule: Option<&Rule>) -> Verdict {
+    fn application(
+        &self,
+        decision: Decision,
+        rule: Option<&Rule>,
+        to: Option<Destination>,
+        table: &[(Prefix, Class)],
+    ) -> Verdict {
         let AppRules {
             allowed,
             disallowed,
@@ -259,11 +342,13 @@ impl Explanation<'_> {
         };
         match (decision, rule) {
             (Decision::Bypass, Some(rule)) => Verdict::Decides(format!(
-                "past the tunnel ({})",
+                "past the tunnel{} ({})",
+                self.meanwhile(to, table),
                 line(rule, Key::DisallowedApps)
             )),
             (Decision::Bypass, None) => Verdict::Decides(format!(
-                "past the tunnel: none of the {} AllowedApps is this one",
+                "past the tunnel{}: none of the {} AllowedApps is this one",
+                self.meanwhile(to, table),
                 allowed.len()
             )),
             (Decision::Tunnel, Some(rule)) => Verdict::Passes(format!(
@@ -277,6 +362,29 @@ impl Explanation<'_> {
                 "uses the tunnel: none of the {} DisallowedApps is this one",
                 disallowed.len()
             )),
+        }
+    }
+
+    fn forwarded(&self) -> (Decision, Verdict) {
+        let entries = entries(self.text, Key::Forwarded);
+        let line = entries.first().map(|entry| self.at(Key::Forwarded, entry));
+        match (self.file.transparent.forwarded.unwrap_or_default(), line) {
+            (Forwarded::Tunnel, line) => {
+                let text = format!(
+                    "uses the tunnel ({}), but for what goes to networks of this machine's links \
+                     without a default route",
+                    line.unwrap_or_default()
+                );
+                (Decision::Tunnel, Verdict::Passes(text))
+            }
+            (Forwarded::Direct, Some(line)) => {
+                let text = format!("past the tunnel ({line})");
+                (Decision::Bypass, Verdict::Decides(text))
+            }
+            (Forwarded::Direct, None) => {
+                let text = "past the tunnel: there is no Forwarded = tunnel".into();
+                (Decision::Bypass, Verdict::Decides(text))
+            }
         }
     }
 
@@ -315,6 +423,20 @@ impl Explanation<'_> {
         })
     }
 
+    /// What becomes of another application's packet while the tunnel is down.
+    fn meanwhile(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> &'static str {
+        if self.file.transparent.kill_switch != Some(KillSwitch::All) {
+            return "";
+        }
+        let Some(Destination { address, port }) = to else {
+            return ", but while it is down only where a chosen one's packets go past it";
+        };
+        match (class_of(table, address), port) {
+            (Class::Direct, port) if port != Some(53) => "",
+            _ => ", or nowhere while it is down",
+        }
+    }
+
     /// What becomes of what is for the tunnel.
     fn inside(&self) -> &'static str {
         match self.file.transparent.kill_switch {
@@ -338,11 +460,11 @@ fn own(is_own: bool) -> Verdict {
     }
 }
 
-fn host(to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
-    let Some(Destination { address, port }) = to else {
+fn host(question: &Question<'_>, table: &[(Prefix, Class)]) -> Verdict {
+    let Some(Destination { address, port }) = question.to else {
         return Verdict::Passes("past the tunnel: loopback, link-local, DHCP, NDP".into());
     };
-    if is_this_host(address) {
+    if question.is_this_host(address) {
         return Verdict::Decides(format!("past the tunnel: {address} is this host"));
     }
     if is_link_local(address) && class_of(table, address) == Class::Direct {
@@ -371,10 +493,6 @@ fn longest<'a, 'b>(list: &'a [Entry<'b>], address: IpAddr) -> Option<&'a Entry<'
         .iter()
         .filter(|entry| network(entry).is_some_and(|network| has(network, address)));
     fitting.max_by_key(|entry| network(entry).map(|network| network.length()))
-}
-
-fn is_this_host(address: IpAddr) -> bool {
-    address.is_loopback() || address.is_unspecified()
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -21,6 +21,8 @@ pub(crate) enum Adapter {
     PeerWithoutEndpoint,
     SeveralPeers(usize),
     NoApplications,
+    /// This kernel lacks something for transparent mode.
+    Lacks(&'static str),
 }
 
 /// Why in transparent mode.
@@ -69,6 +71,10 @@ impl fmt::Display for Adapter {
             Self::PeerWithoutEndpoint => f.write_str("the file has a peer without Endpoint"),
             Self::SeveralPeers(count) => write!(f, "the file has {count} peers"),
             Self::NoApplications => f.write_str("the file chooses no applications"),
+            Self::Lacks(what) => write!(
+                f,
+                "this kernel cannot do what transparent mode needs: {what}"
+            ),
         }
     }
 }

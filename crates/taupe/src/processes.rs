@@ -103,11 +103,11 @@ impl Subject {
     }
 
     pub(crate) fn shown_path(&self) -> String {
-        String::from_utf8_lossy(&self.path).into_owned()
+        escaped(&self.path)
     }
 
     pub(crate) fn shown_cgroup(&self) -> String {
-        String::from_utf8_lossy(&self.cgroup).into_owned()
+        escaped(&self.cgroup)
     }
 
     /// How many of these sockets it has open.
@@ -124,6 +124,11 @@ impl Subject {
             .filter(|entry| is_one(fs::read_link(entry.path())).is_some())
             .count()
     }
+}
+
+/// What anybody can have named, for a terminal that would obey it.
+pub(crate) fn escaped(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
 /// The sockets of this network namespace, by their numbers in `/proc/PID/fd`.
@@ -168,6 +173,12 @@ mod tests {
         assert_eq!((found.id, found.path), (None, this.path));
         let found = Subject::find(id.to_string().as_ref()).expect("a process");
         assert_eq!(found.id, Some(id));
+    }
+
+    #[test]
+    fn a_terminal_is_not_told_what_to_do() {
+        let shown = escaped(b"/opt/\x1b]0;x\x07\xff name");
+        assert_eq!(shown, "/opt/\\u{1b}]0;x\\u{7}\u{fffd} name");
     }
 
     #[test]

@@ -1,24 +1,36 @@
 //! Applications that two tunnels would have at once, in one network namespace.
 
 use crate::capture::user_id;
-use std::fs;
-use std::path::Path;
+use crate::check;
+use std::path::{Path, PathBuf};
 use taupe_adapter::State;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::file::{self, Dialect};
 use taupe_transparent::capture::is_in_effect;
-use zeroize::Zeroizing;
 
-/// An application that a tunnel which is up has already.
+/// Why applications cannot be chosen for a tunnel.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{here}: what this chooses uses {tunnel} already ({there}), and an application can use one \
-     tunnel only; delete it in one of the two files, or take {tunnel} down; nothing was changed"
-)]
-pub(crate) struct Clash {
-    here: String,
-    there: String,
-    tunnel: String,
+pub(crate) enum Clash {
+    /// A tunnel that is up has one of them already.
+    #[error(
+        "{here}: what this chooses uses {tunnel} already ({there}), and an application can use one \
+         tunnel only; delete it in one of the two files, or take {tunnel} down"
+    )]
+    Common {
+        here: String,
+        there: String,
+        tunnel: String,
+    },
+    /// Nobody knows.
+    #[error(
+        "an application can use one tunnel only, and which of them use {tunnel} cannot be told: its \
+         file {} {why}; put that right, or take {tunnel} down", .file.display()
+    )]
+    Unknown {
+        tunnel: String,
+        file: PathBuf,
+        why: String,
+    },
 }
 
 /// Where a file chooses an application: by a line, or by none where it names none and
@@ -31,24 +43,38 @@ fn place(file: &Path, rule: Option<&Rule>) -> String {
     }
 }
 
-/// Finds a tunnel other than `interface` that has an application of these rules.
-pub(crate) fn clash(interface: &str, shown: &Path, rules: &AppRules) -> Option<Clash> {
+/// Makes sure that no tunnel other than `interface` has an application of these rules.
+pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(), Clash> {
     let others = State::default().here().into_iter();
     others
         .filter(|header| header.interface != interface)
-        .filter(|header| is_in_effect(&header.interface).unwrap_or(false))
-        .find_map(|header| {
-            let text = Zeroizing::new(fs::read(&header.config).ok()?);
-            let mut other = file::parse(&text, Dialect::Taupe).file?.transparent.apps;
-            // A name that nobody has is in no process.
-            let _ = other.resolve_users(user_id);
-            let (here, there) = common(rules, &other)?;
-            Some(Clash {
-                here: place(shown, here),
-                there: place(&header.config, there),
-                tunnel: header.interface,
-            })
+        .filter(|header| is_in_effect(&header.interface).unwrap_or(true))
+        .try_for_each(|header| {
+            let other = rules_of(&header.config).map_err(|why| Clash::Unknown {
+                tunnel: header.interface.clone(),
+                file: header.config.clone(),
+                why,
+            })?;
+            match common(rules, &other) {
+                None => Ok(()),
+                Some((here, there)) => Err(Clash::Common {
+                    here: place(shown, here),
+                    there: place(&header.config, there),
+                    tunnel: header.interface,
+                }),
+            }
         })
+}
+
+/// The rules that a file has now. The `Err` is why it has none.
+fn rules_of(file: &Path) -> Result<AppRules, String> {
+    let text = check::read(file).map_err(|error| format!("cannot be read ({error})"))?;
+    let file = file::parse(&text, Dialect::Taupe).file;
+    let file = file.ok_or("has errors (`taupe check` says which)")?;
+    let mut rules = file.transparent.apps;
+    // A name that nobody has is in no process.
+    let _ = rules.resolve_users(user_id);
+    Ok(rules)
 }
 
 /// What two files both choose: the rule of each, or none where it is by none.

@@ -1,20 +1,19 @@
-//! Tunnels in transparent mode: how they are, and what their kernel's part has done.
+//! Tunnels of chosen applications: how they are, and what their kernel's part has done.
 
-use crate::capture::Plan;
+use crate::capture::{Plan, meanwhile};
+use crate::check;
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print};
 use crate::{endpoints, families, root};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use taupe_adapter::{Personality, State};
-use taupe_config::file::{self, Dialect, Key};
-use taupe_transparent::capture::is_in_effect;
+use taupe_config::file::{self, Dialect, Forwarded, Key};
+use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
-use taupe_transparent::programs::Programs;
-use zeroize::Zeroizing;
+use taupe_transparent::programs::{Programs, Way};
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
@@ -23,10 +22,7 @@ enum Failure {
     NotRoot(#[from] root::Error),
     #[error(transparent)]
     Conf(#[from] conf::Error),
-    #[error(
-        "no applications are chosen for {0}: it is not up in transparent mode (`taupe show` \
-             shows other tunnels)"
-    )]
+    #[error("no applications are chosen for {0} (`taupe show` shows other tunnels)")]
     NotThere(String),
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -51,13 +47,8 @@ fn run(file: Option<&OsStr>, arguments: &[OsString]) -> Result<(), Failure> {
             Some(interface) => interface.to_string(),
             None => Conf::find(word, Personality::Taupe)?.interface.to_string(),
         }],
-        None => {
-            let here = State::default().here().into_iter();
-            let names = here.map(|header| header.interface);
-            names
-                .filter(|name| is_in_effect(name).unwrap_or(false))
-                .collect()
-        }
+        // With a journal, or kept closed without.
+        None => in_effect()?,
     };
     let mut text = String::new();
     for name in &names {
@@ -72,13 +63,16 @@ fn run(file: Option<&OsStr>, arguments: &[OsString]) -> Result<(), Failure> {
 fn show(interface: &str) -> Result<String, Failure> {
     let not_there = || Failure::NotThere(interface.to_owned());
     let programs = Programs::open(interface)?.ok_or_else(not_there)?;
-    let mut text = if programs.is_up() {
+    let (up, way) = (programs.is_up(), programs.way());
+    let mut text = if up && way == Way::Marks {
+        format!(
+            "{interface}: up, for chosen applications, in adapter mode by the mark of sockets\n"
+        )
+    } else if up {
         format!("{interface}: up, for chosen applications\n")
     } else {
-        format!(
-            "{interface}: down; what the chosen applications send is held back until `taupe up` or \
-             `taupe down {interface}`\n"
-        )
+        let meanwhile = meanwhile(programs.lock(), interface);
+        format!("{interface}: down; {meanwhile}\n")
     };
     let mut here = State::default().here().into_iter();
     if let Some(header) = here.find(|header| header.interface == interface) {
@@ -89,14 +83,16 @@ fn show(interface: &str) -> Result<String, Failure> {
         .into_iter()
         .filter_map(taupe_sys::interface::name);
     let names: Vec<_> = names.collect();
-    let _ = writeln!(
-        text,
-        "  guarded links: {}",
-        match names.as_slice() {
-            [] => "none, so chosen applications reach nothing".to_owned(),
-            names => names.join(", "),
-        }
-    );
+    if way == Way::Filters {
+        let _ = writeln!(
+            text,
+            "  guarded links: {}",
+            match names.as_slice() {
+                [] => "none, so chosen applications reach nothing".to_owned(),
+                names => names.join(", "),
+            }
+        );
+    }
     for (reason, count) in programs.counts()? {
         if count > 0 {
             let _ = writeln!(text, "  {count} {}", reason.text());
@@ -108,7 +104,7 @@ fn show(interface: &str) -> Result<String, Failure> {
 /// What a tunnel's file says now.
 fn of_file(interface: &str, path: &Path) -> String {
     let shown = path.display();
-    let parsed = fs::read(path).ok().map(Zeroizing::new);
+    let parsed = check::read(path).ok();
     let parsed = parsed.and_then(|text| file::parse(&text, Dialect::Taupe).file);
     let Some(mut file) = parsed else {
         return format!("  {shown} cannot be read or has errors (`taupe check`)\n");
@@ -132,10 +128,13 @@ fn of_file(interface: &str, path: &Path) -> String {
     if rules.is_empty() {
         let _ = writeln!(text, "  {shown} chooses no applications, so all use it");
     }
+    if file.transparent.forwarded == Some(Forwarded::Tunnel) {
+        let _ = writeln!(text, "  {shown}: what this machine forwards uses it too");
+    }
     for sentence in endpoints::without_address(interface, &file) {
         let _ = writeln!(text, "  [!] {sentence}");
     }
-    if let Ok(plan) = Plan::take(&mut file) {
+    if let Ok(plan) = Plan::take(&mut file, None) {
         for sentence in families::without_route(&plan.choice.destinations) {
             let _ = writeln!(text, "  [!] {sentence}");
         }

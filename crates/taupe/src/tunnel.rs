@@ -6,23 +6,23 @@ mod foreground;
 mod transparent;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
-use crate::capture;
-use crate::check::{self, Checked, Remark, Unreadable, check, dialect};
+use crate::capture::{self, Plan};
+use crate::check::{self, Checked, Remark, Unreadable, check, check_alone, dialect};
 use crate::conf::{self, Conf};
 use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
 use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
-use crate::{background, rivals, root};
+use crate::{background, endpoints, rivals, root};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
 use taupe_config::file::{self, DiagnosticKind, Key};
-use taupe_transparent::capture::is_in_effect;
+use taupe_net::system::SystemError;
+use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use taupe_transparent::fault::Fault;
-use transparent::{Captured, let_go};
+use transparent::{Captured, is_transparent, let_go};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -42,35 +42,54 @@ enum Failure {
         problem: capture::Unsupported,
     },
     #[error(
-        "{file}:{line}: {key} is for transparent mode: in adapter mode all that AllowedIPs name \
-         would go through the tunnel; delete the line if that is what you want; nothing was changed"
+        "{file}:{line}: {key} is for a tunnel that `taupe up` brings up with it: in this one all \
+         that AllowedIPs name goes through the tunnel; delete the line if that is what you want, or \
+         take it down first; nothing was changed"
     )]
     Applications { file: String, line: usize, key: Key },
+    #[error(
+        "all bits of marks from 0x1000000 to 0x40000000 are used by rules of routing (`ip rule`) or \
+         FwMark: chosen applications need one; nothing was changed"
+    )]
+    NoMark,
     #[error(transparent)]
+    System(#[from] SystemError),
+    #[error("{0}; nothing was changed")]
     Clash(#[from] rivals::Clash),
     #[error(
-        "{0} is up in transparent mode, and its file chooses no applications any more; `taupe down` \
-         it, and `taupe up`"
+        "{0} was brought up for chosen applications, and its file chooses none any more; `taupe \
+         down` it, and `taupe up`"
     )]
     NoApplications(String),
     #[error(
         "{interface} was brought up with {before}, and its file says {now}, which cannot be changed \
-         while it is up in transparent mode; nothing was changed; `taupe down --keep-closed` it, \
-         and `taupe up`: what the chosen applications send is held back in between"
+         while it is up in transparent mode; nothing was changed; {remedy}"
     )]
     Fixed {
         interface: String,
         before: String,
         now: String,
+        remedy: &'static str,
     },
     #[error(
-        "{interface} has the peers of its file, but not its applications and destinations: {fault}; \
-         those of before hold"
+        "{error}; but of the applications chosen for {interface} some may still be those of its file: \
+         {fault}; `taupe down` it, and `taupe up`"
     )]
-    NotReplaced {
+    NotTakenBack {
+        error: Box<adapter::ReloadError>,
         interface: String,
         fault: Box<Fault>,
     },
+    #[error(
+        "{interface} is up in transparent mode: its interface has neither Address nor DNS, and {file} \
+         would lose them; nothing was written; `taupe reload` is the way from the file to the tunnel"
+    )]
+    WouldLose { interface: String, file: String },
+    #[error(
+        "{0} is in transparent mode still, and `taupe down {0}` has to end that before it can be up \
+         in adapter mode; nothing was changed"
+    )]
+    Captured(String),
     #[error(transparent)]
     Capture(#[from] Fault),
     #[error("cannot catch signals: {0}; nothing was changed")]
@@ -158,12 +177,20 @@ fn bring_up<D: Device>(
     let endpoints: Vec<_> = endpoints.collect();
     let chooses = file.transparent.first.is_some();
     let mode = mode::choose(up.mode, personality, chooses, &endpoints);
+    let mode = transparent::on_this_kernel(mode);
     let plan = match mode {
+        Mode::Adapter(_) if chooses && personality == Personality::Taupe => {
+            let mark = transparent::free_mark(conf, &file)?;
+            Some(transparent::plan(conf, &mut file, Some(mark))?)
+        }
         Mode::Adapter(_) => {
             without_applications(conf, &file)?;
+            if is_in_effect(conf.interface.as_str())? {
+                return Err(Failure::Captured(conf.interface.to_string()));
+            }
             None
         }
-        Mode::Transparent(_) => Some(transparent::plan(conf, &mut file)?),
+        Mode::Transparent(_) => Some(transparent::plan(conf, &mut file, None)?),
     };
     say(&mode);
     // wg-quick has its own words for that.
@@ -177,6 +204,7 @@ fn bring_up<D: Device>(
     let options = Options {
         override_routes: up.override_routes,
         firewall: !up.no_firewall,
+        chosen: plan.as_ref().and_then(Plan::mark),
     };
     let captured = plan.map(|plan| Captured::prepare(conf, plan, &mut file, up));
     let captured = captured.transpose()?;
@@ -188,18 +216,20 @@ fn bring_up<D: Device>(
         foreground::run::<D>(conf, &request, up, captured.as_ref(), verbose)
     } else {
         let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
-        let settings = &up.device;
-        let capture = captured.as_ref().map(|_| &*conf.path);
-        let mut devices = Background { settings, capture };
+        let mut devices = Background {
+            settings: &up.device,
+            captured: captured.as_ref(),
+        };
         let brought_up = adapter::up(&request, &mut devices, &mut console);
         if let Some(captured) = &captured {
-            captured.settle(&brought_up)?;
+            captured.settle(&brought_up);
         }
         Ok(brought_up?)
     }
 }
 
-/// A file that chooses applications would have them all tunnelled.
+/// A file that chooses applications would have them all tunnelled: as wg-quick has it, or by
+/// a reload of what was begun for everybody.
 fn without_applications(conf: &Conf, file: &file::File) -> Result<(), Failure> {
     match file.transparent.first {
         None => Ok(()),
@@ -226,30 +256,36 @@ fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
 /// `taupe device`.
 struct Background<'a> {
     settings: &'a DeviceSettings,
-    /// The file whose applications are captured, in transparent mode.
-    capture: Option<&'a Path>,
+    /// What is done for chosen applications.
+    captured: Option<&'a Captured<'a>>,
 }
 
 impl Devices for Background<'_> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.settings, self.capture)?;
+        let order = order(interface, self.settings, self.captured)?;
         let mut arguments = vec![OsString::from("taupe"), "device".into()];
-        if let Some(file) = self.capture {
+        if let Some(file) = &order.capture {
             arguments.extend(["--capture".into(), file.into()]);
         }
+        if let Some(mark) = order.mark {
+            arguments.extend(["--mark".into(), mark.to_string().into()]);
+        }
         arguments.extend(["--".into(), interface.into()]);
-        background::start(&order, &arguments).map_err(|error| error.to_string())
+        background::start(&order, &arguments).map_err(|error| error.to_string())?;
+        self.captured.inspect(|captured| captured.begun());
+        Ok(())
     }
 }
 
 fn order(
     interface: &str,
     settings: &DeviceSettings,
-    capture: Option<&Path>,
+    captured: Option<&Captured<'_>>,
 ) -> Result<DeviceOrder, String> {
     let interface = InterfaceName::for_new(interface).map_err(|error| error.to_string())?;
     Ok(DeviceOrder {
-        capture: capture.map(Path::to_owned),
+        capture: captured.map(|captured| captured.file.to_owned()),
+        mark: captured.and_then(|captured| captured.mark),
         ..DeviceOrder::new(interface, settings)
     })
 }
@@ -282,7 +318,7 @@ fn take_down(
         file: file.map(|(path, file)| (&**path, file)),
         problem,
         personality,
-        save,
+        save: save && !is_transparent(interface.as_str()),
     };
     let down = adapter::down(&request, &mut console);
     if let Ok(()) | Err(DownError::NotUp { .. }) = &down
@@ -301,7 +337,8 @@ fn take_down(
 /// What a file says, if it is in order, or what is wrong with it. A tunnel goes
 /// down without it, too.
 fn readable(conf: &Conf) -> Result<file::File, String> {
-    let checked = check(conf, Personality::Taupe).map_err(|unreadable| unreadable.to_string())?;
+    let checked = check_alone(conf, Personality::Taupe);
+    let checked = checked.map_err(|unreadable| unreadable.to_string())?;
     checked.file.ok_or_else(|| {
         let file = conf.shown.display();
         let errors = check::count(&checked.remarks);
@@ -314,8 +351,9 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
-    let plan = if is_in_effect(conf.interface.as_str())? {
-        Some(transparent::plan_again(conf, &mut file)?)
+    let interface = conf.interface.as_str();
+    let plan = if is_in_effect(interface)? {
+        transparent::plan_again(conf, &mut file)?
     } else {
         without_applications(conf, &file)?;
         None
@@ -323,12 +361,34 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     for remark in &remarks {
         say(remark);
     }
+    // As after `up`, a name that has no address now keeps nothing from being changed.
+    let left = plan.as_ref().map(|_| endpoints::leave(&mut file, false));
     let memo = plan.as_ref().map_or("", |plan| plan.memo.as_str());
     let request = request(conf, &file, Personality::Taupe, Options::default(), memo);
-    let reloaded = adapter::reload(&request, console);
+    let mut replaced = None;
+    // Before the peers: what is chosen from now on is held back until they are there.
+    let mut choose = || {
+        if let Some(plan) = &plan {
+            replaced = replace(interface, &plan.choice).map_err(|fault| fault.to_string())?;
+        }
+        Ok(())
+    };
+    let reloaded = adapter::reload(&request, &mut choose, console);
     console.end_routes();
-    reloaded?;
-    plan.map_or(Ok(()), |plan| transparent::choose_again(conf, &plan))
+    if let Err(error) = reloaded {
+        let taken_back = replaced.map_or(Ok(()), Replaced::take_back);
+        return Err(match taken_back {
+            Ok(()) => error.into(),
+            Err(fault) => Failure::NotTakenBack {
+                error: Box::new(error),
+                interface: interface.to_owned(),
+                fault: Box::new(fault),
+            },
+        });
+    }
+    transparent::hand_over(interface, &left.unwrap_or_default());
+    plan.iter().for_each(transparent::tell_of);
+    Ok(())
 }
 
 fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
@@ -336,6 +396,12 @@ fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     let Some(file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    if is_transparent(conf.interface.as_str()) {
+        return Err(Failure::WouldLose {
+            interface: conf.interface.to_string(),
+            file: conf.shown.display().to_string(),
+        });
+    }
     let request = request(conf, &file, personality, Options::default(), "");
     Ok(adapter::save(&request, &mut Console::new(true))?)
 }

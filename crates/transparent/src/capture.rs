@@ -11,18 +11,21 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
+use taupe_config::file::Forwarded;
 use taupe_config::prefix::Prefix;
 use tracing::{info, warn};
 
 use crate::fault::Fault;
+use crate::maps::Maps;
 use crate::pins::Pins;
-use crate::programs::{Guard, Programs};
+use crate::programs::{Guard, Programs, Way};
 use crate::reset::{self, Reset, Which};
 use crate::state::Lock;
 use crate::translate::Translator;
@@ -37,6 +40,8 @@ pub struct Choice {
     pub destinations: Vec<(Prefix, Class)>,
     /// What is held back while the tunnel is down.
     pub lock: Lock,
+    /// Where packets go that this machine forwards for others.
+    pub forwarded: Forwarded,
 }
 
 /// How long a flow is remembered after its last packet, so that what the kernel
@@ -75,16 +80,10 @@ impl Capture {
         choice: &Choice,
         translator: Translator,
     ) -> Result<Self, Fault> {
-        let was_there = is_in_effect(interface)?;
-        let begun = Self::begin_with(Programs::load(interface)?, tun, choice, translator);
-        if begun.is_err()
-            && !was_there
-            && let Ok(Some(pins)) = pins(interface)
-        {
-            // What went wrong first is more interesting than what does now.
-            let _ = Programs::remove_pinned(&pins);
-        }
-        begun
+        or_nothing(interface, || {
+            let programs = Programs::load(interface, Way::Filters)?;
+            Self::begin_with(programs, tun, choice, translator)
+        })
     }
 
     /// The keeper sets the tunnel down wherever this ends.
@@ -100,6 +99,7 @@ impl Capture {
             translator,
             stop: eventfd(0, EventfdFlags::CLOEXEC).map_err(Fault::call("eventfd"))?,
             tun,
+            is_cut_off: false,
             survey: Survey::default(),
             refused: BTreeMap::new(),
         };
@@ -108,10 +108,12 @@ impl Capture {
         for gap in keeper.programs.gaps() {
             warn!("{gap}");
         }
-        keeper.programs.set_lock(choice.lock);
         keeper
             .programs
             .replace(&choice.rules, &choice.destinations)?;
+        // After what may be refused.
+        keeper.programs.set_lock(choice.lock)?;
+        set_forwarded(&keeper.programs, choice.forwarded)?;
         let survey = keeper.watch.survey().map_err(io::Error::other);
         keeper.survey = survey.map_err(Fault::call("listing links"))?;
         keeper.follow(Programs::guard)?;
@@ -147,42 +149,34 @@ impl Drop for Capture {
 
 /// Ends what holds back the packets of the applications chosen for the tunnel
 /// `interface` of the calling thread's network namespace, whether a process still
-/// serves it or not. Whether there was anything.
+/// serves it or not; `None` where there is nothing.
 ///
 /// Before that, their TCP connections are ended, and their sockets of UDP told so:
-/// what was said in the tunnel is not gone on with in the clear.
+/// what was said in the tunnel is not gone on with in the clear. What has come of that is
+/// what this returns: whoever wants it gone gets that, whatever is in the way.
 ///
 /// # Errors
 /// [`Fault::Call`] naming what cannot be removed.
-pub fn release(interface: &str) -> Result<bool, Fault> {
-    let Some(pins) = pins(interface)? else {
-        return Ok(false);
-    };
+pub fn release(interface: &str) -> Result<Option<Result<Reset, Fault>>, Fault> {
+    let pins = pins(interface)?;
     if !pins.exist() {
-        return Ok(false);
+        return Ok(None);
     }
-    // Whoever wants it gone gets that, whatever is in the way.
-    match end_conversations(interface) {
-        Ok(Reset { left: 0, .. }) => {}
-        Ok(Reset { left, .. }) => {
-            warn!(
-                left,
-                "sockets that were in the tunnel could not be closed, and go past it now"
-            );
-        }
-        Err(fault) => warn!(%fault, "connections that were in the tunnel go past it now"),
-    }
+    let ended = end_conversations(interface);
     Programs::remove_pinned(&pins)?;
-    Ok(true)
+    Ok(Some(ended))
 }
 
 fn end_conversations(interface: &str) -> Result<Reset, Fault> {
-    let Some(programs) = Programs::open(interface)? else {
+    let Some(mut programs) = Programs::open(interface)? else {
         return Ok(Reset::default());
     };
-    // No new ones.
+    // No new ones, nor any of these past the tunnel, though nothing were held back.
+    if programs.lock() == Lock::Nobody {
+        programs.set_lock(Lock::Chosen)?;
+    }
     programs.set_down();
-    reset::end(&programs.chosen_sockets()?, Which::Conversations)
+    reset::end(|| programs.chosen_sockets(), Which::Conversations)
 }
 
 /// Ends the TCP connections that the applications chosen for the tunnel `interface` of
@@ -193,33 +187,92 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
 /// [`Fault::Call`], [`Fault::Program`]. That some could not be ended is none.
 pub fn reset(interface: &str) -> Result<Reset, Fault> {
     match Programs::open(interface)? {
-        Some(programs) => reset::end(&programs.chosen_sockets()?, Which::Connections),
+        Some(programs) => reset::end(|| programs.chosen_sockets(), Which::Connections),
         None => Ok(Reset::default()),
     }
 }
 
 /// Chooses other applications, or other destinations of theirs, for the tunnel
 /// `interface` of the calling thread's network namespace, which another process may
-/// serve: it goes on with these. Whether there is such a tunnel.
+/// serve: it goes on with these. `None` where there is no such tunnel.
 ///
-/// Sockets that are open have the new verdict when this returns. A connection that is no
-/// longer to be in the tunnel is ended at once, though not before the verdict: what
-/// its program sends in that moment goes past the tunnel.
+/// Sockets that are open have the new verdict when this returns; what was said in the
+/// tunnel has ended there, as [`Programs::replace`] says.
 ///
 /// # Errors
-/// As [`Programs::replace`]; [`Fault::Schema`] if another version of Taupe serves it.
-pub fn replace(interface: &str, choice: &Choice) -> Result<bool, Fault> {
+/// As [`Programs::replace`]: all is as it was. [`Fault::Schema`] if another version of
+/// Taupe serves it.
+pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fault> {
     let Some(mut programs) = Programs::open(interface)? else {
-        return Ok(false);
+        return Ok(None);
     };
-    let before = programs.chosen_sockets()?;
-    programs.set_lock(choice.lock);
+    let (lock, forwarded) = (programs.lock(), programs.forwarded());
     programs.replace(&choice.rules, &choice.destinations)?;
-    let after = programs.chosen_sockets()?;
-    let left = before.iter();
-    let left = left.filter(|socket| !after.iter().any(|other| socket.is(other)));
-    reset::end(left, Which::Conversations)?;
-    Ok(true)
+    // After what may be refused.
+    let rest = programs
+        .set_lock(choice.lock)
+        .and_then(|()| set_forwarded(&programs, choice.forwarded));
+    let replaced = Replaced {
+        programs,
+        lock,
+        forwarded,
+    };
+    if let Err(fault) = rest {
+        // What went wrong first is more interesting than what does now.
+        let _ = replaced.take_back();
+        return Err(fault);
+    }
+    Ok(Some(replaced))
+}
+
+/// What was chosen before something else was.
+#[derive(Debug)]
+pub struct Replaced {
+    programs: Programs,
+    lock: Lock,
+    forwarded: Forwarded,
+}
+
+impl Replaced {
+    /// Has it hold again, unless somebody has chosen again since.
+    ///
+    /// # Errors
+    /// As [`Programs::take_back`].
+    pub fn take_back(mut self) -> Result<(), Fault> {
+        let locked = self.programs.set_lock(self.lock);
+        let forwarded = set_forwarded(&self.programs, self.forwarded);
+        self.programs.take_back().and(locked).and(forwarded)
+    }
+}
+
+/// The tunnels of the calling thread's network namespace for which applications are
+/// chosen, by the names of their interfaces, sorted.
+///
+/// # Errors
+/// [`Fault::Call`]: the network namespace cannot be told from others.
+pub fn in_effect() -> Result<Vec<String>, Fault> {
+    let number = number()?;
+    let here = Pins::all().filter(|pins| pins.cookie() == Some(number));
+    let mut names: Vec<String> = here.filter_map(|pins| pins.interface()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// What is held back while the tunnel `interface` of the calling thread's network
+/// namespace is down; `None` where no applications are chosen for it.
+///
+/// # Errors
+/// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
+pub fn lock(interface: &str) -> Result<Option<Lock>, Fault> {
+    let state = Maps::pinned_state(&pins(interface)?)?;
+    Ok(state.map(|state| Lock::of(state.lock.load(Ordering::Relaxed))))
+}
+
+fn set_forwarded(programs: &Programs, forwarded: Forwarded) -> Result<(), Fault> {
+    if let Some(gap) = programs.set_forwarded(forwarded)? {
+        warn!("{gap}");
+    }
+    Ok(())
 }
 
 /// Whether applications are chosen for the tunnel `interface` of the calling
@@ -228,19 +281,35 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<bool, Fault> {
 /// # Errors
 /// [`Fault::Call`]: the network namespace cannot be told from others.
 pub fn is_in_effect(interface: &str) -> Result<bool, Fault> {
-    Ok(pins(interface)?.is_some_and(|pins| pins.exist()))
+    Ok(pins(interface)?.exist())
 }
 
-/// `None` on a kernel (before Linux 5.14) that is older than all that is needed: it
-/// has none.
-fn pins(interface: &str) -> Result<Option<Pins>, Fault> {
-    match taupe_sys::namespace::network_cookie() {
-        Ok(cookie) => Ok(Some(Pins::of(interface, cookie))),
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
-        Err(error) => Err(Fault::call("asking for the network namespace's cookie")(
-            error,
-        )),
+pub(crate) fn pins(interface: &str) -> Result<Pins, Fault> {
+    Ok(Pins::of(interface, number()?))
+}
+
+/// The network namespace's, as pins are named.
+fn number() -> Result<u64, Fault> {
+    let number = taupe_sys::namespace::network_number();
+    number.map_err(Fault::call("asking for the network namespace"))
+}
+
+/// Begins something for a tunnel, of which nothing is left when it fails that was not there
+/// before.
+pub(crate) fn or_nothing<T>(
+    interface: &str,
+    begin: impl FnOnce() -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let was_there = is_in_effect(interface)?;
+    let begun = begin();
+    if begun.is_err()
+        && !was_there
+        && let Ok(pins) = pins(interface)
+    {
+        // What went wrong first is more interesting than what does now.
+        let _ = Programs::remove_pinned(&pins);
     }
+    begun
 }
 
 /// What has the kernel's part and the translation follow the links.
@@ -250,6 +319,8 @@ struct Keeper {
     translator: Translator,
     stop: OwnedFd,
     tun: u32,
+    /// Since the TUN's filters could not be put back.
+    is_cut_off: bool,
     survey: Survey,
     /// Why links are not guarded, by their indices: not to be said again and again.
     refused: BTreeMap<u32, String>,
@@ -258,6 +329,7 @@ struct Keeper {
 impl Keeper {
     fn run(mut self) {
         let mut expired = Instant::now();
+        let mut is_stale = false;
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.watch.fd(), PollFlags::IN),
@@ -271,9 +343,11 @@ impl Keeper {
             if stopped {
                 return;
             }
-            if changed {
+            // A notice that has been taken does not come again.
+            is_stale |= changed;
+            if is_stale {
                 match self.watch.survey() {
-                    Ok(survey) => self.survey = survey,
+                    Ok(survey) => (self.survey, is_stale) = (survey, false),
                     Err(error) => warn!(%error, "listing links"),
                 }
             }
@@ -290,20 +364,22 @@ impl Keeper {
         }
     }
 
-    /// Has `guard` guard the links that there are now.
+    /// Has `guard` guard the links that there are now. What fails does not keep the rest
+    /// from being done; the first fault is told.
     fn follow(
         &mut self,
         guard: impl Fn(&mut Programs, &Uplink) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let is_there = |index| self.survey.guarded.iter().any(|link| link.index == index);
-        for index in self.programs.guarded()? {
+        let guarded = self.programs.guarded();
+        let mut done = Ok(());
+        for index in guarded.iter().flatten().copied() {
             if !is_there(index) {
-                self.programs.unguard(index)?;
+                done = done.and(self.programs.unguard(index));
             }
         }
         self.refused.retain(|index, _| is_there(*index));
         for uplink in &self.survey.guarded {
-            // One that cannot be guarded must not leave others without a guard.
             let fault = guard(&mut self.programs, uplink).err();
             let why = fault.map(|fault| fault.to_string());
             if self.refused.get(&uplink.index) == why.as_ref() {
@@ -323,25 +399,27 @@ impl Keeper {
                 }
             }
         }
-        self.programs.set_addresses(&self.survey.addresses)?;
+        done = done.and(self.programs.set_addresses(&self.survey.addresses));
         let main_v4 = self.survey.main_v4.map(|main| main.address);
         let main_v6 = self.survey.main_v6.map(|main| main.address);
         self.translator.set_main_uplink(main_v4, main_v6);
-        Ok(())
+        guarded.and(done)
     }
 
-    /// Puts the TUN's filters back that somebody has removed.
+    /// Puts the TUN's filters back that somebody has removed. Where it cannot, chosen
+    /// applications are cut off until it can.
     fn mend_tun(&mut self) {
         let mended = match self.programs.is_tun_filtered() {
-            Ok(true) => return,
-            Ok(false) => self.programs.set_up(self.tun),
+            Ok(true) if !self.is_cut_off => return,
+            Ok(_) => self.programs.set_up(self.tun),
             Err(fault) => Err(fault),
         };
+        self.is_cut_off = mended.is_err();
         match mended {
             Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
             Err(fault) => {
                 self.programs.set_down();
-                warn!(%fault, "chosen applications are cut off");
+                warn!(%fault, "the tunnel is down: {}", self.programs.lock());
             }
         }
     }
@@ -350,7 +428,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.programs.set_down();
-        info!("chosen applications are cut off");
+        info!("the tunnel is down: {}", self.programs.lock());
     }
 }
 

@@ -11,10 +11,16 @@ use thiserror::Error;
 /// Why the kernel's part could not be set up or changed.
 #[derive(Debug, Error)]
 pub enum Fault {
+    /// The other of two ways holds the packets of its applications.
+    #[error(
+        "what the applications chosen for {0} send is held back in another mode than it is to be \
+         brought up in: `taupe down {0}` first"
+    )]
+    OtherWay(String),
     /// The kernel refuses a program.
     #[error(
         "Linux {release} cannot load the program {program}, which needs {needs}: {reason}. \
-         Use a newer kernel, or the tunnel without AllowedApps and DisallowedApps"
+         Use a newer kernel, or `taupe up --adapter`, which takes less and does less"
     )]
     Program {
         /// Its name, as `bpftool prog` shows it.
@@ -94,7 +100,7 @@ pub enum Fault {
         "{0} sockets of chosen applications that are open already cannot be marked, for want \
          of memory: raise net.core.optmem_max, or end these applications and try again"
     )]
-    Unmarked(u64),
+    Unmarked(usize),
     /// A call of the system.
     #[error("{what}: {source}")]
     Call {
@@ -106,6 +112,15 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What the kernel lacks, where it is that.
+    #[must_use]
+    pub fn lack(&self) -> Option<&'static str> {
+        match self {
+            Self::Program { needs, .. } => Some(needs),
+            _ => None,
+        }
+    }
+
     pub(crate) fn call<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |source| Self::Call {
@@ -133,10 +148,9 @@ impl Fault {
                 verifier_log,
             } => {
                 let log = verifier_log.to_string();
-                let line = log
-                    .lines()
-                    .rev()
-                    .find(|line| !line.is_empty() && !line.starts_with("processed"));
+                let is_sum = |line: &str| SUMS.iter().any(|sum| line.starts_with(sum));
+                let mut lines = log.lines().rev();
+                let line = lines.find(|line| !line.is_empty() && !is_sum(line));
                 line.map_or_else(|| io_error.to_string(), str::to_owned)
             }
             other => other.to_string(),
@@ -157,6 +171,9 @@ impl Fault {
         }
     }
 }
+
+/// What a log ends with, whatever was refused.
+const SUMS: [&str; 3] = ["processed ", "stack depth ", "verification time "];
 
 /// The running kernel's.
 fn release() -> String {

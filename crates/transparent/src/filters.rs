@@ -14,6 +14,11 @@ use taupe_net::system::{Hook, System, SystemError};
 /// elsewhere.
 const PRIORITY: u16 = 1;
 
+/// How all programs' names begin, those of other tunnels and versions too
+/// (`NAME_TAUPE`). They pass on whatever is not their tunnel's, so that it does not
+/// matter which of them come first.
+pub(crate) const OURS: &str = "taupe_";
+
 /// A filter's place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -46,16 +51,19 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Whether this tunnel's program is there, before all others in the queue.
+    /// Whether this tunnel's program is there, before all others in the queue but other
+    /// tunnels'.
     pub(crate) fn is_first(self, index: u32) -> Result<bool, SystemError> {
         let hook = match self.direction {
             TcAttachType::Egress => Hook::Egress,
             _ => Hook::Ingress,
         };
-        let first = System::open()?.first_filter(index, hook)?;
-        Ok(first.is_some_and(|first| {
-            (first.priority, first.handle) == (PRIORITY, self.handle().into())
-        }))
+        let filters = System::open()?.filters(index, hook)?;
+        let mut known = filters.iter().take_while(|filter| {
+            // A priority is listed by itself, too.
+            filter.priority == PRIORITY && (filter.handle == 0 || filter.name.starts_with(OURS))
+        });
+        Ok(known.any(|filter| filter.handle == u32::from(self.handle())))
     }
 
     /// Removes this tunnel's program, if it has one there.

@@ -8,6 +8,7 @@ pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod maps;
+pub mod marks;
 pub mod pins;
 pub mod programs;
 pub mod reset;

@@ -1,5 +1,6 @@
 //! The maps that the kernel's part and the daemon share.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
@@ -11,17 +12,19 @@ use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use aya::programs::TcAttachType;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
+use taupe_net::system::Address;
 
 use crate::fault::Fault;
 use crate::filters::Place;
 use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
-    DestinationKey, ExactKey, Flow, FlowKey, NameKey, Reason, SCHEMA, Shared, UplinkValue,
+    DestinationKey, ExactKey, Flow, FlowKey, NameKey, NetworkKey, OF_CLIENT, OF_STRANGER, Reason,
+    SCHEMA, Shared, UplinkValue,
 };
 
 /// The names of the maps, which are also those of their pins.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "state",
     "sockets",
     "names",
@@ -30,6 +33,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "flows",
     "uplinks",
     "locals",
+    "networks",
     "listeners",
     "counters",
 ];
@@ -37,6 +41,10 @@ pub(crate) const NAMES: [&str; 10] = [
 /// How many entries two generations of rules have in common (`max_entries`).
 const RULES: usize = 8192;
 const DESTINATIONS: usize = 65536;
+
+/// Bits of the widest network that counts as one that this machine is in: an address
+/// with less is on a way to everywhere.
+const WIDEST: u8 = 8;
 
 /// How long a flow that was opened from the tunnel is remembered after its last
 /// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
@@ -51,7 +59,8 @@ pub(crate) struct Maps {
     flows: HashMap<MapData, FlowKey, Flow>,
     uplinks: HashMap<MapData, u32, UplinkValue>,
     locals: HashMap<MapData, [u8; 16], u32>,
-    listeners: HashMap<MapData, u32, u32>,
+    networks: LpmTrie<MapData, NetworkKey, u32>,
+    listeners: HashMap<MapData, [u8; 24], u32>,
     counters: PerCpuArray<MapData, u64>,
 }
 
@@ -76,31 +85,38 @@ impl Maps {
             flows: take(object, "flows")?,
             uplinks: take(object, "uplinks")?,
             locals: take(object, "locals")?,
+            networks: take(object, "networks")?,
             listeners: take(object, "listeners")?,
             counters: take(object, "counters")?,
         })
     }
 
-    /// Refuses pinned maps whose layout is another one.
-    pub(crate) fn check(pins: &Pins) -> Result<(), Fault> {
+    /// The pinned state, if there is one. Refuses maps whose layout is another one.
+    pub(crate) fn pinned_state(pins: &Pins) -> Result<Option<Shared>, Fault> {
         let path = pins.map("state");
         if !path.exists() {
-            return Ok(());
+            return Ok(None);
         }
-        let map = MapData::from_pin(&path).map_err(Fault::map("opening the pinned state"))?;
         // The layout's number is the first word, whatever comes behind it.
+        let map = MapData::from_pin(&path).map_err(Fault::map("opening the pinned state"))?;
         let state = Shared::map(map.fd().as_fd())
             .map_err(Fault::call(format!("mapping {}", path.display())))?;
         let found = state.schema.load(Ordering::Relaxed);
         // 0: its maker was ended before it had set anything up.
         if found == SCHEMA || found == 0 {
-            return Ok(());
+            return Ok(Some(state));
         }
         Err(Fault::Schema {
             path: pins.directory().to_owned(),
             found,
             wanted: SCHEMA,
         })
+    }
+
+    /// The mark of chosen sockets, if it is pinned.
+    pub(crate) fn mark(pins: &Pins) -> Result<Option<u32>, Fault> {
+        let state = Self::pinned_state(pins)?;
+        Ok(state.map(|state| state.stamp.load(Ordering::Relaxed)))
     }
 
     /// Writes a rule set beside the one in use.
@@ -201,11 +217,11 @@ impl Maps {
         collect(self.uplinks.keys())
     }
 
-    /// Makes these the addresses of this machine, each with its uplink's index.
-    pub(crate) fn set_locals(&mut self, locals: &[(IpAddr, u32)]) -> Result<(), Fault> {
-        let wanted: std::collections::BTreeMap<_, _> = locals
+    /// Makes these the addresses of this machine.
+    pub(crate) fn set_locals(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+        let wanted: BTreeMap<_, _> = addresses
             .iter()
-            .map(|(address, index)| (octets(*address), *index))
+            .map(|address| (octets(address.network.addr()), address.interface))
             .collect();
         for (address, index) in &wanted {
             self.locals
@@ -215,6 +231,36 @@ impl Maps {
         for address in collect(self.locals.keys())? {
             if !wanted.contains_key(&address) {
                 gone(self.locals.remove(&address)).map_err(Fault::map("removing an address"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the networks of these addresses those that this machine is in.
+    pub(crate) fn set_networks(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+        let network = |address: &Address| {
+            let network = address.network.trunc();
+            let bits = match network.addr() {
+                IpAddr::V4(_) => 96 + u32::from(network.prefix_len()),
+                IpAddr::V6(_) => network.prefix_len().into(),
+            };
+            let key = NetworkKey {
+                address: octets(network.addr()),
+            };
+            ((bits, key), address.interface)
+        };
+        let own = addresses.iter();
+        let own = own.filter(|address| address.network.prefix_len() >= WIDEST);
+        let wanted: BTreeMap<_, _> = own.map(network).collect();
+        for ((bits, key), index) in &wanted {
+            self.networks
+                .insert(&Key::new(*bits, *key), index, 0)
+                .map_err(Fault::map("entering a network of this machine"))?;
+        }
+        for key in collect(self.networks.keys())? {
+            if !wanted.contains_key(&(key.prefix_len(), key.data())) {
+                gone(self.networks.remove(&key))
+                    .map_err(Fault::map("removing a network of this machine"))?;
             }
         }
         Ok(())
@@ -234,17 +280,19 @@ impl Maps {
         let now = monotonic();
         let before =
             |life: Duration| now.saturating_sub(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
-        let oldest = [before(idle), before(idle.min(SERVED_LIFE))];
-        let (mut left, mut served) = (0, 0);
+        let oldest = |flow: &Flow| match flow.opener {
+            OF_STRANGER => before(idle.min(SERVED_LIFE)),
+            _ => before(idle),
+        };
+        let (mut left, mut served, mut clients) = (0, 0, 0);
         let mut old = Vec::new();
         for entry in self.flows.iter() {
             match entry {
-                Ok((key, flow)) if flow.seen < oldest[usize::from(flow.served != 0)] => {
-                    old.push(key);
-                }
+                Ok((key, flow)) if flow.seen < oldest(&flow) => old.push(key),
                 Ok((_, flow)) => {
                     left += 1;
-                    served += flow.served;
+                    served += u32::from(flow.opener == OF_STRANGER);
+                    clients += u32::from(flow.opener == OF_CLIENT);
                 }
                 // Somebody removed it meanwhile.
                 Err(MapError::KeyNotFound) => {}
@@ -256,6 +304,7 @@ impl Maps {
         }
         // What was opened meanwhile is counted next time.
         self.state.served.store(served, Ordering::Relaxed);
+        self.state.clients.store(clients, Ordering::Relaxed);
         Ok(left)
     }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,13 @@ impl Pins {
         })
     }
 
+    /// The name of the tunnel's interface.
+    #[must_use]
+    pub fn interface(&self) -> Option<String> {
+        let name = self.directory.file_name()?.to_str()?;
+        Some(name.rsplit_once('-')?.0.replace("%2e", "."))
+    }
+
     /// The cookie of the network namespace that they act in.
     #[must_use]
     pub fn cookie(&self) -> Option<u64> {
@@ -100,7 +107,8 @@ impl Pins {
         if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
             // What holds packets back would go with this process.
             fs::metadata(FIRST).map_err(Fault::call(format!(
-                "reaching the file systems of the first process by {FIRST}"
+                "reaching the file systems of the first process by {FIRST}, where the lock is kept \
+                 (that takes root on the machine itself, or a container with processes of its own)"
             )))?;
             mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
@@ -189,6 +197,17 @@ fn mount_own() -> io::Result<()> {
 /// Whether a BPF file system is mounted there.
 fn has_pins(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == MAGIC)
+}
+
+/// Pins a link in the place of another one, which ends only then.
+pub(crate) fn replace(link: BorrowedFd<'_>, path: &Path) -> Result<(), Fault> {
+    let failed = |path: &Path| Fault::call(format!("pinning {}", path.display()));
+    let mut new = path.as_os_str().to_owned();
+    new.push("-new");
+    let new = PathBuf::from(new);
+    remove(&new)?;
+    syscall::pin(link, &new).map_err(failed(&new))?;
+    fs::rename(&new, path).map_err(failed(path))
 }
 
 /// Removes a pin, if it is there; a link ends at once.

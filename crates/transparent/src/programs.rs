@@ -11,10 +11,9 @@
 
 use std::fmt;
 use std::io::Read as _;
-use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -23,21 +22,62 @@ use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
+use taupe_net::system::Address;
 
 use crate::fault::Fault;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
-use crate::reset::{self, Socket};
+use crate::reset::{self, Socket, Which};
 use crate::rules;
 use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, Target, attach_type};
 
+mod forwarding;
 mod guards;
 
 pub use self::guards::Guard;
 
-/// What `scripts/bpf` made of `bpf/taupe.c`.
-static OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
+/// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.
+static FILTERS_OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
+static MARKS_OBJECT: &[u8] = include_bytes_aligned!("bpf/marks.o");
+
+/// How the packets of chosen applications get into the tunnel: each way has programs of
+/// its own, and all maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// By filters, from the uplink that they use anyway: transparent mode.
+    Filters,
+    /// By routes for a mark that their sockets get: adapter mode, on any kernel from Linux
+    /// 5.10 on.
+    Marks,
+}
+
+impl Way {
+    const fn object(self) -> &'static [u8] {
+        match self {
+            Self::Filters => FILTERS_OBJECT,
+            Self::Marks => MARKS_OBJECT,
+        }
+    }
+
+    const fn programs(self) -> &'static [(&'static str, Place, &'static str)] {
+        match self {
+            Self::Filters => &PROGRAMS,
+            Self::Marks => &MARKS,
+        }
+    }
+
+    /// The one that is attached for a tunnel.
+    pub(crate) fn of(pins: &Pins) -> Option<Self> {
+        [Self::Filters, Self::Marks].into_iter().find(|way| {
+            let mut links = way.programs().iter();
+            links.any(|(_, place, _)| match place {
+                Place::Cgroup(link, _) => pins.link(link).exists(),
+                _ => false,
+            })
+        })
+    }
+}
 
 /// Where a program belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +103,8 @@ pub enum Gap {
     Handover,
     /// Some families of sockets are not refused.
     Families,
+    /// What this machine forwards is held back by the filters of links alone.
+    Forwarding,
 }
 
 impl fmt::Display for Gap {
@@ -77,16 +119,21 @@ impl fmt::Display for Gap {
                  RDS, RXRPC or TIPC do so past the tunnel, since this kernel runs without BPF LSM \
                  (which bpf in lsm= on its command line switches on)"
             }
+            Self::Forwarding => {
+                "what this machine forwards goes past the tunnel by links that appear while Taupe \
+                 does not run, since this kernel takes no eBPF programs in netfilter (Linux 6.4, \
+                 CONFIG_NETFILTER_BPF_LINK)"
+            }
         })
     }
 }
 
-/// All programs: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 24] = [
+/// Those of [`Way::Filters`]: what each is built on, for those whose kernel lacks it.
+const PROGRAMS: [(&str, Place, &str); 25] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
-        "bpf_set_retval and bpf_loop (Linux 5.18), type information and cgroup2",
+        "bpf_skc_to_mptcp_sock (Linux 5.19), type information and cgroup2",
     ),
     (
         "taupe_bind4",
@@ -121,12 +168,12 @@ const PROGRAMS: [(&str, Place, &str); 24] = [
     (
         "taupe_leave",
         Place::Cgroup("leave", attach_type::CGROUP_EGRESS),
-        "storage of sockets in cgroup programs (Linux 5.9)",
+        "bpf_skc_to_mptcp_sock in cgroup programs (Linux 5.19)",
     ),
     (
         "taupe_arrive",
         Place::Cgroup("arrive", attach_type::CGROUP_INGRESS),
-        "storage of sockets in cgroup programs (Linux 5.9)",
+        "bpf_skc_to_mptcp_sock in cgroup programs (Linux 5.19)",
     ),
     (
         "taupe_exit",
@@ -139,6 +186,7 @@ const PROGRAMS: [(&str, Place, &str); 24] = [
         "iterators over tasks (Linux 5.8)",
     ),
     ("taupe_classify", Place::Iterator("task_file"), FILES),
+    ("taupe_leaving", Place::Iterator("task_file"), FILES),
     ("taupe_let_go", Place::Iterator("task_file"), FILES),
     (
         "taupe_heirs",
@@ -173,14 +221,40 @@ const PROGRAMS: [(&str, Place, &str); 24] = [
     ("taupe_into", Place::Filter, FILTERS),
 ];
 
-const CALLS: &str = "bpf_set_retval and bpf_get_netns_cookie (Linux 5.18)";
+/// Those of [`Way::Marks`].
+const MARKS: [(&str, Place, &str); 4] = [
+    (
+        "taupe_mark",
+        Place::Cgroup("mark", attach_type::SOCK_CREATE),
+        "bpf_get_current_task and storage of sockets in cgroup programs (Linux 5.10), type \
+         information and cgroup2",
+    ),
+    (
+        "taupe_keep",
+        Place::Cgroup("keep", attach_type::CGROUP_EGRESS),
+        "storage of sockets in cgroup programs (Linux 5.9)",
+    ),
+    (
+        "taupe_exit",
+        Place::Tracepoint("sched_process_exit"),
+        "BTF tracepoints (Linux 5.5)",
+    ),
+    (
+        "taupe_adopt",
+        Place::Iterator("task"),
+        "iterators over tasks (Linux 5.8)",
+    ),
+];
+
+const CALLS: &str = "bpf_set_retval (Linux 5.18) and bpf_skc_to_mptcp_sock (Linux 5.19)";
 const HOOKS: &str = "security hooks";
 const FILES: &str = "iterators over files and bpf_sock_from_file (Linux 5.11)";
-const FILTERS: &str = "storage of sockets in packet filters (Linux 5.2)";
+const FILTERS: &str = "bpf_skc_to_mptcp_sock in packet filters (Linux 5.19)";
 
 /// The kernel's part of one tunnel.
 #[derive(Debug)]
 pub struct Programs {
+    way: Way,
     pins: Pins,
     maps: Maps,
     object: Ebpf,
@@ -188,23 +262,28 @@ pub struct Programs {
     without_tcx: bool,
     /// Nothing was pinned before: what fails is undone as a whole.
     fresh: bool,
+    /// The generation of the rules that this has put in the place of others.
+    put: Option<u32>,
 }
 
 impl Programs {
-    /// Loads the programs for the tunnel `interface` in the calling thread's network
-    /// namespace, with its pinned maps if there are any. Nothing is attached.
+    /// Loads the programs of a way for the tunnel `interface` in the calling thread's
+    /// network namespace, with its pinned maps if there are any. Nothing is attached.
     ///
     /// # Errors
     ///
-    /// [`Fault::Program`] names what the kernel lacks; [`Fault::Schema`],
-    /// [`Fault::Object`], [`Fault::Call`]. Nothing is left that was not there before.
-    pub fn load(interface: &str) -> Result<Self, Fault> {
-        let cookie = network_cookie()?;
-        let pins = Pins::of(interface, cookie);
+    /// [`Fault::Program`] names what the kernel lacks; [`Fault::OtherWay`],
+    /// [`Fault::Schema`], [`Fault::Object`], [`Fault::Call`]. Nothing is left that was not
+    /// there before.
+    pub fn load(interface: &str, way: Way) -> Result<Self, Fault> {
+        let pins = Pins::of(interface, network_number()?);
         let fresh = !pins.exist();
+        if Way::of(&pins).is_some_and(|other| other != way) {
+            return Err(Fault::OtherWay(interface.to_owned()));
+        }
         let loaded = pins
             .create()
-            .and_then(|()| Self::load_into(&pins, fresh, cookie, |_| true));
+            .and_then(|()| Self::load_into(&pins, fresh, way, |_| true));
         if loaded.is_err() && fresh {
             // What went wrong first is more interesting than what does now.
             let _ = pins.remove();
@@ -221,29 +300,81 @@ impl Programs {
     ///
     /// As [`Self::load`].
     pub fn open(interface: &str) -> Result<Option<Self>, Fault> {
-        let cookie = network_cookie()?;
-        let pins = Pins::of(interface, cookie);
+        let pins = Pins::of(interface, network_number()?);
         if !pins.exist() {
             return Ok(None);
         }
+        let way = Way::of(&pins).unwrap_or(Way::Filters);
         let is_iterator = |place| matches!(place, Place::Iterator(_));
-        Self::load_into(&pins, false, cookie, is_iterator).map(Some)
+        Self::load_into(&pins, false, way, is_iterator).map(Some)
+    }
+
+    /// Whether the kernel takes those of the programs of [`Way::Filters`] that need the
+    /// newest; they are loaded for that and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Program`] names what it lacks; [`Fault::Object`].
+    pub fn probe() -> Result<(), Fault> {
+        let is_newest = |place| matches!(place, Place::Cgroup("socket" | "connect4", _));
+        let load = || Self::load_object(&mut EbpfLoader::new(), Way::Filters, is_newest);
+        syscall::with_locked_memory(load).map(drop)
     }
 
     fn load_into(
         pins: &Pins,
         fresh: bool,
-        cookie: u64,
+        way: Way,
         is_wanted: fn(Place) -> bool,
     ) -> Result<Self, Fault> {
-        Maps::check(pins)?;
+        Maps::pinned_state(pins)?;
         let mut loader = EbpfLoader::new();
         for name in maps::NAMES {
             loader.map_pin_path(name, pins.map(name));
         }
-        let mut object = loader.load(OBJECT).map_err(Fault::object)?;
+        let mut object =
+            syscall::with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
+        let maps = Maps::take(&mut object)?;
+        let state = &maps.state;
+        if state.schema.load(Ordering::Relaxed) == 0 {
+            let mut random = [0; 20];
+            taupe_sys::random::fill(&mut random);
+            let [key @ .., s0, s1, s2, s3] = random;
+            let (first, second) = key.split_at(8);
+            for (word, bytes) in state.key.iter().zip([first, second]) {
+                let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            // Neither half is 0, which is what packets have by themselves.
+            let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
+            state.stamp.store(stamp, Ordering::Relaxed);
+            let namespace = match way {
+                Way::Filters => network_number()?,
+                Way::Marks => taupe_sys::namespace::network_inode()
+                    .map_err(Fault::call("asking for the network namespace's inode"))?,
+            };
+            state.netns.store(namespace, Ordering::Relaxed);
+            state.schema.store(SCHEMA, Ordering::Release);
+        }
+        Ok(Self {
+            way,
+            pins: pins.clone(),
+            maps,
+            object,
+            without_tcx: guards::is_without_tcx(),
+            fresh,
+            put: None,
+        })
+    }
+
+    fn load_object(
+        loader: &mut EbpfLoader<'_>,
+        way: Way,
+        is_wanted: fn(Place) -> bool,
+    ) -> Result<Ebpf, Fault> {
+        let mut object = loader.load(way.object()).map_err(Fault::object)?;
         let btf = Btf::from_sys_fs().map_err(|error| Fault::object(error.into()))?;
-        for (name, place, needs) in PROGRAMS {
+        for &(name, place, needs) in way.programs() {
             if !is_wanted(place) {
                 continue;
             }
@@ -266,30 +397,18 @@ impl Programs {
             };
             loaded.map_err(|source| Fault::program(name, needs, source))?;
         }
-        let maps = Maps::take(&mut object)?;
-        let state = &maps.state;
-        if state.schema.load(Ordering::Relaxed) == 0 {
-            let mut random = [0; 20];
-            taupe_sys::random::fill(&mut random);
-            let [key @ .., s0, s1, s2, s3] = random;
-            let (first, second) = key.split_at(8);
-            for (word, bytes) in state.key.iter().zip([first, second]) {
-                let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
-                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            // Neither half is 0, which is what packets have by themselves.
-            let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
-            state.stamp.store(stamp, Ordering::Relaxed);
-            state.netns.store(cookie, Ordering::Relaxed);
-            state.schema.store(SCHEMA, Ordering::Release);
-        }
-        Ok(Self {
-            pins: pins.clone(),
-            maps,
-            object,
-            without_tcx: guards::is_without_tcx(),
-            fresh,
-        })
+        Ok(object)
+    }
+
+    /// How packets get into the tunnel.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Chooses the mark of chosen sockets to come, with [`Way::Marks`].
+    pub fn set_mark(&self, mark: u32) {
+        self.maps.state.stamp.store(mark, Ordering::Relaxed);
     }
 
     /// Attaches the hooks of sockets and of this process's end, and makes this
@@ -303,7 +422,10 @@ impl Programs {
         let attached = self
             .attach_hooks()
             .and_then(|()| self.adopt())
-            .and_then(|()| self.iterate("taupe_classify"));
+            .and_then(|()| match self.way {
+                Way::Filters => self.look_through("taupe_classify").map(drop),
+                Way::Marks => Ok(()),
+            });
         if attached.is_err() && self.fresh {
             let _ = self.pins.remove();
         }
@@ -316,7 +438,7 @@ impl Programs {
     ///
     /// [`Fault::Call`].
     pub fn adopt(&self) -> Result<(), Fault> {
-        self.iterate("taupe_adopt")
+        self.list("taupe_adopt", Target::Iterator).map(drop)
     }
 
     /// The process that is never chosen, as it is numbered in the first PID namespace;
@@ -331,7 +453,7 @@ impl Programs {
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();
-        for (name, place, _) in PROGRAMS {
+        for (name, place, _) in self.way.programs() {
             let gap = match place {
                 Place::Entry(_) => Gap::Handover,
                 Place::Security(_) => Gap::Families,
@@ -346,7 +468,7 @@ impl Programs {
 
     fn attach_hooks(&self) -> Result<(), Fault> {
         let cgroup = syscall::root_cgroup().map_err(Fault::call("opening the root of cgroup2"))?;
-        for (name, place, _) in PROGRAMS {
+        for &(name, place, _) in self.way.programs() {
             match place {
                 Place::Cgroup(link, kind) => {
                     let target = Target::Cgroup(cgroup.as_fd(), kind);
@@ -399,32 +521,47 @@ impl Programs {
 
     /// Attaches a program by a new link, and only then ends one that is pinned there.
     fn link_anew(&self, name: &'static str, target: Target<'_>, pin: &Path) -> Result<(), Fault> {
-        let failed = |new: &Path| Fault::call(format!("pinning {}", new.display()));
-        let mut new = pin.as_os_str().to_owned();
-        new.push("-new");
-        let new = PathBuf::from(new);
-        pins::remove(&new)?;
         let link = syscall::attach(self.program(name)?, target)
             .map_err(Fault::call(format!("attaching {name}")))?;
-        syscall::pin(link.as_fd(), &new).map_err(failed(&new))?;
-        std::fs::rename(&new, pin).map_err(failed(pin))
+        pins::replace(link.as_fd(), pin)
     }
 
-    /// Chooses what is held back while the tunnel is down. To be called before
-    /// [`replace`](Self::replace), which tells the sockets that exist.
-    pub fn set_lock(&self, lock: Lock) {
-        self.maps.state.lock.store(lock as u32, Ordering::Relaxed);
-    }
-
-    /// Replaces rules and destinations as a whole, then looks at the sockets that
-    /// exist. A socket that is made meanwhile gets either the old or the new verdict,
-    /// and has the new one when this returns.
+    /// Chooses what is held back while the tunnel is down, also of the sockets that
+    /// exist.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`]: the
-    /// old rules hold. [`Fault::Call`], [`Fault::Unmarked`]: the new ones do, but not for
-    /// all sockets that there were.
+    /// [`Fault::Call`], [`Fault::Unmarked`]: the choice holds, but not for all sockets
+    /// that there were.
+    pub fn set_lock(&mut self, lock: Lock) -> Result<(), Fault> {
+        let word = &self.maps.state.lock;
+        if word.swap(lock as u32, Ordering::Relaxed) == lock as u32 {
+            return Ok(());
+        }
+        let _lock = self.pins.lock()?;
+        self.reclassify()
+    }
+
+    /// What is held back while the tunnel is down.
+    #[must_use]
+    pub fn lock(&self) -> Lock {
+        Lock::of(self.maps.state.lock.load(Ordering::Relaxed))
+    }
+
+    /// Replaces rules and destinations as a whole, then, with [`Way::Filters`], looks at the
+    /// sockets that exist. A socket that is made meanwhile gets either the old or the new verdict,
+    /// and has the new one when this returns.
+    ///
+    /// What an application that is chosen no longer has said in the tunnel ends there:
+    /// its connections in the calling thread's network namespace are closed and its
+    /// sockets of UDP told so before they have the new verdict. A connection that cannot
+    /// be closed stays in the tunnel.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooMany`], [`Fault::LongName`], [`Fault::User`], [`Fault::Map`],
+    /// [`Fault::Call`]; [`Fault::Unmarked`]: sockets that there were would not be in the
+    /// tunnel. The old rules hold.
     pub fn replace(
         &mut self,
         rules: &AppRules,
@@ -435,47 +572,82 @@ impl Programs {
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
-        // An attempt before this one may have left some.
+        // Those before the old ones, or what an attempt has left.
         self.maps.clear_rules(new)?;
         self.maps.write_rules(&rules, destinations, new)?;
-        self.maps.state.generation.store(new, Ordering::Release);
-        self.reclassify()?;
-        // Until programs that had begun with the old rules have ended.
-        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
-        self.maps.clear_rules(old)
+        if let Err(fault) = self.switch(new) {
+            // What went wrong first is more interesting than what does now.
+            let _ = self.switch(old);
+            return Err(fault);
+        }
+        self.put = Some(new);
+        Ok(())
     }
 
-    /// Gives all sockets that processes have open the verdict of the rules in use.
+    /// Puts the rules back that [`replace`](Self::replace) has replaced, unless somebody
+    /// has replaced them again.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`], [`Fault::Unmarked`]: they hold, but not for all sockets.
+    pub fn take_back(&mut self) -> Result<(), Fault> {
+        let _lock = self.pins.lock()?;
+        let now = self.maps.state.generation.load(Ordering::Relaxed);
+        match self.put.take() {
+            Some(put) if put == now => self.switch(put.wrapping_sub(1)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the rules of a generation hold, which are in the maps.
+    fn switch(&mut self, generation: u32) -> Result<(), Fault> {
+        let in_use = &self.maps.state.generation;
+        in_use.store(generation, Ordering::Release);
+        self.reclassify()?;
+        // Until programs that had begun with the others have ended.
+        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
+    }
+
+    /// Gives all sockets that processes have open the verdict of the rules in use, as
+    /// [`replace`](Self::replace) does; with [`Way::Marks`] they keep theirs.
     ///
     /// # Errors
     ///
     /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets go past the tunnel.
     pub fn reclassify(&mut self) -> Result<(), Fault> {
-        let before = self.maps.count(Reason::SocketWithoutStorage)?;
-        // All that are chosen first: one that several processes have is not let go
-        // because of one of them. Then again, for what a listener accepts while it is
-        // looked at inherits the old verdict, and may get a number that has been looked
-        // at; once more, and it inherits the new one.
-        for pass in [
-            "taupe_classify",
-            "taupe_let_go",
-            "taupe_let_go",
-            "taupe_heirs",
-        ] {
-            self.iterate(pass)?;
-            let unmarked = self
-                .maps
-                .count(Reason::SocketWithoutStorage)?
-                .saturating_sub(before);
-            if unmarked > 0 {
-                return Err(Fault::Unmarked(unmarked));
-            }
+        if self.way == Way::Marks {
+            return Ok(());
         }
-        self.maps.clear_listeners()
+        // All that are chosen first: one that several processes have does not leave because
+        // of one of them. The second finds, too, what a listener has accepted while the first
+        // looked at it: that has the old verdict, and may have a number that has been looked
+        // at.
+        self.look_through("taupe_classify")?;
+        self.look_through("taupe_leaving")?;
+        self.end_leaving()?;
+        let open = self.look_through("taupe_let_go")?;
+        let heirs = self.look_through("taupe_heirs")?;
+        // What a listener has accepted before it was let go.
+        self.end_leaving()?;
+        self.maps.clear_listeners()?;
+        match open + heirs {
+            0 => Ok(()),
+            unmarked => Err(Fault::Unmarked(unmarked)),
+        }
     }
 
-    fn iterate(&self, name: &'static str) -> Result<(), Fault> {
-        self.list(name, Target::Iterator).map(drop)
+    fn end_leaving(&self) -> Result<(), Fault> {
+        let leaving = || {
+            let mut chosen = self.chosen_sockets()?;
+            chosen.retain(|socket| socket.is_leaving);
+            Ok(chosen)
+        };
+        reset::end(leaving, Which::Conversations).map(drop)
+    }
+
+    /// Has sockets looked through; so many cannot be marked.
+    fn look_through(&self, name: &'static str) -> Result<usize, Fault> {
+        Ok(self.list(name, Target::Iterator)?.len())
     }
 
     /// What an iterator has to say.
@@ -484,13 +656,19 @@ impl Programs {
         let failed = || Fault::call(format!("reading {name}"));
         let link = syscall::attach(program, over).map_err(failed())?;
         let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
-        let mut said = Vec::new();
+        // The kernel writes as much at once as there is room for (32 KiB): where it has to
+        // go on later, it may leave out what is behind something that has gone meanwhile.
+        let mut said = Vec::with_capacity(1 << 20);
         iterator.read_to_end(&mut said).map_err(failed())?;
         Ok(said)
     }
 
-    /// The sockets of chosen applications.
+    /// The sockets of chosen applications; with [`Way::Marks`] they cannot be listed, and
+    /// it is none.
     pub(crate) fn chosen_sockets(&self) -> Result<Vec<Socket>, Fault> {
+        if self.way == Way::Marks {
+            return Ok(Vec::new());
+        }
         let sockets = syscall::open(&self.pins.map("sockets"));
         let sockets = sockets.map_err(Fault::call("opening the map of sockets"))?;
         let listed = self.list("taupe_chosen", Target::Stored(sockets.as_fd()))?;
@@ -526,13 +704,15 @@ impl Programs {
     }
 
     /// Tells which addresses this machine has, and on which interface each: packets
-    /// from the tunnel that belong to no flow are for these alone.
+    /// from the tunnel that belong to no flow are for these alone, and what is forwarded
+    /// to their networks stays inside.
     ///
     /// # Errors
     ///
     /// [`Fault::Map`].
-    pub fn set_addresses(&mut self, addresses: &[(IpAddr, u32)]) -> Result<(), Fault> {
-        self.maps.set_locals(addresses)
+    pub fn set_addresses(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+        self.maps.set_locals(addresses)?;
+        self.maps.set_networks(addresses)
     }
 
     /// Chosen applications' packets go nowhere, and they are told.
@@ -591,8 +771,8 @@ impl Programs {
     }
 }
 
-fn network_cookie() -> Result<u64, Fault> {
-    taupe_sys::namespace::network_cookie().map_err(Fault::call(
-        "asking for the network namespace's cookie (Linux 5.14)",
-    ))
+/// As [`Pins`] are named.
+fn network_number() -> Result<u64, Fault> {
+    let number = taupe_sys::namespace::network_number();
+    number.map_err(Fault::call("asking for the network namespace"))
 }

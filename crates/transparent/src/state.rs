@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 31;
+pub(crate) const SCHEMA: u32 = 34;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -52,6 +52,27 @@ pub enum Lock {
     Nobody = 2,
 }
 
+/// What it means, behind "the tunnel is down".
+impl fmt::Display for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chosen => "what the chosen applications send is held back",
+            Self::Everybody => "what any application sends is held back",
+            Self::Nobody => "what the chosen applications send goes past it (KillSwitch = off)",
+        })
+    }
+}
+
+impl Lock {
+    pub(crate) fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Everybody,
+            2 => Self::Nobody,
+            _ => Self::Chosen,
+        }
+    }
+}
+
 #[repr(C)]
 pub(crate) struct RuleSet {
     pub(crate) kinds: AtomicU32,
@@ -77,6 +98,9 @@ pub(crate) struct State {
     pub(crate) rules: [RuleSet; 2],
     /// Flows that were opened from the tunnel.
     pub(crate) served: AtomicU32,
+    /// Flows that were opened by those whose packets this machine forwards.
+    pub(crate) clients: AtomicU32,
+    pub(crate) forwarded: AtomicU32,
     zero: AtomicU32,
 }
 
@@ -206,8 +230,20 @@ pub(crate) struct FlowKey {
 pub(crate) struct Flow {
     pub(crate) seen: u64,
     pub(crate) ifindex: u32,
-    /// 1: it was opened from the tunnel.
-    pub(crate) served: u32,
+    /// [`OF_STRANGER`], [`OF_CLIENT`] or a chosen socket.
+    pub(crate) opener: u32,
+}
+
+/// Who has opened a flow (`enum opener`): somebody in the tunnel.
+pub(crate) const OF_STRANGER: u32 = 1;
+/// Somebody whose packets this machine forwards.
+pub(crate) const OF_CLIENT: u32 = 2;
+
+/// A key of `networks`, behind the prefix length.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(C)]
+pub(crate) struct NetworkKey {
+    pub(crate) address: [u8; 16],
 }
 
 /// A value of `uplinks`.
@@ -216,7 +252,7 @@ pub(crate) struct Flow {
 pub(crate) struct UplinkValue {
     pub(crate) mac: [u8; 6],
     pub(crate) has_ethernet: u8,
-    pub(crate) zero: u8,
+    pub(crate) leads_out: u8,
     pub(crate) link: u32,
 }
 
@@ -233,6 +269,7 @@ plain!(
     DestinationKey,
     FlowKey,
     Flow,
+    NetworkKey,
     UplinkValue
 );
 
@@ -267,7 +304,8 @@ macro_rules! reasons {
 
 reasons! {
     /// There was no memory for the verdict on a socket.
-    SocketWithoutStorage = "sockets refused because the system had no memory to mark them",
+    SocketWithoutStorage = "sockets that the system had no memory to mark: refused, or, where one was \
+                            handed over and the kernel runs without BPF LSM, past the tunnel",
     /// A chosen application asked for MPTCP, SMC or SCTP.
     Protocol = "MPTCP, SMC and SCTP sockets refused, for programs to use TCP instead",
     /// A destination of a family that the tunnel does not have.
@@ -310,4 +348,6 @@ reasons! {
     Unreadable = "packets dropped whose protocol or headers cannot be read",
     /// From the tunnel, for the socket of an unchosen application.
     InUnchosen = "packets from the tunnel that an unchosen application would have received, dropped",
+    /// A packet in the clear for somebody whose packets go to the tunnel.
+    ClearClient = "packets dropped that came past the tunnel for a machine behind this one",
 }

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use aya_obj::generated::bpf_insn;
+
 /// What a program is attached to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
@@ -18,6 +20,9 @@ pub(crate) enum Target<'a> {
     Cgroup(BorrowedFd<'a>, u32),
     /// An interface's packets, in front of all programs that are there.
     Interface(u32, u32),
+    /// What the calling thread's network namespace forwards of a family (`NFPROTO_*`),
+    /// behind all that netfilter does with it.
+    Forward(u32),
     /// The tracepoint that the program was loaded for.
     Tracepoint,
     /// The iterator that the program was loaded for.
@@ -38,14 +43,17 @@ pub(crate) mod attach_type {
     pub(crate) const SENDMSG4: u32 = 14;
     pub(crate) const SENDMSG6: u32 = 15;
     pub(crate) const ITERATOR: u32 = 28;
+    pub(crate) const NETFILTER: u32 = 45;
     pub(crate) const TCX_INGRESS: u32 = 46;
     pub(crate) const TCX_EGRESS: u32 = 47;
 }
 
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE_ELEM: c_int = 2;
+const PROG_LOAD: c_int = 5;
 const OBJ_PIN: c_int = 6;
 const OBJ_GET: c_int = 7;
+const PROG_GET_FD_BY_ID: c_int = 13;
 const OBJ_GET_INFO_BY_FD: c_int = 15;
 const PROG_QUERY: c_int = 16;
 const RAW_TRACEPOINT_OPEN: c_int = 17;
@@ -56,6 +64,45 @@ const LINK_DETACH: c_int = 34;
 
 /// `BPF_F_BEFORE` without a relative: before all others.
 const BEFORE: u32 = 1 << 3;
+
+/// How many places at a hook of netfilter are tried.
+const PLACES: i32 = 64;
+
+/// Loads a program of netfilter, whose maps are descriptors.
+pub(crate) fn load_netfilter(code: &[bpf_insn]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        code: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel: u32,
+        flags: u32,
+        name: [u8; 16],
+        interface: u32,
+        attach_type: u32,
+    }
+    /// `BPF_PROG_TYPE_NETFILTER`.
+    const NETFILTER: u32 = 32;
+    let attributes = Load {
+        kind: NETFILTER,
+        count: code.len() as u32,
+        code: code.as_ptr().expose_provenance() as u64,
+        license: c"Dual MIT/GPL".as_ptr().expose_provenance() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel: 0,
+        flags: 0,
+        name: *b"taupe_forward\0\0\0",
+        interface: 0,
+        attach_type: attach_type::NETFILTER,
+    };
+    bpf_fd(PROG_LOAD, &attributes)
+}
 
 /// Attaches a program; the link holds as long as its descriptor or a pin does.
 pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<OwnedFd> {
@@ -72,6 +119,14 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
         over: u64,
         size: u32,
         padding: u32,
+    }
+    #[repr(C)]
+    struct AtHook {
+        link: LinkCreate,
+        family: u32,
+        hook: u32,
+        priority: i32,
+        flags: u32,
     }
     #[repr(C)]
     struct Open {
@@ -91,13 +146,35 @@ pub(crate) fn attach(program: BorrowedFd<'_>, target: Target<'_>) -> io::Result<
             bpf_fd(LINK_CREATE, &link(cgroup.as_raw_fd() as u32, kind, 0))
         }
         Target::Interface(index, kind) => bpf_fd(LINK_CREATE, &link(index, kind, BEFORE)),
+        Target::Forward(family) => {
+            /// `NF_INET_FORWARD`.
+            const FORWARD: u32 = 2;
+            // No two can have the same place; nobody may have the very last.
+            let mut places = (i32::MAX - PLACES..i32::MAX).rev().map(|priority| {
+                let attributes = AtHook {
+                    link: link(0, attach_type::NETFILTER, 0),
+                    family,
+                    hook: FORWARD,
+                    priority,
+                    flags: 0,
+                };
+                bpf_fd(LINK_CREATE, &attributes)
+            });
+            let is_taken = |tried: &io::Result<OwnedFd>| {
+                tried
+                    .as_ref()
+                    .is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+            };
+            let free = places.find(|tried| !is_taken(tried));
+            free.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EBUSY)))
+        }
         Target::Iterator => bpf_fd(LINK_CREATE, &link(0, attach_type::ITERATOR, 0)),
         Target::Stored(map) => {
             // `union bpf_iter_link_info`.
             let over = map.as_raw_fd();
             let attributes = OverMap {
                 link: link(0, attach_type::ITERATOR, 0),
-                over: (&raw const over).addr() as u64,
+                over: (&raw const over).expose_provenance() as u64,
                 size: size_of_val(&over) as u32,
                 padding: 0,
             };
@@ -171,31 +248,78 @@ pub(crate) fn id(link: BorrowedFd<'_>) -> io::Result<u32> {
         program: u32,
         padding: u32,
     }
+    let mut found = LinkInfo::default();
+    info(link, &mut found)?;
+    Ok(found.id)
+}
+
+/// What a program is called: up to 15 bytes, and then zeros.
+fn name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+    /// The beginning of `struct bpf_prog_info`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct ProgramInfo {
+        before: [u64; 8],
+        name: [u8; 16],
+    }
+    let mut found = ProgramInfo::default();
+    info(program, &mut found)?;
+    Ok(found.name)
+}
+
+/// Asks what there is to know about an object: one of the structures above.
+fn info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     #[repr(C)]
     struct GetInfo {
         fd: c_int,
         size: u32,
         info: u64,
     }
-    let mut info = LinkInfo::default();
     let mut attributes = GetInfo {
-        fd: link.as_raw_fd(),
-        size: size_of_val(&info) as u32,
-        info: (&raw mut info).expose_provenance() as u64,
+        fd: object.as_raw_fd(),
+        size: size_of_val(info) as u32,
+        info: std::ptr::from_mut(info).expose_provenance() as u64,
     };
     // The address leads to as many bytes as the size says, which nobody else uses.
-    bpf_answering(OBJ_GET_INFO_BY_FD, &mut attributes)?;
-    Ok(info.id)
+    bpf_answering(OBJ_GET_INFO_BY_FD, &mut attributes)
 }
 
-/// Who sees an interface's packets first, in tcx: the number of the link, 0 if it is
-/// a program without one, `None` if there is nobody.
+/// A program that sees an interface's packets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attached {
+    program: u32,
+    /// The number of its link; 0 if it has none.
+    pub(crate) link: u32,
+}
+
+impl Attached {
+    /// Whether its name begins so. One that has ended meanwhile has none.
+    pub(crate) fn is_called(self, beginning: &str) -> io::Result<bool> {
+        #[repr(C)]
+        struct GetFd {
+            id: u32,
+            next: u32,
+            flags: u32,
+        }
+        let attributes = GetFd {
+            id: self.program,
+            next: 0,
+            flags: 0,
+        };
+        match bpf_fd(PROG_GET_FD_BY_ID, &attributes) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            program => Ok(name(program?.as_fd())?.starts_with(beginning.as_bytes())),
+        }
+    }
+}
+
+/// Who sees an interface's packets in tcx, in their order.
 ///
 /// # Errors
 ///
 /// `EINVAL` before Linux 6.6, `ENODEV` if there is no such interface in the calling
 /// thread's network namespace.
-pub(crate) fn first_link(interface: u32, kind: u32) -> io::Result<Option<u32>> {
+pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
     #[repr(C)]
     struct Query {
         interface: u32,
@@ -228,8 +352,27 @@ pub(crate) fn first_link(interface: u32, kind: u32) -> io::Result<Option<u32>> {
     };
     // Both addresses lead to as many numbers as the count says, which nobody else uses.
     bpf_answering(PROG_QUERY, &mut attributes)?;
-    let [first, ..] = links;
-    Ok((attributes.count > 0).then_some(first))
+    let pairs = programs.into_iter().zip(links);
+    Ok(pairs
+        .take(attributes.count as usize)
+        .map(|(program, link)| Attached { program, link })
+        .collect())
+}
+
+/// Does what makes maps or programs, without the limit that their memory counts against
+/// before Linux 5.11, and that is lower than what they need.
+pub(crate) fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Memlock);
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    // Who may not do so may not load programs either, or need not.
+    let _ = setrlimit(Resource::Memlock, unlimited);
+    let loaded = load();
+    let _ = setrlimit(Resource::Memlock, before);
+    loaded
 }
 
 /// Waits until programs that have begun by now have ended: who has changed a map may
@@ -265,14 +408,17 @@ pub(crate) fn wait_for_programs() -> io::Result<()> {
         flags: 0,
         inner,
     };
-    let inner = bpf_fd(MAP_CREATE, &map(ARRAY, 0))?;
-    let outer = bpf_fd(MAP_CREATE, &map(ARRAY_OF_MAPS, inner.as_raw_fd()))?;
+    let (inner, outer) = with_locked_memory(|| {
+        let inner = bpf_fd(MAP_CREATE, &map(ARRAY, 0))?;
+        let outer = bpf_fd(MAP_CREATE, &map(ARRAY_OF_MAPS, inner.as_raw_fd()))?;
+        io::Result::Ok((inner, outer))
+    })?;
     let (key, value) = (0_u32, inner.as_raw_fd());
     let attributes = MapUpdate {
         map: outer.as_raw_fd(),
         padding: 0,
-        key: (&raw const key).addr() as u64,
-        value: (&raw const value).addr() as u64,
+        key: (&raw const key).expose_provenance() as u64,
+        value: (&raw const value).expose_provenance() as u64,
         flags: 0,
     };
     bpf(MAP_UPDATE_ELEM, &attributes).map(drop)
@@ -289,7 +435,7 @@ struct Object {
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = Object {
-        path: path.as_ptr().addr() as u64,
+        path: path.as_ptr().expose_provenance() as u64,
         fd: object.as_raw_fd(),
         flags: 0,
     };
@@ -300,7 +446,7 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = Object {
-        path: path.as_ptr().addr() as u64,
+        path: path.as_ptr().expose_provenance() as u64,
         fd: 0,
         flags: 0,
     };
@@ -339,7 +485,7 @@ fn bpf<T>(command: c_int, attributes: &T) -> io::Result<c_long> {
     // SAFETY: `attributes` is one of the structures above, each the beginning of
     // `union bpf_attr` for its command; the kernel reads as many bytes as are
     // there, takes the rest for zero and writes nothing. An address in them is that
-    // of a string or number that the caller keeps until this returns.
+    // of a string, number or program that the caller keeps until this returns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

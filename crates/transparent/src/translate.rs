@@ -4,7 +4,8 @@
 //! A chosen application's socket has the address of the uplink that the
 //! kernel's routes chose for it. Its packets leave that uplink for a TUN; on the
 //! way from there into the tunnel ([`Outgoing`]) they get the tunnel's address,
-//! and what comes back ([`Incoming`]) gets the uplink's. The halves share one
+//! and what comes back ([`Incoming`]) gets the uplink's. So do those of others that are
+//! forwarded, with whatever address they have there. The halves share one
 //! table of flows, under a lock that is taken at most once per super-packet or
 //! batch, and not at all while packets continue one of the latest flows.
 //!

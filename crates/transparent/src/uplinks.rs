@@ -23,6 +23,9 @@ pub struct Uplink {
     pub name: String,
     /// What its packets are wrapped in.
     pub header: LinkHeader,
+    /// A default route goes by it: what this machine forwards leaves by such a link,
+    /// and by others only reaches their own networks.
+    pub leads_out: bool,
 }
 
 /// What has to stand before a packet so that it can come in by a link.
@@ -51,8 +54,8 @@ pub struct Main<A> {
 pub struct Survey {
     /// The links to be guarded, by index.
     pub guarded: Vec<Uplink>,
-    /// The addresses of this machine on them, each with the index of its link.
-    pub addresses: Vec<(IpAddr, u32)>,
+    /// The addresses of this machine on them.
+    pub addresses: Vec<Address>,
     /// The link of the best default route, for IPv4.
     pub main_v4: Option<Main<Ipv4Addr>>,
     /// The same for IPv6.
@@ -67,10 +70,17 @@ pub struct Survey {
 /// to them, and the whole has its own guard.
 #[must_use]
 pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32) -> Survey {
+    let leads_out = |link: &Link| {
+        routes.iter().any(|route| {
+            route.interface == Some(link.index)
+                && route.kind == RouteKind::Unicast
+                && route.destination.prefix_len() == 0
+        })
+    };
     let mut guarded: Vec<Uplink> = links
         .iter()
         .filter(|link| link.index != own && is_routed_to(link, links))
-        .filter_map(uplink)
+        .filter_map(|link| uplink(link, leads_out(link)))
         .collect();
     guarded.sort_by_key(|link| link.index);
     let is_guarded = |index: u32| {
@@ -78,10 +88,10 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
             .binary_search_by_key(&index, |link| link.index)
             .is_ok()
     };
-    let addresses: Vec<(IpAddr, u32)> = addresses
+    let addresses: Vec<Address> = addresses
         .iter()
         .filter(|address| is_guarded(address.interface))
-        .map(|address| (address.network.addr(), address.interface))
+        .cloned()
         .collect();
     let mut defaults: Vec<&Route> = routes
         .iter()
@@ -98,8 +108,8 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
             .iter()
             .filter(|route| route.destination.addr().is_ipv4() == is_ipv4);
         routes.filter_map(|route| route.interface).find_map(|link| {
-            let mut here = addresses.iter().filter(|(_, index)| *index == link);
-            here.find_map(|(address, _)| address_of(*address))
+            let mut here = addresses.iter().filter(|own| own.interface == link);
+            here.find_map(|own| address_of(own.network.addr()))
                 .map(|address| (link, address))
         })
     };
@@ -130,7 +140,7 @@ fn is_routed_to(link: &Link, links: &[Link]) -> bool {
     !kind.is_some_and(|kind| BUNDLES.contains(&kind))
 }
 
-fn uplink(link: &Link) -> Option<Uplink> {
+fn uplink(link: &Link, leads_out: bool) -> Option<Uplink> {
     let header = match link.medium {
         Medium::Loopback => return None,
         Medium::Ethernet(address) => LinkHeader::Ethernet(address),
@@ -141,6 +151,7 @@ fn uplink(link: &Link) -> Option<Uplink> {
         index: link.index,
         name: link.name.clone(),
         header,
+        leads_out,
     })
 }
 

@@ -44,6 +44,7 @@ fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> 
         options: Options {
             override_routes: true,
             firewall: false,
+            chosen: None,
         },
     })
 }

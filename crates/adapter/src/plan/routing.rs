@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_config::file::File;
+use taupe_config::destinations::{Class, of_peers};
+use taupe_config::file::{File, KillSwitch};
 use taupe_config::networks;
 use taupe_net::system::{Address, Family, Route, RouteKind, Rule};
 
@@ -54,6 +55,63 @@ impl Routing<'_> {
         let routes = sorted(self.wanted());
         let route = |destination| Change::Route { destination, table };
         plan.changes.extend(routes.into_iter().map(route));
+    }
+
+    /// A table for packets with a mark, and for what is sent from the tunnel's own
+    /// addresses, which nobody else uses: so answers to them pass the reverse-path filter,
+    /// and none goes around the tunnel. Where it leads into the tunnel it refuses packets
+    /// once the device is gone.
+    pub(super) fn lead_marked(&self, mark: u32, plan: &mut Plan) {
+        let table = self.free_mark();
+        let transparent = &self.file.transparent;
+        let fails_closed = transparent.kill_switch != Some(KillSwitch::Off);
+        let own = |family| {
+            let addresses = self.addresses.iter();
+            addresses.filter(move |net| Family::of(net) == family)
+        };
+        let special = |kind, destination| Change::Special {
+            kind,
+            destination,
+            table,
+        };
+        let bypass_lan = transparent.bypass_lan.unwrap_or(false);
+        let judged = of_peers(&self.file.peers, bypass_lan);
+        for (network, class) in judged {
+            let Some(destination) = first_bits(network.address(), network.length()) else {
+                continue;
+            };
+            let family = Family::of(&destination);
+            if !self.knows(family) || is_this_host(&destination) {
+                continue;
+            }
+            let tunnelled = class == Class::Tunnel && own(family).next().is_some();
+            plan.changes
+                .extend(tunnelled.then_some(Change::Route { destination, table }));
+            let last = match class {
+                Class::Direct => Some(RouteKind::Throw),
+                Class::Tunnel if tunnelled && !fails_closed => None,
+                Class::Tunnel | Class::Refuse | Class::Drop => Some(RouteKind::Prohibit),
+            };
+            plan.changes
+                .extend(last.map(|kind| special(kind, destination)));
+        }
+        let mut rules = self.snapshot.rules.clone();
+        for family in Family::ALL.into_iter().filter(|family| self.knows(*family)) {
+            let mut add = |make: &dyn Fn(u32) -> Rule| {
+                let rule = make(Rule::next_priority(&rules, family));
+                rules.push(rule.clone());
+                plan.changes.push(Change::Rule(rule));
+            };
+            for own in own(family) {
+                add(&|priority| Rule::from(host(own.addr()), priority, table));
+            }
+            add(&|priority| Rule::marked(family, priority, mark, mark, table));
+        }
+    }
+
+    /// Whether the kernel has a family at all.
+    fn knows(&self, family: Family) -> bool {
+        family == Family::Ipv4 || self.snapshot.ipv6
     }
 
     /// Routes to the main table, and policy routing where that does not do.
@@ -405,8 +463,7 @@ impl Routing<'_> {
     fn describe(&self, route: &Route) -> String {
         let mut text = match route.kind {
             RouteKind::Unicast => String::new(),
-            RouteKind::Unreachable => "unreachable ".to_owned(),
-            RouteKind::Other(kind) => format!("type {kind} "),
+            kind => format!("{kind} "),
         };
         text.push_str(&route.destination.to_string());
         if let Some(gateway) = route.gateway {
@@ -430,6 +487,13 @@ impl Routing<'_> {
             (None, None) => "no interface".to_owned(),
         }
     }
+}
+
+/// Whether a network is of this host alone, which has a table before all others.
+fn is_this_host(network: &IpNet) -> bool {
+    let address = network.addr();
+    let is_whole = network.prefix_len() == network.max_prefix_len();
+    address.is_loopback() || (address.is_unspecified() && is_whole)
 }
 
 /// The longest first; those of one length in the order in which `sort -nr`

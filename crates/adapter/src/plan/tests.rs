@@ -5,13 +5,14 @@ use taupe_net::system::{Family, Route, RouteKind, Rule};
 
 use super::{PlanError, Snapshot, plan};
 use crate::change::Change;
-use crate::fixtures::{file, host, net, route};
+use crate::fixtures::{file, host, net, route, taupe_file};
 use crate::{Options, Personality};
 
 const INTERFACE: &str = "wg0";
 const OVERRIDE: Options = Options {
     override_routes: true,
     firewall: true,
+    chosen: None,
 };
 
 struct Outcome {
@@ -522,6 +523,59 @@ fn an_overriding_full_tunnel_is_asked_before_the_main_table() {
     };
     let made = outcome(&file, &host(), Personality::Taupe, bare);
     assert!(!made.routing().iter().any(|command| command.contains("nft")));
+}
+
+#[test]
+fn marked_packets_have_a_table_that_knows_every_destination() {
+    let chosen = Options {
+        chosen: Some(0x100_0000),
+        ..Options::default()
+    };
+    let lines = "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 192.168.1.0/24";
+    let file = taupe_file("Address = 10.9.0.2/24", lines);
+    let made = outcome(&file, &host(), Personality::Taupe, chosen);
+    let (last, past) = (
+        "metric 4294967295 table 51820",
+        "metric 4294967294 table 51820",
+    );
+    let expected = [
+        format!("ip -4 route add throw 169.254.0.0/16 {past}"),
+        format!("ip -6 route add throw fe80::/10 {past}"),
+        format!("ip -4 route add throw 192.168.1.0/24 {past}"),
+        format!("ip -4 route add prohibit 224.0.0.0/4 {last}"),
+        format!("ip -4 route add prohibit 255.255.255.255/32 {last}"),
+        format!("ip -6 route add prohibit ff00::/8 {last}"),
+        "ip -4 route add 0.0.0.0/0 dev wg0 table 51820".into(),
+        format!("ip -4 route add prohibit 0.0.0.0/0 {last}"),
+        // The tunnel has all of the other family.
+        format!("ip -6 route add prohibit ::/0 {last}"),
+        "ip -4 rule add from 10.9.0.2/32 table 51820".into(),
+        "ip -4 rule add fwmark 0x1000000/0x1000000 table 51820".into(),
+        "ip -6 rule add fwmark 0x1000000/0x1000000 table 51820".into(),
+    ];
+    assert_eq!(made.routing(), expected);
+    assert_eq!(made.priorities(), [32765, 32764, 32765]);
+
+    // Without a kill switch nothing is left of it when the device is gone.
+    let file = taupe_file("Address = 10.9.0.2/24\nKillSwitch = off", lines);
+    let open = outcome(&file, &host(), Personality::Taupe, chosen);
+    let default = |command: &&&str| command.contains("0.0.0.0/0");
+    let routing = open.routing();
+    let defaults: Vec<_> = routing.iter().filter(default).collect();
+    assert_eq!(defaults, [&expected[6]]);
+
+    // A family that the interface cannot have is refused, and one that there is not is
+    // nobody's.
+    let mut old = host();
+    old.ipv6_on_interfaces = false;
+    let file = taupe_file("Address = 10.9.0.2/24, fd09::2/64", "AllowedIPs = ::/0");
+    let made = outcome(&file, &old, Personality::Taupe, chosen);
+    let routing = made.routing();
+    let everything: Vec<_> = routing.iter().filter(|c| c.contains(" ::/0")).collect();
+    assert_eq!(everything, [&expected[8]]);
+    old.ipv6 = false;
+    let made = outcome(&file, &old, Personality::Taupe, chosen);
+    assert!(!made.routing().iter().any(|command| command.contains("-6")));
 }
 
 #[test]

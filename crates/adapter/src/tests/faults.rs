@@ -294,6 +294,21 @@ fn a_reload_that_fails_anywhere_puts_back_what_was_there() {
 }
 
 #[test]
+fn a_reload_whose_caller_refuses_changes_nothing() {
+    every_change(|old, new| {
+        let mut model = Model::new();
+        up(&mut model, old, Personality::Taupe);
+        let (before, calls) = (model.world.clone(), model.calls);
+        model.refuses = Some("no");
+        let outcome = model.reload(new, &mut Listener::default());
+        let error = outcome.expect("alive").expect_err("refused");
+        assert_eq!(error.to_string(), "no; the tunnel is as it was");
+        assert_eq!((&model.world, model.calls), (&before, calls));
+        down(&mut model, Personality::Taupe);
+    });
+}
+
+#[test]
 fn a_reload_that_is_killed_anywhere_can_be_taken_down() {
     some_changes(|old, new| {
         for fault in [Fault::DieBefore, Fault::DieAfter] {

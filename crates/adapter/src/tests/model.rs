@@ -69,6 +69,10 @@ pub(super) struct Model {
     pub(super) savable: bool,
     /// The interface that is there is a WireGuard device.
     pub(super) is_wireguard: bool,
+    /// Its process has been killed.
+    is_dying: bool,
+    /// Why the caller's part of a reload cannot be done.
+    pub(super) refuses: Option<&'static str>,
     pub(super) saved: usize,
     /// Where the file is.
     pub(super) config: PathBuf,
@@ -98,6 +102,8 @@ impl Model {
             resolvable: true,
             savable: true,
             is_wireguard: false,
+            is_dying: false,
+            refuses: None,
             saved: 0,
             config: PathBuf::from("/etc/wireguard/wg0.conf"),
             directory: std::env::temp_dir().join(name),
@@ -128,6 +134,11 @@ impl Model {
         self.world.link = None;
         self.world.mark = 0;
         self.world.of_device.clear();
+    }
+
+    /// The same, and nobody has noticed yet: the interface is there for a moment.
+    pub(super) fn is_about_to_kill_device(&mut self) {
+        self.is_dying = true;
     }
 
     /// Somebody makes an interface of that name.
@@ -204,7 +215,9 @@ impl Model {
             personality: Personality::Taupe,
             options: Options::default(),
         };
-        mortal(|| reload_on(self, &state, &request, report))
+        let refused = self.refuses.map(str::to_owned);
+        let mut first = || refused.clone().map_or(Ok(()), Err);
+        mortal(|| reload_on(self, &state, &request, &mut first, report))
     }
 
     /// One call, with the fault that is due.
@@ -296,6 +309,13 @@ impl Machine for Model {
 
     fn interface(&mut self) -> Result<Option<u32>, StepError> {
         Ok(self.world.link)
+    }
+
+    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+        if std::mem::take(&mut self.is_dying) {
+            self.kill_device();
+        }
+        self.interface()
     }
 
     fn is_wireguard(&mut self) -> bool {

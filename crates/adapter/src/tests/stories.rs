@@ -112,17 +112,23 @@ fn a_killed_device_leaves_what_the_next_up_or_down_undoes() {
     let mut model = Model::new();
     up(&mut model);
     let whole = model.world.clone();
-    model.kill_device();
-    assert!(!model.world.of_host.is_empty());
-    let mut report = Listener::default();
-    let again = model.up(&hooked(), Personality::Taupe, &mut report);
-    again.expect("alive").expect("up");
-    assert_eq!(
-        report.notes[0],
-        "the last wg0 was killed: undoing what it has left"
-    );
-    assert_eq!(model.world.of_host, whole.of_host);
-    assert_eq!(model.world.of_device, whole.of_device);
+    for noticed in [true, false] {
+        if noticed {
+            model.kill_device();
+        } else {
+            model.is_about_to_kill_device();
+        }
+        assert!(!model.world.of_host.is_empty());
+        let mut report = Listener::default();
+        let again = model.up(&hooked(), Personality::Taupe, &mut report);
+        again.expect("alive").expect("up");
+        assert_eq!(
+            report.notes[0],
+            "the last wg0 was killed: undoing what it has left"
+        );
+        assert_eq!(model.world.of_host, whole.of_host);
+        assert_eq!(model.world.of_device, whole.of_device);
+    }
 
     model.kill_device();
     down(&mut model).expect("down");

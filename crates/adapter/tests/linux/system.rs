@@ -352,7 +352,7 @@ impl<'a> Tunnel<'a> {
         let request = self.request(file);
         let state = self.state.clone();
         let mut machine = self.machine();
-        let reloaded = reload_on(&mut machine, &state, &request, &mut Silence);
+        let reloaded = reload_on(&mut machine, &state, &request, &mut || Ok(()), &mut Silence);
         ensure!(reloaded.is_ok(), "reload: {reloaded:?}");
         Ok(())
     }

@@ -57,8 +57,8 @@ pub fn with_application(text: &[u8], key: Key, application: &Application) -> Zer
     splice(text, after.end..after.end, &line)
 }
 
-/// The file without an application in the list of `key`, and without the line
-/// that had nothing else; `None` when it is not there.
+/// The file without an application in the list of `key`, and without the line that had
+/// nothing else, but with the comment behind it; `None` when it is not there.
 #[must_use]
 pub fn without_application(
     text: &[u8],
@@ -87,6 +87,8 @@ struct KeyLine<'a> {
     start: usize,
     /// All of it, with its end.
     whole: Range<usize>,
+    /// All that it is when the value is nothing: without a comment behind it.
+    own: Range<usize>,
 }
 
 impl<'a> KeyLine<'a> {
@@ -113,18 +115,21 @@ impl<'a> KeyLine<'a> {
         Some(match (before.last(), rest) {
             (Some(before), [entry, ..]) => before.span.end..entry.span.end,
             (None, [entry, next, ..]) => entry.span.start..next.span.start,
-            _ => self.whole.clone(),
+            _ => self.own.clone(),
         })
     }
 }
 
 fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
-    whole_lines(text).filter_map(|(number, whole, bytes)| {
+    whole_lines(text).filter_map(move |(number, whole, bytes)| {
         let line = Piece::new(utf8(bytes).0, number);
         let mut marks = MARKS.into_iter();
         let mark = marks.find(|mark| line.trim().text.starts_with(mark));
         let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
-        let body = rest.split_once('#').map_or(rest, |(body, _)| body);
+        let (body, comment) = match rest.split_once('#') {
+            Some((body, comment)) => (body, Some(comment)),
+            None => (rest, None),
+        };
         let (name, value) = body.split_once('=')?;
         let Some(Word::Known(key)) = word::find(&name.trim().clean()) else {
             return None;
@@ -134,9 +139,20 @@ fn key_lines(text: &[u8]) -> impl Iterator<Item = KeyLine<'_>> {
             mark,
             value: value.trim(),
             start: whole.start,
+            own: match comment.map(|comment| whole.start + comment.range().start - 1) {
+                // By itself it would no longer be one.
+                Some(at) if is_marked(text.get(at..).unwrap_or_default()) => whole.clone(),
+                Some(at) => whole.start..at,
+                None => whole.clone(),
+            },
             whole,
         })
     })
+}
+
+/// Whether what begins here is read although it is a comment to other programs.
+fn is_marked(text: &[u8]) -> bool {
+    MARKS.iter().any(|mark| text.starts_with(mark.as_bytes()))
 }
 
 /// The lines with their numbers, and where each stands, with its end.
@@ -237,6 +253,9 @@ mod tests {
     fn an_application_is_removed_with_its_comma_or_its_line() {
         for (before, after) in [
             ("AllowedApps = b\nX\n", Some("X\n")),
+            ("X\n  AllowedApps = b  # why\r\nY", Some("X\n# why\r\nY")),
+            ("#@ws:AllowedApps = b # why", Some("# why")),
+            ("AllowedApps = b #@ws:AllowedApps = c\nX", Some("X")),
             (
                 "AllowedApps = b, c # d\r\n",
                 Some("AllowedApps = c # d\r\n"),

@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ pub(super) const NAME: &str = "web.example.net";
 
 /// The interface of the tunnel, by the name of its file.
 pub(super) const INTERFACE: &str = "home";
+
+/// The file, and where it is put. The machines have an `/etc` of their own.
+const FILE: &str = include_str!("../../../../demo/home.conf");
+const PLACE: &str = "/etc/wireguard/home.conf";
 
 /// The other half of `demo/home.conf`, as public as that.
 const SERVER: &str = "\
@@ -85,8 +89,6 @@ pub struct World {
     pub(super) b: String,
     /// ping by A's name.
     pub(super) ping: String,
-    /// The file.
-    file: String,
     taupe: String,
     /// The name servers: of the VPN, and of the router.
     names: [Asked; 2],
@@ -112,8 +114,6 @@ impl World {
     /// [`Error::Missing`] without the program `taupe`.
     pub fn new() -> Result<Self> {
         let taupe = Implementation::Taupe.program()?.display().to_string();
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/home.conf");
-        let file = file.canonicalize().map_err(Error::io("demo/home.conf"))?;
         own_etc()?;
         // Each command on a machine has mounts of its own: what it pins must be held by the
         // sandbox's.
@@ -139,7 +139,6 @@ impl World {
             a: "curl".to_owned(),
             b: copy("curl", "kurl")?,
             ping: copy("ping", "ping/curl")?,
-            file: file.display().to_string(),
             taupe,
             names,
             home,
@@ -148,15 +147,14 @@ impl World {
     }
 
     /// The lines of the file that begin with one of these words.
-    pub(super) fn lines(&self, words: &[&str]) -> Result<Vec<String>> {
-        let text = fs::read_to_string(&self.file).map_err(Error::io(&*self.file))?;
+    pub(super) fn lines(words: &[&str]) -> impl Iterator<Item = &'static str> {
         let wanted = |line: &&str| words.iter().any(|word| line.starts_with(word));
-        Ok(text.lines().filter(wanted).map(str::to_owned).collect())
+        FILE.lines().filter(wanted)
     }
 
     /// `taupe up` or `taupe down` with the file.
     pub fn taupe(&self, verb: &str) -> Result<()> {
-        self.home.run(&[&self.taupe, verb, &self.file]).map(drop)
+        self.home.run(&[&self.taupe, verb, INTERFACE]).map(drop)
     }
 
     /// Has a program that is curl ask a web server who it is, with an option of curl's.
@@ -274,7 +272,10 @@ fn own_etc() -> Result<()> {
     ] {
         fs::write(path, text).map_err(Error::io(path))?;
     }
-    Ok(())
+    let made = fs::create_dir_all("/etc/wireguard");
+    made.and_then(|()| fs::write(PLACE, FILE))
+        .and_then(|()| fs::set_permissions(PLACE, fs::Permissions::from_mode(0o600)))
+        .map_err(Error::io(PLACE))
 }
 
 /// Copies a program to another name.

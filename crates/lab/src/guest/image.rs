@@ -16,7 +16,68 @@ pub(super) const INITRAMFS: &str = "initramfs";
 const BUILD: &str = include_str!("../../guest/build");
 const INIT: &str = include_str!("../../guest/init");
 
-/// The folder with a kernel and a file system to boot, made if there is none.
+/// Whose kernel a guest has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kernel {
+    /// Debian 12's, 6.1.
+    #[default]
+    Debian12,
+    /// Debian 11's, 5.10.
+    Debian11,
+}
+
+impl Kernel {
+    /// What the names of its images begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Debian12 => "guest-",
+            Self::Debian11 => "guest11-",
+        }
+    }
+
+    /// The release whose packages are to be asked, if that is not this machine's.
+    const fn release(self) -> Option<&'static str> {
+        match self {
+            Self::Debian12 => None,
+            Self::Debian11 => Some("bullseye"),
+        }
+    }
+
+    /// As [`install`].
+    ///
+    /// # Errors
+    ///
+    /// As [`install`].
+    pub fn install(self) -> Result<PathBuf> {
+        let cache = cache()?;
+        let recipe = recipe();
+        fs::create_dir_all(&cache).map_err(Error::io(cache.display().to_string()))?;
+        if let Some(image) = find(self, &cache, &recipe)? {
+            return Ok(image);
+        }
+        let lock = cache.join("guest.lock");
+        let lock = File::create(&lock).map_err(Error::io(lock.display().to_string()))?;
+        lock.lock()
+            .map_err(Error::io("lock of the guest's image"))?;
+        if let Some(image) = find(self, &cache, &recipe)? {
+            return Ok(image);
+        }
+        let work = cache.join("guest.partial");
+        if work.exists() {
+            fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
+        }
+        let version = build(self, &work)?;
+        let image = cache.join(format!("{}{version}-{recipe}", self.prefix()));
+        fs::rename(work.join("image"), &image).map_err(Error::io(image.display().to_string()))?;
+        fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
+        for old in images(self, &cache)?.iter().filter(|old| **old != image) {
+            fs::remove_dir_all(old).map_err(Error::io(old.display().to_string()))?;
+        }
+        Ok(image)
+    }
+}
+
+/// The folder with Debian 12's kernel and a file system to boot, made if there is none.
 ///
 /// It lies in the cache, `$TAUPE_CACHE` or `~/.cache/taupe`, and is called
 /// `guest-VERSION-RECIPE`. One that is there is used as it is, whether or not
@@ -27,31 +88,7 @@ const INIT: &str = include_str!("../../guest/init");
 ///
 /// [`Error::Command`] when it cannot be made, [`Error::Io`].
 pub fn install() -> Result<PathBuf> {
-    let cache = cache()?;
-    let recipe = recipe();
-    fs::create_dir_all(&cache).map_err(Error::io(cache.display().to_string()))?;
-    if let Some(image) = find(&cache, &recipe)? {
-        return Ok(image);
-    }
-    let lock = cache.join("guest.lock");
-    let lock = File::create(&lock).map_err(Error::io(lock.display().to_string()))?;
-    lock.lock()
-        .map_err(Error::io("lock of the guest's image"))?;
-    if let Some(image) = find(&cache, &recipe)? {
-        return Ok(image);
-    }
-    let work = cache.join("guest.partial");
-    if work.exists() {
-        fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
-    }
-    let version = build(&work)?;
-    let image = cache.join(format!("guest-{version}-{recipe}"));
-    fs::rename(work.join("image"), &image).map_err(Error::io(image.display().to_string()))?;
-    fs::remove_dir_all(&work).map_err(Error::io(work.display().to_string()))?;
-    for old in images(&cache)?.iter().filter(|old| **old != image) {
-        fs::remove_dir_all(old).map_err(Error::io(old.display().to_string()))?;
-    }
-    Ok(image)
+    Kernel::default().install()
 }
 
 /// The version of the kernel in the image, such as `6.1.192`.
@@ -83,32 +120,32 @@ fn recipe() -> String {
 }
 
 /// The image made by this recipe.
-fn find(cache: &Path, recipe: &str) -> Result<Option<PathBuf>> {
+fn find(kernel: Kernel, cache: &Path, recipe: &str) -> Result<Option<PathBuf>> {
     let of_recipe = |image: &PathBuf| image.to_string_lossy().ends_with(&format!("-{recipe}"));
-    Ok(images(cache)?.into_iter().find(of_recipe))
+    Ok(images(kernel, cache)?.into_iter().find(of_recipe))
 }
 
-/// All that are in the cache.
-fn images(cache: &Path) -> Result<Vec<PathBuf>> {
+/// All of a kernel that are in the cache.
+fn images(kernel: Kernel, cache: &Path) -> Result<Vec<PathBuf>> {
     let reading = || Error::io(cache.display().to_string());
     let entries = fs::read_dir(cache).map_err(reading())?;
     let paths = entries.map(|entry| Ok(entry.map_err(reading())?.path()));
     let is_image = |path: &Result<PathBuf>| {
         let name = path.as_deref().ok().and_then(Path::file_name);
-        name.is_none_or(|name| name.to_string_lossy().starts_with("guest-"))
+        name.is_none_or(|name| name.to_string_lossy().starts_with(kernel.prefix()))
     };
     paths.filter(is_image).collect()
 }
 
 /// Makes `work/image` and returns the kernel's version.
-fn build(work: &Path) -> Result<String> {
+fn build(kernel: Kernel, work: &Path) -> Result<String> {
     fs::create_dir_all(work).map_err(Error::io(work.display().to_string()))?;
     for (name, text) in [("build", BUILD), ("init", INIT)] {
         let path = work.join(name);
         fs::write(&path, text).map_err(Error::io(path.display().to_string()))?;
     }
     let mut build = Command::new("sh");
-    build.arg("build").current_dir(work);
+    build.arg("build").args(kernel.release()).current_dir(work);
     process::run("the guest's image", build, None)?;
     version_in(&work.join("image"))
 }
@@ -126,13 +163,23 @@ mod tests {
     #[test]
     fn an_image_is_found_by_its_recipe() -> Result<()> {
         let cache = std::env::temp_dir().join(format!("taupe-images-{}", std::process::id()));
+        let kernel = Kernel::Debian12;
         let failed = || Error::io("a folder of a test");
-        for name in ["guest-6.1.1-0a", "guest-6.1.2-0b", "guest.partial", "peers"] {
+        for name in [
+            "guest-6.1.1-0a",
+            "guest11-5.10-0b",
+            "guest-6.1.2-0b",
+            "guest.partial",
+            "peers",
+        ] {
             fs::create_dir_all(cache.join(name)).map_err(failed())?;
         }
-        assert_eq!(find(&cache, "0b")?, Some(cache.join("guest-6.1.2-0b")));
-        assert_eq!(find(&cache, "b")?, None);
-        let mut all = images(&cache)?;
+        assert_eq!(
+            find(kernel, &cache, "0b")?,
+            Some(cache.join("guest-6.1.2-0b"))
+        );
+        assert_eq!(find(kernel, &cache, "b")?, None);
+        let mut all = images(kernel, &cache)?;
         all.sort();
         assert_eq!(
             all,

@@ -46,14 +46,19 @@ pub(crate) fn killed_device() -> Result<()> {
 
 /// Kills the device of `near`, and waits until its interface has gone.
 pub(crate) fn kill_device(world: &World) -> Result<()> {
-    let number = device_process(&world.near)?;
-    let process = i32::try_from(number).ok().and_then(Pid::from_raw);
-    let process = process.ok_or_else(|| Error::unmet("a process has no number"))?;
-    kill_process(process, Signal::KILL).map_err(Error::io("kill"))?;
+    strike_device(world)?;
     wait_until("end of the interface", Duration::from_secs(5), || {
         let shown = world.near.attempt(&["ip", "link", "show", INTERFACE])?;
         Ok(shown.status != Some(0))
     })
+}
+
+/// The same, without waiting for anything.
+pub(crate) fn strike_device(world: &World) -> Result<()> {
+    let number = device_process(&world.near)?;
+    let process = i32::try_from(number).ok().and_then(Pid::from_raw);
+    let process = process.ok_or_else(|| Error::unmet("a process has no number"))?;
+    kill_process(process, Signal::KILL).map_err(Error::io("kill"))
 }
 
 /// The system refuses to send, rather than drop in silence: programs try the

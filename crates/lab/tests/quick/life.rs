@@ -1,6 +1,6 @@
 //! From `up` to `down`, and the ways in which a tunnel may end in between.
 
-use crate::closed::kill_device;
+use crate::closed::{kill_device, strike_device};
 use crate::state::State;
 use crate::{BEYOND, INTERFACE, World, called, device_process, read};
 use rustix::process::Signal;
@@ -244,6 +244,23 @@ pub(crate) fn killed_then_up() -> Result<()> {
     kill_device(&world)?;
     world.up(&file)?;
     unchanged(&world, &first, "the second up")?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    world.down(&file)?;
+    unchanged(&world, &before, "down")
+}
+
+/// `up` right behind the kill: the device that dies is there for a moment still.
+pub(crate) fn killed_and_up_at_once() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    let first = State::of(&world.near)?;
+    for _ in 0..20 {
+        strike_device(&world)?;
+        world.up(&file)?;
+    }
+    unchanged(&world, &first, "the last up")?;
     ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
     world.down(&file)?;
     unchanged(&world, &before, "down")

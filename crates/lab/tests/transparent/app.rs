@@ -58,13 +58,24 @@ pub(crate) fn chosen_while_up() -> Result<()> {
     expect(&world, &mole, 0, Some(UPLINK[0]))?;
     expect(&world, &bird, 0, Some(TUNNEL[0]))?;
     let before = read(&file)?;
-    let remove = world.taupe(&["app", "remove", &file, "mole", "cat"])?;
-    ensure!(remove.status == Some(1), "remove: {}", remove.stderr);
-    ensure!(remove.stderr.contains("no entry cat"), "{}", remove.stderr);
-    ensure!(read(&file)? == before, "half of it was done");
-    succeeded("remove", &world.taupe(&["app", "remove", &file, "mole"])?)?;
-    ensure!(!read(&file)?.contains("Disallowed"), "{}", read(&file)?);
-
+    ensure!(
+        before.contains("\n#@ws:AllowedApps = bird # as on"),
+        "{before}"
+    );
+    for (words, why) in [
+        (&["remove", "bird", "cat"][..], "no entry cat"),
+        (&["remove", "bird"], "no AllowedApps any more"),
+        (&["deny", "bird"], "no AllowedApps any more"),
+    ] {
+        let [verb, applications @ ..] = words else {
+            continue;
+        };
+        let app = world.taupe(&[&["app", verb, &*file], applications].concat())?;
+        ensure!(app.status == Some(1), "{words:?}: {}", app.stderr);
+        ensure!(app.stderr.contains(why), "{words:?}: {}", app.stderr);
+        ensure!(read(&file)? == before, "{words:?}: {}", read(&file)?);
+        expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    }
     step("explain");
     let to = ["--to", "198.51.100.1:8080"];
     for (application, line) in [(&mole, "5  =>"), (&bird, "6  =>")] {
@@ -109,6 +120,97 @@ pub(crate) fn reloaded() -> Result<()> {
     world.down(&file)
 }
 
+/// What the tunnel does not follow yet is not changed beside it, and what the file says
+/// already is seen to.
+pub(crate) fn edited_by_hand() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let refused = |file: &str, why: &str| {
+        let before = read(file)?;
+        let allow = world.taupe(&["app", "allow", file, "bird"])?;
+        ensure!(allow.status == Some(1), "app allow: {}", allow.stderr);
+        ensure!(allow.stderr.contains(why), "{}", allow.stderr);
+        ensure!(read(file)? == before, "{}", read(file)?);
+        expect(&world, &bird, 0, Some(UPLINK[0]))
+    };
+    step("another line");
+    let file = world.file("AllowedApps = mole\nDisallowedIPs = 203.0.113.0/24")?;
+    refused(&file, "taupe reload")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    step("another file");
+    let folder = scratch("elsewhere");
+    fs::create_dir_all(&folder).map_err(Error::io("elsewhere"))?;
+    let other = folder.join("home.conf").display().to_string();
+    fs::copy(&file, &other).map_err(Error::io("home.conf"))?;
+    refused(&other, &file)?;
+    step("again and again");
+    for application in ["bird", "cat"] {
+        let allow = world.taupe(&["app", "allow", &file, application])?;
+        succeeded("app allow", &allow)?;
+    }
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    step("what the file says already");
+    let down = world.taupe(&["down", "--keep-closed", &file])?;
+    succeeded("down", &down)?;
+    let file = world.file("AllowedApps = bird")?;
+    expect(&world, &mole, 0, None)?;
+    let allow = world.taupe(&["app", "allow", &file, "bird"])?;
+    succeeded("app allow", &allow)?;
+    ensure!(allow.stderr.contains("says so already"), "{}", allow.stderr);
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 0, None)?;
+    world.down(&file)
+}
+
+/// A file of which a part is refused is refused whole.
+pub(crate) fn reloaded_whole_or_not() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let whole = |settings: &str, allowed_ips: &str, applications: &str| {
+        world.whole_file(
+            &format!("Address = 10.77.0.1/32, fd77::1/128\n{settings}"),
+            &format!(
+                "Endpoint = 192.168.1.2:51821\nAllowedIPs = {allowed_ips}\n\
+                 AllowedApps = {applications}"
+            ),
+        )
+    };
+    let file = whole("", "0.0.0.0/0, ::/0", "mole")?;
+    world.up(&file)?;
+    let device = || world.near.run(&["wg", "showconf", "home"]);
+    let before = device()?.stdout;
+    let is_as_before = |reload: &taupe_lab::process::Attempt, word: &str| -> Result<()> {
+        ensure!(reload.status == Some(1), "reload: {reload:?}");
+        ensure!(reload.stderr.contains(word), "{}", reload.stderr);
+        ensure!(device()?.stdout == before, "{}", device()?.stdout);
+        for family in [0, 1] {
+            expect(&world, &mole, family, Some(TUNNEL[family]))?;
+            expect(&world, &bird, family, Some(UPLINK[family]))?;
+        }
+        Ok(())
+    };
+    step("applications");
+    let long = format!("cgroup:{}", "x".repeat(250));
+    let file = whole("", "0.0.0.0/0", &format!("bird, {long}"))?;
+    is_as_before(
+        &world.taupe(&["reload", &file])?,
+        "too long to be recognised",
+    )?;
+    step("the device");
+    let bind = || UdpSocket::bind("0.0.0.0:51999").map_err(Error::io("port 51999"));
+    let _taken = world.near.enter(bind)?;
+    let file = whole("ListenPort = 51999", "0.0.0.0/0, ::/0", "bird")?;
+    is_as_before(&world.taupe(&["reload", &file])?, "already in use")?;
+    step("and what can be done is");
+    let file = whole("", "0.0.0.0/0, ::/0", "bird")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    world.down(&file)
+}
+
 /// No two tunnels have an application at once.
 pub(crate) fn in_two_files() -> Result<()> {
     let world = World::new()?;
@@ -126,8 +228,21 @@ pub(crate) fn in_two_files() -> Result<()> {
     ] {
         ensure!(up.stderr.contains(&place), "{place}: {}", up.stderr);
     }
+    // As of two that are brought up at once the second does, when both have looked.
+    let device = world.taupe(&["device", "--capture", &office, "--", "office"])?;
+    ensure!(device.status == Some(1), "device: {}", device.stderr);
+    ensure!(device.stderr.contains("home.conf"), "{}", device.stderr);
     world.is_as_before(&before, "something was done")?;
-    world.down(&file)
+    step("the other file cannot be read");
+    fs::write(&file, "").map_err(Error::io(&*file))?;
+    let office = scratch_file("office.conf", &text.replace("bird, mole", "cat"))?;
+    let up = world.taupe(&["up", &office])?;
+    ensure!(up.status == Some(1), "up: {}", up.stderr);
+    ensure!(up.stderr.contains("cannot be told"), "{}", up.stderr);
+    world.is_as_before(&before, "something was done")?;
+    world.down(&file)?;
+    world.up(&office)?;
+    world.down(&office)
 }
 
 /// A connection from before `up` is closed on request.
@@ -141,11 +256,18 @@ pub(crate) fn existing_connections() -> Result<()> {
     wait_until("the connection", Duration::from_secs(10), || {
         Ok(process.output().contains("open"))
     })?;
+    let inside = Capture::start(&world.far, "wgfar", "tcp port 8080")?;
     let up = world.taupe(&["up", "--reset-existing", &file])?;
     succeeded("up", &up)?;
     // The server would close it after ten seconds.
     process.wait(Duration::from_secs(5))?;
     ensure!(process.output().contains("closed"), "{}", process.output());
+    let packets = inside.stop()?;
+    ensure!(
+        packets.is_empty(),
+        "{} packets of it in the tunnel",
+        packets.len()
+    );
     expect(&world, &mole, 0, Some(TUNNEL[0]))?;
     world.down(&file)
 }

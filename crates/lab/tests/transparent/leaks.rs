@@ -3,8 +3,9 @@
 //!
 //! A capture at the far end of every cable sees all that leaves in the clear, a
 //! chosen application's and another's, which talk all the time. The chosen one is free
-//! from `down` to the end of the `up` after it, and what it has said before may be seen
-//! later: the kernel says it again for sockets that were closed before `up`.
+//! from `down` to the end of the `up` after it, and while rules do not name it. What it
+//! says then, and nothing else, may be seen in the clear, and seen later: the kernel says
+//! it again for sockets that were closed meanwhile.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -23,7 +24,7 @@ use taupe_lab::{Error, Result, ensure};
 
 use crate::chatter::{self, CHOSEN, Heard, OTHER, Voice};
 use crate::wire::{self, Flow};
-use crate::world::{BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, World};
+use crate::world::{BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, World, succeeded};
 
 /// How many there are unless `TRANSITIONS` says otherwise.
 const TRANSITIONS: u32 = 100;
@@ -37,6 +38,9 @@ const PAUSE: u64 = 50;
 
 /// How much of a packet is kept: the mark is at the beginning of all payloads.
 const CUT: u32 = 512;
+
+/// How long an application may take to send what it is about to say, on a busy machine.
+const SLACK: Duration = Duration::from_millis(250);
 
 /// How long after it was free a packet may leave that says nothing: the kernel keeps
 /// packets for a neighbour that it looks for.
@@ -87,6 +91,10 @@ enum Transition {
     Up,
     /// It is taken down, which frees the chosen ones, and comes up.
     DownAndUp,
+    /// Other rules choose the same application, by `app` or by the file and `reload`.
+    Rules,
+    /// Rules free the chosen application, and choose it again.
+    FreeByRules,
     /// Its peer is made anew, and with it all sessions.
     Rekey,
     /// Its interface is down for a moment.
@@ -110,10 +118,12 @@ enum Transition {
 }
 
 /// Each with how often it is taken.
-const WEIGHTS: [(Transition, u32); 13] = [
+const WEIGHTS: [(Transition, u32); 15] = [
     (Transition::Kill, 12),
     (Transition::Up, 24),
     (Transition::DownAndUp, 3),
+    (Transition::Rules, 10),
+    (Transition::FreeByRules, 3),
     (Transition::Rekey, 5),
     (Transition::Interface, 3),
     (Transition::LinkOutage, 6),
@@ -232,7 +242,11 @@ impl Scene {
     /// What happens next, of all that can.
     fn next(&mut self) -> Transition {
         let possible = WEIGHTS.iter().filter(|(transition, _)| match transition {
-            Transition::Kill | Transition::Rekey | Transition::Interface => self.up,
+            Transition::Kill
+            | Transition::Rekey
+            | Transition::Interface
+            | Transition::Rules
+            | Transition::FreeByRules => self.up,
             Transition::Up => !self.up,
             Transition::Route => self.second,
             _ => true,
@@ -261,16 +275,30 @@ impl Scene {
             Transition::DownAndUp => {
                 self.free.begin(now()?);
                 self.world.down(&self.file)?;
-                // What was said in the tunnel stays there. Of sockets that nobody has any
-                // more the kernel would send it now, and long after.
-                near.run(&[
-                    "ss",
-                    "-K",
-                    "-t",
-                    &format!("sport = :{0} or dport = :{0}", CHOSEN.port),
-                ])?;
                 self.pause();
                 self.start()?;
+                self.free.end(now()?);
+            }
+            Transition::Rules => match self.rng.bool() {
+                true => {
+                    self.file = self.choose_any()?;
+                    self.follow(&["reload", &self.file])?;
+                }
+                false => {
+                    let beside = ["cat", "uid:12345", "/opt/games/"];
+                    let beside = beside[self.rng.usize(..beside.len())];
+                    for verb in ["allow", "remove"] {
+                        self.follow(&["app", verb, &self.file, beside])?;
+                    }
+                }
+            },
+            Transition::FreeByRules => {
+                self.free.begin(now()?);
+                self.file = choose(&self.world, "nobody-at-all")?;
+                self.follow(&["reload", &self.file])?;
+                self.pause();
+                self.file = self.choose_any()?;
+                self.follow(&["reload", &self.file])?;
                 self.free.end(now()?);
             }
             Transition::Rekey => self.device.forget_and_add(&PeerSettings {
@@ -337,21 +365,23 @@ impl Scene {
         sleep(Duration::from_millis(self.rng.u64(..=PAUSE)));
     }
 
-    /// `up`, with rules that choose the same application in some way.
+    /// `up`, however short a time ago it was killed.
     fn start(&mut self) -> Result<()> {
-        let rules = [
-            "mole",
-            "mol*",
-            "mole, cat, dog",
-            &self.chosen,
-            "MOLE, uid:12345",
-        ];
-        self.file = choose(&self.world, rules[self.rng.usize(..rules.len())])?;
-        // One that is about to end is there.
-        self.world.wait_for_end()?;
+        self.file = self.choose_any()?;
         self.world.up(&self.file)?;
         self.up = true;
         Ok(())
+    }
+
+    /// Writes the file with rules that choose the same application in some way.
+    fn choose_any(&mut self) -> Result<String> {
+        let rules = ["mole", "mol*", "mole, dog", &self.chosen, "MOLE, uid:4711"];
+        choose(&self.world, rules[self.rng.usize(..rules.len())])
+    }
+
+    /// Has the tunnel follow other rules.
+    fn follow(&self, command: &[&str]) -> Result<()> {
+        succeeded(&command.join(" "), &self.world.taupe(command)?)
     }
 
     /// A new cable, which is used before anybody has noticed.
@@ -460,10 +490,15 @@ impl Scene {
             .filter(|packet| holds(packet, &OTHER))
             .count();
         figure("packets of the other application in the clear", others);
+        for (kind, _) in WEIGHTS {
+            let count = happened.iter().filter(|(_, what)| *what == kind).count();
+            figure(&format!("{kind:?}"), count);
+        }
         let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
         let (freely, clear): (Vec<&Packet>, Vec<&Packet>) =
-            of_chosen.partition(|packet| free.includes(packet.time));
+            of_chosen.partition(|packet| free.includes(packet.time) && free.was_said(packet));
         figure("packets of the chosen one while it was free", freely.len());
+        figure("and at other times, to be explained", clear.len());
         let flows = freely
             .iter()
             .filter_map(|packet| Some(wire::read(&packet.ip)?.flow));
@@ -481,9 +516,8 @@ impl Scene {
             others >= happened.len(),
             "{others} packets of the other application"
         );
-        let was_free = happened
-            .iter()
-            .any(|(_, what)| *what == Transition::DownAndUp);
+        let frees = [Transition::DownAndUp, Transition::FreeByRules];
+        let was_free = happened.iter().any(|(_, what)| frees.contains(what));
         ensure!(
             !was_free || !freely.is_empty(),
             "nothing was seen of the free application"
@@ -536,17 +570,29 @@ impl Freedom {
             .any(|(from, to)| (*from..=*to).contains(&time))
     }
 
-    /// Whether all that is in a packet was said before the chosen application was free
-    /// the last time. Where nothing is said in it the kernel may have kept it for a while.
+    /// Whether all that is in a packet was said while it was free.
+    fn was_said(&self, packet: &Packet) -> bool {
+        let times = CHOSEN.times(&packet.ip);
+        let is_free = |time: &Duration| {
+            let mut free = self.0.iter();
+            free.any(|(from, to)| *from <= *time + SLACK && time <= to)
+        };
+        match times.is_empty() {
+            true => !contains(&packet.ip, CHOSEN.mark),
+            false => times.iter().all(is_free),
+        }
+    }
+
+    /// Whether a packet is left from when it was free. Where nothing is said in it the
+    /// kernel may have kept it for a while.
     fn made_free(&self, packet: &Packet) -> bool {
         let mut ends = self.0.iter().rev().map(|(_, end)| *end);
         let Some(last) = ends.find(|end| *end < packet.time) else {
             return false;
         };
-        let times = CHOSEN.times(&packet.ip);
-        match times.is_empty() {
-            true => packet.time < last + LATE,
-            false => times.iter().all(|time| *time <= last),
+        match contains(&packet.ip, CHOSEN.mark) {
+            true => self.was_said(packet),
+            false => packet.time < last + LATE,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Up, killed, up again, down: who goes where meanwhile.
 
-use std::time::{Duration, Instant};
+use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use rustix::mount::mount_bind;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use taupe_lab::capture::Capture;
-use taupe_lab::process::wait_until;
-use taupe_lab::sandbox::{scratch_file, step};
+use taupe_lab::sandbox::{scratch, scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, BEYOND, INTERFACE, NEIGHBOUR, TUNNEL, UPLINK, World, expect};
+use crate::world::{
+    Application, INTERFACE, NEIGHBOUR, TUNNEL, UPLINK, World, expect, expect_refused, succeeded,
+};
 
 /// What a person who comes from Windows has, with other keys: it works, and
 /// nothing has to be changed in it.
@@ -94,14 +96,7 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
     let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
     step("killed");
     world.kill_device()?;
-    for family in [0, 1] {
-        let began = Instant::now();
-        expect(&world, &chosen, family, None)?;
-        ensure!(
-            began.elapsed() < Duration::from_secs(10),
-            "it was not told at once"
-        );
-    }
+    expect_refused(&world, &chosen)?;
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     expect(&world, &other, 0, Some(UPLINK[0]))?;
@@ -121,22 +116,116 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
     Ok(())
 }
 
+/// `up` right behind `kill -9`: the device that dies is there for a moment still.
+pub(crate) fn killed_and_up_at_once() -> Result<()> {
+    let world = World::new()?;
+    let chosen = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    let capture = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+    for _ in 0..5 {
+        kill_process(world.device()?, Signal::KILL).map_err(Error::io("kill"))?;
+        world.up(&file)?;
+    }
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    let packets = capture.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    step("a device that lives, if silently");
+    let device = world.device()?;
+    kill_process(device, Signal::STOP).map_err(Error::io("stop"))?;
+    let up = world.taupe(&["up", &file])?;
+    kill_process(device, Signal::CONT).map_err(Error::io("continue"))?;
+    ensure!(up.stderr.contains("is up already"), "{}", up.stderr);
+    world.down(&file)
+}
+
 /// With `--foreground` a signal takes it down, with all that was chosen.
 pub(crate) fn in_the_foreground() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let file = world.file("#@ws:AllowedApps = mole")?;
-    let program = taupe_lab::peers::Implementation::Taupe.program()?;
-    let program = program.display().to_string();
-    let command = [&*program, "up", "--foreground", &file];
-    let mut process = world.near.spawn(&command)?;
-    wait_until("the tunnel", Duration::from_secs(20), || {
-        ensure!(process.runs()?, "it ended: {}", process.output());
-        Ok(world.asks(&chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
-    })?;
+    let mut process = world.stay_up(&[], &file, &chosen)?;
     process.signal(Signal::TERM)?;
     let status = process.wait(Duration::from_secs(10))?;
     ensure!(status.success(), "{status}: {}", process.output());
+    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    for (what, line) in [("deleted", ""), ("not undone", "\nPostDown = false")] {
+        step(what);
+        let file = world.whole_file(
+            &format!("Address = 10.77.0.1/32{line}"),
+            "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
+        )?;
+        let mut process = world.stay_up(&[], &file, &chosen)?;
+        match what {
+            "deleted" => drop(world.near.ip(&["link", "delete", "dev", INTERFACE])?),
+            _ => process.signal(Signal::TERM)?,
+        }
+        let status = process.wait(Duration::from_secs(30))?;
+        let output = process.output();
+        ensure!(status.code() == Some(1), "{what}: {status}: {output}");
+        ensure!(output.contains("held back"), "{what}: {output}");
+        ensure!(!output.contains("has been undone"), "{what}: {output}");
+        expect(&world, &chosen, 0, None)?;
+        world.down(&file)?;
+        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    }
+    Ok(())
+}
+
+/// The interface has not what the file says: nothing is saved from there, and adapter
+/// mode is not made of it.
+pub(crate) fn the_file_stays() -> Result<()> {
+    let world = World::new()?;
+    let chosen = Application::new("mole")?;
+    let file = world.whole_file(
+        "Address = 10.77.0.1/32 # mine\nSaveConfig = true",
+        "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\n#@ws:AllowedApps = mole",
+    )?;
+    let read = || std::fs::read_to_string(&file).map_err(Error::io(&*file));
+    let before = read()?;
+    world.up(&file)?;
+    step("save");
+    let save = world.taupe(&["save", &file])?;
+    ensure!(save.status == Some(1), "save: {}", save.stderr);
+    ensure!(save.stderr.contains("transparent mode"), "{}", save.stderr);
+    ensure!(read()? == before, "{}", read()?);
+    step("kept closed");
+    let down = world.taupe(&["down", "--keep-closed", &file])?;
+    succeeded("down", &down)?;
+    ensure!(read()? == before, "{}", read()?);
+    let up = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(up.status == Some(1), "up --adapter: {}", up.stderr);
+    let other = world.whole_file("Address = 10.77.0.1/32", "Endpoint = 192.168.1.2:51821")?;
+    let up = world.taupe(&["up", &other])?;
+    ensure!(up.status == Some(1), "up: {}", up.stderr);
+    ensure!(up.stderr.contains("taupe down home"), "{}", up.stderr);
+    std::fs::write(&file, &before).map_err(Error::io(&*file))?;
+    step("down");
+    world.up(&file)?;
+    world.down(&file)?;
+    ensure!(read()? == before, "{}", read()?);
+    step("in the foreground");
+    let mut process = world.stay_up(&[], &file, &chosen)?;
+    process.signal(Signal::TERM)?;
+    let status = process.wait(Duration::from_secs(30))?;
+    ensure!(status.success(), "{status}: {}", process.output());
+    ensure!(read()? == before, "{}", read()?);
+    Ok(())
+}
+
+/// A tunnel has its name from a link to a file that can give none.
+pub(crate) fn a_linked_file() -> Result<()> {
+    let world = World::new()?;
+    let chosen = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole")?;
+    let real = scratch("provider, as of today.conf");
+    std::fs::rename(&file, &real).map_err(Error::io(&*file))?;
+    symlink(&real, &file).map_err(Error::io(&*file))?;
+    world.up(&file)?;
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    world.down(&file)?;
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 
@@ -146,8 +235,11 @@ pub(crate) fn refused() -> Result<()> {
     let chosen = Application::new("mole")?;
     let before = world.configuration()?;
     for (lines, word) in [
-        ("AllowedApps = mole\nForwarded = tunnel", "Forwarded"),
         ("AllowedApps = uid:nobody-of-that-name", "no user"),
+        (
+            "AllowedApps = mole\nForwarded = sideways",
+            "neither tunnel nor direct",
+        ),
     ] {
         let file = world.file(lines)?;
         let up = world.taupe(&["up", &file])?;

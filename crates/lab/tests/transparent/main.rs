@@ -4,9 +4,13 @@
 mod app;
 mod browsers;
 mod chatter;
+mod closed;
+mod forwarding;
 mod leaks;
 mod life;
+mod marks;
 mod names;
+mod old;
 mod servers;
 mod service;
 mod tunnels;
@@ -14,6 +18,7 @@ mod wire;
 mod world;
 
 use std::time::Duration;
+use taupe_lab::guest::Kernel;
 use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{Suite, SystemTest};
 
@@ -24,7 +29,7 @@ fn main() {
         chatter::main(rest);
     }
     let long = Duration::from_secs(300);
-    Suite::new(vec![
+    let mut tests = vec![
         // The longest first.
         SystemTest::new("no_transition_leaks", leaks::no_transition_leaks).limit(leaks::limit()),
         SystemTest::new("browsers", browsers::one_in_and_one_out).limit(2 * long),
@@ -32,9 +37,16 @@ fn main() {
         SystemTest::new("the_file_of_2021", life::the_file_of_2021).limit(long),
         SystemTest::new("chosen_and_not_chosen", life::chosen_and_not_chosen).limit(long),
         SystemTest::new("killed_then_up_then_down", life::killed_then_up_then_down).limit(long),
+        SystemTest::new("killed_and_up_at_once", life::killed_and_up_at_once).limit(long),
+        SystemTest::new("everybody_is_held_back", closed::everybody).limit(long),
+        SystemTest::new("nobody_is_held_back", closed::nobody).limit(long),
         SystemTest::new("in_the_foreground", life::in_the_foreground).limit(long),
+        SystemTest::new("the_file_stays", life::the_file_stays).limit(long),
+        SystemTest::new("a_linked_file", life::a_linked_file).limit(long),
         SystemTest::new("what_is_not_there_changes_nothing", life::refused).limit(long),
+        SystemTest::new("what_guests_send", forwarding::what_guests_send).limit(long),
         SystemTest::new("opposite_rules", tunnels::opposite_rules).limit(long),
+        SystemTest::new("two_at_once", tunnels::two_at_once).limit(long),
         SystemTest::new("several_uplinks", tunnels::several_uplinks).limit(long),
         SystemTest::new(
             "the_local_network_in_the_tunnel",
@@ -49,6 +61,11 @@ fn main() {
             names::a_name_without_an_address,
         )
         .limit(long),
+        SystemTest::new(
+            "reload_without_an_address",
+            names::reload_without_an_address,
+        )
+        .limit(long),
         SystemTest::new("stopped_and_closed", service::stopped_and_closed).limit(long),
         SystemTest::new(
             "the_process_of_a_service",
@@ -57,9 +74,27 @@ fn main() {
         .limit(long),
         SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),
         SystemTest::new("reloaded", app::reloaded).limit(long),
+        SystemTest::new("edited_by_hand", app::edited_by_hand).limit(long),
+        SystemTest::new("reloaded_whole_or_not", app::reloaded_whole_or_not).limit(long),
         SystemTest::new("in_two_files", app::in_two_files).limit(long),
+        SystemTest::new("chosen_by_mark", marks::chosen_by_mark).limit(long),
+        SystemTest::new("marked_and_killed", marks::marked_and_killed).limit(long),
+        SystemTest::new("all_but_one_by_mark", marks::all_but_one_by_mark).limit(long),
+        SystemTest::new("not_by_mark", marks::not_by_mark).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),
-    ])
-    .prepare(|| Implementation::Taupe.install().map(drop))
-    .main()
+    ];
+    // It takes a kernel more, and long: one of the long tests.
+    let with_old = std::env::var_os("DEBIAN_11").is_some();
+    if with_old {
+        tests.push(SystemTest::new("debian_11", old::debian_11).limit(old::LIMIT));
+    }
+    Suite::new(tests)
+        .prepare(|| Implementation::Taupe.install().map(drop))
+        .prepare(move || match with_old {
+            true => Kernel::Debian11.install().map(drop),
+            false => Ok(()),
+        })
+        // Browsers and the kernel's verifier keep a processor each busy.
+        .parallel(3)
+        .main()
 }

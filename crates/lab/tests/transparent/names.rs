@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::mount::mount_bind;
 use taupe_lab::capture::Capture;
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
@@ -37,6 +38,8 @@ pub(crate) fn up_again_by_name() -> Result<()> {
     step("the name is still known");
     let shown = world.taupe(&["show", "home"])?;
     ensure!(shown.stdout.contains(NAME), "show: {}", shown.stdout);
+    let mode = "mode: transparent\n";
+    ensure!(shown.stdout.contains(mode), "show: {}", shown.stdout);
     world.down(&scene.file)
 }
 
@@ -71,6 +74,43 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
         world.down(&scene.file)?;
     }
     Ok(())
+}
+
+/// Nor does it keep a reload from its end.
+pub(crate) fn reload_without_an_address() -> Result<()> {
+    let scene = Scene::new()?;
+    let world = &scene.world;
+    scene.answers.store(false, Ordering::Relaxed);
+    world.up(&scene.file)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let reload = || {
+        let retries = "WG_ENDPOINT_RESOLUTION_RETRIES=infinity";
+        let command = [
+            "timeout",
+            "60",
+            "env",
+            retries,
+            &program,
+            "reload",
+            &scene.file,
+        ];
+        let reload = world.near.attempt(&command)?;
+        ensure!(reload.status == Some(0), "reload: {}", reload.stderr);
+        Ok(reload.stderr.contains("no address now"))
+    };
+    ensure!(reload()?, "nothing is said of the name");
+    step("the name has an address");
+    scene.answers.store(true, Ordering::Relaxed);
+    wait_until("the tunnel", Duration::from_secs(90), || {
+        Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+    })?;
+    step("and none again");
+    scene.answers.store(false, Ordering::Relaxed);
+    ensure!(!reload()?, "the endpoint is lost");
+    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    let shown = world.taupe(&["show", "home"])?;
+    ensure!(shown.stdout.contains(NAME), "show: {}", shown.stdout);
+    world.down(&scene.file)
 }
 
 struct Scene {

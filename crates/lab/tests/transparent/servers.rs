@@ -105,10 +105,6 @@ pub(crate) fn iperf3() -> Result<()> {
     world.up(&file)?;
     world.meet()?;
     let capture = Capture::start(&world.far, "eth0", CLEAR)?;
-    let _server = world.near.spawn(&["iperf3", "-s"])?;
-    wait_until("iperf3", PATIENCE, || {
-        world.near.listens(Transport::Tcp, 5201)
-    })?;
     for (address, options) in [
         (TUNNEL[0], &["-n", "10M"][..]),
         (TUNNEL[1], &["-n", "10M", "-R"]),
@@ -116,20 +112,19 @@ pub(crate) fn iperf3() -> Result<()> {
         (TUNNEL[1], &["-u", "-b", "20M", "-n", "1M"]),
     ] {
         step(&format!("{address} {options:?}"));
-        // One client after the other: the server needs a moment to be ready again.
-        wait_until("iperf3 through the tunnel", PATIENCE, || {
-            let client = [&["timeout", "30", "iperf3", "-c", address], options].concat();
-            let attempt = world.far.attempt(&client)?;
-            let busy = attempt.stderr.contains("busy") || attempt.stdout.contains("busy");
-            ensure!(
-                attempt.status == Some(0) || busy,
-                "{}{}",
-                attempt.stdout,
-                attempt.stderr
-            );
-            Ok(!busy)
+        // A server each: between two clients one closes its socket, and refuses
+        // who connects just then.
+        let _server = world.near.spawn(&["iperf3", "-s", "-1"])?;
+        wait_until("iperf3", PATIENCE, || {
+            world.near.listens(Transport::Tcp, 5201)
         })?;
+        let client = [&["timeout", "30", "iperf3", "-c", address], options].concat();
+        world.far.run(&client)?;
     }
+    let _server = world.near.spawn(&["iperf3", "-s"])?;
+    wait_until("iperf3", PATIENCE, || {
+        world.near.listens(Transport::Tcp, 5201)
+    })?;
     for address in UPLINK {
         is_silent(&world, at(address, 5201)?)?;
     }

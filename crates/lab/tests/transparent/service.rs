@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use taupe_lab::capture::Capture;
-use taupe_lab::peers::Implementation;
-use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
 use taupe_lab::{Result, ensure};
 
-use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
+use crate::world::{Application, TUNNEL, UPLINK, World, expect};
 
 /// `down --keep-closed`, as the service is stopped, holds back until `up` or `down`.
 pub(crate) fn stopped_and_closed() -> Result<()> {
@@ -32,6 +30,8 @@ pub(crate) fn stopped_and_closed() -> Result<()> {
     expect(&world, &other, 0, Some(UPLINK[0]))?;
     let status = world.taupe(&["status", "home"])?;
     ensure!(status.stdout.starts_with("home: down"), "{}", status.stdout);
+    let all = world.taupe(&["status"])?;
+    ensure!(all.stdout == status.stdout, "of all: {}", all.stdout);
     step("up again");
     world.up(&file)?;
     expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
@@ -53,20 +53,13 @@ pub(crate) fn the_process_of_a_service() -> Result<()> {
     let world = World::new()?;
     let chosen = Application::new("mole")?;
     let file = world.file("AllowedApps = mole")?;
-    let program = Implementation::Taupe.program()?.display().to_string();
     for by_command in [false, true] {
         step(if by_command {
             "by command"
         } else {
             "by signal"
         });
-        let options = ["up", "--foreground", "--keep-closed"];
-        let command = [&[&*program], &options[..], &[&*file]].concat();
-        let mut process = world.near.spawn(&command)?;
-        wait_until("the tunnel", Duration::from_secs(20), || {
-            ensure!(process.runs()?, "it ended: {}", process.output());
-            Ok(world.asks(&chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
-        })?;
+        let mut process = world.stay_up(&["--keep-closed"], &file, &chosen)?;
         if by_command {
             let down = world.taupe(&["down", "--keep-closed", &file])?;
             ensure!(down.status == Some(0), "down: {}", down.stderr);

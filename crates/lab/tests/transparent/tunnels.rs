@@ -79,6 +79,47 @@ pub(crate) fn opposite_rules() -> Result<()> {
     Ok(())
 }
 
+/// Two tunnels of one machine at once, each with an application of its own; whatever
+/// happens to one, the other and everybody else stay as they are.
+pub(crate) fn two_at_once() -> Result<()> {
+    let [mole, bird, other] = ["mole", "bird", "other"].map(Application::new);
+    let (mole, bird, other) = (mole?, bird?, other?);
+    let home = World::new()?;
+    let work = home.with_another("work", 9)?;
+    let (of_home, of_work) = (
+        home.file("AllowedApps = mole")?,
+        work.file("AllowedApps = bird")?,
+    );
+    let before = home.configuration()?;
+    let (tunnel, uplink) = ([home.tunnel(), work.tunnel()], home.uplink());
+    let are = |mole_is: Option<&[String; 2]>, bird_is: Option<&[String; 2]>| {
+        (0..2).try_for_each(|family| {
+            let of = |who: Option<&[String; 2]>| who.map(|who| who[family].clone());
+            expect(&home, &mole, family, of(mole_is).as_deref())?;
+            expect(&home, &bird, family, of(bird_is).as_deref())?;
+            expect(&home, &other, family, Some(&uplink[family]))
+        })
+    };
+    home.up(&of_home)?;
+    work.up(&of_work)?;
+    step("both up");
+    are(Some(&tunnel[0]), Some(&tunnel[1]))?;
+    step("the first killed");
+    home.kill_device()?;
+    are(None, Some(&tunnel[1]))?;
+    step("the first up again, the second killed");
+    home.up(&of_home)?;
+    work.kill_device()?;
+    are(Some(&tunnel[0]), None)?;
+    step("the first down, the second up again");
+    home.down(&of_home)?;
+    work.up(&of_work)?;
+    are(Some(&uplink), Some(&tunnel[1]))?;
+    work.down(&of_work)?;
+    are(Some(&uplink), Some(&uplink))?;
+    home.is_as_before(&before, "something is left")
+}
+
 /// The local network, where the tunnel has it too, is the tunnel's unless the file says
 /// otherwise.
 pub(crate) fn the_local_network_in_the_tunnel() -> Result<()> {

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process};
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
-use taupe_lab::process::{Attempt, wait_until};
+use taupe_lab::process::{Attempt, Process, wait_until};
 use taupe_lab::sandbox::{scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
@@ -44,7 +44,7 @@ pub(crate) const ENDPOINT_PORT: u16 = 51821;
 const PATIENCE: &str = "20";
 
 /// The server's port.
-const PORT: u16 = 8080;
+pub(crate) const PORT: u16 = 8080;
 
 /// The machine `near`; its neighbour `far` is its router, its WireGuard server and
 /// the internet in one.
@@ -56,6 +56,9 @@ pub(crate) struct World {
     pub(crate) far: Host,
     /// Its tunnel.
     pub(crate) interface: String,
+    /// The last part of its addresses in the tunnel.
+    host: u8,
+    /// The number of the network of its uplink.
     number: u8,
     server: Rc<Server>,
     keys: Keys,
@@ -121,21 +124,12 @@ impl World {
             near,
             far,
             interface: interface.to_owned(),
+            host: number,
             number,
             server,
             keys,
         };
-        let tunnel = world.tunnel();
-        let peer = PeerSettings {
-            public_key: &world.keys.public,
-            preshared_key: None,
-            endpoint: None,
-            allowed_ips: &format!("{}/32, {}/128", tunnel[0], tunnel[1]),
-        };
-        world
-            .server
-            .tunnel
-            .wg_with_input("addconf", &peer.to_string())?;
+        world.introduce()?;
         let port = format!("eth{}", number - 1);
         world.wire("eth0", &port, number)?;
         world.near.ip(&[
@@ -165,6 +159,34 @@ impl World {
         Ok(world)
     }
 
+    /// The same machine with another tunnel, in which it is this host.
+    pub(crate) fn with_another(&self, interface: &str, host: u8) -> Result<Self> {
+        let another = Self {
+            near: self.near.clone(),
+            far: self.far.clone(),
+            interface: interface.to_owned(),
+            host,
+            number: self.number,
+            server: Rc::clone(&self.server),
+            keys: Keys::new(&self.near)?,
+        };
+        another.introduce()?;
+        Ok(another)
+    }
+
+    /// Has the server know the tunnel.
+    fn introduce(&self) -> Result<()> {
+        let tunnel = self.tunnel();
+        let peer = PeerSettings {
+            public_key: &self.keys.public,
+            preshared_key: None,
+            endpoint: None,
+            allowed_ips: &format!("{}/32, {}/128", tunnel[0], tunnel[1]),
+        };
+        let server = &self.server.tunnel;
+        server.wg_with_input("addconf", &peer.to_string()).map(drop)
+    }
+
     /// A cable from `near` to `far`, with addresses of the network of this number.
     pub(crate) fn wire(&self, interface: &str, port: &str, network: u8) -> Result<()> {
         let addresses = |host: u8| {
@@ -190,8 +212,8 @@ impl World {
     /// Who it is in the tunnel.
     pub(crate) fn tunnel(&self) -> [String; 2] {
         [
-            format!("10.77.0.{}", self.number),
-            format!("fd77::{}", self.number),
+            format!("10.77.0.{}", self.host),
+            format!("fd77::{}", self.host),
         ]
     }
 
@@ -250,6 +272,29 @@ impl World {
         succeeded("down", &self.taupe(&["down", file])?)
     }
 
+    /// Runs `up --foreground` with these options, and waits until an application uses the
+    /// tunnel.
+    pub(crate) fn stay_up(
+        &self,
+        options: &[&str],
+        file: &str,
+        chosen: &Application,
+    ) -> Result<Process> {
+        let program = Implementation::Taupe.program()?.display().to_string();
+        let command = [&[&*program, "up", "--foreground"], options, &[file]].concat();
+        let mut process = self.near.spawn(&command)?;
+        // A connection from before that would have to wait for its end.
+        wait_until("the tunnel", Duration::from_secs(20), || {
+            ensure!(process.runs()?, "it ended: {}", process.output());
+            let status = self.taupe(&["status", &self.interface])?;
+            Ok(status
+                .stdout
+                .starts_with(&format!("{}: up", self.interface)))
+        })?;
+        expect(self, chosen, 0, Some(&self.tunnel()[0]))?;
+        Ok(process)
+    }
+
     /// Waits until the server has heard of the tunnel, which it cannot reach before. The
     /// file needs a `PersistentKeepalive`.
     pub(crate) fn meet(&self) -> Result<()> {
@@ -292,12 +337,20 @@ impl World {
     /// Who the server beyond takes an application for that asks it; `None` when it
     /// gets no answer.
     pub(crate) fn asks(&self, application: &Application, server: IpAddr) -> Result<Option<String>> {
+        self.asks_from(&self.near, application, server)
+    }
+
+    /// The same for an application on any machine.
+    pub(crate) fn asks_from(
+        &self,
+        host: &Host,
+        application: &Application,
+        server: IpAddr,
+    ) -> Result<Option<String>> {
         // The shell opens the connection itself: it is its own.
         let ask = format!("exec 3<>/dev/tcp/{server}/{PORT} && read -r -u 3 line && echo $line");
         let Application(path) = application;
-        let attempt = self
-            .near
-            .attempt(&["timeout", PATIENCE, path, "-c", &ask])?;
+        let attempt = host.attempt(&["timeout", PATIENCE, path, "-c", &ask])?;
         Ok((attempt.status == Some(0)).then(|| attempt.stdout.trim().to_owned()))
     }
 
@@ -376,6 +429,19 @@ pub(crate) fn expect(
     Ok(())
 }
 
+/// Fails unless an application is refused in both families, and told at once.
+pub(crate) fn expect_refused(world: &World, application: &Application) -> Result<()> {
+    for family in [0, 1] {
+        let began = Instant::now();
+        expect(world, application, family, None)?;
+        ensure!(
+            began.elapsed() < Duration::from_secs(3),
+            "it was not told at once"
+        );
+    }
+    Ok(())
+}
+
 /// A program that talks to servers: a shell by another name.
 pub(crate) struct Application(pub(crate) String);
 
@@ -393,7 +459,7 @@ impl Application {
 }
 
 /// Tells everybody who connects the address that they have.
-fn serve(host: &Host, at: SocketAddr) -> Result<()> {
+pub(crate) fn serve(host: &Host, at: SocketAddr) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
     // Until the sandbox ends.
     thread::spawn(move || {

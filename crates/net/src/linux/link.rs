@@ -11,6 +11,12 @@ use std::{
     io,
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
 };
 
 use super::{
@@ -148,5 +154,20 @@ impl RouteWatch {
     /// The kernel's.
     pub fn drain(&mut self) -> io::Result<bool> {
         netlink::drain(&self.notices)
+    }
+
+    /// Waits until something has changed since the last call, at most for `patience`;
+    /// whether it has.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<bool> {
+        let patience = Timespec::try_from(patience).map_err(io::Error::other)?;
+        let mut notices = [PollFd::new(&self.notices, PollFlags::IN)];
+        match poll(&mut notices, Some(&patience)) {
+            Ok(_) | Err(Errno::INTR) => self.drain(),
+            Err(error) => Err(error.into()),
+        }
     }
 }

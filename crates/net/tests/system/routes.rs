@@ -11,6 +11,7 @@ fn routes_are_those_of_ip() {
     let interface = twins.index("tun7");
     let by = |destination, table| Route::by_interface(net(destination), interface, table);
     let unreachable = |destination, metric| Route::unreachable(net(destination), metric, 51820);
+    let special = |kind, destination| Route::without_interface(kind, net(destination), 7, 51820);
     let routes = [
         (by("10.0.0.0/8", 254), "10.0.0.0/8 dev tun7"),
         (by("0.0.0.0/0", 51820), "0.0.0.0/0 dev tun7 table 51820"),
@@ -29,6 +30,22 @@ fn routes_are_those_of_ip() {
         (
             unreachable("::/0", 4_278_198_272),
             "unreachable ::/0 metric 4278198272 table 51820",
+        ),
+        (
+            special(RouteKind::Throw, "10.9.0.0/16"),
+            "throw 10.9.0.0/16 metric 7 table 51820",
+        ),
+        (
+            special(RouteKind::Prohibit, "10.9.0.0/24"),
+            "prohibit 10.9.0.0/24 metric 7 table 51820",
+        ),
+        (
+            special(RouteKind::Throw, "fd09::/32"),
+            "throw fd09::/32 metric 7 table 51820",
+        ),
+        (
+            special(RouteKind::Prohibit, "fd09::/64"),
+            "prohibit fd09::/64 metric 7 table 51820",
         ),
         (
             Route {

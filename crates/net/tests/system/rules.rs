@@ -1,6 +1,6 @@
 //! Rules: which routing table a packet is looked up in.
 
-use taupe_net::system::{Family, Mark, Rule, System};
+use taupe_net::system::{Family, Rule, System};
 
 use super::{Twins, common::Namespace, refused};
 
@@ -22,20 +22,20 @@ fn rules_are_those_of_ip() {
         let second = Rule::suppressing(family, next, 0, 254);
         let command = format!("{name} rule add table main suppress_prefixlength 0");
         twins.both(|s| s.add_rule(&second), &command);
-        let third = Rule {
-            mark: Some(Mark {
-                value: 0x10,
-                mask: 0xf0,
-            }),
-            priority: 100,
-            invert: false,
-            ..first.clone()
-        };
+        let third = Rule::marked(family, 100, 0x10, 0xf0, 51820);
         let command = format!("{name} rule add priority 100 fwmark 0x10/0xf0 table 51820");
         twins.both(|s| s.add_rule(&third), &command);
 
+        let source = match family {
+            Family::Ipv4 => "10.9.0.2/32",
+            Family::Ipv6 => "fd09::2/128",
+        };
+        let fourth = Rule::from(source.parse().unwrap(), 101, 51820);
+        let command = format!("{name} rule add priority 101 from {source} table 51820");
+        twins.both(|s| s.add_rule(&fourth), &command);
+
         let rules = twins.system.rules().unwrap();
-        for rule in [&first, &second, &third] {
+        for rule in [&first, &second, &third, &fourth] {
             assert!(rules.contains(rule), "{rule:?} in {rules:#?}");
             refused(twins.system.add_rule(rule), libc::EEXIST);
         }
@@ -50,7 +50,8 @@ fn rules_are_those_of_ip() {
         for (rule, command) in [
             (first, "not fwmark 51820 table 51820"),
             (second, "table main suppress_prefixlength 0"),
-            (third, "table 51820"),
+            (third, "priority 100 table 51820"),
+            (fourth, "priority 101 table 51820"),
         ] {
             let command = format!("{name} rule delete {command}");
             twins.both(|s| s.remove_rule(&rule), &command);

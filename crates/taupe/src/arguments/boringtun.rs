@@ -93,6 +93,7 @@ impl Boringtun {
                 background: background.map_or(Destination::Nowhere, Destination::File),
             },
             capture: None,
+            mark: None,
             pid_file: file(self.pid_file, "WG_PID_FILE"),
         })
     }

@@ -21,8 +21,10 @@ pub(crate) struct DeviceOrder {
     /// A configuration socket that the caller listens on, by its number.
     pub(crate) uapi: Option<RawFd>,
     pub(crate) logging: Logging,
-    /// The file whose applications are captured, in transparent mode.
+    /// The file whose applications are captured.
     pub(crate) capture: Option<PathBuf>,
+    /// The mark of their sockets; without it they are captured in transparent mode.
+    pub(crate) mark: Option<u32>,
     /// Where the number of the background process is written.
     pub(crate) pid_file: Option<PathBuf>,
 }
@@ -38,6 +40,7 @@ impl DeviceOrder {
             uapi: None,
             logging: settings.logging.clone(),
             capture: None,
+            mark: None,
             pid_file: None,
         }
     }
@@ -105,6 +108,9 @@ pub(super) struct Device {
     /// Capture the applications that a file chooses; for `taupe up`
     #[arg(long, value_name = "CONF", hide = true)]
     capture: Option<PathBuf>,
+    /// Mark their sockets so, instead of capturing packets
+    #[arg(long, hide = true, requires = "capture")]
+    mark: Option<u32>,
 }
 
 impl Device {
@@ -115,6 +121,7 @@ impl Device {
             tun: descriptor(TUN, environment)?,
             uapi: descriptor(UAPI, environment)?,
             capture: self.capture,
+            mark: self.mark,
             ..DeviceOrder::new(self.interface, &settings)
         })
     }

@@ -103,7 +103,8 @@ stays. Only a tunnel that `taupe up` has brought up can be reloaded.";
 
 const SAVED: &str = "\
 Comments in the file are lost. If everybody could read the old file, only its owner can
-read the new one (mode 0600); otherwise those can who could before.";
+read the new one (mode 0600); otherwise those can who could before. In transparent mode
+the interface has not what the file says, and nothing is saved.";
 
 const FOREGROUND: &str = "\
 With --foreground, SIGTERM and SIGINT take the tunnel down and end with status 0, and
@@ -130,7 +131,9 @@ const MODES: &str = "\
 The first line that is printed says in which mode the tunnel is brought up, and why.
 Adapter mode is wg-quick's way: an interface with addresses, routes and DNS. Transparent
 mode is for chosen applications: what they send goes through the tunnel from the network
-that they use anyway, and nowhere while it is down. An endpoint whose name has no address
+that they use anyway, and nowhere while it is down. In adapter mode the same applications
+are led there by a mark that their sockets get when they are made; so it is with --adapter,
+and on a kernel (before Linux 5.19) that lacks what transparent mode needs. An endpoint whose name has no address
 then leaves them held back, and is looked up again until it has one.";
 
 const EXPLAIN_STATUS: &str = "\
@@ -141,17 +144,20 @@ Exit status:
 
 const EXPLAINED: &str = "\
 Every step is printed in the order in which it is taken; the one that decides has an
-arrow. Nothing is changed, and nothing is asked of a running tunnel, so that it takes
-only the right to read the file.
+arrow. Nothing is changed, and it takes only the right to read the file; root is told too
+what is otherwise while the tunnel is up in adapter mode.
 
 Examples:
   taupe explain home --app curl --to 198.51.100.1:443
-  taupe explain ./home.conf --app 4711";
+  taupe explain ./home.conf --app 4711
+  taupe explain home --forwarded --to 198.51.100.1";
 
 const APPS: &str = "\
 The file says which applications are chosen; its other lines, comments among them, stay
 as they are. If the tunnel is up, it follows at once, for sockets that are open too.
-Either both are changed or nothing is.
+Either both are changed or nothing is. What the file says of all other applications stays:
+where it has no AllowedApps, `allow` takes out of DisallowedApps; where it has, `deny`
+takes out of those; a first entry or the last one is for who edits the file.
 
 Applications are written as in a file: a name, /a/path, /a/folder/, cgroup:, uid:,
 flatpak: or snap:.";
@@ -165,7 +171,7 @@ Exit status:
 const STATUS_STATUS: &str = "\
 Exit status:
   0  Printed.
-  1  There is no such tunnel in transparent mode, or it cannot be looked at.
+  1  There is no such tunnel of chosen applications, or it cannot be looked at.
   2  Wrong usage.";
 
 const EXAMPLES: &str = "\
@@ -287,7 +293,11 @@ struct ExplainArguments {
     file: FileArgument,
     /// An executable, by its path or its name in PATH, or the number of a process
     #[arg(long, value_name = "PATH|PID", value_hint = ValueHint::ExecutablePath)]
-    app: OsString,
+    #[arg(required_unless_present = "forwarded")]
+    app: Option<OsString>,
+    /// What this machine forwards for others instead
+    #[arg(long, conflicts_with = "app")]
+    forwarded: bool,
     /// Where it sends to
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     to: Option<Destination>,
@@ -481,11 +491,13 @@ impl Taupe {
             Command::Save(file) => tunnel(Action::Save, file, Detail::PLAIN),
             Command::Strip(file) => tunnel(Action::Strip, file, Detail::PLAIN),
             Command::Check(FileArgument { file }) => Order::Check { file },
-            Command::Explain(ExplainArguments { file, app, to }) => Order::Explain(ExplainOrder {
-                file: file.file,
-                application: app,
-                destination: to,
-            }),
+            Command::Explain(ExplainArguments { file, app, to, .. }) => {
+                Order::Explain(ExplainOrder {
+                    file: file.file,
+                    application: app,
+                    destination: to,
+                })
+            }
             Command::App(app) => Order::App(app.command.order()),
             Command::Status(StatusArguments { file }) => Order::Status { file },
             Command::AllowedIps(AllowedIps { networks, except }) => Order::AllowedIps {

@@ -72,6 +72,7 @@ fn plain(interface: &str) -> DeviceOrder {
             background: Destination::Nowhere,
         },
         capture: None,
+        mark: None,
         pid_file: None,
     }
 }

@@ -1,6 +1,6 @@
 //! A tunnel whose device is in this process, which stays.
 
-use super::transparent::{Captured, let_go};
+use super::transparent::{Captured, is_transparent, let_go};
 use super::{Failure, order, readable, reload};
 use crate::arguments::{DeviceSettings, Up};
 use crate::conf::Conf;
@@ -8,12 +8,12 @@ use crate::console::{Asked, Console, say};
 use crate::device::{self, Device};
 use sd_notify::NotifyState;
 use std::marker::PhantomData;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
 use taupe_engine::Exit;
+use taupe_transparent::fault::Fault;
 
 /// How long a device has to end after its interface has gone.
 const ENDING: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub(super) fn run<D: Device>(
     let mut console = console.map_err(Failure::Signals)?;
     let mut devices = InProcess::<D> {
         settings: &how.device,
-        capture: captured.map(|_| &*conf.path),
+        captured,
         events: sender,
         stopper: None,
         device: PhantomData,
@@ -62,7 +62,7 @@ pub(super) fn run<D: Device>(
         running.await_end();
     }
     if let Some(captured) = captured {
-        captured.settle(&up)?;
+        captured.settle(&up);
     }
     match up {
         Ok(()) => running.stay(),
@@ -84,7 +84,7 @@ fn leaves_nothing(error: &UpError) -> bool {
 /// A device in this process.
 struct InProcess<'a, D> {
     settings: &'a DeviceSettings,
-    capture: Option<&'a Path>,
+    captured: Option<&'a Captured<'a>>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
     device: PhantomData<D>,
@@ -94,8 +94,9 @@ type Stopper = Box<dyn FnOnce() + Send>;
 
 impl<D: Device> Devices for InProcess<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.settings, self.capture)?;
+        let order = order(interface, self.settings, self.captured)?;
         let device = device::start_here::<D>(&order).map_err(|failure| failure.to_string())?;
+        self.captured.inspect(|captured| captured.begun());
         self.stopper = Some(Box::new(device.device.stopper()));
         let events = self.events.clone();
         let run = move || {
@@ -131,7 +132,7 @@ impl Running<'_> {
             match self.events.recv() {
                 Ok(Event::Asked(Asked::Reload)) => {
                     if let Err(failure) = reload(self.conf, &mut self.console) {
-                        say(&format_args!("taupe: {failure}; {interface} is as it was"));
+                        say(&format_args!("taupe: {failure}; {interface} stays up"));
                     }
                 }
                 Ok(Event::Asked(Asked::End)) | Err(_) => {
@@ -170,31 +171,40 @@ impl Running<'_> {
             }
         };
         self.await_end();
-        outcome?;
-        // A device that ends by itself leaves its applications held back.
-        let_go(self.request.interface, self.keep_closed)?;
-        Ok(())
+        // A device that ends by itself leaves its applications held back; and while some
+        // of the tunnel is left, so are they.
+        let let_go = let_go(self.request.interface, self.keep_closed || outcome.is_err());
+        both(outcome, let_go)
     }
 
     /// The device has ended without having been asked to.
     fn ended(&mut self, exit: Exit) -> Result<(), Failure> {
         let interface = self.request.interface;
-        match self.take_down(false) {
+        let is_undone = match self.take_down(false) {
             Err(DownError::NotUp { .. }) => {
                 say(&format_args!("{interface} has been taken down"));
                 return Ok(());
             }
-            Ok(()) => {}
-            Err(error) => say(&format_args!("taupe: {error}")),
-        }
+            Ok(()) => true,
+            Err(error) => {
+                say(&format_args!("taupe: {error}"));
+                false
+            }
+        };
+        // Only who asks for the end lets go of the applications.
+        let is_held = let_go(interface, true)?;
         let why = match exit {
             Exit::InterfaceDeleted => "somebody has deleted the interface".to_owned(),
             Exit::SocketRemoved => "somebody has removed its configuration socket".to_owned(),
             Exit::Stopped => "its device was stopped".to_owned(),
             Exit::Failed(reason) => format!("its device could not go on: {reason}"),
         };
+        let undone = match is_undone && !is_held {
+            true => "; what `up` had done has been undone",
+            false => "",
+        };
         Err(Failure::Ended(format!(
-            "{interface} has ended: {why}; what `up` had done has been undone"
+            "{interface} has ended: {why}{undone}"
         )))
     }
 
@@ -206,7 +216,7 @@ impl Running<'_> {
             file: file.as_ref().ok().map(|file| (&*self.conf.path, file)),
             problem: file.as_ref().err().map(String::as_str),
             personality: self.request.personality,
-            save,
+            save: save && !is_transparent(self.request.interface),
         };
         let down = adapter::down(&request, &mut self.console);
         self.console.end_routes();
@@ -228,6 +238,20 @@ impl Running<'_> {
                 Ok(Event::Ended(_)) | Err(_) => return,
             }
         }
+    }
+}
+
+/// Of two things that were both to be done, what is not: the second is said where both
+/// have failed.
+fn both(first: Result<(), DownError>, second: Result<bool, Fault>) -> Result<(), Failure> {
+    match (first, second) {
+        (Err(error), second) => {
+            if let Err(fault) = second {
+                say(&format_args!("taupe: {fault}"));
+            }
+            Err(error.into())
+        }
+        (Ok(()), second) => Ok(second.map(drop)?),
     }
 }
 

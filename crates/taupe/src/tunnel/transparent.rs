@@ -2,36 +2,72 @@
 
 use super::Failure;
 use crate::arguments::Up;
-use crate::capture::{ALL, Plan};
+use crate::capture::{ALL, Plan, meanwhile};
 use crate::conf::Conf;
 use crate::console::say;
 use crate::endpoints::{self, Named};
+use crate::mode::{Adapter, Mode, Transparent};
 use crate::{doubts, families, rivals};
+use std::path::Path;
 use taupe_adapter::{State, UpError};
 use taupe_config::file::File;
-use taupe_transparent::capture::{is_in_effect, release, replace, reset};
+use taupe_net::system::System;
+use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::fault::Fault;
+use taupe_transparent::marks::mark_of;
+use taupe_transparent::programs::Programs;
+use taupe_transparent::reset::Reset;
+use taupe_transparent::state::Lock;
+
+/// The mode that is to be had on this kernel: without what transparent mode needs,
+/// applications are chosen in adapter mode, unless somebody asked for the other.
+pub(super) fn on_this_kernel(mode: Mode) -> Mode {
+    if mode != Mode::Transparent(Transparent::Applications) {
+        return mode;
+    }
+    match Programs::probe().map_err(|fault| fault.lack()) {
+        Err(Some(what)) => Mode::Adapter(Adapter::Lacks(what)),
+        // What else is wrong is found again.
+        _ => mode,
+    }
+}
+
+/// A bit that no rule of routing asks for, nor the tunnel's own packets have. One that
+/// sockets have already, from before a process was killed, stays.
+pub(super) fn free_mark(conf: &Conf, file: &File) -> Result<u32, Failure> {
+    let own = file.interface.fwmark.unwrap_or_default();
+    let before = mark_of(conf.interface.as_str())?;
+    if let Some(mark) = before.filter(|mark| own & mark == 0) {
+        return Ok(mark);
+    }
+    let rules = System::open()?.rules()?;
+    let marks = rules.iter().filter_map(|rule| rule.mark);
+    let taken = marks.fold(own, |taken, mark| match mark.mask {
+        u32::MAX => taken | mark.value,
+        mask => taken | mask,
+    });
+    let mut bits = (24..31).map(|bit| 1 << bit);
+    bits.find(|bit| taken & bit == 0).ok_or(Failure::NoMark)
+}
 
 /// What is to be made of a file, if no other tunnel has its applications.
-pub(super) fn plan(conf: &Conf, file: &mut File) -> Result<Plan, Failure> {
-    let plan = Plan::take(file).map_err(|problem| Failure::Unsupported {
+pub(super) fn plan(conf: &Conf, file: &mut File, mark: Option<u32>) -> Result<Plan, Failure> {
+    let plan = Plan::take(file, mark).map_err(|problem| Failure::Unsupported {
         file: conf.shown.display().to_string(),
         problem,
     })?;
     let interface = conf.interface.as_str();
-    match rivals::clash(interface, &conf.shown, &plan.choice.rules) {
-        Some(clash) => Err(clash.into()),
-        None => Ok(plan),
-    }
+    rivals::check(interface, &conf.shown, &plan.choice.rules)?;
+    Ok(plan)
 }
 
-/// Likewise, for a tunnel that is up.
-pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Plan, Failure> {
+/// Likewise, for a tunnel that is up; `None` where there is none, as the reload itself
+/// will say.
+pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, Failure> {
     let interface = conf.interface.as_str();
-    let plan = plan(conf, file)?;
-    // Without such a tunnel the reload itself says so.
+    let plan = plan(conf, file, mark_of(interface)?)?;
     let Some(header) = State::default().of_running(interface) else {
-        return Ok(plan);
+        return Ok(None);
     };
     if plan.takes_all() && !header.memo.starts_with(ALL) {
         return Err(Failure::NoApplications(interface.to_owned()));
@@ -39,28 +75,35 @@ pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Plan, Failure> 
     let fixed = |memo: &str| memo.strip_prefix(ALL).unwrap_or(memo).to_owned();
     let (before, now) = (fixed(&header.memo), fixed(&plan.memo));
     if before == now {
-        return Ok(plan);
+        return Ok(Some(plan));
     }
+    let remedy = match capture::lock(interface)? {
+        Some(Lock::Nobody) => {
+            "`taupe down` it, and `taupe up`: what the chosen applications send goes past it in \
+             between"
+        }
+        _ => {
+            "`taupe down --keep-closed` it, and `taupe up`: what the chosen applications send is \
+             held back in between"
+        }
+    };
     Err(Failure::Fixed {
         interface: interface.to_owned(),
         before,
         now,
+        remedy,
     })
 }
 
-/// Has a tunnel that is up follow its file.
-pub(super) fn choose_again(conf: &Conf, plan: &Plan) -> Result<(), Failure> {
-    let interface = conf.interface.as_str();
-    replace(interface, &plan.choice).map_err(|fault| Failure::NotReplaced {
-        interface: interface.to_owned(),
-        fault: Box::new(fault),
-    })?;
-    tell_of(plan);
-    Ok(())
+/// Whether a tunnel is up in transparent mode, or may be: its interface has not all that
+/// its file says, and nothing is to be saved from there.
+pub(super) fn is_transparent(interface: &str) -> bool {
+    let running = || State::default().of_running(interface);
+    is_in_effect(interface).unwrap_or(true) || running().is_some_and(|said| !said.memo.is_empty())
 }
 
 /// Says what of a plan may not be as one thinks.
-fn tell_of(plan: &Plan) {
+pub(super) fn tell_of(plan: &Plan) {
     let unknown = doubts::unknown_names(&plan.choice.rules);
     if !unknown.is_empty() {
         let names: Vec<_> = unknown.iter().map(ToString::to_string).collect();
@@ -70,6 +113,18 @@ fn tell_of(plan: &Plan) {
             names.join(" or ")
         ));
     }
+    if plan.mark().is_some() {
+        let dns = match plan.leaves_dns {
+            true => ", and DNS of the file is not used",
+            false => "",
+        };
+        say(&format_args!(
+            "[!] in adapter mode a socket belongs to the program that makes it: what is open now goes \
+             on as it was, and so does what chosen programs are handed; they are reached by the \
+             tunnel only; their questions for names go to this system's name servers{dns}"
+        ));
+        return;
+    }
     for sentence in families::without_route(&plan.choice.destinations) {
         say(&format_args!("[!] {sentence}"));
     }
@@ -78,6 +133,10 @@ fn tell_of(plan: &Plan) {
 /// A tunnel that is being brought up for chosen applications.
 pub(super) struct Captured<'a> {
     interface: &'a str,
+    /// Whose applications they are.
+    pub(super) file: &'a Path,
+    /// The mark of their sockets, in adapter mode.
+    pub(super) mark: Option<u32>,
     /// For a reload to compare.
     pub(super) memo: String,
     /// Endpoints that the device's process is to find.
@@ -101,6 +160,8 @@ impl<'a> Captured<'a> {
         tell_of(&plan);
         Ok(Self {
             interface,
+            file: &conf.path,
+            mark: plan.mark(),
             memo: plan.memo,
             left: endpoints::leave(file, !is_new),
             is_new,
@@ -108,30 +169,55 @@ impl<'a> Captured<'a> {
         })
     }
 
+    /// What is to be done when they are captured, and before the device has a peer: nothing
+    /// of theirs gets anywhere yet.
+    pub(super) fn begun(&self) {
+        if self.reset_existing {
+            close_existing(self.interface);
+        }
+    }
+
     /// What is to be done when it is up, or is not.
-    pub(super) fn settle(&self, brought_up: &Result<(), UpError>) -> Result<(), Fault> {
+    pub(super) fn settle(&self, brought_up: &Result<(), UpError>) {
         match brought_up {
             Ok(()) => {
-                if self.reset_existing {
-                    close_existing(self.interface);
-                }
-                for sentence in endpoints::await_addresses(self.interface, &self.left) {
-                    say(&format_args!("[!] {sentence}"));
-                }
+                hand_over(self.interface, &self.left);
             }
             // If this has not begun to bring it up, it may be another's.
             Err(UpError::Failed { .. }) if self.is_new => {
-                release(self.interface)?;
+                // Why it is not up is what whoever wants it has to know.
+                if let Err(fault) = release(self.interface) {
+                    say(&format_args!(
+                        "[!] what the applications chosen for {0} send is held back, since that \
+                         cannot be ended: {fault}; `taupe down {0}` tries it again",
+                        self.interface
+                    ));
+                }
             }
             Err(UpError::AlreadyUp { .. }) => {}
             Err(_) if self.is_new => {}
-            Err(_) => say(&format_args!(
-                "[!] what the applications chosen for {0} send is still held back; `taupe down {0}` \
-                 ends that",
-                self.interface
-            )),
+            Err(_) => {
+                let lock = capture::lock(self.interface)
+                    .ok()
+                    .flatten()
+                    .unwrap_or_default();
+                let meanwhile = meanwhile(lock, self.interface);
+                say(&format_args!("[!] {} is down: {meanwhile}", self.interface));
+            }
         }
-        Ok(())
+    }
+}
+
+/// Leaves names to the device's process, and says which have no address yet.
+pub(super) fn hand_over(interface: &str, left: &[Named]) {
+    if let Err(error) = endpoints::hand_over(interface, left) {
+        say(&format_args!(
+            "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload` tries \
+             it again"
+        ));
+    }
+    for sentence in endpoints::await_addresses(interface, left) {
+        say(&format_args!("[!] {sentence}"));
     }
 }
 
@@ -156,18 +242,26 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {
-            say(&format_args!(
-                "what the applications send that were chosen for {interface} is held back until \
-                 `taupe up` or `taupe down {interface}`"
-            ));
+            let lock = capture::lock(interface)?.unwrap_or_default();
+            let meanwhile = meanwhile(lock, interface);
+            say(&format_args!("{interface} is down: {meanwhile}"));
         }
         return Ok(captured);
     }
-    let captured = release(interface)?;
-    if captured {
-        say(&format_args!(
-            "the applications that were chosen for {interface} go past it from now on"
-        ));
+    let Some(ended) = release(interface)? else {
+        return Ok(false);
+    };
+    say(&format_args!(
+        "the applications that were chosen for {interface} go past it from now on"
+    ));
+    match ended {
+        Ok(Reset { left: 0, .. }) => {}
+        Ok(Reset { left, .. }) => say(&format_args!(
+            "[!] {left} connections that were in the tunnel cannot be closed here, and go on past it"
+        )),
+        Err(fault) => say(&format_args!(
+            "[!] connections that were in the tunnel go on past it: {fault}"
+        )),
     }
-    Ok(captured)
+    Ok(true)
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use taupe_adapter::State;
 use taupe_client::Device;
 use taupe_config::show::{self, Field, Pretty};
+use taupe_transparent::programs::{Programs, Way};
 
 /// `show`, or nothing at all.
 pub(super) fn show(call: &Call<'_>) -> Outcome {
@@ -106,8 +107,9 @@ fn tell_of_the_killed(call: &Call<'_>, is_asked_for: impl Fn(&str) -> bool) {
     let killed = State::default().killed();
     for name in killed.iter().filter(|name| is_asked_for(name)) {
         let message = format!(
-            "taupe: the process of {name} was killed; if it was a full tunnel, nothing goes out \
-             until `taupe up` starts it again or `taupe down {name}` gives the network back\n"
+            "taupe: the process of {name} was killed; what it had taken on, all of it or chosen \
+             applications, goes nowhere until `taupe up` starts it again or `taupe down {name}` \
+             gives the network back\n"
         );
         console::complain(message.as_bytes());
     }
@@ -153,9 +155,15 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
 /// What is known of a tunnel that `up` has made.
 fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
     let made = State::default().of_running(interface);
+    let mode = match Programs::open(interface).map(|found| found.map(|programs| programs.way())) {
+        Ok(Some(Way::Filters)) => "transparent",
+        Ok(Some(Way::Marks)) => "adapter, for chosen applications",
+        Ok(None) => "adapter",
+        Err(_) => "unknown",
+    };
     made.map_or(Vec::new(), |header| {
         vec![
-            ("mode", "adapter".to_owned()),
+            ("mode", mode.to_owned()),
             ("file", header.config.display().to_string()),
         ]
     })

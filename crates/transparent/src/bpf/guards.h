@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Whether a device is guarded: whether a filter of ours sees what leaves by it, and
- * sees it before any other, which could send it elsewhere.
+ * sees it before any other, which could send it elsewhere. Other tunnels' filters may
+ * come before: they pass on whatever is not theirs.
  *
  * A number is not enough to know a device by. It may be another one's by now, and a
  * filter may have been removed, or have got another in front of it, while nobody was
@@ -22,7 +23,14 @@ struct bpf_link {
 	u32 id;
 };
 
-struct bpf_prog;
+/* Programs have their functions' names, cut to 15 characters. */
+struct bpf_prog_aux {
+	char name[16];
+};
+
+struct bpf_prog {
+	struct bpf_prog_aux *aux;
+};
 
 struct bpf_mprog_fp {
 	struct bpf_prog *prog;
@@ -45,7 +53,6 @@ struct bpf_mprog_bundle {
 };
 
 struct tcf_proto {
-	u16 protocol;
 	u32 prio;
 };
 
@@ -59,16 +66,14 @@ struct tcx_entry {
 };
 
 struct net_device {
+	s32 ifindex;
+	const u8 *dev_addr;
 	struct bpf_mprog_entry *tcx_egress;
 };
 
 /* Before Linux 6.6. */
 struct net_device___clsact {
 	struct mini_Qdisc *miniq_egress;
-};
-
-struct sk_buff {
-	struct net_device *dev;
 };
 
 #pragma clang attribute pop
@@ -91,12 +96,28 @@ inline_always struct mini_Qdisc *clsact_of(struct net_device *device)
 	return kernel(whole->miniq);
 }
 
-/* Whether the link is the first of tcx. */
+/* "taupe_", as all programs of all tunnels are called, of whatever version: filters.rs
+ * has the same. A string would need a section of its own. */
+#define NAME_TAUPE 0x5f6570756174ULL
+#define NAME_MASK ((1ULL << 48) - 1)
+
+inline_always bool is_a_tunnels(struct bpf_prog *program)
+{
+	struct bpf_prog_aux *aux = kernel(program->aux);
+	u64 name;
+
+	return program && !bpf_probe_read_kernel(&name, sizeof(name), aux->name) &&
+	       (name & NAME_MASK) == NAME_TAUPE;
+}
+
+/* As many programs as tcx takes (BPF_MPROG_MAX). */
+#define PROGRAMS_MAX 64
+
+/* Whether nothing comes before the link in tcx but other tunnels' filters. */
 inline_always bool is_first(struct net_device *device, u32 link)
 {
 	struct bpf_mprog_bundle *bundle;
 	struct bpf_mprog_entry *entry;
-	struct bpf_link *first;
 
 	if (!member_exists(device->tcx_egress))
 		return false;
@@ -104,15 +125,26 @@ inline_always bool is_first(struct net_device *device, u32 link)
 	if (!entry)
 		return false;
 	bundle = kernel(entry->parent);
-	first = kernel(bundle->cp_items[0].link);
-	return first && kernel(first->id) == link;
+	for (int i = 0; i < PROGRAMS_MAX; i++) {
+		struct bpf_link *found = kernel(bundle->cp_items[i].link);
+
+		if (found && kernel(found->id) == link)
+			return true;
+		if (!is_a_tunnels(kernel(entry->fp_items[i].prog)))
+			return false;
+	}
+	return false;
 }
 
-/* Whether the device that a packet is on its way to is guarded. */
-inline_always bool is_guarded(struct __sk_buff *skb)
+/* The device that a packet has come by or is on its way to. */
+inline_always struct net_device *device_of(struct __sk_buff *skb)
 {
-	struct net_device *device = kernel(((struct sk_buff *)skb)->dev);
-	u32 ifindex = skb->ifindex;
+	return kernel(((struct sk_buff *)skb)->dev);
+}
+
+inline_always bool is_guarded(struct net_device *device)
+{
+	u32 ifindex = kernel(device->ifindex);
 	struct uplink *uplink = bpf_map_lookup_elem(&uplinks, &ifindex);
 	struct mini_Qdisc *queue;
 	struct tcf_proto *first;

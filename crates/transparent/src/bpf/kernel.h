@@ -144,6 +144,8 @@ enum {
 /* ---- Helpers (uapi) ---- */
 
 struct file;
+struct net_device;
+struct seq_file;
 struct socket;
 struct task_struct;
 
@@ -152,6 +154,7 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 len, u64 flags) = (void *)9;
+static long (*bpf_skb_load_bytes)(const void *skb, u32 offset, void *to, u32 len) = (void *)26;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static struct task_struct *(*bpf_get_current_task)(void) = (void *)35;
@@ -165,10 +168,12 @@ static struct bpf_sock *(*bpf_get_listener_sock)(struct bpf_sock *sk) = (void *)
 static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+static long (*bpf_seq_write)(struct seq_file *to, const void *from, u32 size) = (void *)127;
 static u64 (*bpf_get_netns_cookie)(void *context) = (void *)122;
 static struct socket *(*bpf_sock_from_file)(struct file *file) = (void *)162;
 static long (*bpf_loop)(u32 rounds, void *body, void *context, u64 flags) = (void *)181;
 static long (*bpf_set_retval)(s32 value) = (void *)187;
+static void *(*bpf_skc_to_mptcp_sock)(struct bpf_sock *sk) = (void *)196;
 
 enum {
 	HDR_START_NET = 1,
@@ -182,6 +187,12 @@ enum {
 enum {
 	NEXT = -1,
 	SHOT = 2,
+};
+
+/* What a program of netfilter answers. */
+enum {
+	NF_DROP = 0,
+	NF_ACCEPT = 1,
 };
 
 /* A cgroup program's answers. */
@@ -204,9 +215,13 @@ enum {
 	AF_XDP = 44,
 	SOCK_RAW = 3,
 
+	/* A task of the kernel's own (include/linux/sched.h). */
+	PF_KTHREAD = 0x00200000,
+
 	/* States of TCP (include/net/tcp_states.h). */
 	TCP_ESTABLISHED = 1,
 	TCP_SYN_RECV = 3,
+	TCP_CLOSE = 7,
 	TCP_CLOSE_WAIT = 8,
 	TCP_LISTEN = 10,
 
@@ -309,6 +324,7 @@ struct signal_struct {
 };
 
 struct task_struct {
+	u32 flags;
 	s32 tgid;
 	u64 start_time;
 	u64 self_exec_id;
@@ -320,8 +336,13 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 };
 
+struct ns_common {
+	u32 inum;
+};
+
 struct net {
 	u64 net_cookie;
+	struct ns_common ns;
 };
 
 struct nsproxy {
@@ -351,18 +372,53 @@ struct socket {
 	struct sock *sk;
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
+struct mptcp_sock {
+	struct list_head conn_list;
+};
+
+struct mptcp_subflow_context {
+	struct list_head node;
+	struct sock *tcp_sock;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned char *head;
+	unsigned char *data;
+	u16 network_header;
+};
+
 #pragma clang attribute pop
+
+/* The context of programs of netfilter. */
+struct nf_hook_state;
+
+struct bpf_nf_ctx {
+	struct nf_hook_state *state;
+	struct sk_buff *skb;
+};
+
+/* The same in every kernel that has iterators. */
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	u64 session_id;
+	u64 seq_num;
+};
 
 /* The contexts of iterators: arguments, eight bytes each. */
 struct bpf_iter__task_file {
-	void *meta;
+	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 	u64 fd;
 	struct file *file;
 };
 
 struct bpf_iter__tcp {
-	void *meta;
+	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
 	u64 uid;
 };

@@ -1,28 +1,47 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sockets that were there before the hooks, and the end of the daemon. */
+/* Sockets that were there before the hooks. */
 #pragma once
 #include "verdict.h"
 
-/*
- * Whoever reads this is the daemon from then on: in a PID namespace it has no other
- * way to learn its number outside.
- */
-SEC("iter/task")
-int taupe_adopt(void *context)
+/* Tells user space of a socket that goes past the tunnel. */
+inline_always int miss(struct bpf_iter_meta *meta)
 {
-	struct state *state = get_state();
+	u8 one = 1;
 
-	if (state)
-		now_of(state->daemon) = bpf_get_current_pid_tgid() >> 32;
+	bpf_seq_write(meta->seq, &one, sizeof(one));
 	return 0;
 }
 
+inline_always struct listener listener_of(struct sock *sk, const struct state *state)
+{
+	struct listener listener = {
+		.address = local_of(sk),
+		.family = kernel(sk->__sk_common.skc_family),
+		.port = kernel(sk->__sk_common.skc_num),
+		.generation = now_of(state->generation),
+	};
+
+	return listener;
+}
+
 /*
- * Goes through the files of all processes. A socket that several processes have is
- * chosen if one of them is: it has to be read with all that are to be chosen first,
- * before sockets that nobody has chosen are let go.
+ * Goes through the files of all processes, three times. A socket that several have is
+ * chosen if one of them is, so that all that are to be chosen come first. What nobody
+ * chooses any more is marked then, and let go when what was said in the tunnel has been
+ * ended: until then it is in the tunnel still. A connection never is let go.
  */
-inline_always int classify(struct bpf_iter__task_file *context, bool lets_go)
+enum pass { CHOOSE, MARK, LET_GO };
+
+inline_always bool is_connection(struct sock *sk)
+{
+	u8 tcp_state = kernel(sk->__sk_common.skc_state);
+	u16 protocol = kernel(sk->sk_protocol);
+
+	return (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
+	       tcp_state != TCP_CLOSE && tcp_state != TCP_LISTEN;
+}
+
+inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 {
 	struct task_struct *task = context->task;
 	struct file *file = context->file;
@@ -31,18 +50,23 @@ inline_always int classify(struct bpf_iter__task_file *context, bool lets_go)
 	struct owner *owner;
 	struct sock *sk;
 	u32 generation, verdict;
+	u16 protocol;
 
 	if (!state || !task || !file)
 		return 0;
 	socket = bpf_sock_from_file(file);
 	if (!socket)
 		return 0;
+	/* One that is ending has no executable any more that could be compared. */
+	if (!kernel(task->mm))
+		return 0;
 	sk = socket->sk;
 	if (!sk || !is_here(sk, state))
 		return 0;
 	generation = now_of(state->generation);
 	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	if (owner && owner->generation == generation && owner->verdict != DIRECT)
+	if (owner && owner->generation == generation && owner->verdict != DIRECT &&
+	    owner->verdict != LEAVING)
 		return 0;
 	/* As a number, which a pointer that is checked isn't. */
 	verdict = verdict_on((u64)kernel(context->task), generation);
@@ -50,21 +74,26 @@ inline_always int classify(struct bpf_iter__task_file *context, bool lets_go)
 	if (verdict == UNTOLD)
 		verdict = TUNNEL;
 	if (verdict == DIRECT && owner) {
-		if (lets_go && now_of(owner->generation) != generation)
+		if (pass == CHOOSE || owner->generation == generation)
+			return 0;
+		if (is_inside(owner) && (pass == MARK || is_connection(sk)))
+			now_of(owner->verdict) = LEAVING;
+		else
 			now_of(owner->verdict) = DIRECT;
 		return 0;
 	}
-	if (!is_noted(verdict, state) || !note(sk, verdict, generation) || verdict != TUNNEL)
+	if (!is_noted(verdict, state))
 		return 0;
-	if (kernel(sk->sk_protocol) == IPPROTO_TCP &&
+	if (!note(sk, verdict, generation))
+		return miss(context->meta);
+	protocol = kernel(sk->sk_protocol);
+	if (verdict == TUNNEL && (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
 	    kernel(sk->__sk_common.skc_state) == TCP_LISTEN) {
-		struct listener listener = {
-			.port = kernel(sk->__sk_common.skc_num),
-			.generation = generation,
-		};
+		struct listener listener = listener_of(sk, state);
 		u32 one = 1;
 
-		bpf_map_update_elem(&listeners, &listener, &one, 0);
+		if (bpf_map_update_elem(&listeners, &listener, &one, 0))
+			return miss(context->meta);
 	}
 	return 0;
 }
@@ -72,13 +101,19 @@ inline_always int classify(struct bpf_iter__task_file *context, bool lets_go)
 SEC("iter/task_file")
 int taupe_classify(struct bpf_iter__task_file *context)
 {
-	return classify(context, false);
+	return classify(context, CHOOSE);
+}
+
+SEC("iter/task_file")
+int taupe_leaving(struct bpf_iter__task_file *context)
+{
+	return classify(context, MARK);
 }
 
 SEC("iter/task_file")
 int taupe_let_go(struct bpf_iter__task_file *context)
 {
-	return classify(context, true);
+	return classify(context, LET_GO);
 }
 
 /*
@@ -92,6 +127,8 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 	struct state *state = get_state();
 	struct sock *sk = (void *)common;
 	struct listener listener;
+	struct owner *owner;
+	u32 generation;
 	u8 tcp_state;
 
 	if (!state || !common)
@@ -103,33 +140,17 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 		return 0;
 	if (kernel(sk->sk_socket))
 		return 0;
-	listener.port = kernel(common->skc_num);
-	listener.generation = now_of(state->generation);
-	if (!bpf_map_lookup_elem(&listeners, &listener))
+	generation = now_of(state->generation);
+	/* It has inherited already. */
+	owner = bpf_sk_storage_get(&sockets, common, NULL, 0);
+	if (owner && (owner->verdict != DIRECT || owner->generation == generation))
 		return 0;
-	note(common, TUNNEL, now_of(state->generation));
-	return 0;
-}
-
-/*
- * When the daemon is gone nobody reads the TUN, and what is sent there would be
- * lost without a word. So that applications are told instead.
- */
-SEC("tp_btf/sched_process_exit")
-int taupe_exit(u64 *arguments)
-{
-	struct task_struct *task = (void *)arguments[0];
-	struct state *state = get_state();
-	struct signal_struct *signal;
-
-	if (!state || kernel(task->tgid) != (s32)state->daemon)
-		return 0;
-	signal = kernel(task->signal);
-	/* Other threads of it still run. */
-	if (kernel(signal->live.counter) > 0)
-		return 0;
-	now_of(state->up) = 0;
-	/* Its number will be somebody else's. */
-	now_of(state->daemon) = 0;
-	return 0;
+	listener = listener_of(sk, state);
+	if (!bpf_map_lookup_elem(&listeners, &listener)) {
+		/* Of all addresses. */
+		listener.address = (struct address){};
+		if (!bpf_map_lookup_elem(&listeners, &listener))
+			return 0;
+	}
+	return note(common, TUNNEL, generation) ? 0 : miss(context->meta);
 }

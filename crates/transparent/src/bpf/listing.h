@@ -3,17 +3,7 @@
 #pragma once
 #include "verdict.h"
 
-struct seq_file;
-
-static long (*bpf_seq_write)(struct seq_file *to, const void *from, u32 size) = (void *)127;
 static u64 (*bpf_get_socket_cookie)(void *sock) = (void *)46;
-
-/* The same in every kernel that has iterators. */
-struct bpf_iter_meta {
-	struct seq_file *seq;
-	u64 session_id;
-	u64 seq_num;
-};
 
 struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_iter_meta *meta;
@@ -28,20 +18,6 @@ struct bpf_iter__task {
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct sock_common___ends {
-	u16 skc_family;
-	u16 skc_dport;
-	u32 skc_daddr;
-	u32 skc_rcv_saddr;
-	s32 skc_bound_dev_if;
-	struct address skc_v6_daddr;
-	struct address skc_v6_rcv_saddr;
-};
-
-struct list_head {
-	struct list_head *next;
-};
 
 struct net___list {
 	struct list_head list;
@@ -60,34 +36,89 @@ struct chosen_socket {
 	u16 remote_port; /* in network order */
 	u16 family;
 	u16 protocol;
-	u32 state;
+	u16 state;
+	u16 is_leaving;
 };
 
-SEC("iter/bpf_sk_storage_map")
-int taupe_chosen(struct bpf_iter__bpf_sk_storage_map *context)
-{
-	struct chosen_socket chosen = {};
-	struct owner *owner = context->owner;
-	struct sock *sk = context->sk;
-	struct sock_common___ends *ends = (void *)sk;
+/* A cookie that any socket has to the kernel (INET_DIAG_NOCOOKIE). */
+#define ANY_COOKIE (~0ULL)
 
-	if (!sk || !owner || owner->verdict != TUNNEL)
-		return 0;
-	chosen.cookie = bpf_get_socket_cookie(sk);
+inline_always void tell(struct seq_file *seq, struct sock *sk, u64 cookie, bool is_leaving)
+{
+	struct sock_common___ends *ends = (void *)sk;
+	struct chosen_socket chosen = { .cookie = cookie, .is_leaving = is_leaving };
+
 	chosen.family = kernel(ends->skc_family);
 	chosen.protocol = kernel(sk->sk_protocol);
 	chosen.state = kernel(sk->__sk_common.skc_state);
 	chosen.interface = kernel(ends->skc_bound_dev_if);
 	chosen.local_port = kernel(sk->__sk_common.skc_num);
 	chosen.remote_port = kernel(ends->skc_dport);
-	if (chosen.family == AF_INET) {
-		chosen.local.words[0] = kernel(ends->skc_rcv_saddr);
+	chosen.local = local_of(sk);
+	if (chosen.family == AF_INET)
 		chosen.remote.words[0] = kernel(ends->skc_daddr);
-	} else if (member_exists(ends->skc_v6_daddr)) {
-		chosen.local = kernel(ends->skc_v6_rcv_saddr);
+	else if (member_exists(ends->skc_v6_daddr))
 		chosen.remote = kernel(ends->skc_v6_daddr);
-	}
-	bpf_seq_write(context->meta->seq, &chosen, sizeof(chosen));
+	bpf_seq_write(seq, &chosen, sizeof(chosen));
+}
+
+/* More subflows than these are not listed; the kernel makes eight at most by itself. */
+#define SUBFLOWS_MAX 32
+
+struct subflows {
+	struct seq_file *seq;
+	struct list_head *next;
+	struct list_head *end;
+	bool is_leaving;
+};
+
+static long subflow_step(u32 step, struct subflows *subflows)
+{
+	struct mptcp_subflow_context *subflow;
+	struct sock_common___ends *ends;
+	u64 cookie;
+
+	subflows->next = kernel(subflows->next->next);
+	if (!subflows->next || subflows->next == subflows->end)
+		return 1;
+	subflow = (void *)subflows->next -
+		  __builtin_preserve_field_info(((struct mptcp_subflow_context *)0)->node, 0);
+	ends = (void *)kernel(subflow->tcp_sock);
+	cookie = kernel(ends->skc_cookie.counter);
+	tell(subflows->seq, (struct sock *)ends, cookie ? cookie : ANY_COOKIE,
+	     subflows->is_leaving);
+	return 0;
+}
+
+/* A connection of MPTCP, which the kernel ends by its subflows alone. Linux 6.1 does not
+ * see that the rounds of a plain loop are alike. */
+inline_always void tell_subflows(struct seq_file *seq, struct mptcp_sock *connection,
+				 bool is_leaving)
+{
+	struct list_head *head = &connection->conn_list;
+	struct subflows subflows = {
+		.seq = seq, .next = head, .end = head, .is_leaving = is_leaving
+	};
+
+	bpf_loop(SUBFLOWS_MAX, subflow_step, &subflows, 0);
+}
+
+SEC("iter/bpf_sk_storage_map")
+int taupe_chosen(struct bpf_iter__bpf_sk_storage_map *context)
+{
+	struct seq_file *seq = context->meta->seq;
+	struct owner *owner = context->owner;
+	struct sock *sk = context->sk;
+
+	bool is_leaving;
+
+	if (!sk || !owner || !is_inside(owner))
+		return 0;
+	is_leaving = owner->verdict == LEAVING;
+	if (has_mptcp() && kernel(sk->sk_protocol) == IPPROTO_MPTCP)
+		tell_subflows(seq, (struct mptcp_sock *)sk, is_leaving);
+	else
+		tell(seq, sk, bpf_get_socket_cookie(sk), is_leaving);
 	return 0;
 }
 

@@ -64,9 +64,23 @@ inline_always struct address mapped(u32 ipv4)
 	return (struct address){ { 0, 0, htonl(0xffff), ipv4 } };
 }
 
+inline_always bool is_same(const struct address *a, const struct address *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
+	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
+}
+
+/* The helper that counts from the IP header sees what is in one piece with it, which is
+ * all of most packets. Drivers of some cards leave all but the first headers elsewhere:
+ * the helper that finds that counts from where the packet begins for the program. */
 inline_always bool load(struct __sk_buff *skb, u32 offset, void *to, u32 size)
 {
-	return bpf_skb_load_bytes_relative(skb, offset, to, size, HDR_START_NET) == 0;
+	struct sk_buff *whole = (void *)skb;
+
+	if (likely(!bpf_skb_load_bytes_relative(skb, offset, to, size, HDR_START_NET)))
+		return true;
+	offset += kernel(whole->head) + kernel(whole->network_header) - kernel(whole->data);
+	return !bpf_skb_load_bytes(skb, offset, to, size);
 }
 
 inline_always bool read_ipv4(struct __sk_buff *skb, u32 offset, struct packet *packet,
@@ -185,9 +199,10 @@ inline_always bool is_icmp_error(u32 protocol, u8 type)
 inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 			       enum direction direction)
 {
-	bool is_v6 = skb->protocol == htons(ETH_P_IPV6);
+	bool is_v6 = skb->protocol == htons(ETH_P_IPV6), is_out = direction == OUT;
 	struct payload payload = {};
 	struct icmp icmp = {};
+	struct address to;
 
 	__builtin_memset(packet, 0, sizeof(*packet));
 	if (!is_v6 && skb->protocol != htons(ETH_P_IP))
@@ -218,12 +233,17 @@ inline_always void read_packet(struct __sk_buff *skb, struct packet *packet,
 	 * quotation that is cut before them says nothing to the kernel either. */
 	packet->is_error = true;
 	packet->is_hidden |= packet->is_fragment;
-	direction = direction == OUT ? IN : OUT;
+	to = packet->flow.remote;
+	direction = is_out ? IN : OUT;
 	payload.offset += sizeof(icmp);
 	is_v6 = payload.protocol == IPPROTO_ICMPV6;
 	if (!(is_v6 ? read_ipv6(skb, payload.offset, packet, direction, &payload)
 		    : read_ipv4(skb, payload.offset, packet, direction, &payload)))
 		return;
+	/* It is for who sent what it is about, or else it could get past the tunnel to
+	 * anybody. */
+	if (is_out && !is_same(&to, &packet->flow.remote))
+		packet->is_hidden = true;
 	packet->flow.protocol = payload.protocol;
 	if (is_icmp(payload.protocol)) {
 		if (load(skb, payload.offset, &icmp, sizeof(icmp)))
@@ -248,7 +268,8 @@ inline_always u32 class_of(const struct address *address, u32 generation)
 }
 
 /* Where a flow of a chosen socket goes. Questions for names go through the tunnel
- * even where the server is on the link, if the tunnel has the family. */
+ * even where the server is on the link: of a family that the tunnel lacks, they are
+ * answered in user space, that there is no way. */
 inline_always u32 way_of(const struct flow_key *flow, u32 generation)
 {
 	u32 class = class_of(&flow->remote, generation);

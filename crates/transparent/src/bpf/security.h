@@ -15,8 +15,14 @@ inline_always int handed(struct sock *sk)
 	if (!state || !sk || !is_here(sk, state))
 		return 0;
 	/* Nothing can be refused here. */
-	if (used(sk, state, false) == UNTOLD)
-		note(sk, TUNNEL, now_of(state->generation));
+	switch (used(sk, state, false)) {
+	case UNTOLD:
+		if (note(sk, TUNNEL, now_of(state->generation)))
+			break;
+		/* fallthrough */
+	case UNMARKED:
+		count(R_SOCKET_WITHOUT_STORAGE);
+	}
 	return 0;
 }
 

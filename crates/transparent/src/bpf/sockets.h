@@ -16,17 +16,12 @@ inline_always struct state *state_here(void *context)
 	return state && state->netns == bpf_get_netns_cookie(context) ? state : NULL;
 }
 
-/* What the system call fails with. */
-inline_always int refusal(s32 error)
-{
-	bpf_set_retval(-error);
-	return REFUSE;
-}
-
+/* Has the system call fail with this. */
 inline_always int refuse(u32 reason, s32 error)
 {
 	count(reason);
-	return refusal(error);
+	bpf_set_retval(-error);
+	return REFUSE;
 }
 
 SEC("cgroup/sock_create")
@@ -43,14 +38,16 @@ int taupe_socket(struct bpf_sock *sk)
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	if (!is_noted(verdict, state))
 		return ALLOW;
-	/* These have sockets of their own in the kernel, which carry no verdict: MPTCP's
-	 * subflows, SMC's connection, what SCTP accepts. Programs that ask for them are
+	/* These have sockets of their own in the kernel: MPTCP's subflows; and, which carry
+	 * no verdict, SMC's connection and what SCTP accepts. Programs that ask for them are
 	 * ready to do without. */
 	if (verdict == TUNNEL &&
 	    (sk->protocol == IPPROTO_MPTCP || sk->protocol == IPPROTO_SMC ||
 	     sk->protocol == IPPROTO_SCTP))
 		return refuse(R_PROTOCOL_REFUSED, EPROTONOSUPPORT);
-	return note(sk, verdict, generation) ? ALLOW : refusal(ENOBUFS);
+	if (!note(sk, verdict, generation))
+		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
+	return ALLOW;
 }
 
 /* The destination's class decides at once, where an application can be told. */
@@ -85,7 +82,7 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 
 	if (!state || !context->sk)
 		return ALLOW;
-	switch (used(context->sk, state, sends)) {
+	switch (used(whole(context->sk), state, sends)) {
 	case OWN:
 		return ALLOW;
 	case DIRECT:
@@ -95,7 +92,7 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 	case UNTOLD:
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	case UNMARKED:
-		return refusal(ENOBUFS);
+		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
 	}
 	return directed(context, remote, state, sends);
 }
@@ -145,11 +142,11 @@ inline_always int bound(struct bpf_sock_addr *context)
 
 	if (!state || !context->sk)
 		return ALLOW;
-	switch (used(context->sk, state, false)) {
+	switch (used(whole(context->sk), state, false)) {
 	case UNTOLD:
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	case UNMARKED:
-		return refusal(ENOBUFS);
+		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
 	}
 	return ALLOW;
 }
@@ -180,13 +177,13 @@ int taupe_leave(struct __sk_buff *skb)
 
 	if (skb->ifindex == LOOPBACK_IFINDEX || !sk)
 		return ALLOW;
-	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	owner = owner_of(sk);
 	if (!owner)
 		return ALLOW;
 	state = get_state();
 	if (!state)
 		return REFUSE;
-	if (owner->verdict == TUNNEL) {
+	if (is_inside(owner)) {
 		if (is_open(state))
 			return ALLOW;
 	} else {
@@ -197,7 +194,7 @@ int taupe_leave(struct __sk_buff *skb)
 		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 			return ALLOW;
 	}
-	if (is_guarded(skb))
+	if (is_guarded(device_of(skb)))
 		return ALLOW;
 	count(R_OUT_UNGUARDED);
 	return REFUSE;

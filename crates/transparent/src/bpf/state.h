@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 31
+#define SCHEMA 34
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -20,6 +20,9 @@ enum verdict {
 	UNTOLD = 3,
 	/* Never in storage: it should be there, and there is no memory. */
 	UNMARKED = 4,
+	/* As TUNNEL: nobody chooses it any more, and what was said in the tunnel has not
+	 * been ended yet. */
+	LEAVING = 5,
 };
 
 /* Where a packet of a chosen socket goes by its destination. */
@@ -91,6 +94,8 @@ struct state {
 	/* Flows that were opened from the tunnel; user space counts them anew each
 	 * time it forgets some. */
 	u32 served;
+	u32 clients; /* and by those that this machine forwards for, likewise */
+	u32 forwarded; /* what it forwards goes to the tunnel */
 	u32 zero;
 };
 
@@ -171,8 +176,8 @@ struct {
 	MAP_TYPE(value, u32);
 } destinations SEC(".maps");
 
-/* Flows of chosen sockets that went to the tunnel; ports in network order. An
- * ICMP echo has its identifier as the local port. */
+/* Flows that went to the tunnel, as they are at the uplink; ports in network order.
+ * An ICMP echo has its identifier as the local port. */
 struct flow_key {
 	struct address remote;
 	struct address local;
@@ -181,16 +186,24 @@ struct flow_key {
 	u32 protocol;
 };
 
+/* Who has opened a flow. */
+enum opener {
+	OF_SOCKET = 0, /* a chosen one */
+	OF_STRANGER = 1, /* somebody in the tunnel */
+	OF_CLIENT = 2, /* somebody whose packets this machine forwards */
+};
+
 struct flow {
 	u64 seen; /* bpf_ktime_get_ns, to the second */
 	u32 ifindex;
-	u32 served; /* opened from the tunnel */
+	u32 opener;
 };
 
-/* How many there may be, and how many of them from the tunnel: who fills that share
- * keeps nobody here from opening any. */
+/* How many there may be, and how many of them that no socket here has opened: who
+ * fills such a share keeps nobody else from opening any. */
 #define FLOWS_MAX 65536
 #define SERVED_MAX (FLOWS_MAX / 2)
+#define CLIENTS_MAX (FLOWS_MAX / 4)
 
 struct {
 	MAP_UINT(type, MAP_HASH);
@@ -204,7 +217,7 @@ struct {
 struct uplink {
 	u8 mac[6];
 	u8 has_ethernet;
-	u8 zero;
+	u8 leads_out; /* a default route goes by it */
 	/* The id of the link by which tcx has the filter; 0: it is in the device's
 	 * clsact queue. */
 	u32 link;
@@ -226,8 +239,24 @@ struct {
 	MAP_TYPE(value, u32);
 } locals SEC(".maps");
 
-/* Ports that chosen sockets listen on, while sockets are looked through. */
+/* Networks that this machine has an address in, and by which link. */
+struct network_key {
+	u32 prefix_len; /* bits of the address */
+	struct address address;
+};
+
+struct {
+	MAP_UINT(type, MAP_LPM_TRIE);
+	MAP_UINT(max_entries, 4096);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct network_key);
+	MAP_TYPE(value, u32);
+} networks SEC(".maps");
+
+/* Where chosen sockets listen, while sockets are looked through. */
 struct listener {
+	struct address address;
+	u32 family;
 	u16 port;
 	u16 generation;
 };
@@ -263,6 +292,7 @@ enum reason {
 	R_FAMILY_REFUSED,
 	R_UNREADABLE,
 	R_IN_UNCHOSEN,
+	R_CLEAR_CLIENT,
 	REASONS,
 };
 
@@ -308,12 +338,15 @@ inline_always bool is_shut(const struct state *state)
  * nobody guesses, that survive the way from one device to the next, and that the
  * kernel clears where a packet comes from another namespace. Behind the uplink's
  * filter its priority has it, which is for the socket's filter to see, and the mark
- * is 0 again, for rules of firewalls and routing.
+ * is 0 again, for rules of firewalls and routing. Labels have half of the stamp, and
+ * are in tc_index, for forwarding changes the priority.
  */
 enum stamped {
 	FROM_TUNNEL = 0,
 	/* It belongs to no flow: who gets it is looked up where it arrives. */
 	FROM_STRANGER = 1,
+	/* It belongs to a flow that this machine forwards. */
+	FOR_CLIENT = 2,
 };
 
 inline_always bool is_stamped(const struct __sk_buff *skb, const struct state *state,
@@ -327,3 +360,22 @@ inline_always void stamp(struct __sk_buff *skb, const struct state *state, enum 
 	skb->mark = state->stamp ^ what;
 }
 
+
+/* What one filter has found out about a packet, for the next one that it comes by. */
+enum label {
+	/* It may leave: said by a link above this one, a VLAN's or that of PPP. */
+	MAY_LEAVE = 0,
+	/* It has come through the tunnel, for a client. */
+	TO_CLIENT = 1,
+};
+
+inline_always bool has_label(const struct __sk_buff *skb, const struct state *state,
+			     enum label label)
+{
+	return skb->tc_index == (u16)(state->stamp ^ label);
+}
+
+inline_always void put_label(struct __sk_buff *skb, const struct state *state, enum label label)
+{
+	skb->tc_index = (u16)(state->stamp ^ label);
+}

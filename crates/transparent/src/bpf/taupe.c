@@ -5,8 +5,10 @@
  *   sockets.h    where sockets are made, bound and addressed: who is chosen
  *   security.h   sockets that the hooks above don't see
  *   uplink.h     the filters of uplinks: out into the TUN, in only for others
+ *   forward.h    what this machine forwards for others
  *   tunnel.h     the filter of the TUN: back to the uplink
- *   lifecycle.h  sockets from before, and the end of the daemon
+ *   lifecycle.h  sockets from before
+ *   daemon.h     whose process serves the tunnel, and its end
  *   listing.h    chosen sockets, and namespaces, for user space
  *
  *   guards.h                whether a device has the filters
@@ -16,6 +18,7 @@
  *
  * scripts/bpf compiles it.
  */
+#include "daemon.h"
 #include "lifecycle.h"
 #include "listing.h"
 #include "security.h"

@@ -37,6 +37,8 @@ int taupe_tun(struct __sk_buff *skb)
 	local = bpf_map_lookup_elem(&locals, &packet.flow.local);
 	if (flow) {
 		ifindex = flow->ifindex;
+		if (flow->opener == OF_CLIENT)
+			origin = FOR_CLIENT;
 		count(R_IN_DELIVERED);
 	} else if (local) {
 		ifindex = *local;

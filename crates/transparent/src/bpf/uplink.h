@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The filters of each guarded uplink. Out: packets of chosen sockets turn into
- * the TUN. In: what claims to belong to a flow that is in the tunnel is dropped, and
+ * The filters of each guarded uplink. Out: packets of chosen sockets, and of clients,
+ * turn into the TUN. In: what claims to belong to a flow that is in the tunnel is dropped, and
  * what has come through the tunnel is let in.
  */
 #pragma once
+#include "forward.h"
 #include "packet.h"
 #include "verdict.h"
 
@@ -40,16 +41,15 @@ struct {
 	MAP_TYPE(value, u32);
 } asked SEC(".maps");
 
-/* What the socket of a packet says of it. */
-enum said { UNKNOWN, OURS, OTHERS };
+/* What the socket of a packet says of it; FORWARDED ones have none. */
+enum said { UNKNOWN, OURS, OTHERS, FORWARDED };
 
 inline_always enum said socket_says(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full, *listener;
 
 	if (!sk)
-		/* Forwarded packets have none, and are not ours. */
-		return skb->ingress_ifindex ? OTHERS : UNKNOWN;
+		return skb->ingress_ifindex ? FORWARDED : UNKNOWN;
 	full = bpf_sk_fullsock(sk);
 	if (full) {
 		if (chosen(full))
@@ -102,23 +102,28 @@ inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_k
 
 /* Notes that a flow lives; false where there is no place for a new one. */
 inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
-			     const struct flow_key *key, struct flow *old, bool served)
+			     const struct flow_key *key, struct flow *old, enum opener opener)
 {
 	u64 now = bpf_ktime_get_ns();
-	struct flow flow = { .seen = now, .ifindex = skb->ifindex, .served = served };
+	struct flow flow = { .seen = now, .ifindex = skb->ifindex, .opener = opener };
 
 	if (old) {
+		if (old->opener == OF_STRANGER)
+			flow.opener = OF_STRANGER;
 		/* Not at every packet: processors would fight for the line. */
-		if (old->ifindex == flow.ifindex && now - old->seen < SECOND)
+		if (old->ifindex == flow.ifindex && old->opener == flow.opener &&
+		    now - old->seen < SECOND)
 			return true;
-		flow.served = old->served;
 		return bpf_map_update_elem(&flows, key, &flow, 0) == 0;
 	}
-	if (served && now_of(state->served) >= SERVED_MAX)
+	if ((opener == OF_STRANGER && now_of(state->served) >= SERVED_MAX) ||
+	    (opener == OF_CLIENT && now_of(state->clients) >= CLIENTS_MAX))
 		return false;
 	if (bpf_map_update_elem(&flows, key, &flow, 0))
 		return false;
-	if (served) {
+	if (opener == OF_CLIENT)
+		__sync_fetch_and_add(&state->clients, 1);
+	if (opener == OF_STRANGER) {
 		__sync_fetch_and_add(&state->served, 1);
 		bpf_map_delete_elem(&strangers, key);
 	}
@@ -165,7 +170,7 @@ inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return true;
-	owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	owner = owner_of(sk);
 	return !owner || owner->verdict != OWN;
 }
 
@@ -176,18 +181,17 @@ int taupe_out(struct __sk_buff *skb)
 	struct state *state = get_state();
 	struct packet packet;
 	struct flow *flow = NULL;
-	bool is_stranger = false, is_ours;
+	bool is_stranger = false, is_ours, is_held;
 	u32 way;
 
 	if (!state)
 		return SHOT;
-	is_ours = said == OURS;
-	if (!is_ours && is_shut_in(skb, state))
-		said = OURS;
-	if (likely(said == OTHERS))
+	is_ours = said == OURS ||
+		  (said == FORWARDED && now_of(state->forwarded) && is_routed(skb));
+	is_held = !is_ours && is_shut_in(skb, state);
+	if (likely(!is_ours && !is_held && said != UNKNOWN))
 		return NEXT;
-	/* A link above this one, a VLAN's or that of PPP, has let it pass. */
-	if (skb->tc_index == (u16)state->stamp)
+	if (has_label(skb, state, MAY_LEAVE))
 		return NEXT;
 	read_packet(skb, &packet, OUT);
 	if (packet.is_ip && !packet.is_later_fragment) {
@@ -195,7 +199,7 @@ int taupe_out(struct __sk_buff *skb)
 		if (!flow)
 			is_stranger = bpf_map_lookup_elem(&strangers, &packet.flow);
 	}
-	if (said == UNKNOWN && !(flow || is_stranger))
+	if (!is_ours && !is_held && !(flow || is_stranger))
 		return NEXT;
 	if (is_open(state) || (packet.is_discovery && !is_ours))
 		return NEXT;
@@ -208,25 +212,42 @@ int taupe_out(struct __sk_buff *skb)
 		count(R_UNREADABLE);
 		return SHOT;
 	}
+	if (said == FORWARDED) {
+		switch (passage_of(skb, &packet.flow, state)) {
+		case INSIDE:
+			put_label(skb, state, MAY_LEAVE);
+			return NEXT;
+		case INTRUDING:
+			count(R_CLEAR_CLIENT);
+			return SHOT;
+		case ASTRAY:
+			count(R_IN_UNKNOWN);
+			return SHOT;
+		}
+	}
 	way = way_of(&packet.flow, now_of(state->generation));
 	if (is_of_link(&packet) && (!is_ours || stays_on_link(&packet.flow.remote)))
 		way = CLASS_DIRECT;
 	if (packet.is_fragment)
 		way = way_of_fragment(&packet, way);
 	if (way == CLASS_DIRECT) {
-		skb->tc_index = (u16)state->stamp;
+		put_label(skb, state, MAY_LEAVE);
 		return NEXT;
 	}
 	if (way != CLASS_TUNNEL) {
 		count(R_OUT_CLASS);
 		return SHOT;
 	}
-	if (!now_of(state->up)) {
+	/* It may be up by now, which is not for those that were held back with the others. */
+	if (is_held || !now_of(state->up)) {
 		count(R_OUT_DOWN);
 		return SHOT;
 	}
 	if (!packet.is_later_fragment &&
-	    !note_flow(skb, state, &packet.flow, flow, is_stranger)) {
+	    !note_flow(skb, state, &packet.flow, flow,
+		       is_stranger	   ? OF_STRANGER
+		       : said == FORWARDED ? OF_CLIENT
+					   : OF_SOCKET)) {
 		count(R_OUT_FLOWS_FULL);
 		return SHOT;
 	}
@@ -235,7 +256,7 @@ int taupe_out(struct __sk_buff *skb)
 	return bpf_redirect(now_of(state->tun), 0);
 }
 
-/* Lets a packet from the tunnel pass to its socket. */
+/* Lets a packet from the tunnel pass to its socket, or its client. */
 inline_always int let_in(struct __sk_buff *skb, const struct state *state)
 {
 	skb->mark = 0;
@@ -276,6 +297,13 @@ int taupe_in(struct __sk_buff *skb)
 		return SHOT;
 	if (is_stamped(skb, state, FROM_TUNNEL))
 		return let_in(skb, state);
+	if (is_stamped(skb, state, FOR_CLIENT)) {
+		put_label(skb, state, TO_CLIENT);
+		return let_in(skb, state);
+	}
+	/* A container may have guessed it. */
+	if (has_label(skb, state, MAY_LEAVE) || has_label(skb, state, TO_CLIENT))
+		skb->tc_index = 0;
 	read_packet(skb, &packet, IN);
 	if (is_stamped(skb, state, FROM_STRANGER))
 		return let_stranger_in(skb, state, &packet);
@@ -294,6 +322,14 @@ int taupe_in(struct __sk_buff *skb)
 	if (is_of_link(&packet) || is_open(state) ||
 	    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 		return NEXT;
+	if (flow && flow->opener == OF_CLIENT) {
+		if (!now_of(state->forwarded)) {
+			bpf_map_delete_elem(&flows, &packet.flow);
+			return NEXT;
+		}
+		count(R_CLEAR_FLOW);
+		return SHOT;
+	}
 	said = receiver_says(skb, &packet.flow);
 	if (!flow && said != OURS)
 		return NEXT;

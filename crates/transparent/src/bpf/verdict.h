@@ -10,7 +10,7 @@ inline_always u32 bits_of(struct task_struct *task, const struct state *state, u
 	const struct rule_set *rules = &state->rules[generation & 1];
 	u32 bits = rules->everyone;
 
-	if (kernel(task->tgid) == (s32)now_of(state->daemon) || !kernel(task->mm))
+	if (kernel(task->tgid) == (s32)now_of(state->daemon) || kernel(task->flags) & PF_KTHREAD)
 		return RULE_EXEMPT;
 	if (!(bits & RULE_ALLOW))
 		bits |= task_bits(task, rules->kinds, generation);
@@ -54,12 +54,80 @@ inline_always bool is_here(struct sock *sk, const struct state *state)
 	       kernel(kernel(sk->__sk_common.skc_net.net)->net_cookie) == state->netns;
 }
 
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock_common___ends {
+	u16 skc_family;
+	u16 skc_dport;
+	u32 skc_daddr;
+	u32 skc_rcv_saddr;
+	s32 skc_bound_dev_if;
+	struct address skc_v6_daddr;
+	struct address skc_v6_rcv_saddr;
+	struct {
+		u64 counter;
+	} skc_cookie;
+};
+
+#pragma clang attribute pop
+
+/* A socket's own address: of IPv4 in the first word. */
+inline_always struct address local_of(struct sock *sk)
+{
+	struct sock_common___ends *ends = (void *)sk;
+	struct address address = {};
+
+	if (kernel(ends->skc_family) == AF_INET)
+		address.words[0] = kernel(ends->skc_rcv_saddr);
+	else if (member_exists(ends->skc_v6_rcv_saddr))
+		address = kernel(ends->skc_v6_rcv_saddr);
+	return address;
+}
+
+/* A kernel without MPTCP has no such types, and refuses the call below. */
+inline_always bool has_mptcp(void)
+{
+	return member_exists(((struct mptcp_sock *)0)->conn_list);
+}
+
+/* The connection that a socket is a subflow of, by MPTCP; or NULL. The kernel makes
+ * subflows by itself, at any time: whose they are is written down with the connection. */
+inline_always void *connection_of(struct bpf_sock *sk)
+{
+	return has_mptcp() ? bpf_skc_to_mptcp_sock(sk) : NULL;
+}
+
+/* What a process has of a socket that hooks are called with. */
+inline_always void *whole(struct bpf_sock *sk)
+{
+	void *connection = connection_of(sk);
+
+	return connection ? connection : sk;
+}
+
+/* What is written down about a socket; or NULL. */
+inline_always struct owner *owner_of(struct bpf_sock *sk)
+{
+	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	void *connection;
+
+	if (owner)
+		return owner;
+	connection = connection_of(sk);
+	return connection ? bpf_sk_storage_get(&sockets, connection, NULL, 0) : NULL;
+}
+
+inline_always bool is_inside(const struct owner *owner)
+{
+	return owner->verdict == TUNNEL || owner->verdict == LEAVING;
+}
+
 /* Whether a socket is a chosen application's. */
 inline_always bool chosen(struct bpf_sock *sk)
 {
-	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	struct owner *owner = owner_of(sk);
 
-	return owner && owner->verdict == TUNNEL;
+	return owner && is_inside(owner);
 }
 
 /* Whether a verdict is written down. */
@@ -73,10 +141,8 @@ inline_always bool note(void *sk, u32 verdict, u32 generation)
 {
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
 
-	if (!owner) {
-		count(R_SOCKET_WITHOUT_STORAGE);
+	if (!owner)
 		return false;
-	}
 	owner->generation = generation;
 	now_of(owner->verdict) = verdict;
 	return true;
@@ -119,8 +185,13 @@ apart u32 used(void *sk, const struct state *state, bool often)
 	u32 verdict;
 	u64 who = 0;
 
-	if (owner && now_of(owner->verdict) != DIRECT)
+	if (owner && now_of(owner->verdict) != DIRECT) {
+		/* Used under new rules, it is not let go by them. */
+		if (now_of(owner->generation) != generation &&
+		    verdict_on((u64)bpf_get_current_task(), generation) == TUNNEL)
+			owner->generation = generation;
 		return owner->verdict;
+	}
 	if (often) {
 		who = who_runs(generation);
 		if (owner && now_of(owner->who) == who)

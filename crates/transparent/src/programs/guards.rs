@@ -1,9 +1,9 @@
 //! The filters of interfaces: put before all others, and looked after.
 //!
 //! An uplink is guarded while its entry in `uplinks` names the filter that stands
-//! first on it; a program at the sockets asks the device itself, at every packet, and
-//! drops what would leave by one that is not. So whatever happens to a filter while
-//! nobody looks, nothing leaves in clear; what is here brings it back.
+//! first on it, other tunnels' aside; a program at the sockets asks the device itself, at
+//! every packet, and drops what would leave by one that is not. So whatever happens to a
+//! filter while nobody looks, nothing leaves in clear; what is here brings it back.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
 
-use super::Programs;
+use super::{Programs, Way};
 use crate::fault::Fault;
-use crate::filters::Place;
+use crate::filters::{OURS, Place};
 use crate::pins;
 use crate::state::UplinkValue;
 use crate::syscall::{self, Target, attach_type};
@@ -131,15 +131,17 @@ impl Programs {
             .map_err(|error| Fault::call(failed())(std::io::Error::other(error)))
     }
 
-    /// The number of the link of this process's filter, if that is what sees an
-    /// interface's packets first.
+    /// The number of the link of this tunnel's filter, if nothing but other tunnels'
+    /// filters sees an interface's packets before it.
     fn standing(&self, (name, kind): Filter, index: u32) -> Result<Option<u32>, Fault> {
         let failed = || Fault::call(format!("looking at the filters of interface {index}"));
-        let first = match syscall::first_link(index, kind) {
+        let attached = match syscall::attached(index, kind) {
             // An interface that is gone has none.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
-            Err(error) if self.without_tcx && error.raw_os_error() == Some(libc::EINVAL) => None,
-            first => first.map_err(failed())?,
+            Err(error) if self.without_tcx && error.raw_os_error() == Some(libc::EINVAL) => {
+                Vec::new()
+            }
+            attached => attached.map_err(failed())?,
         };
         if !self.without_tcx {
             let pin = self.pins.link(&format!("{index}-{name}"));
@@ -147,10 +149,18 @@ impl Programs {
                 return Ok(None);
             };
             let link = syscall::id(link.as_fd()).map_err(failed())?;
-            return Ok((first == Some(link)).then_some(link));
+            for program in attached {
+                if program.link == link {
+                    return Ok(Some(link));
+                }
+                if !program.is_called(OURS).map_err(failed())? {
+                    break;
+                }
+            }
+            return Ok(None);
         }
         // Those of tcx come before.
-        if first.is_some() {
+        if !attached.is_empty() {
             return Ok(None);
         }
         let Some(interface) = taupe_sys::interface::name(index) else {
@@ -216,7 +226,8 @@ impl Programs {
         self.maps.uplinks()
     }
 
-    /// The TUN is there and somebody reads it: chosen applications' packets go there.
+    /// The TUN is there and somebody reads it: chosen applications' packets go there, by
+    /// its filters or by routes.
     /// As [`guard`](Self::guard), this is to be called in the tunnel's namespace.
     ///
     /// # Errors
@@ -224,7 +235,11 @@ impl Programs {
     /// [`Fault::Call`], [`Fault::Behind`]: nothing has changed.
     pub fn set_up(&mut self, tun: u32) -> Result<(), Fault> {
         let before = self.maps.state.tun.load(Ordering::Relaxed);
-        for filter in TUN {
+        let filters: &[Filter] = match self.way {
+            Way::Filters => &TUN,
+            Way::Marks => &[],
+        };
+        for &filter in filters {
             self.filter(filter, tun)?;
         }
         if before != tun {
@@ -256,7 +271,7 @@ impl Programs {
 /// Whether the kernel has no tcx (before Linux 6.6).
 pub(super) fn is_without_tcx() -> bool {
     const LOOPBACK: u32 = 1;
-    let asked = syscall::first_link(LOOPBACK, attach_type::TCX_EGRESS);
+    let asked = syscall::attached(LOOPBACK, attach_type::TCX_EGRESS);
     // What kernels say to what they have never heard of.
     asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
@@ -276,7 +291,7 @@ fn value(uplink: &Uplink, link: u32) -> UplinkValue {
     UplinkValue {
         mac: mac.unwrap_or_default(),
         has_ethernet: u8::from(mac.is_some()),
-        zero: 0,
+        leads_out: u8::from(uplink.leads_out),
         link,
     }
 }

@@ -139,7 +139,7 @@ fn new_connections_come_in_by_the_best_default_route_with_an_address() {
             address: "2001:db8::8".parse().unwrap()
         })
     );
-    let on_loopback = survey.addresses.iter().filter(|(_, link)| *link == 1);
+    let on_loopback = survey.addresses.iter().filter(|own| own.interface == 1);
     assert_eq!((survey.addresses.len(), on_loopback.count()), (6, 0));
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn segment(from: &str, to: &str, flags: &str, sequence: u32, payload:
     packet
 }
 
-fn datagram(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
     let (from, to) = (address(from), address(to));
     let mut packet = Vec::new();
     let built = ip(from.ip(), to.ip()).udp(from.port(), to.port());
@@ -69,7 +69,7 @@ fn datagram(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
 
 /// Errors of a router about a packet: nobody listens, and too long for 600 bytes
 /// (of IPv6: 1,280).
-fn errors(router: &str, about: &[u8]) -> [Vec<u8>; 2] {
+pub(crate) fn errors(router: &str, about: &[u8]) -> [Vec<u8>; 2] {
     use etherparse::{Icmpv4Type, Icmpv6Type, icmpv4, icmpv6};
     let router: IpAddr = router.parse().expect("an address");
     let build = |too_big| {
@@ -102,7 +102,7 @@ fn errors(router: &str, about: &[u8]) -> [Vec<u8>; 2] {
 }
 
 /// The same packet in the smallest fragments there are.
-fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
+pub(crate) fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
     let is_v4 = packet[0] >> 4 == 4;
     let (header, payload) = packet.split_at(if is_v4 { 20 } else { 40 });
     // The first of IPv6 must have all of the transport's header.
@@ -116,6 +116,8 @@ fn crumbs(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
             fragment[2..4].copy_from_slice(&((20 + part.len()) as u16).to_be_bytes());
             fragment[4..6].copy_from_slice(&id.to_be_bytes());
             fragment[6..8].copy_from_slice(&word.to_be_bytes());
+            let (parsed, _) = etherparse::Ipv4Header::from_slice(&fragment).expect("a header");
+            fragment[10..12].copy_from_slice(&parsed.calc_header_checksum().to_be_bytes());
         } else {
             fragment[4..6].copy_from_slice(&((8 + part.len()) as u16).to_be_bytes());
             let protocol = std::mem::replace(&mut fragment[6], 44);

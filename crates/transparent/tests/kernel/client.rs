@@ -82,18 +82,27 @@ fn act(words: &[&str]) -> io::Result<String> {
             Ok("sent".to_owned())
         }
         ["mptcp", to] => {
-            let family = family(address(to).ip());
-            let mptcp = NonZeroU32::new(262).map(Protocol::from_raw);
-            make(family, SocketType::STREAM, mptcp)?;
+            make(family(address(to).ip()), SocketType::STREAM, mptcp())?;
             Ok("made".to_owned())
+        }
+        // Connects by MPTCP and says something, and more when it is told to.
+        ["stay-mptcp", to] => {
+            let to = address(to);
+            let socket = make(family(to.ip()), SocketType::STREAM, mptcp())?;
+            let mut stream = connect(socket, to)?;
+            stream.write_all(b"early")?;
+            wait()?;
+            stream.write_all(b"later")?;
+            println!("sent");
+            std::thread::sleep(Duration::from_secs(60));
+            Ok(String::new())
         }
         // Says at each line that it is given whether it is chosen: what is not gets
         // sockets of MPTCP.
         ["oracle"] => {
             println!("ready\n{}", std::process::id());
             for _ in io::stdin().lines() {
-                let mptcp = NonZeroU32::new(262).map(Protocol::from_raw);
-                match make(AddressFamily::INET, SocketType::STREAM, mptcp) {
+                match make(AddressFamily::INET, SocketType::STREAM, mptcp()) {
                     Ok(_) => println!("bypass"),
                     Err(rustix::io::Errno::PROTONOSUPPORT) => println!("tunnel"),
                     Err(error) => return Err(error.into()),
@@ -114,7 +123,7 @@ fn act(words: &[&str]) -> io::Result<String> {
         }
         // Has another program, which inherits it, use a socket.
         ["pass", kind, program, to] => pass(kind, program, address(to)),
-        ["use", "tcp", to] => connect(inherited()?, address(to)).and_then(read),
+        ["use", "tcp" | "mptcp", to] => connect(inherited()?, address(to)).and_then(read),
         ["use", "udp", to] => udp(&UdpSocket::from(inherited()?), address(to)),
         ["use", "listener", _] => {
             let (mut stream, _) = TcpListener::from(inherited()?).accept()?;
@@ -167,9 +176,8 @@ fn act(words: &[&str]) -> io::Result<String> {
         }
         ["serve", port] => serve(port.parse().map_err(io::Error::other)?),
         // Listens, and accepts one when it is told to.
-        ["serve-late", port] => {
-            let port: u16 = port.parse().map_err(io::Error::other)?;
-            let listener = TcpListener::bind(("::", port))?;
+        ["serve-late", own] => {
+            let listener = TcpListener::bind(address(own))?;
             wait()?;
             let (mut stream, _) = listener.accept()?;
             stream.write_all(b"chosen-payload")?;
@@ -296,6 +304,10 @@ fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
+pub(crate) fn mptcp() -> Option<Protocol> {
+    NonZeroU32::new(262).map(Protocol::from_raw)
+}
+
 fn wait() -> io::Result<()> {
     println!("ready");
     io::stdout().flush()?;
@@ -418,6 +430,7 @@ fn pass(kind: &str, program: &str, to: SocketAddr) -> io::Result<String> {
     let mut given = None;
     let socket: OwnedFd = match kind {
         "tcp" => stream_socket(to)?,
+        "mptcp" => make(family(to.ip()), SocketType::STREAM, mptcp())?,
         "udp" => bound(to)?.into(),
         "listener" => {
             let listener = TcpListener::bind(("::", to.port()))?;

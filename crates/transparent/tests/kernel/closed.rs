@@ -4,10 +4,11 @@ use crate::scene::{
     Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, attached, daemon_words, everything_but,
     install, nothing, open, rules, start_daemon, unmet, without_tcx,
 };
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, Transport, add_address, link};
 use taupe_lab::process::wait_until;
@@ -44,6 +45,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("a_link_that_is_gone", a_link_that_is_gone),
         SystemTest::new("no_thread_is_to_be_had", no_thread_is_to_be_had),
         SystemTest::new("connections_end_with_it", connections_end_with_it),
+        SystemTest::new("what_leaves_ends_first", what_leaves_ends_first),
         SystemTest::new("namespaces_that_are_gone", namespaces_that_are_gone),
         SystemTest::new("the_tun_vanishes", the_tun_vanishes),
         SystemTest::new("programs_are_replaced", programs_are_replaced),
@@ -219,7 +221,7 @@ fn mounts_of_a_command_end() -> Result<()> {
     scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
     step("found from anywhere");
     let found = scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
-    ensure!(found, "the pins are not found");
+    ensure!(found.is_some(), "the pins are not found");
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
 }
 
@@ -405,6 +407,47 @@ fn connections_end_with_it() -> Result<()> {
     Ok(())
 }
 
+/// An application that is chosen no longer does not go on in the clear with what it has
+/// begun in the tunnel, however busy it is.
+fn what_leaves_ends_first() -> Result<()> {
+    const MOMENT: Duration = Duration::from_millis(50);
+    const SYN: u8 = 2;
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    for host in [&scene.beyond, &scene.far] {
+        let bind = || TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener"));
+        let listener = host.enter(bind)?;
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
+            }
+        });
+    }
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 7000), "3"])?;
+    let capture = scene.capture("src host 192.0.2.2 and tcp dst port 7000")?;
+    for _ in 0..10 {
+        sleep(MOMENT);
+        scene.replace(&["nobody"])?;
+        sleep(MOMENT);
+        scene.replace(&["chosen"])?;
+    }
+    ensure!(busy.line()? == "done", "the flood has ended early");
+    let mut begun = BTreeSet::new();
+    for packet in capture.stop()? {
+        let port = packet.ip.get(20..22).map(<[u8]>::to_vec);
+        if packet.ip.get(33).is_some_and(|flags| flags & SYN != 0) {
+            begun.insert(port.clone());
+        }
+        ensure!(
+            begun.contains(&port),
+            "it goes on in the clear: {:02x?}",
+            packet.ip
+        );
+    }
+    ensure!(!begun.is_empty(), "nothing was begun in the clear");
+    Ok(())
+}
+
 fn namespaces_that_are_gone() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
@@ -450,10 +493,12 @@ fn the_tun_vanishes() -> Result<()> {
 fn programs_are_replaced() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
-    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "5"])?;
+    let mut busy = scene.start(&chosen, &["flood", &at(REMOTE[0], 80), "3"])?;
     let capture = scene.capture(ANY)?;
     let uplink = scene.uplink("up0")?;
-    for _ in 0..20 {
+    // Once, where an emulated processor takes seconds for each time.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
         let programs = scene.home.enter(|| {
             let mut programs = attached().map_err(unmet)?;
             programs.guard(&uplink).map_err(unmet)?;

@@ -3,9 +3,11 @@
 use crate::client;
 use crate::scene::{self, Application, REMOTE, Scene, at, everything_but, install, nothing, rules};
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use taupe_config::application::{Decision, Process};
+use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 
@@ -351,7 +353,7 @@ fn sockets_from_before() -> Result<()> {
     ensure!(said == "far far", "unchosen: {said}");
     step("a connection that waits to be accepted");
     scene.replace(&["nobody"])?;
-    let mut server = scene.start(&chosen, &["serve-late", "7002"])?;
+    let mut server = scene.start(&chosen, &["serve-late", "[::]:7002"])?;
     let stream = scene.far.enter(|| {
         let home = ([192, 0, 2, 2], 7002).into();
         std::net::TcpStream::connect_timeout(&home, scene::QUIET).map_err(Error::io("connect"))
@@ -363,13 +365,39 @@ fn sockets_from_before() -> Result<()> {
     std::thread::sleep(scene::QUIET);
     nothing(&scene, capture)?;
     drop(stream);
+    step("another listener's, on the same port");
+    const OTHER: &str = "192.0.2.3";
+    add_address(&scene.home, "up0", &format!("{OTHER}/24"))?;
+    scene.replace(&["nobody"])?;
+    let (mut servers, mut streams) = (Vec::new(), Vec::new());
+    for (program, own) in [(&chosen, scene::HOME[0]), (&other, OTHER)] {
+        let own = at(own, 7004);
+        servers.push(scene.start(program, &["serve-late", &own])?);
+        let stream = scene.far.enter(|| {
+            let own = own.parse().map_err(scene::unmet)?;
+            std::net::TcpStream::connect_timeout(&own, scene::QUIET).map_err(Error::io("connect"))
+        })?;
+        let limit = stream.set_read_timeout(Some(scene::QUIET * 10));
+        limit.map_err(Error::io("timeout"))?;
+        streams.push(stream);
+    }
+    scene.replace(&["chosen"])?;
+    for server in &mut servers {
+        let said = server.go()?;
+        ensure!(said == "accepted", "{said}");
+    }
+    let heard = streams.pop().map(|mut stream| stream.read(&mut [0; 64]));
+    ensure!(matches!(heard, Some(Ok(14))), "{heard:?}");
+    let heard = streams.pop().map(|mut stream| stream.read(&mut [0; 64]));
+    ensure!(matches!(heard, Some(Err(_))), "{heard:?}");
     step("rules that are replaced");
     let mut kept = scene.start(&chosen, &["hold", &to])?;
     scene.replace(&["other"])?;
     let said = later.go()?;
     ensure!(said == "beyond beyond", "chosen later: {said}");
+    // Its connection is yet to be made, its socket of UDP is told.
     let said = kept.go()?;
-    ensure!(said == "far far", "no longer chosen: {said}");
+    ensure!(said == "far failed:103", "no longer chosen: {said}");
     Ok(())
 }
 

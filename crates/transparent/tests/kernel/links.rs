@@ -1,26 +1,22 @@
 //! Links that come, go and change, under a capture that follows them.
 
 use crate::scene::{
-    self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, open, pump, rules, unmet,
+    self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, open, pump, unmet,
 };
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
-use taupe_lab::capture::Capture;
-use taupe_lab::host::{add_address, link};
+use taupe_lab::capture::{Capture, Packet};
+use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::peers::Keys;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::pins::Pins;
-use taupe_transparent::state::Lock;
 
 /// Whatever a chosen application sends to the remotes.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
-
-/// The same, in a VLAN or not.
-const TAGGED: &str = "host 198.51.100.1 or host 2001:db8:9::1 or \
-                      (vlan and (host 198.51.100.1 or host 2001:db8:9::1))";
 
 /// Three times what a capture takes to look at its filters again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,8 +27,11 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("a_bridge_is_an_uplink", a_bridge_is_an_uplink),
         SystemTest::new("a_vlan_is_an_uplink", a_vlan_is_an_uplink).fixture(),
         SystemTest::new("a_macvlan_is_an_uplink", a_macvlan_is_an_uplink),
-        SystemTest::new("an_uplink_without_a_header", an_uplink_without_a_header),
+        SystemTest::new("a_bond_is_an_uplink", a_bond_is_an_uplink).fixture(),
+        SystemTest::new("a_tun_is_an_uplink", a_tun_is_an_uplink),
+        SystemTest::new("wireguard_is_an_uplink", wireguard_is_an_uplink).fixture(),
         SystemTest::new("filters_are_brought_back", filters_are_brought_back),
+        SystemTest::new("a_fault_that_passes", a_fault_that_passes),
         SystemTest::new("another_is_first", another_is_first),
         SystemTest::new("others_are_chosen", others_are_chosen),
     ]
@@ -43,7 +42,7 @@ fn begin(scene: &Scene) -> Result<capture::Capture> {
     let tun = scene.tun.index().map_err(Error::io("TUN"))?;
     scene
         .home
-        .enter(|| scene::begin("chosen", tun).map_err(unmet))
+        .enter(|| scene::begin(TUNNEL, "chosen", tun).map_err(unmet))
 }
 
 /// Waits until somebody answers an application in both families.
@@ -141,18 +140,11 @@ fn uplinks_come_and_go() -> Result<()> {
 /// packets leave by `up0`.
 fn above(name: &str, make: impl FnOnce(&Scene) -> Result<()>) -> Result<()> {
     let scene = Scene::new()?;
-    let (chosen, other) = (install("chosen")?, install("other")?);
-    let _capture = begin(&scene)?;
-    let capture = Capture::start(&scene.far, "down0", TAGGED)?;
+    let capture = begin(&scene)?;
     scene.home.ip(&["address", "flush", "dev", "up0"])?;
     make(&scene)?;
     give(&scene, name)?;
-    soon(&scene, &chosen, "beyond")?;
-    scene.expect(&chosen, &["bound", name, &at(REMOTE[0], 80)], "beyond")?;
-    let packets = capture.stop()?;
-    ensure!(packets.is_empty(), "{} in the clear", packets.len());
-    soon(&scene, &other, "far")?;
-    serves(&scene, &chosen, "192.0.2.2")
+    is_an_uplink(&scene, capture, name, ["192.0.2.2", "2001:db8:1::2"])
 }
 
 fn a_bridge_is_an_uplink() -> Result<()> {
@@ -169,6 +161,19 @@ fn a_macvlan_is_an_uplink() -> Result<()> {
         scene.home.ip(&[
             "link", "add", "link", "up0", "name", "mac0", "type", "macvlan", "mode", "bridge",
         ])?;
+        Ok(())
+    })
+}
+
+fn a_bond_is_an_uplink() -> Result<()> {
+    above("pair0", |scene| {
+        #[rustfmt::skip]
+        scene.home.ip(&[
+            "link", "add", "pair0", "type", "bond", "mode", "active-backup", "miimon", "10",
+        ])?;
+        // Only what is down becomes a part.
+        scene.home.ip(&["link", "set", "up0", "down"])?;
+        scene.home.ip(&["link", "set", "up0", "master", "pair0"])?;
         Ok(())
     })
 }
@@ -191,59 +196,138 @@ fn a_vlan_is_an_uplink() -> Result<()> {
     })
 }
 
-/// As WireGuard, PPP and mobile broadband.
-fn an_uplink_without_a_header() -> Result<()> {
+/// The addresses of home on a link without a header; `far`'s end with 1.
+const NARROW: [&str; 2] = ["198.18.0.2", "2001:db8:5::2"];
+
+/// Chosen applications go into the tunnel from a link without a header, which `make`
+/// lays between home and `far`: it returns its names there.
+fn narrow(make: impl FnOnce(&Scene) -> Result<[&'static str; 2]>) -> Result<()> {
     let scene = Scene::new()?;
-    let (chosen, other) = (install("chosen")?, install("other")?);
-    let (here, there) = (open(&scene.home, "ppp0")?, open(&scene.far, "peer0")?);
-    for (host, name, addresses) in [
-        (&scene.home, "ppp0", ["198.18.0.2/24", "2001:db8:5::2/64"]),
-        (&scene.far, "peer0", ["198.18.0.1/24", "2001:db8:5::1/64"]),
-    ] {
+    let capture = begin(&scene)?;
+    let [here, there] = make(&scene)?;
+    for (host, name, end) in [(&scene.home, here, 2), (&scene.far, there, 1)] {
         host.sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")?;
-        for address in addresses {
-            add_address(host, name, address)?;
-        }
+        add_address(host, name, &format!("198.18.0.{end}/24"))?;
+        add_address(host, name, &format!("2001:db8:5::{end}/64"))?;
+        host.ip(&["link", "set", name, "up"])?;
     }
-    pump(&here, &there);
-    pump(&there, &here);
     for network in ["198.18.0.0/24", "2001:db8:5::/64"] {
         scene.beyond.ip(&["route", "add", network, "dev", "back"])?;
     }
-    let _capture = begin(&scene)?;
-    let capture = Capture::start(&scene.far, "peer0", ANY)?;
     for family in ["-4", "-6"] {
-        scene
-            .home
-            .ip(&[family, "route", "replace", "default", "dev", "ppp0"])?;
+        let words = [family, "route", "replace", "default", "dev", here];
+        scene.home.ip(&words)?;
     }
-    soon(&scene, &chosen, "beyond")?;
-    let packets = capture.stop()?;
-    ensure!(packets.is_empty(), "{} in the clear", packets.len());
-    soon(&scene, &other, "far")?;
-    serves(&scene, &chosen, "198.18.0.2")?;
-    for tun in [here, there] {
+    is_an_uplink(&scene, capture, here, NARROW)
+}
+
+fn a_tun_is_an_uplink() -> Result<()> {
+    let mut tuns = Vec::new();
+    narrow(|scene| {
+        let (here, there) = (open(&scene.home, "vpn0")?, open(&scene.far, "vpn1")?);
+        pump(&here, &there);
+        pump(&there, &here);
+        tuns.extend([here, there]);
+        Ok(["vpn0", "vpn1"])
+    })?;
+    for tun in tuns {
         tun.shutdown().map_err(Error::io("TUN"))?;
     }
     Ok(())
 }
 
-/// A chosen server is reached through the tunnel.
-fn serves(scene: &Scene, chosen: &str, address: &str) -> Result<()> {
-    let _server = scene.start(chosen, &["serve", "7000"])?;
-    let mut answer = String::new();
-    scene.beyond.enter(|| {
-        let to = at(address, 7000).parse().map_err(unmet)?;
-        let mut stream =
-            TcpStream::connect_timeout(&to, PATIENCE / 3).map_err(Error::io("connect"))?;
-        stream.write_all(b"f").map_err(Error::io("order"))?;
-        stream
-            .read_to_string(&mut answer)
-            .map(drop)
-            .map_err(Error::io("answer"))
-    })?;
-    ensure!(answer == "served", "the server says {answer:?}");
+/// The kernel's, whose packets are still their applications' when they leave by the link
+/// below.
+fn wireguard_is_an_uplink() -> Result<()> {
+    narrow(|scene| {
+        let ends = [
+            (&scene.home, "wg0", Keys::new(&scene.home)?),
+            (&scene.far, "wg1", Keys::new(&scene.far)?),
+        ];
+        let publics = ends.each_ref().map(|(_, _, keys)| keys.public.clone());
+        let addresses = ["192.0.2.1", "192.0.2.2"];
+        for ((host, name, keys), (public, address)) in
+            ends.into_iter().zip(publics.iter().rev().zip(addresses))
+        {
+            host.ip(&["link", "add", name, "type", "wireguard"])?;
+            let file = format!(
+                "[Interface]\nPrivateKey = {}\nListenPort = 51820\n[Peer]\nPublicKey = {public}\n\
+                 AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = {address}:51820\n",
+                keys.private
+            );
+            host.run_with_input(&["wg", "setconf", name, "/dev/stdin"], &file)?;
+        }
+        Ok(["wg0", "wg1"])
+    })
+}
+
+/// Has home reach everything by the link `name`, where it has these addresses: chosen
+/// applications are in the tunnel, by every transport, with servers too, and no others;
+/// and nothing of theirs leaves by any link of home's, not either when nobody serves
+/// the tunnel any more.
+fn is_an_uplink(
+    scene: &Scene,
+    capture: capture::Capture,
+    name: &str,
+    here: [&str; 2],
+) -> Result<()> {
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let wire = Capture::start(&scene.far, "any", ANY)?;
+    soon(scene, &chosen, "beyond")?;
+    for remote in REMOTE {
+        scene.expect(&chosen, &["ping", remote], "answered")?;
+    }
+    scene.expect(&chosen, &["bound", name, &at(REMOTE[0], 80)], "beyond")?;
+    let server = scene.start(&chosen, &["serve", "7000"])?;
+    for address in here {
+        let reach = |from: &Host| from.enter(|| served(&at(address, 7000)));
+        ensure!(reach(&scene.beyond)?, "{address} is not served");
+        ensure!(!reach(&scene.far)?, "{address} is served in the clear");
+    }
+    drop(server);
+    step("nobody serves the tunnel");
+    drop(capture);
+    for remote in REMOTE {
+        for way in ["tcp", "udp"] {
+            let said = scene.run(&chosen, &[way, &at(remote, 80)])?;
+            ensure!(said.starts_with("failed"), "{way} to {remote}: {said}");
+        }
+    }
+    scene.run(&chosen, &["icmp6", "128", REMOTE[1]])?;
+    // What came before this has been seen with it.
+    scene.expect(&other, &["udp", &at(REMOTE[0], LAST)], "far")?;
+    let is_last = |packet: &Packet| {
+        let datagram = packet.datagram();
+        datagram.is_some_and(|datagram| {
+            [datagram.source, datagram.destination]
+                .map(|end| end.port())
+                .contains(&LAST)
+        })
+    };
+    let mut packets = wire.stop_once("the last datagram", |seen| seen.iter().any(is_last))?;
+    packets.retain(|packet| !is_last(packet));
+    ensure!(packets.is_empty(), "in the clear: {packets:02x?}");
+    soon(scene, &other, "far")?;
+    for remote in REMOTE {
+        scene.expect(&other, &["ping", remote], "answered")?;
+    }
     Ok(())
+}
+
+/// Where the last datagram of a capture goes.
+const LAST: u16 = 123;
+
+/// Whether the server at an address answers this thread.
+pub(crate) fn served(at: &str) -> Result<bool> {
+    let to = at.parse().map_err(unmet)?;
+    let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_millis(500)) else {
+        return Ok(false);
+    };
+    stream.write_all(b"f").map_err(Error::io("order"))?;
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    read.map_err(Error::io("answer"))?;
+    Ok(answer == "served")
 }
 
 fn filters_are_brought_back() -> Result<()> {
@@ -254,6 +338,12 @@ fn filters_are_brought_back() -> Result<()> {
     let capture = scene.capture(ANY)?;
     let index = scene.uplink("up0")?.index;
     let tun = scene.tun.index().map_err(Error::io("TUN"))?;
+    let pin = |filter: &str| {
+        let pins = Pins::all().map(|pins| pins.directory().join("links").join(filter));
+        pins.into_iter().find(|pin| pin.exists())
+    };
+    // Those of clsact have none.
+    let by_tcx = pin(&format!("{index}-taupe_out")).is_some();
     for filter in [
         format!("{index}-taupe_out"),
         format!("{index}-taupe_in"),
@@ -261,27 +351,47 @@ fn filters_are_brought_back() -> Result<()> {
         format!("{tun}-taupe_into"),
     ] {
         step(&filter);
-        let pins = Pins::all().find_map(|pins| {
-            let pin = pins.directory().join("links").join(&filter);
-            pin.exists().then_some(pin)
-        });
-        match pins {
-            Some(pin) => std::fs::remove_file(pin).map_err(Error::io("pin"))?,
-            None => {
-                let link = if filter.ends_with("taupe_out") {
-                    "up0"
-                } else {
-                    TUNNEL
-                };
-                // Both directions at once.
-                let words = ["tc", "qdisc", "delete", "dev", link, "clsact"];
-                scene.home.attempt(&words)?;
-            }
+        if by_tcx {
+            let pin = pin(&filter).ok_or_else(|| Error::unmet("it is not pinned"))?;
+            std::fs::remove_file(pin).map_err(Error::io("pin"))?;
+        } else {
+            let link = match filter.starts_with(&format!("{index}-")) {
+                true => "up0",
+                false => TUNNEL,
+            };
+            // Both directions at once.
+            let words = ["tc", "qdisc", "delete", "dev", link, "clsact"];
+            scene.home.run(&words)?;
         }
         soon(&scene, &chosen, "beyond")?;
     }
     nothing(&scene, capture)?;
     soon(&scene, &other, "far")
+}
+
+/// What could not be mended is mended as soon as it can.
+fn a_fault_that_passes() -> Result<()> {
+    let scene = Scene::new()?;
+    let chosen = install("chosen")?;
+    let _capture = begin(&scene)?;
+    soon(&scene, &chosen, "beyond")?;
+    let links = Pins::all().map(|pins| pins.directory().join("links"));
+    let links = links.last().ok_or_else(|| Error::unmet("no pins"))?;
+    let away = links.with_file_name("away");
+    let rename = |from, to| std::fs::rename(from, to).map_err(Error::io("rename"));
+    let answers = |is_up: bool| {
+        // Whatever happens to links has the capture look at its filters.
+        scene.home.ip(&["link", "set", "lo", "down"])?;
+        scene.home.ip(&["link", "set", "lo", "up"])?;
+        wait_until("the capture has looked", PATIENCE, || {
+            let said = scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
+            Ok((said == "beyond") == is_up)
+        })
+    };
+    rename(&links, &away)?;
+    answers(false)?;
+    rename(&away, &links)?;
+    answers(true)
 }
 
 /// A filter that lets everything pass, before ours.
@@ -379,13 +489,12 @@ fn others_are_chosen() -> Result<()> {
     let _capture = begin(&scene)?;
     soon(&scene, &chosen, "beyond")?;
     let choice = Choice {
-        rules: rules(&["other"], &[]),
         destinations: everything_but(&["2001:db8:9::/64"]),
-        lock: Lock::Chosen,
+        ..scene::choice("other")
     };
     let replace = |name: &str| {
         let replace = || capture::replace(name, &choice).map_err(unmet);
-        scene.home.enter(replace)
+        Ok::<_, Error>(scene.home.enter(replace)?.is_some())
     };
     ensure!(!replace("tp1")?, "a tunnel that there is not has others");
     let listener = scene

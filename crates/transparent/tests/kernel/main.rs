@@ -5,6 +5,7 @@
 mod attacks;
 mod client;
 mod closed;
+mod forwarding;
 mod identity;
 mod inward;
 mod links;
@@ -12,6 +13,7 @@ mod oddities;
 mod old;
 mod outward;
 mod scene;
+mod together;
 mod verdict;
 
 use taupe_lab::sandbox::Suite;
@@ -33,6 +35,8 @@ fn main() {
         oddities::tests(),
         closed::tests(),
         links::tests(),
+        together::tests(),
+        forwarding::tests(),
         old::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())

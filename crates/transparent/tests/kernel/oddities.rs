@@ -1,16 +1,19 @@
 //! Packets of chosen applications that look like the link's own, that come in pieces,
 //! that pass links upon links, or that the kernel makes by itself.
 
+use crate::attacks::{crumbs, datagram, errors};
 use crate::inward::{LIMIT, connect, count, order};
 use crate::scene::{
     HOME, QUIET, REMOTE, Scene, at, everything_but, install, nothing, rules, unmet,
 };
 use std::net::UdpSocket;
 use taupe_lab::capture::Capture;
+use taupe_lab::host::add_address;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::state::Reason;
+use taupe_transparent::uplinks::LinkHeader;
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
@@ -19,6 +22,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("fragments_from_the_tunnel", fragments_from_the_tunnel),
         SystemTest::new("links_upon_links", links_upon_links),
         SystemTest::new("answers_without_a_socket", answers_without_a_socket),
+        SystemTest::new("headers_in_pages", headers_in_pages),
     ]
 }
 
@@ -174,4 +178,113 @@ fn answers_without_a_socket() -> Result<()> {
     }
     std::thread::sleep(QUIET);
     nothing(&scene, capture)
+}
+
+/// As drivers of some cards hand packets in: all behind the IP header is in a page of its
+/// own.
+fn headers_in_pages() -> Result<()> {
+    const CARD: &str = "card0";
+    const PORT: u16 = 81;
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let card = scene.home.enter(|| pages::open(CARD))?;
+    for address in ["203.0.113.2/24", "2001:db8:2::2/64"] {
+        add_address(&scene.home, CARD, address)?;
+    }
+    scene.home.ip(&["link", "set", CARD, "up"])?;
+    let (uplink, home) = (scene.uplink(CARD)?, scene.home.clone());
+    let programs = scene.programs()?;
+    home.enter(|| programs.guard(&uplink).map_err(unmet))?;
+    let LinkHeader::Ethernet(mac) = uplink.header else {
+        return Err(Error::unmet("no Ethernet"));
+    };
+    let limited = |socket: UdpSocket| {
+        let limit = socket.set_read_timeout(Some(LIMIT));
+        limit.map(|()| socket).map_err(Error::io("timeout"))
+    };
+    let bind = |address| UdpSocket::bind(address).map_err(Error::io("socket"));
+    for ((remote, own), router) in REMOTE
+        .into_iter()
+        .zip(HOME)
+        .zip(["203.0.113.1", "2001:db8:2::1"])
+    {
+        step(&format!("errors about a flow to {remote}"));
+        let to = at(remote, PORT);
+        let server = limited(scene.beyond.enter(|| bind((remote, PORT)))?)?;
+        let mut asks = scene.start(&chosen, &["ask", &to])?;
+        let (_, from) = server
+            .recv_from(&mut [0; 64])
+            .map_err(Error::io("question"))?;
+        let before = count(&mut scene, Reason::ClearFlow)?;
+        let errors = errors(router, &datagram(&from.to_string(), &to, &[0; 700]));
+        for error in &errors {
+            pages::send(&card, mac, error)?;
+        }
+        wait_until("they are dropped", LIMIT, || {
+            Ok(count(&mut scene, Reason::ClearFlow)? == before + errors.len() as u64)
+        })?;
+        let route = scene.home.run(&["ip", "route", "get", remote])?;
+        ensure!(!route.text().contains("mtu"), "{}", route.text());
+        server.send_to(b"true", from).map_err(Error::io("answer"))?;
+        let said = asks.line()?;
+        ensure!(said == "true", "{remote}: {said}");
+        step("fragments for others");
+        let socket = limited(scene.home.enter(|| bind((own, PORT)))?)?;
+        for crumb in crumbs(&datagram(&at(router, PORT), &at(own, PORT), &[b'!'; 99]), 7) {
+            pages::send(&card, mac, &crumb)?;
+        }
+        let length = socket.recv(&mut [0; 200]).map_err(Error::io("datagram"))?;
+        ensure!(length == 99, "{length} bytes");
+    }
+    Ok(())
+}
+
+/// An Ethernet card whose driver leaves payloads in pages.
+mod pages {
+    use std::fs::File;
+    use std::io::{self, IoSlice, Write as _};
+    use std::os::fd::AsRawFd as _;
+    use taupe_lab::{Error, Result};
+
+    /// `IFF_TAP`, `IFF_NAPI`, `IFF_NAPI_FRAGS` and `IFF_NO_PI`.
+    const FLAGS: u16 = 0x0002 | 0x0010 | 0x0020 | 0x1000;
+
+    /// Makes one of this name in the calling thread's namespace.
+    pub(super) fn open(name: &str) -> Result<File> {
+        /// `struct ifreq`.
+        #[repr(C)]
+        struct Interface {
+            name: [u8; 16],
+            flags: u16,
+            rest: [u8; 22],
+        }
+        let mut interface = Interface {
+            name: [0; 16],
+            flags: FLAGS,
+            rest: [0; 22],
+        };
+        interface.name[..name.len()].copy_from_slice(name.as_bytes());
+        let mut options = File::options();
+        let file = options.read(true).write(true).open("/dev/net/tun");
+        let file = file.map_err(Error::io("/dev/net/tun"))?;
+        // SAFETY: the kernel reads and writes a `struct ifreq`, which is what is there.
+        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut interface) };
+        match made {
+            0 => Ok(file),
+            _ => Err(Error::io("TUNSETIFF")(io::Error::last_os_error())),
+        }
+    }
+
+    /// Has a packet come in by it.
+    pub(super) fn send(mut card: &File, to: [u8; 6], packet: &[u8]) -> Result<()> {
+        let (header, protocol) = match packet[0] >> 4 {
+            4 => (20, [8, 0]),
+            _ => (40, [0x86, 0xdd]),
+        };
+        let (header, payload) = packet.split_at(header);
+        let first = [&to[..], &[2, 0, 0, 0, 0, 1], &protocol, header].concat();
+        // Each piece is one of the packet's, as long as it is.
+        let sent = card.write_vectored(&[IoSlice::new(&first), IoSlice::new(payload)]);
+        sent.map(drop).map_err(Error::io("packet"))
+    }
 }

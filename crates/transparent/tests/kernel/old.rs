@@ -10,7 +10,7 @@ use taupe_lab::{Result, ensure};
 
 /// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
 /// processor takes some ten times as long for each.
-const CORE: [&str; 11] = [
+const CORE: [&str; 13] = [
     "names_paths_and_folders",
     "sockets_from_before",
     "sockets_that_are_inherited",
@@ -22,10 +22,12 @@ const CORE: [&str; 11] = [
     "the_daemon_is_killed",
     "uplinks_come_while_it_is_dead",
     "a_filter_is_taken_away",
+    "a_vlan_is_an_uplink",
+    "forwarded_as_it_is",
 ];
 
 /// The others: with `DEBIAN_12=whole` in the environment, as in the long tests.
-const REST: [&str; 15] = [
+const REST: [&str; 22] = [
     "allowed_wins_and_the_rest",
     "rules_from_another_process",
     "nobody_is_held_back",
@@ -38,7 +40,14 @@ const REST: [&str; 15] = [
     "a_link_that_is_gone",
     "namespaces_that_are_gone",
     "uplinks_come_and_go",
-    "an_uplink_without_a_header",
+    "a_bond_is_an_uplink",
+    "a_tun_is_an_uplink",
+    "wireguard_is_an_uplink",
+    "two_tunnels_at_once",
+    "filters_are_brought_back",
+    "forwarded_while_it_is_dead",
+    "guests_reached_in_the_clear",
+    "guests_who_are_gone",
     "programs_are_replaced",
     "mounts_of_a_command_end",
 ];

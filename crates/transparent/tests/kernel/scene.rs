@@ -20,16 +20,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations::{self, Class};
+use taupe_config::file::Forwarded;
 use taupe_config::prefix::{self, Prefix};
 use taupe_lab::capture::Capture;
-use taupe_lab::host::{Host, link};
+use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
+use taupe_net::system::Address;
 use taupe_net::tun::{Offloads, Tun};
 use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
-use taupe_transparent::programs::Programs;
+use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::Lock;
 use taupe_transparent::translate::{Settings, Translator};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
@@ -43,11 +45,17 @@ pub(crate) const CAPTURE: &str = "--capture";
 /// The TUN, and the tunnel's name.
 pub(crate) const TUNNEL: &str = "tp0";
 
+/// Those of a second tunnel; see [`Scene::second_tunnel`].
+pub(crate) const SECOND: &str = "tp1";
+
 /// Who is asked, in both families.
 pub(crate) const REMOTE: [&str; 2] = ["198.51.100.1", "2001:db8:9::1"];
 
 /// Home's own addresses.
 pub(crate) const HOME: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
+
+/// With their networks.
+const HOME_NETWORKS: [&str; 2] = ["192.0.2.2/24", "2001:db8:1::2/64"];
 
 /// A socket address.
 pub(crate) fn at(address: &str, port: u16) -> String {
@@ -102,9 +110,8 @@ impl Scene {
     /// The machines and the TUN, nothing loaded.
     pub(crate) fn new() -> Result<Self> {
         let (home, far) = (Host::new("home")?, Host::new("far")?);
-        let beyond = Host::new("beyond")?;
         link(
-            home.port("up0", &["192.0.2.2/24", "2001:db8:1::2/64"]),
+            home.port("up0", &HOME_NETWORKS),
             far.port("down0", &["192.0.2.1/24", "2001:db8:1::1/64"]),
             1500,
         )?;
@@ -113,33 +120,24 @@ impl Scene {
         // The strictest there is.
         home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
         home.sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
-        let tun = open(&home, TUNNEL)?;
-        let back = open(&beyond, "back")?;
-        beyond.ip(&["route", "add", "192.0.2.0/24", "dev", "back"])?;
-        beyond.sysctl("net/ipv6/conf/back/disable_ipv6", "0")?;
-        beyond.ip(&["-6", "route", "add", "2001:db8:1::/64", "dev", "back"])?;
-        // What comes out of the tunnel comes whole: there is a translation otherwise.
-        beyond.ip(&["link", "set", "back", "mtu", "65000"])?;
-        for (host, name) in [(&far, "far"), (&beyond, "beyond")] {
-            for address in REMOTE {
-                let mut words = vec!["address", "add", address, "dev", "lo"];
-                if address.contains(':') {
-                    words.push("nodad");
-                }
-                host.ip(&words)?;
-            }
-            services(host, name)?;
-        }
-        pump(&tun, &back);
-        pump(&back, &tun);
+        answers(&far, "far")?;
+        let (tun, beyond, pumps) = tunnel(&home, TUNNEL, "beyond")?;
         Ok(Self {
             home,
             far,
             beyond,
-            pumps: vec![Arc::clone(&tun), back],
+            pumps,
             tun,
             programs: None,
         })
+    }
+
+    /// A second TUN of home, for the tunnel [`SECOND`]; at its other end is `yonder`,
+    /// who has the same addresses and services as the others.
+    pub(crate) fn second_tunnel(&mut self) -> Result<(Arc<Tun>, Host)> {
+        let (tun, yonder, pumps) = tunnel(&self.home, SECOND, "yonder")?;
+        self.pumps.extend(pumps);
+        Ok((tun, yonder))
     }
 
     /// The same with everything set up, for these applications.
@@ -277,7 +275,7 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
 
 /// Loads and attaches, or takes over.
 pub(crate) fn attached() -> std::result::Result<Programs, Fault> {
-    let mut programs = Programs::load(TUNNEL)?;
+    let mut programs = Programs::load(TUNNEL, Way::Filters)?;
     if WITHOUT_TCX.load(Ordering::Relaxed) {
         programs.forgo_tcx();
     }
@@ -295,9 +293,12 @@ fn whole(
     let mut programs = attached()?;
     programs.replace(rules, destinations)?;
     programs.guard(&uplink)?;
-    let addresses: Vec<(IpAddr, u32)> = HOME
+    let addresses: Vec<Address> = HOME_NETWORKS
         .iter()
-        .filter_map(|address| Some((address.parse().ok()?, uplink.index)))
+        .map(|network| Address {
+            interface: uplink.index,
+            network: network.parse().expect("a network"),
+        })
         .collect();
     programs.set_addresses(&addresses)?;
     programs.set_up(tun)?;
@@ -318,7 +319,35 @@ pub(crate) fn uplink(host: &Host, name: &str) -> Result<Uplink> {
         index: show("ifindex")?.parse().map_err(unmet)?,
         name: name.to_owned(),
         header: LinkHeader::Ethernet(mac),
+        leads_out: true,
     })
+}
+
+/// A TUN of home, the machine at its other end, and what carries packets in between.
+fn tunnel(
+    home: &Host,
+    tunnel: &str,
+    name: &'static str,
+) -> Result<(Arc<Tun>, Host, Vec<Arc<Tun>>)> {
+    let there = Host::new(name)?;
+    let (tun, back) = (open(home, tunnel)?, open(&there, "back")?);
+    there.ip(&["route", "add", "192.0.2.0/24", "dev", "back"])?;
+    there.sysctl("net/ipv6/conf/back/disable_ipv6", "0")?;
+    there.ip(&["-6", "route", "add", "2001:db8:1::/64", "dev", "back"])?;
+    // What comes out of the tunnel comes whole: there is a translation otherwise.
+    there.ip(&["link", "set", "back", "mtu", "65000"])?;
+    answers(&there, name)?;
+    pump(&tun, &back);
+    pump(&back, &tun);
+    Ok((Arc::clone(&tun), there, vec![tun, back]))
+}
+
+/// Has a host be who is asked.
+fn answers(host: &Host, name: &'static str) -> Result<()> {
+    for address in REMOTE {
+        add_address(host, "lo", address)?;
+    }
+    services(host, name)
 }
 
 /// A TUN without an address, up.
@@ -503,6 +532,7 @@ pub(crate) fn daemon(words: &[&str]) -> ! {
             index,
             name: "up0".to_owned(),
             header: LinkHeader::Ethernet(address),
+            leads_out: true,
         };
         enter(home)?;
         let _programs =
@@ -527,12 +557,30 @@ fn enter(host: &str) -> Result<()> {
 }
 
 /// Has a capture follow the links of the calling thread's namespace.
-pub(crate) fn begin(allowed: &str, tun: u32) -> std::result::Result<capture::Capture, Fault> {
-    let choice = Choice {
+pub(crate) fn begin(
+    tunnel: &str,
+    allowed: &str,
+    tun: u32,
+) -> std::result::Result<capture::Capture, Fault> {
+    begin_with(tunnel, &choice(allowed), tun)
+}
+
+/// These applications, for all destinations.
+pub(crate) fn choice(allowed: &str) -> Choice {
+    Choice {
         rules: rules(&[allowed], &[]),
         destinations: everything_but(&[]),
         lock: Lock::Chosen,
-    };
+        forwarded: Forwarded::Direct,
+    }
+}
+
+/// The same for any choice.
+pub(crate) fn begin_with(
+    tunnel: &str,
+    choice: &Choice,
+    tun: u32,
+) -> std::result::Result<capture::Capture, Fault> {
     // Nothing is translated here.
     let translator = Translator::new(&Settings {
         v4: "192.0.2.2".parse().ok(),
@@ -541,16 +589,20 @@ pub(crate) fn begin(allowed: &str, tun: u32) -> std::result::Result<capture::Cap
         dns: Vec::new(),
         capacity: flows::CAPACITY,
     });
-    capture::Capture::begin(TUNNEL, tun, &choice, translator)
+    capture::Capture::begin(tunnel, tun, choice, translator)
 }
 
 /// A process that keeps a capture, or says why it cannot, and lives on.
 pub(crate) fn keep(words: &[&str]) -> ! {
-    let [home, allowed, tun] = words else {
+    let [home, allowed, tun, more @ ..] = words else {
         panic!("{words:?}");
     };
     enter(home).expect("a host");
-    let begun = begin(allowed, tun.parse().expect("an index"));
+    let mut choice = choice(allowed);
+    if more.contains(&"forwarded") {
+        choice.forwarded = Forwarded::Tunnel;
+    }
+    let begun = begin_with(TUNNEL, &choice, tun.parse().expect("an index"));
     println!("ready");
     if let Err(fault) = &begun {
         println!("{fault}");

@@ -1,13 +1,19 @@
 //! Whose a socket is, whoever made it and whatever has happened since.
 
+use crate::client::mptcp;
 use crate::scene::{
-    self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules, start_daemon, unmet,
+    self, HOME, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules, start_daemon,
+    unmet,
 };
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::fs;
-use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use taupe_lab::capture::Capture;
+use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
+use taupe_transparent::capture::reset;
 use taupe_transparent::programs::{Gap, Programs};
 use taupe_transparent::state::{Lock, Reason};
 
@@ -16,6 +22,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("rules_from_another_process", rules_from_another_process),
         SystemTest::new("sockets_that_are_inherited", sockets_that_are_inherited),
+        SystemTest::new("connections_of_mptcp", connections_of_mptcp),
         SystemTest::new(
             "connections_that_are_handed_over",
             connections_that_are_handed_over,
@@ -117,6 +124,65 @@ fn sockets_that_are_inherited() -> Result<()> {
     Ok(())
 }
 
+/// Those from before, of which the kernel makes more subflows by itself; and sockets that
+/// are handed on.
+fn connections_of_mptcp() -> Result<()> {
+    const PORT: u16 = 7003;
+    const SECOND: &str = "192.0.2.3";
+    let mut scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    add_address(&scene.home, "up0", &format!("{SECOND}/24"))?;
+    for host in [&scene.home, &scene.far] {
+        host.ip(&["mptcp", "limits", "set", "subflow", "2"])?;
+    }
+    let to = at(REMOTE[0], PORT);
+    let listener = scene.far.enter(|| {
+        let to: SocketAddr = to.parse().map_err(unmet)?;
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, mptcp())
+            .and_then(|socket| bind(&socket, &to).map(|()| socket))
+            .and_then(|socket| listen(&socket, 8).map(|()| socket));
+        Ok(TcpListener::from(listener.map_err(Error::io("listener"))?))
+    })?;
+    let begin = || -> Result<_> {
+        let application = scene.start(&chosen, &["stay-mptcp", &to])?;
+        let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
+        // Each has to hear from the other before there can be more subflows.
+        stream
+            .read_exact(&mut [0; 5])
+            .and_then(|()| stream.write_all(b"!"))
+            .map_err(Error::io("the other end"))?;
+        Ok((application, stream))
+    };
+    let (mut first, _stream) = begin()?;
+    let (_second, _other_stream) = begin()?;
+    let capture = scene.capture(&format!("dst port {PORT}"))?;
+    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
+    let goes_on = |address: &str| {
+        let filter = format!("src host {address} and dst port {PORT}");
+        Capture::start(&scene.beyond, "back", &filter)
+    };
+    let seen = [goes_on(HOME[0])?, goes_on(SECOND)?];
+    step("more subflows");
+    #[rustfmt::skip]
+    scene.home.ip(&["mptcp", "endpoint", "add", SECOND, "dev", "up0", "subflow"])?;
+    let said = first.go()?;
+    ensure!(said == "sent", "{said}");
+    for seen in seen {
+        seen.stop_once("packets in the tunnel", |packets| !packets.is_empty())?;
+    }
+    step("reset");
+    let reset = scene.home.enter(|| reset(TUNNEL).map_err(unmet))?;
+    ensure!(reset.ended > 0 && reset.left == 0, "{reset:?}");
+    std::thread::sleep(scene::QUIET);
+    nothing(&scene, capture)?;
+    step("handed on");
+    for remote in REMOTE {
+        let words = ["pass", "mptcp", &*chosen, &at(remote, 80)];
+        scene.expect(&other, &words, "beyond")?;
+    }
+    Ok(())
+}
+
 fn connections_that_are_handed_over() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     if scene.programs()?.gaps().contains(&Gap::Handover) {
@@ -210,7 +276,19 @@ fn no_memory_for_a_verdict() -> Result<()> {
     scene.expect(&other, &["pass", "udp", &chosen, &to], "failed 105 at once")?;
     is(&scene, &other, "far")?;
     memory(&scene, "131072")?;
-    is(&scene, &chosen, "beyond")
+    is(&scene, &chosen, "beyond")?;
+    step("rules that cannot be had for all leave those of before");
+    let mut free = scene.start(&chosen, &["hold", &to])?;
+    let _missed = scene.start(&other, &["hold", &to])?;
+    memory(&scene, "0")?;
+    let taken = scene.replace(&["other"]);
+    let refusal = taken.err().map(|error| error.to_string());
+    let refusal = refusal.unwrap_or_default();
+    ensure!(refusal.contains("2 sockets"), "{refusal:?}");
+    let said = free.go()?;
+    // Its socket of UDP was to leave already.
+    ensure!(said == "beyond failed:103", "{said}");
+    Ok(())
 }
 
 fn paths_too_deep_to_tell() -> Result<()> {
@@ -254,7 +332,9 @@ fn executables_that_are_upgraded() -> Result<()> {
 fn nobody_is_held_back() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
-    scene.programs()?.set_lock(Lock::Nobody);
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.set_lock(Lock::Nobody).map_err(unmet))?;
     let ask = |scene: &Scene, who| {
         REMOTE.iter().try_for_each(|remote| {
             let to = at(remote, 80);
@@ -285,8 +365,9 @@ fn everybody_is_held_back() -> Result<()> {
         .far
         .enter(|| TcpListener::bind((REMOTE[0], 7000)).map_err(Error::io("listener")))?;
     let mut before = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
-    scene.programs()?.set_lock(Lock::Everybody);
-    scene.replace(&["chosen"])?;
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| programs.set_lock(Lock::Everybody).map_err(unmet))?;
     let mut after = scene.start(&other, &["stay", &at(REMOTE[0], 7000)])?;
     is(&scene, &chosen, "beyond")?;
     is(&scene, &other, "far")?;

@@ -182,6 +182,7 @@ impl Laboratory {
             memory: 512,
             clock: Clock::Tsc,
             programs,
+            ..Equipment::default()
         };
         let host = Host::new(NAME)?;
         let guest = Guest::boot_with(&host, "tap0", &[], &equipment)?;

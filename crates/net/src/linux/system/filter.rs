@@ -1,5 +1,7 @@
 //! Filters of traffic control (`linux/pkt_sched.h`, `linux/rtnetlink.h`).
 
+use std::ffi::CStr;
+
 use netlink_bindings::{
     consts::NLM_F_DUMP,
     utils::{find_attr, parse_u32},
@@ -18,14 +20,18 @@ const HEADER: usize = 20;
 /// The chain that a filter is in, if it is not the first (Linux 4.13).
 const TCA_CHAIN: u16 = 11;
 
+/// What is the kind's own, and in it the name of a program of BPF.
+const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_NAME: u16 = 7;
+
 impl System {
-    /// What of a link's `clsact` queue sees packets first; `None` if there is nothing,
-    /// or no such link. What is in tcx comes before.
+    /// What sees packets in a link's `clsact` queue, in this order. Nothing if there is no
+    /// such link. What is in tcx comes before.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn first_filter(&mut self, link: u32, hook: Hook) -> Result<Option<Filter>> {
+    pub fn filters(&mut self, link: u32, hook: Hook) -> Result<Vec<Filter>> {
         let mut body = [0; HEADER];
         body[4..8].copy_from_slice(&link.to_ne_bytes());
         body[12..16].copy_from_slice(&parent(hook).to_ne_bytes());
@@ -37,17 +43,10 @@ impl System {
         let listed = self.route.list(&request, |body, all| {
             all.extend(filter(body, link, parent(hook)));
         });
-        let all = match listed {
-            Err(refusal) if refusal.is(Errno::NODEV) => return Ok(None),
-            listed => listed.map_err(|refusal| refusal.of("list the filters of a link"))?,
-        };
-        // A priority is listed by itself, then with each of its filters.
-        let first = all.first().copied();
-        let mut filters = all.into_iter().filter(|filter| filter.handle != 0);
-        Ok(match (first, filters.next()) {
-            (Some(first), Some(filter)) if first.priority == filter.priority => Some(filter),
-            (first, _) => first,
-        })
+        match listed {
+            Err(refusal) if refusal.is(Errno::NODEV) => Ok(Vec::new()),
+            listed => listed.map_err(|refusal| refusal.of("list the filters of a link")),
+        }
     }
 }
 
@@ -66,9 +65,13 @@ fn filter(body: &[u8], link: u32, parent: u32) -> Option<Filter> {
     let chain = find_attr(attributes, TCA_CHAIN).and_then(parse_u32);
     // Before Linux 4.20 more is listed than was asked for.
     ((word(4)?, word(12)?) == (link, parent) && chain.unwrap_or(0) == 0).then_some(())?;
+    let own = find_attr(attributes, TCA_OPTIONS);
+    let name = own.and_then(|own| find_attr(own, TCA_BPF_NAME));
+    let name = name.and_then(|name| CStr::from_bytes_until_nul(name).ok());
     Some(Filter {
         priority: (word(16)? >> 16) as u16,
         handle: word(8)?,
+        name: name.unwrap_or_default().to_string_lossy().into_owned(),
     })
 }
 
@@ -86,6 +89,7 @@ mod tests {
         let found = Some(Filter {
             priority: 1,
             handle: 7,
+            name: String::new(),
         });
         let read = |body: &[u8]| filter(body, 2, parent(Hook::Egress));
         assert_eq!(read(&header(2)), found);
@@ -94,5 +98,12 @@ mod tests {
         assert_eq!(read(&header(3)), None);
         assert_eq!(filter(&header(2), 2, parent(Hook::Ingress)), None);
         assert_eq!(read(&header(2)[..19]), None);
+
+        let options = [&[12, 0, 2, 0, 8, 0, 7, 0][..], b"seen"].concat();
+        let unended = [&header(2)[..], &options].concat();
+        assert_eq!(read(&unended), found);
+        let options = [&[12, 0, 2, 0, 8, 0, 7, 0][..], b"see\0"].concat();
+        let named = read(&[&header(2)[..], &options].concat());
+        assert_eq!(named.map(|filter| filter.name).as_deref(), Some("see"));
     }
 }

@@ -99,8 +99,7 @@ impl System {
     fn name_of(&self, route: &Route) -> String {
         let kind = match route.kind {
             RouteKind::Unicast => String::new(),
-            RouteKind::Unreachable => "unreachable ".to_owned(),
-            RouteKind::Other(kind) => format!("type {kind} "),
+            kind => format!("{kind} "),
         };
         let mut name = format!("the {kind}route {}", route.destination);
         if let Some(gateway) = route.gateway {
@@ -125,6 +124,8 @@ fn header(route: &Route) -> Rtmsg {
     header.rtm_type = match route.kind {
         RouteKind::Unicast => libc::RTN_UNICAST,
         RouteKind::Unreachable => libc::RTN_UNREACHABLE,
+        RouteKind::Prohibit => libc::RTN_PROHIBIT,
+        RouteKind::Throw => libc::RTN_THROW,
         RouteKind::Other(kind) => kind,
     };
     header
@@ -208,6 +209,8 @@ fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     let kind = match header.rtm_type {
         libc::RTN_UNICAST => RouteKind::Unicast,
         libc::RTN_UNREACHABLE => RouteKind::Unreachable,
+        libc::RTN_PROHIBIT => RouteKind::Prohibit,
+        libc::RTN_THROW => RouteKind::Throw,
         kind => RouteKind::Other(kind),
     };
     let bytes = attributes.get_buf();
@@ -239,7 +242,7 @@ fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
     (route.family() == family).then_some(())?;
     let hops = match (kind, several) {
         // IPv6 says loopback.
-        (RouteKind::Unreachable, _) => vec![(None, None)],
+        (RouteKind::Unreachable | RouteKind::Prohibit | RouteKind::Throw, _) => vec![(None, None)],
         (_, Some(hops)) => hops,
         (_, None) => vec![(interface, gateway(bytes))],
     };

@@ -1,5 +1,6 @@
 //! Rules: which routing table a packet is looked up in.
 
+use ipnet::IpNet;
 use netlink_bindings::rt_rule::{FibRuleAttrs, FibRuleHdr, OpNewruleDo, PushFibRuleAttrs, Request};
 use rustix::io::Errno;
 
@@ -101,6 +102,7 @@ fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, Refusal> {
     header.family = number(rule.family);
     header.action = FR_ACT_TO_TBL;
     header.flags = if rule.invert { FIB_RULE_INVERT } else { 0 };
+    header.src_len = rule.source.map_or(0, |source| source.prefix_len());
     Ok(header)
 }
 
@@ -109,6 +111,9 @@ fn push(mut attributes: PushFibRuleAttrs<&mut Vec<u8>>, rule: &Rule) {
         .push_priority(rule.priority)
         .push_table(rule.table)
         .push_protocol(rule.protocol);
+    if let Some(source) = rule.source {
+        attributes = attributes.push_src(source.addr());
+    }
     if let Some(mark) = rule.mark {
         attributes = attributes.push_fwmark(mark.value).push_fwmask(mark.mask);
     }
@@ -123,19 +128,20 @@ pub(super) fn parse(body: &[u8]) -> Option<Rule> {
         family: family(header.family)?,
         priority: 0,
         table: header.table.into(),
+        source: None,
         mark: None,
         invert: header.flags & FIB_RULE_INVERT != 0,
         suppress_prefix_length: None,
         protocol: 0,
-        more: header.action != FR_ACT_TO_TBL
-            || header.tos != 0
-            || header.src_len != 0
-            || header.dst_len != 0,
+        more: header.action != FR_ACT_TO_TBL || header.tos != 0 || header.dst_len != 0,
     };
     let (mut value, mut mask) = (None, None);
     for attribute in attributes {
         match attribute {
             Ok(FibRuleAttrs::Priority(priority)) => rule.priority = priority,
+            Ok(FibRuleAttrs::Src(source)) => {
+                rule.source = Some(IpNet::new(source, header.src_len).ok()?);
+            }
             Ok(FibRuleAttrs::Table(table)) => rule.table = table,
             Ok(FibRuleAttrs::Fwmark(mark)) => value = Some(mark),
             Ok(FibRuleAttrs::Fwmask(bits)) => mask = Some(bits),

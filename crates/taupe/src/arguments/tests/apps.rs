@@ -47,15 +47,26 @@ fn a_destination_is_an_address_with_or_without_a_port() {
         let address = address.parse().expect("an address");
         let expected = Order::Explain(ExplainOrder {
             file: "home".into(),
-            application: "curl".into(),
+            application: Some("curl".into()),
             destination: Some(Destination { address, port }),
         });
         assert_eq!(order, expected, "{text}");
     }
     let (text, _) = refusal("taupe explain home --app curl --to example.org", &[]);
     assert!(text.contains("it is no address"), "{text}");
-    let (text, _) = refusal("taupe explain home", &[]);
-    assert!(text.contains("--app"), "{text}");
+    for line in [
+        "taupe explain home",
+        "taupe explain home --app x --forwarded",
+    ] {
+        let (text, _) = refusal(line, &[]);
+        assert!(text.contains("--app"), "{line}: {text}");
+    }
+    let forwarded = Order::Explain(ExplainOrder {
+        file: "home".into(),
+        application: None,
+        destination: None,
+    });
+    assert_eq!(any_order("taupe explain home --forwarded", &[]), forwarded);
 }
 
 #[test]

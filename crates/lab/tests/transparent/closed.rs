@@ -1,0 +1,176 @@
+//! What `KillSwitch` makes of the time in which the tunnel is down.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect, succeeded};
+
+/// What may be seen while everything is held back: neighbours that are looked for, groups
+/// that are joined, DHCP, the local network, and who asks from outside.
+const ALLOWED: &str = "arp or ip6[6] = 0 or (icmp6 and ip6[40] >= 130 and ip6[40] <= 143) or \
+                       udp dst port 67 or net 192.168.0.0/16 or src host 2001:db8:ffff::1";
+
+/// `all`: nobody gets further than the link and the local network.
+pub(crate) fn everybody() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole\nKillSwitch = all\nBypassLanTraffic = true")?;
+    world.up(&file)?;
+    let as_when_up = || -> Result<()> {
+        for family in [0, 1] {
+            expect(&world, &mole, family, Some(TUNNEL[family]))?;
+            expect(&world, &bird, family, Some(UPLINK[family]))?;
+        }
+        Ok(())
+    };
+    as_when_up()?;
+    world.kill_device()?;
+    let clear = Capture::start(&world.far, "eth0", &format!("not ({ALLOWED})"))?;
+    for application in [&mole, &bird] {
+        for family in [0, 1] {
+            expect(&world, application, family, None)?;
+        }
+        let neighbour = world.asks(application, NEIGHBOUR)?;
+        ensure!(
+            neighbour.as_deref() == Some(UPLINK[0]),
+            "the local network sees {neighbour:?}"
+        );
+    }
+    step("the kernel's own answers");
+    let [address, source] = [UPLINK[1], &BEYOND[1].to_string()];
+    let neighbours = |verb| ["-6", "neighbour", verb, "dev", "eth0"];
+    world.far.ip(&neighbours("flush"))?;
+    let ping = ["ping", "-c", "1", "-W", "1", "-I", source, address];
+    let pinged = world.far.attempt(&ping)?;
+    ensure!(pinged.status == Some(1), "an answer: {pinged:?}");
+    let found = world.far.ip(&neighbours("show"))?.stdout;
+    let is_found = |line: &str| line.starts_with(address) && line.contains("lladdr");
+    ensure!(found.lines().any(is_found), "no neighbour: {found}");
+    step("this machine");
+    let listener = world
+        .near
+        .enter(|| TcpListener::bind("127.0.0.1:8080").map_err(Error::io("listener")))?;
+    std::thread::spawn(move || {
+        use std::io::Write as _;
+        let (mut stream, _) = listener.accept()?;
+        stream.write_all(b"itself\n")
+    });
+    let itself = world.asks(&bird, Ipv4Addr::LOCALHOST.into())?;
+    ensure!(itself.as_deref() == Some("itself"), "it says {itself:?}");
+    step("a lease");
+    let leases = Capture::start(&world.far, "eth0", "udp dst port 67")?;
+    world.near.enter(|| {
+        let socket = UdpSocket::bind("0.0.0.0:68").map_err(Error::io("port 68"))?;
+        setsockopt(&socket, BindToDevice, &"eth0".into()).map_err(Error::io("eth0"))?;
+        let asked = socket
+            .set_broadcast(true)
+            .and_then(|()| socket.send_to(b"a lease?", (IpAddr::V4(Ipv4Addr::BROADCAST), 67)));
+        asked.map(drop).map_err(Error::io("a question for a lease"))
+    })?;
+    leases.stop_once("a question for a lease", |packets| !packets.is_empty())?;
+    let packets = clear.stop()?;
+    let first = packets.first().map(|packet| &packet.ip);
+    ensure!(first.is_none(), "{} packets, {first:02x?}", packets.len());
+    step("what is said of it");
+    says(
+        &world,
+        &["status"],
+        &["home: down", "any application sends is held back"],
+    )?;
+    let to = ["--app", &bird.0, "--to", "198.51.100.1:8080"];
+    let explain = [&["explain", &*file], &to[..]].concat();
+    says(&world, &explain, &["or nowhere while it is down"])?;
+    step("up again, closed, and down");
+    world.up(&file)?;
+    as_when_up()?;
+    succeeded("down", &world.taupe(&["down", "--keep-closed", &file])?)?;
+    for application in [&mole, &bird] {
+        expect(&world, application, 0, None)?;
+    }
+    world.down(&file)?;
+    for application in [&mole, &bird] {
+        expect(&world, application, 0, Some(UPLINK[0]))?;
+    }
+    Ok(())
+}
+
+/// `off`: chosen applications go past a tunnel that is down, and nobody says otherwise.
+pub(crate) fn nobody() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole\nKillSwitch = off")?;
+    let is = |who: [&str; 2]| {
+        [0, 1]
+            .into_iter()
+            .try_for_each(|family| expect(&world, &mole, family, Some(who[family])))
+    };
+    world.up(&file)?;
+    is(TUNNEL)?;
+    world.kill_device()?;
+    // Whoever finds it missing says so: the kernel, and at once.
+    wait_until("the way past it", Duration::from_secs(10), || {
+        Ok(world.asks(&mole, BEYOND[0])?.as_deref() == Some(UPLINK[0]))
+    })?;
+    is(UPLINK)?;
+    let past = [
+        "home: down",
+        "goes past it (KillSwitch = off) until `taupe up`",
+    ];
+    says(&world, &["status"], &past)?;
+    let to = ["--app", &mole.0, "--to", "198.51.100.1:8080"];
+    let explain = [&["explain", &*file], &to[..]].concat();
+    says(&world, &explain, &["past it while it is down"])?;
+    step("an up that fails");
+    let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let failing = text.replace("[Peer]", "PostUp = false\n[Peer]");
+    std::fs::write(&file, failing).map_err(Error::io(&*file))?;
+    let up = world.taupe(&["up", &file])?;
+    ensure!(up.status == Some(1), "up: {up:?}");
+    ensure!(
+        up.stderr.contains("goes past it") && !up.stderr.contains("held back"),
+        "{}",
+        up.stderr
+    );
+    is(UPLINK)?;
+    std::fs::write(&file, &text).map_err(Error::io(&*file))?;
+    step("up again, closed, and down");
+    says(&world, &["up", &file], &[])?;
+    is(TUNNEL)?;
+    let other = text.replace(TUNNEL[0], "10.77.0.9");
+    std::fs::write(&file, other).map_err(Error::io(&*file))?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(
+        reload.stderr.contains("goes past it in between"),
+        "{}",
+        reload.stderr
+    );
+    std::fs::write(&file, &text).map_err(Error::io(&*file))?;
+    says(&world, &["down", "--keep-closed", &file], &["goes past it"])?;
+    is(UPLINK)?;
+    says(&world, &["status"], &past)?;
+    says(&world, &["down", &file], &[])?;
+    is(UPLINK)
+}
+
+/// Fails unless a command succeeds and says all of these, and, where these don't, not that
+/// anything is held back.
+fn says(world: &World, command: &[&str], words: &[&str]) -> Result<()> {
+    let said = world.taupe(command)?;
+    succeeded(&command.join(" "), &said)?;
+    let text = format!("{}{}", said.stdout, said.stderr);
+    for word in words {
+        ensure!(text.contains(word), "{command:?}, not {word}: {text}");
+    }
+    let is_held_back = words.iter().any(|word| word.contains("held back"));
+    ensure!(
+        is_held_back || !text.contains("held back"),
+        "{command:?}: {text}"
+    );
+    Ok(())
+}

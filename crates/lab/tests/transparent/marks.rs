@@ -1,0 +1,149 @@
+//! Chosen applications in adapter mode: what a kernel gets that lacks what transparent
+//! mode needs, asked for here by `--adapter`.
+
+use rustix::mount::mount_bind;
+use taupe_lab::capture::Capture;
+use taupe_lab::sandbox::{scratch_file, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{
+    Application, BEYOND, INTERFACE, NEIGHBOUR, TUNNEL, UPLINK, World, expect, expect_refused,
+    succeeded,
+};
+
+/// What nobody may see on the uplink.
+const CLEAR: &str = "port 8080";
+
+fn up(world: &World, file: &str) -> Result<String> {
+    let up = world.taupe(&["up", "--adapter", file])?;
+    succeeded("up", &up)?;
+    Ok(up.stderr)
+}
+
+/// Only what is chosen goes through the tunnel, of both families, and `down` leaves the
+/// system as it was.
+pub(crate) fn chosen_by_mark() -> Result<()> {
+    let world = World::new()?;
+    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mol*\nDisallowedIPs = 192.168.1.0/24")?;
+    let before = world.configuration()?;
+    let said = up(&world, &file)?;
+    for word in ["adapter mode, because --adapter", "what is open now"] {
+        ensure!(said.contains(word), "no {word:?}: {said}");
+    }
+    let clear = Capture::start(&world.far, "eth0", "tcp port 8080 and not host 192.168.1.2")?;
+    for family in [0, 1] {
+        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+    }
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    let clear = Capture::start(&world.far, "eth0", CLEAR)?;
+    for family in [0, 1] {
+        expect(&world, &other, family, Some(UPLINK[family]))?;
+    }
+    let packets = clear.stop()?;
+    ensure!(packets.len() >= 8, "{} packets in clear", packets.len());
+    let neighbour = world.asks(&chosen, NEIGHBOUR)?;
+    ensure!(
+        neighbour.as_deref() == Some(UPLINK[0]),
+        "the local network sees {neighbour:?}"
+    );
+    let status = world.taupe(&["status", INTERFACE])?;
+    ensure!(
+        status.stdout.contains("adapter mode by the mark"),
+        "{}{}",
+        status.stdout,
+        status.stderr
+    );
+    step("other applications");
+    succeeded("allow", &world.taupe(&["app", "allow", &file, "bird"])?)?;
+    succeeded("deny", &world.taupe(&["app", "deny", &file, "mol*"])?)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    expect(&world, &other, 1, Some(TUNNEL[1]))?;
+    world.down(&file)?;
+    world.is_as_before(&before, "something is left")?;
+    expect(&world, &other, 1, Some(UPLINK[1]))
+}
+
+/// A device that is killed leaves its applications cut off, whatever becomes of rules.
+pub(crate) fn marked_and_killed() -> Result<()> {
+    let world = World::new()?;
+    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    let before = world.configuration()?;
+    up(&world, &file)?;
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    let clear = Capture::start(&world.far, "eth0", CLEAR)?;
+    step("killed");
+    world.kill_device()?;
+    expect_refused(&world, &chosen)?;
+    step("without its rules");
+    for family in ["-4", "-6"] {
+        let command = [
+            "ip",
+            family,
+            "rule",
+            "delete",
+            "fwmark",
+            "0x1000000/0x1000000",
+        ];
+        world.near.run(&command)?;
+    }
+    let ask = format!("exec 3<>/dev/tcp/{}/8080", BEYOND[0]);
+    let attempt = world
+        .near
+        .attempt(&["timeout", "0.5", &chosen.0, "-c", &ask])?;
+    ensure!(attempt.status != Some(0), "it has got out");
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    expect(&world, &other, 0, Some(UPLINK[0]))?;
+    step("up again, and down");
+    up(&world, &file)?;
+    for family in [0, 1] {
+        expect(&world, &chosen, family, Some(TUNNEL[family]))?;
+    }
+    world.down(&file)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    world.is_as_before(&before, "something is left")
+}
+
+/// Where everything is chosen but one, the tunnel's own process and its questions are not.
+pub(crate) fn all_but_one_by_mark() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let hosts = scratch_file("hosts", "192.168.1.2 vpn.example.net\n")?;
+    mount_bind(&*hosts, "/etc/hosts").map_err(Error::io("/etc/hosts"))?;
+    let file = world.whole_file(
+        "Address = 10.77.0.1/32, fd77::1/128\nDNS = 8.8.8.8\nDisallowedApps = bird",
+        "AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = vpn.example.net:51821",
+    )?;
+    let before = world.configuration()?;
+    let said = up(&world, &file)?;
+    ensure!(said.contains("DNS of the file is not used"), "{said}");
+    for family in [0, 1] {
+        expect(&world, &mole, family, Some(TUNNEL[family]))?;
+        expect(&world, &bird, family, Some(UPLINK[family]))?;
+    }
+    step("reloaded");
+    let lines = "AllowedIPs = 198.51.100.0/24\nEndpoint = vpn.example.net:51821";
+    let file = world.whole_file(
+        "Address = 10.77.0.1/32, fd77::1/128\nDisallowedApps = bird",
+        lines,
+    )?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    expect(&world, &mole, 1, Some(UPLINK[1]))?;
+    world.down(&file)?;
+    world.is_as_before(&before, "something is left")
+}
+
+/// What cannot be had by marks is refused, and nothing changes.
+pub(crate) fn not_by_mark() -> Result<()> {
+    let world = World::new()?;
+    let before = world.configuration()?;
+    let file = world.file("AllowedApps = mole\nKillSwitch = all")?;
+    let up = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(up.status == Some(1), "{:?}", up.status);
+    ensure!(up.stderr.contains("KillSwitch = app"), "{}", up.stderr);
+    world.is_as_before(&before, "something is left")
+}

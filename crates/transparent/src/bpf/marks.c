@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Adapter mode for chosen applications, on kernels that lack what transparent mode needs:
+ * one object, for Linux 5.10 and newer. Rules are compared with tasks as there; a chosen
+ * socket gets a mark, by which the system routes it into the tunnel. It stays its maker's.
+ *
+ * scripts/bpf compiles it.
+ */
+#define OLD
+#include "daemon.h"
+#include "packet.h"
+#include "verdict.h"
+
+/* Whether a task is where the tunnel is: user space says which inode that has, for
+ * it cannot learn the cookie before Linux 5.14. Sockets are made in the task's. */
+inline_always bool runs_here(struct task_struct *task, const struct state *state)
+{
+	struct nsproxy *spaces = kernel(task->nsproxy);
+	struct net *net = kernel(spaces->net_ns);
+
+	return kernel(net->ns.inum) == state->netns;
+}
+
+/* There is no other error than EPERM before Linux 5.18. */
+SEC("cgroup/sock_create")
+int taupe_mark(struct bpf_sock *sk)
+{
+	struct task_struct *task = bpf_get_current_task();
+	struct state *state = get_state();
+	u32 generation, verdict;
+
+	if (!state || !runs_here(task, state))
+		return ALLOW;
+	generation = now_of(state->generation);
+	verdict = verdict_on((u64)task, generation);
+	if (verdict == UNTOLD) {
+		count(R_PATH_TOO_DEEP);
+		return REFUSE;
+	}
+	if (verdict != TUNNEL)
+		return ALLOW;
+	/* As in transparent mode. */
+	if (sk->protocol == IPPROTO_MPTCP || sk->protocol == IPPROTO_SMC ||
+	    sk->protocol == IPPROTO_SCTP) {
+		count(R_PROTOCOL_REFUSED);
+		return REFUSE;
+	}
+	if (!note(sk, TUNNEL, generation))
+		return REFUSE;
+	sk->mark = state->stamp;
+	return ALLOW;
+}
+
+inline_always bool read_destination(struct __sk_buff *skb, struct address *to)
+{
+	u32 ipv4;
+
+	if (skb->protocol == htons(ETH_P_IPV6))
+		return load(skb, __builtin_offsetof(struct ipv6, destination), to, sizeof(*to));
+	if (skb->protocol != htons(ETH_P_IP) ||
+	    !load(skb, __builtin_offsetof(struct ipv4, destination), &ipv4, sizeof(ipv4)))
+		return false;
+	*to = mapped(ipv4);
+	return true;
+}
+
+inline_always bool is_marked(struct bpf_sock *sk)
+{
+	return sk && bpf_sk_storage_get(&sockets, sk, NULL, 0);
+}
+
+/*
+ * The second layer: whatever has become of rules and routes, or of the mark, what is for
+ * the tunnel leaves by nothing else.
+ */
+SEC("cgroup_skb/egress")
+int taupe_keep(struct __sk_buff *skb)
+{
+	struct state *state = get_state();
+	struct address remote;
+
+	if (skb->ifindex == LOOPBACK_IFINDEX || !is_marked(skb->sk))
+		return ALLOW;
+	if (!state)
+		return REFUSE;
+	if (now_of(state->up) ? skb->ifindex == now_of(state->tun) : is_open(state))
+		return ALLOW;
+	if (read_destination(skb, &remote) &&
+	    class_of(&remote, now_of(state->generation)) == CLASS_DIRECT)
+		return ALLOW;
+	count(R_OUT_UNGUARDED);
+	return REFUSE;
+}
+
+/* Helpers that look into tasks are for programs that say this. */
+char _license[] SEC("license") = "Dual MIT/GPL";
