@@ -29,6 +29,9 @@ const ECHO: u16 = 7;
 
 /// Rekey-After-Time (whitepaper section 6.1).
 const REKEY_AFTER: Duration = Duration::from_secs(120);
+/// Who has sent data and heard nothing for so long begins a handshake: `KEEPALIVE_TIMEOUT`
+/// and `REKEY_TIMEOUT` (whitepaper, section 6).
+const DEAD_PEER: Duration = Duration::from_secs(15);
 /// For how long the cell of a natural rekey pings: past the rekey.
 const NATURAL: Duration = Duration::from_secs(128);
 /// A handshake that is not repeated within this time will not be: longer than
@@ -439,13 +442,19 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    /// Only the initiator may have sent initiations.
+    /// Only the initiator may have sent initiations, unless it was silent for so long that
+    /// the responder has to look after it: a guest without a processor may be.
     fn of(packets: &[Packet], pair: &Configured<'_>) -> Result<Self> {
-        for packet in messages(packets, Message::Initiation) {
-            let source = packet.datagram().map(|datagram| datagram.source.ip());
+        let from = |packet: &Packet| packet.datagram().map(|datagram| datagram.source.ip());
+        let is_responders = |packet: &Packet| from(packet) == Some(pair.responder_endpoint.ip());
+        for packet in messages(packets, Message::Initiation).filter(|packet| is_responders(packet))
+        {
+            let before = packets.iter().filter(|other| other.time < packet.time);
+            let heard = before.filter(|other| !is_responders(other)).next_back();
+            let silence = heard.map(|heard| packet.time.saturating_sub(heard.time));
             ensure!(
-                source.is_some_and(|source| source != pair.responder_endpoint.ip()),
-                "an initiation from {source:?}, the responder"
+                silence.is_some_and(|silence| silence >= DEAD_PEER),
+                "an initiation from the responder, {silence:?} after the initiator was heard"
             );
         }
         let initiations = messages(packets, Message::Initiation);
