@@ -176,7 +176,13 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
         programs.set_lock(Lock::Chosen)?;
     }
     programs.set_down();
-    reset::end(|| programs.chosen_sockets(), Which::Conversations)
+    let ended = reset::end(|| programs.chosen_sockets(), Which::Conversations);
+    // What they have sent meets the filters before these go.
+    let mut unguarded = Ok(());
+    for index in programs.guarded()? {
+        unguarded = unguarded.and(programs.unguard(index));
+    }
+    unguarded.and(ended)
 }
 
 /// Ends the TCP connections that the applications chosen for the tunnel `interface` of

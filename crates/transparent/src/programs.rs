@@ -30,12 +30,14 @@ use crate::pins::{self, Pins};
 use crate::reset::{self, Socket, Which};
 use crate::rules;
 use crate::state::{Lock, Reason, SCHEMA};
-use crate::syscall::{self, Target, attach_type};
+use crate::syscall::{self, Target};
 
 mod forwarding;
 mod guards;
+mod places;
 
 pub use self::guards::Guard;
+use self::places::Place;
 
 /// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.
 static FILTERS_OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
@@ -62,8 +64,8 @@ impl Way {
 
     const fn programs(self) -> &'static [(&'static str, Place, &'static str)] {
         match self {
-            Self::Filters => &PROGRAMS,
-            Self::Marks => &MARKS,
+            Self::Filters => &places::FILTERS,
+            Self::Marks => &places::MARKS,
         }
     }
 
@@ -77,23 +79,6 @@ impl Way {
             })
         })
     }
-}
-
-/// Where a program belongs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// The root cgroup, under this name among the links.
-    Cgroup(&'static str, u32),
-    /// A tracepoint of the kernel.
-    Tracepoint(&'static str),
-    /// An iterator, which is read when it is wanted.
-    Iterator(&'static str),
-    /// Interfaces, one by one.
-    Filter,
-    /// The entry of a function of the kernel; see [`Gap::Handover`].
-    Entry(&'static str),
-    /// A hook of BPF LSM; see [`Gap::Families`].
-    Security(&'static str),
 }
 
 /// What does not hold for want of something that a kernel can do without.
@@ -127,129 +112,6 @@ impl fmt::Display for Gap {
         })
     }
 }
-
-/// Those of [`Way::Filters`]: what each is built on, for those whose kernel lacks it.
-const PROGRAMS: [(&str, Place, &str); 25] = [
-    (
-        "taupe_socket",
-        Place::Cgroup("socket", attach_type::SOCK_CREATE),
-        "bpf_skc_to_mptcp_sock (Linux 5.19), type information and cgroup2",
-    ),
-    (
-        "taupe_bind4",
-        Place::Cgroup("bind4", attach_type::BIND4),
-        CALLS,
-    ),
-    (
-        "taupe_bind6",
-        Place::Cgroup("bind6", attach_type::BIND6),
-        CALLS,
-    ),
-    (
-        "taupe_connect4",
-        Place::Cgroup("connect4", attach_type::CONNECT4),
-        CALLS,
-    ),
-    (
-        "taupe_connect6",
-        Place::Cgroup("connect6", attach_type::CONNECT6),
-        CALLS,
-    ),
-    (
-        "taupe_sendmsg4",
-        Place::Cgroup("sendmsg4", attach_type::SENDMSG4),
-        CALLS,
-    ),
-    (
-        "taupe_sendmsg6",
-        Place::Cgroup("sendmsg6", attach_type::SENDMSG6),
-        CALLS,
-    ),
-    (
-        "taupe_leave",
-        Place::Cgroup("leave", attach_type::CGROUP_EGRESS),
-        "bpf_skc_to_mptcp_sock in cgroup programs (Linux 5.19)",
-    ),
-    (
-        "taupe_arrive",
-        Place::Cgroup("arrive", attach_type::CGROUP_INGRESS),
-        "bpf_skc_to_mptcp_sock in cgroup programs (Linux 5.19)",
-    ),
-    (
-        "taupe_exit",
-        Place::Tracepoint("sched_process_exit"),
-        "BTF tracepoints (Linux 5.5)",
-    ),
-    (
-        "taupe_adopt",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
-    ("taupe_classify", Place::Iterator("task_file"), FILES),
-    ("taupe_leaving", Place::Iterator("task_file"), FILES),
-    ("taupe_let_go", Place::Iterator("task_file"), FILES),
-    (
-        "taupe_heirs",
-        Place::Iterator("tcp"),
-        "iterators over TCP sockets (Linux 5.9)",
-    ),
-    (
-        "taupe_chosen",
-        Place::Iterator("bpf_sk_storage_map"),
-        "iterators over the storage of sockets, and their cookies (Linux 5.12)",
-    ),
-    (
-        "taupe_namespaces",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
-    (
-        "taupe_received",
-        Place::Entry("security_file_receive"),
-        HOOKS,
-    ),
-    (
-        "taupe_accepting",
-        Place::Entry("security_socket_accept"),
-        HOOKS,
-    ),
-    ("taupe_accepted", Place::Entry("security_sock_graft"), HOOKS),
-    ("taupe_family", Place::Security("socket_create"), HOOKS),
-    ("taupe_out", Place::Filter, FILTERS),
-    ("taupe_in", Place::Filter, FILTERS),
-    ("taupe_tun", Place::Filter, FILTERS),
-    ("taupe_into", Place::Filter, FILTERS),
-];
-
-/// Those of [`Way::Marks`].
-const MARKS: [(&str, Place, &str); 4] = [
-    (
-        "taupe_mark",
-        Place::Cgroup("mark", attach_type::SOCK_CREATE),
-        "bpf_get_current_task and storage of sockets in cgroup programs (Linux 5.10), type \
-         information and cgroup2",
-    ),
-    (
-        "taupe_keep",
-        Place::Cgroup("keep", attach_type::CGROUP_EGRESS),
-        "storage of sockets in cgroup programs (Linux 5.9)",
-    ),
-    (
-        "taupe_exit",
-        Place::Tracepoint("sched_process_exit"),
-        "BTF tracepoints (Linux 5.5)",
-    ),
-    (
-        "taupe_adopt",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
-];
-
-const CALLS: &str = "bpf_set_retval (Linux 5.18) and bpf_skc_to_mptcp_sock (Linux 5.19)";
-const HOOKS: &str = "security hooks";
-const FILES: &str = "iterators over files and bpf_sock_from_file (Linux 5.11)";
-const FILTERS: &str = "bpf_skc_to_mptcp_sock in packet filters (Linux 5.19)";
 
 /// The kernel's part of one tunnel.
 #[derive(Debug)]

@@ -169,11 +169,12 @@ static void *(*bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) 
 static long (*bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static long (*bpf_seq_write)(struct seq_file *to, const void *from, u32 size) = (void *)127;
+static void *(*bpf_skc_to_tcp_sock)(struct bpf_sock *sk) = (void *)137;
 static u64 (*bpf_get_netns_cookie)(void *context) = (void *)122;
 static struct socket *(*bpf_sock_from_file)(struct file *file) = (void *)162;
 static long (*bpf_loop)(u32 rounds, void *body, void *context, u64 flags) = (void *)181;
 static long (*bpf_set_retval)(s32 value) = (void *)187;
-static void *(*bpf_skc_to_mptcp_sock)(struct bpf_sock *sk) = (void *)196;
+static void *(*bpf_skc_to_mptcp_sock)(void *sk) = (void *)196;
 
 enum {
 	HDR_START_NET = 1,
@@ -213,6 +214,7 @@ enum {
 	AF_RXRPC = 33,
 	AF_SMC = 43,
 	AF_XDP = 44,
+	SOCK_STREAM = 1,
 	SOCK_RAW = 3,
 
 	/* A task of the kernel's own (include/linux/sched.h). */
@@ -365,6 +367,7 @@ struct socket;
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	u16 sk_type;
 	u16 sk_protocol;
 };
 
@@ -374,15 +377,6 @@ struct socket {
 
 struct list_head {
 	struct list_head *next;
-};
-
-struct mptcp_sock {
-	struct list_head conn_list;
-};
-
-struct mptcp_subflow_context {
-	struct list_head node;
-	struct sock *tcp_sock;
 };
 
 struct sk_buff {

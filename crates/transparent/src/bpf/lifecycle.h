@@ -76,7 +76,7 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	if (verdict == DIRECT && owner) {
 		if (pass == CHOOSE || owner->generation == generation)
 			return 0;
-		if (is_inside(owner) && (pass == MARK || is_connection(sk)))
+		if (is_inside(owner->verdict) && (pass == MARK || is_connection(sk)))
 			now_of(owner->verdict) = LEAVING;
 		else
 			now_of(owner->verdict) = DIRECT;

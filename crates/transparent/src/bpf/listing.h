@@ -112,7 +112,7 @@ int taupe_chosen(struct bpf_iter__bpf_sk_storage_map *context)
 
 	bool is_leaving;
 
-	if (!sk || !owner || !is_inside(owner))
+	if (!sk || !owner || !is_inside(owner->verdict))
 		return 0;
 	is_leaving = owner->verdict == LEAVING;
 	if (has_mptcp() && kernel(sk->sk_protocol) == IPPROTO_MPTCP)

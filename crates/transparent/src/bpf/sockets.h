@@ -82,7 +82,8 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 
 	if (!state || !context->sk)
 		return ALLOW;
-	switch (used(whole(context->sk), state, sends)) {
+	/* Datagrams are nobody's subflows. */
+	switch (used(sends ? context->sk : whole(context), state, sends)) {
 	case OWN:
 		return ALLOW;
 	case DIRECT:
@@ -142,7 +143,7 @@ inline_always int bound(struct bpf_sock_addr *context)
 
 	if (!state || !context->sk)
 		return ALLOW;
-	switch (used(whole(context->sk), state, false)) {
+	switch (used(whole(context), state, false)) {
 	case UNTOLD:
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	case UNMARKED:
@@ -172,22 +173,22 @@ int taupe_leave(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct state *state;
-	struct owner *owner;
 	struct packet packet;
+	u32 verdict;
 
 	if (skb->ifindex == LOOPBACK_IFINDEX || !sk)
 		return ALLOW;
-	owner = owner_of(sk);
-	if (!owner)
+	verdict = verdict_at(sk);
+	if (verdict == UNMARKED)
 		return ALLOW;
 	state = get_state();
 	if (!state)
 		return REFUSE;
-	if (is_inside(owner)) {
+	if (is_inside(verdict)) {
 		if (is_open(state))
 			return ALLOW;
 	} else {
-		if (owner->verdict == OWN || !is_shut(state))
+		if (verdict == OWN || !is_shut(state))
 			return ALLOW;
 		read_packet(skb, &packet, OUT);
 		if (is_of_link(&packet) ||

@@ -18,7 +18,7 @@ enum verdict {
 	OWN = 2,
 	/* Never in storage: the rules cannot be compared with the task. */
 	UNTOLD = 3,
-	/* Never in storage: it should be there, and there is no memory. */
+	/* Never in storage: there is none. */
 	UNMARKED = 4,
 	/* As TUNNEL: nobody chooses it any more, and what was said in the tunnel has not
 	 * been ended yet. */

@@ -13,6 +13,7 @@
  *
  *   guards.h                whether a device has the filters
  *   verdict.h, identity.h   what the rules say of a task
+ *   subflow.h               subflows of MPTCP
  *   packet.h                what flow a packet belongs to, and where that goes
  *   state.h                 the maps
  *

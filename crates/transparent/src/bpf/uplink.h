@@ -158,7 +158,6 @@ inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 {
 	struct bpf_sock *sk;
-	struct owner *owner;
 
 	if (likely(!is_shut(state)))
 		return false;
@@ -170,8 +169,7 @@ inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
 	sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return true;
-	owner = owner_of(sk);
-	return !owner || owner->verdict != OWN;
+	return verdict_at(sk) != OWN;
 }
 
 SEC("classifier")

@@ -2,6 +2,7 @@
 /* The verdict on a task, and on a socket. */
 #pragma once
 #include "identity.h"
+#include "subflow.h"
 
 /* What the rules say of a task. Neither the tunnel's own process nor the kernel's
  * threads are anybody's concern. */
@@ -84,50 +85,23 @@ inline_always struct address local_of(struct sock *sk)
 	return address;
 }
 
-/* A kernel without MPTCP has no such types, and refuses the call below. */
-inline_always bool has_mptcp(void)
+inline_always bool is_inside(u32 verdict)
 {
-	return member_exists(((struct mptcp_sock *)0)->conn_list);
+	return verdict == TUNNEL || verdict == LEAVING;
 }
 
-/* The connection that a socket is a subflow of, by MPTCP; or NULL. The kernel makes
- * subflows by itself, at any time: whose they are is written down with the connection. */
-inline_always void *connection_of(struct bpf_sock *sk)
-{
-	return has_mptcp() ? bpf_skc_to_mptcp_sock(sk) : NULL;
-}
-
-/* What a process has of a socket that hooks are called with. */
-inline_always void *whole(struct bpf_sock *sk)
-{
-	void *connection = connection_of(sk);
-
-	return connection ? connection : sk;
-}
-
-/* What is written down about a socket; or NULL. */
-inline_always struct owner *owner_of(struct bpf_sock *sk)
+/* What is written down about the socket of a packet; or UNMARKED. */
+inline_always u32 verdict_at(struct bpf_sock *sk)
 {
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	void *connection;
 
-	if (owner)
-		return owner;
-	connection = connection_of(sk);
-	return connection ? bpf_sk_storage_get(&sockets, connection, NULL, 0) : NULL;
+	return owner ? owner->verdict : verdict_of_connection(sk);
 }
 
-inline_always bool is_inside(const struct owner *owner)
-{
-	return owner->verdict == TUNNEL || owner->verdict == LEAVING;
-}
-
-/* Whether a socket is a chosen application's. */
+/* Whether a packet's socket is a chosen application's. */
 inline_always bool chosen(struct bpf_sock *sk)
 {
-	struct owner *owner = owner_of(sk);
-
-	return owner && is_inside(owner);
+	return is_inside(verdict_at(sk));
 }
 
 /* Whether a verdict is written down. */

@@ -188,7 +188,7 @@ impl Programs {
     fn load_again(&mut self, name: &'static str) -> Result<(), Fault> {
         let program = self.classifier(name)?;
         let loaded = program.unload().and_then(|()| program.load());
-        loaded.map_err(|source| Fault::program(name, super::FILTERS, source))
+        loaded.map_err(|source| Fault::program(name, super::places::PACKETS, source))
     }
 
     /// Attaches filters as before Linux 6.6 from here on, whether or not the kernel

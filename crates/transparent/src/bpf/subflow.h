@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * MPTCP: the kernel makes a connection's subflows by itself, at any time. Whose they are
+ * is written down with the connection.
+ */
+#pragma once
+#include "state.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct tcp_sock {
+	bool is_mptcp;
+};
+
+struct inet_connection_sock {
+	void *icsk_ulp_data;
+};
+
+struct mptcp_sock {
+	struct list_head conn_list;
+};
+
+struct mptcp_subflow_context {
+	struct list_head node;
+	struct sock *conn;
+	struct sock *tcp_sock;
+};
+
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct bpf_local_storage {
+	struct hlist_head list;
+};
+
+struct bpf_local_storage_data {
+	void *smap;
+	u8 data[8];
+};
+
+struct bpf_local_storage_elem {
+	struct hlist_node snode;
+	struct bpf_local_storage_data sdata;
+};
+
+struct sock___storage {
+	struct bpf_local_storage *sk_bpf_storage;
+};
+
+#pragma clang attribute pop
+
+/* A kernel without MPTCP has no such types. */
+inline_always bool has_mptcp(void)
+{
+	return member_exists(((struct mptcp_sock *)0)->conn_list);
+}
+
+/* What a process has of a socket that hooks are called with; these hold its lock. */
+inline_always void *whole(struct bpf_sock_addr *context)
+{
+	void *connection = NULL;
+
+	if (has_mptcp() && context->type == SOCK_STREAM)
+		connection = bpf_skc_to_mptcp_sock(context->sk);
+	return connection ? connection : context->sk;
+}
+
+/* What a socket may have in storage beside ours. */
+#define STORAGE_MAX 8
+
+/*
+ * The verdict on the connection that the socket of a packet is a subflow of; or UNMARKED.
+ *
+ * bpf_skc_to_mptcp_sock must not be asked here. Until Linux 7.1 it takes the raw sockets
+ * by which the kernel sends resets for TCP's, reads past their end and follows what it
+ * finds there; and without the socket's lock it may follow a context that is NULL, or
+ * find a connection that has been freed. The loads below give 0 where an address is bad.
+ */
+inline_always u32 verdict_of_connection(struct bpf_sock *sk)
+{
+	struct mptcp_subflow_context *subflow;
+	struct sock___storage *connection;
+	struct bpf_local_storage *storage;
+	struct hlist_node *node;
+	void *map = &sockets;
+	struct tcp_sock *tcp;
+
+	if (!has_mptcp())
+		return UNMARKED;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || ((struct sock *)tcp)->sk_type != SOCK_STREAM || !tcp->is_mptcp)
+		return UNMARKED;
+	subflow = ((struct inet_connection_sock *)tcp)->icsk_ulp_data;
+	connection = (void *)kernel(subflow->conn);
+	storage = kernel(connection->sk_bpf_storage);
+	node = kernel(storage->list.first);
+	for (u32 i = 0; node && i < STORAGE_MAX; i++) {
+		struct bpf_local_storage_elem *element =
+			(void *)node -
+			__builtin_preserve_field_info(((struct bpf_local_storage_elem *)0)->snode, 0);
+
+		struct owner *owner = (void *)&element->sdata.data;
+
+		/* A map begins with what is common to all. */
+		if (kernel(element->sdata.smap) == kernel(map))
+			return kernel(owner->verdict);
+		node = kernel(node->next);
+	}
+	return UNMARKED;
+}
