@@ -504,7 +504,11 @@ impl Programs {
             chosen.retain(|socket| socket.is_leaving);
             Ok(chosen)
         };
-        reset::end(leaving, Which::Conversations).map(drop)
+        if leaving()?.is_empty() {
+            return Ok(());
+        }
+        reset::end(leaving, Which::Conversations)?;
+        guards::drop_what_waits(&self.maps.uplinks()?)
     }
 
     /// Has sockets looked through; so many cannot be marked.

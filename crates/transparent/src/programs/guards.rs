@@ -5,11 +5,15 @@
 //! every packet, and drops what would leave by one that is not. So whatever happens to a
 //! filter while nobody looks, nothing leaves in clear; what is here brings it back.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
+use taupe_net::system::{System, SystemError};
 
 use super::{Programs, Way};
 use crate::fault::Fault;
@@ -207,13 +211,17 @@ impl Programs {
         self.maps.remove_uplink(index)?;
         // Those that run have looked up the interface already.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
+        let dropped = drop_what_waits(&[index]);
+        let mut is_pinned = false;
         for (name, _) in [OUT, IN] {
-            pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
+            let pin = self.pins.link(&format!("{index}-{name}"));
+            is_pinned |= pin.exists();
+            pins::remove(&pin)?;
         }
-        if self.without_tcx {
+        if !is_pinned {
             self.maps.detach_filters(index);
         }
-        Ok(())
+        dropped
     }
 
     /// The interfaces that are guarded, also those that this process's predecessor
@@ -281,6 +289,45 @@ const fn direction(kind: u32) -> TcAttachType {
         attach_type::TCX_EGRESS => TcAttachType::Egress,
         _ => TcAttachType::Ingress,
     }
+}
+
+/// How long neighbours may take to tell their addresses.
+const ANSWER: Duration = Duration::from_millis(200);
+
+/// Sees to it that no packet waits for a neighbour's address on these interfaces: it has
+/// passed the programs at the sockets, so that filters must see it yet. Most neighbours
+/// answer at once; the others are forgotten, as they are by the kernel some seconds later,
+/// and their packets with them.
+pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
+    let end = Instant::now() + ANSWER;
+    let drop = || -> Result<(), SystemError> {
+        let mut system = System::open()?;
+        for &index in interfaces {
+            let mut asked_for = system.neighbours_asked_for(index)?;
+            while !asked_for.is_empty() && Instant::now() < end {
+                thread::sleep(ANSWER / 20);
+                asked_for = system.neighbours_asked_for(index)?;
+            }
+            for neighbour in asked_for {
+                match system.forget_neighbour(index, neighbour) {
+                    Err(error) if !is_gone(&error) => return Err(error),
+                    // Or it has answered in the meantime.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    };
+    drop().map_err(io::Error::other).map_err(Fault::call(
+        "dropping the packets that wait for a neighbour",
+    ))
+}
+
+fn is_gone(error: &SystemError) -> bool {
+    let gone = [Errno::NOENT, Errno::NODEV, Errno::NXIO];
+    error
+        .errno()
+        .is_some_and(|errno| gone.contains(&Errno::from_raw_os_error(errno)))
 }
 
 fn value(uplink: &Uplink, link: u32) -> UplinkValue {

@@ -250,6 +250,13 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.set_read_timeout(Some(PATIENCE * 10))?;
             udp(&socket, address(to))
         }
+        // Does not look whether there is one.
+        ["say", to] => {
+            let socket = bound(address(to))?;
+            socket.send_to(b"who?", address(to))?;
+            wait()?;
+            Ok("the end".to_owned())
+        }
         // By one interface alone.
         ["bound", interface, to] => {
             let to = address(to);

@@ -46,6 +46,11 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("no_thread_is_to_be_had", no_thread_is_to_be_had),
         SystemTest::new("connections_end_with_it", connections_end_with_it),
         SystemTest::new("what_leaves_ends_first", what_leaves_ends_first),
+        SystemTest::new("what_waits_for_a_neighbour", what_waits_for_a_neighbour),
+        SystemTest::new(
+            "what_waits_for_a_neighbour_without_tcx",
+            without_tcx(what_waits_for_a_neighbour),
+        ),
         SystemTest::new("namespaces_that_are_gone", namespaces_that_are_gone),
         SystemTest::new("the_tun_vanishes", the_tun_vanishes),
         SystemTest::new("programs_are_replaced", programs_are_replaced),
@@ -405,6 +410,38 @@ fn connections_end_with_it() -> Result<()> {
         "a listener has gone"
     );
     Ok(())
+}
+
+/// Packets that have passed the sockets' programs and wait for the router's address do not
+/// go on in the clear when the filters go, or when their application is chosen no longer.
+fn what_waits_for_a_neighbour() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    let answers = |scene: &Scene, on| scene.far.ip(&["link", "set", "down0", "arp", on]).map(drop);
+    let wait = |scene: &Scene| -> Result<_> {
+        answers(scene, "off")?;
+        scene.home.ip(&["neighbour", "flush", "dev", "up0"])?;
+        let application = scene.start(&chosen, &["say", &at(REMOTE[0], 80)])?;
+        wait_until("packets wait", Duration::from_secs(5), || {
+            let list = ["-4", "neighbour", "show", "dev", "up0", "nud", "incomplete"];
+            Ok(!scene.home.ip(&list)?.text().is_empty())
+        })?;
+        Ok(application)
+    };
+    step("other rules");
+    let capture = scene.capture(ANY)?;
+    let application = wait(&scene)?;
+    scene.replace(&["other"])?;
+    answers(&scene, "on")?;
+    nothing(&scene, capture)?;
+    drop(application);
+    step("the end");
+    scene.replace(&["chosen"])?;
+    let capture = scene.capture(ANY)?;
+    let _application = wait(&scene)?;
+    scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
+    answers(&scene, "on")?;
+    nothing(&scene, capture)
 }
 
 /// An application that is chosen no longer does not go on in the clear with what it has

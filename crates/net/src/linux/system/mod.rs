@@ -6,6 +6,7 @@ mod filter;
 mod firewall;
 mod generic;
 mod link;
+mod neighbour;
 mod route;
 mod rule;
 mod socket;

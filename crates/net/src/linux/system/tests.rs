@@ -4,7 +4,7 @@
 use netlink_bindings::utils::push_header;
 use proptest::prelude::*;
 
-use super::{Errno, System, address, firewall, is_interface_name, link, route, rule};
+use super::{Errno, System, address, firewall, is_interface_name, link, neighbour, route, rule};
 use crate::system::{Family, Firewall};
 
 /// Bytes that look like a header and attributes, mostly.
@@ -30,6 +30,7 @@ proptest! {
     fn any_answer_is_read(bytes in prop_oneof![answer(), prop::collection::vec(any::<u8>(), 0..200)]) {
         link::link(&bytes);
         address::address(&bytes);
+        neighbour::asked_for(&bytes);
         route::parse(&bytes).for_each(drop);
         route::parse_lookup(&bytes);
         rule::parse(&bytes);

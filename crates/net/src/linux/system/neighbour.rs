@@ -1,0 +1,53 @@
+//! Neighbours, and the packets that wait for their addresses.
+
+use std::net::IpAddr;
+
+use netlink_bindings::rt_neigh::{Ndmsg, NudState, OpNewneighDo, Request};
+
+use super::{Result, System, number};
+use crate::system::Family;
+
+impl System {
+    /// The neighbours on a link whose own addresses are being asked for, which the kernel
+    /// keeps packets for. Nothing if there is no such link.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn neighbours_asked_for(&mut self, link: u32) -> Result<Vec<IpAddr>> {
+        let request = Request::new().op_getneigh_dump(&Ndmsg::new());
+        self.route
+            .list(&request, |body, all| {
+                all.extend(asked_for(body).and_then(|(on, ip)| (on == link).then_some(ip)));
+            })
+            .map_err(|refusal| refusal.of("list the neighbours"))
+    }
+
+    /// Forgets a neighbour, and drops the packets that wait for its address: who sent them
+    /// hears that the host is unreachable.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENOENT` if it is not known.
+    pub fn forget_neighbour(&mut self, link: u32, neighbour: IpAddr) -> Result<()> {
+        let mut header = Ndmsg::new();
+        header.ndm_family = number(Family::of_address(neighbour));
+        header.ndm_ifindex = link.cast_signed();
+        let mut request = Request::new().op_delneigh_do(&header);
+        request.encode().push_dst(neighbour);
+        self.route.ask(&request, |_| {}).map_err(|refusal| {
+            let name = self.route.interface(link);
+            refusal.of(format!("forget the neighbour {neighbour} on {name}"))
+        })
+    }
+}
+
+/// A neighbour whose address is being asked for, and its link.
+pub(super) fn asked_for(body: &[u8]) -> Option<(u32, IpAddr)> {
+    let (header, attributes) = OpNewneighDo::decode_request(body);
+    (header.ndm_state & NudState::Incomplete as u16 != 0).then_some(())?;
+    Some((
+        header.ndm_ifindex.cast_unsigned(),
+        attributes.get_dst().ok()?,
+    ))
+}
