@@ -176,13 +176,7 @@ fn end_conversations(interface: &str) -> Result<Reset, Fault> {
         programs.set_lock(Lock::Chosen)?;
     }
     programs.set_down();
-    let ended = reset::end(|| programs.chosen_sockets(), Which::Conversations);
-    // What they have sent meets the filters before these go.
-    let mut unguarded = Ok(());
-    for index in programs.guarded()? {
-        unguarded = unguarded.and(programs.unguard(index));
-    }
-    unguarded.and(ended)
+    reset::end(|| programs.chosen_sockets(), Which::Conversations)
 }
 
 /// Ends the TCP connections that the applications chosen for the tunnel `interface` of

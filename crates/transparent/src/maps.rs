@@ -210,7 +210,9 @@ impl Maps {
 
     /// Removes the filters that are not pinned from an interface, which may be gone.
     pub(crate) fn detach_filters(&self, index: u32) {
-        detach_filters(index, self.state.stamp.load(Ordering::Relaxed));
+        if let Some(interface) = taupe_sys::interface::name(index) {
+            detach_filters(&interface, self.state.stamp.load(Ordering::Relaxed));
+        }
     }
 
     pub(crate) fn uplinks(&self) -> Result<Vec<u32>, Fault> {
@@ -325,13 +327,11 @@ impl std::fmt::Debug for Maps {
     }
 }
 
-fn detach_filters(index: u32, stamp: u32) {
-    let Some(interface) = taupe_sys::interface::name(index) else {
-        return;
-    };
+/// The filters that are not pinned, on one interface.
+pub(crate) fn detach_filters(interface: &str, stamp: u32) {
     for direction in [TcAttachType::Egress, TcAttachType::Ingress] {
         let place = Place {
-            interface: &interface,
+            interface,
             direction,
             stamp,
         };
@@ -339,21 +339,19 @@ fn detach_filters(index: u32, stamp: u32) {
     }
 }
 
-/// Removes the filters that are not pinned from all uplinks that pinned maps name.
-pub(crate) fn detach_pinned_filters(pins: &Pins) {
-    let open = |name| MapData::from_pin(pins.map(name)).ok();
-    let (Some(state), Some(uplinks)) = (open("state"), open("uplinks")) else {
-        return;
+/// The pinned entries of uplinks, and without them from here on; nothing where they
+/// cannot be opened.
+pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {
+    let Ok(map) = MapData::from_pin(pins.map("uplinks")).map(Map::from_map_data) else {
+        return Ok(Vec::new());
     };
-    let uplinks = Map::from_map_data(uplinks).and_then(HashMap::<_, u32, UplinkValue>::try_from);
-    if let (Ok(state), Ok(uplinks)) = (Shared::map(state.fd().as_fd()), uplinks) {
-        for index in uplinks.keys().flatten() {
-            let pinned = pins.link(&format!("{index}-taupe_out")).exists();
-            if !pinned {
-                detach_filters(index, state.stamp.load(Ordering::Relaxed));
-            }
-        }
+    let map = map.and_then(HashMap::<_, u32, UplinkValue>::try_from);
+    let mut uplinks = map.map_err(Fault::map("opening the pinned uplinks"))?;
+    let indices: Vec<u32> = collect(uplinks.keys())?;
+    for index in &indices {
+        gone(uplinks.remove(index)).map_err(Fault::map("removing an uplink"))?;
     }
+    Ok(indices)
 }
 
 /// The clock that the kernel's part dates flows by, in nanoseconds.

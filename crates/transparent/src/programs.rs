@@ -35,6 +35,7 @@ use crate::syscall::{self, Target};
 mod forwarding;
 mod guards;
 mod places;
+mod removal;
 
 pub use self::guards::Guard;
 use self::places::Place;
@@ -465,6 +466,8 @@ impl Programs {
     fn switch(&mut self, generation: u32) -> Result<(), Fault> {
         let in_use = &self.maps.state.generation;
         in_use.store(generation, Ordering::Release);
+        // What is decided by the others has been, when sockets are looked through.
+        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         self.reclassify()?;
         // Until programs that had begun with the others have ended.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
@@ -613,27 +616,6 @@ impl Programs {
             Ok((*reason, count))
         });
         counts.collect()
-    }
-
-    /// Removes everything: chosen applications are like all others from then on.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Call`] naming what cannot be removed.
-    pub fn remove(self) -> Result<(), Fault> {
-        Self::remove_pinned(&self.pins)
-    }
-
-    /// Removes what another process has set up, whether or not it still runs. To be
-    /// called in the tunnel's namespace, for there the filters of old kernels are. The
-    /// `clsact` queues that these were on stay, since others may use them by now.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Call`] naming what cannot be removed.
-    pub fn remove_pinned(pins: &Pins) -> Result<(), Fault> {
-        maps::detach_pinned_filters(pins);
-        pins.remove()
     }
 }
 

@@ -248,7 +248,13 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
         }
         return Ok(captured);
     }
-    let Some(ended) = release(interface)? else {
+    let released = release(interface).inspect_err(|_| {
+        say(&format_args!(
+            "[!] what the applications chosen for {interface} send is held back; \
+             `taupe down {interface}` tries again to end that"
+        ));
+    });
+    let Some(ended) = released? else {
         return Ok(false);
     };
     say(&format_args!(

@@ -86,6 +86,7 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 		return 0;
 	if (!note(sk, verdict, generation))
 		return miss(context->meta);
+	bpf_get_socket_cookie(sk);
 	protocol = kernel(sk->sk_protocol);
 	if (verdict == TUNNEL && (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP) &&
 	    kernel(sk->__sk_common.skc_state) == TCP_LISTEN) {
@@ -152,5 +153,8 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 		if (!bpf_map_lookup_elem(&listeners, &listener))
 			return 0;
 	}
-	return note(common, TUNNEL, generation) ? 0 : miss(context->meta);
+	if (!note(common, TUNNEL, generation))
+		return miss(context->meta);
+	bpf_get_socket_cookie(common);
+	return 0;
 }

@@ -3,8 +3,6 @@
 #pragma once
 #include "verdict.h"
 
-static u64 (*bpf_get_socket_cookie)(void *sock) = (void *)46;
-
 struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_iter_meta *meta;
 	void *map;
@@ -43,11 +41,15 @@ struct chosen_socket {
 /* A cookie that any socket has to the kernel (INET_DIAG_NOCOOKIE). */
 #define ANY_COOKIE (~0ULL)
 
-inline_always void tell(struct seq_file *seq, struct sock *sk, u64 cookie, bool is_leaving)
+/* The socket may be on its way to be freed: its cookie is read, not made. */
+inline_always void tell(struct seq_file *seq, struct sock *sk, bool is_leaving)
 {
 	struct sock_common___ends *ends = (void *)sk;
-	struct chosen_socket chosen = { .cookie = cookie, .is_leaving = is_leaving };
+	struct chosen_socket chosen = { .is_leaving = is_leaving };
 
+	chosen.cookie = kernel(ends->skc_cookie.counter);
+	if (!chosen.cookie)
+		chosen.cookie = ANY_COOKIE;
 	chosen.family = kernel(ends->skc_family);
 	chosen.protocol = kernel(sk->sk_protocol);
 	chosen.state = kernel(sk->__sk_common.skc_state);
@@ -75,18 +77,13 @@ struct subflows {
 static long subflow_step(u32 step, struct subflows *subflows)
 {
 	struct mptcp_subflow_context *subflow;
-	struct sock_common___ends *ends;
-	u64 cookie;
 
 	subflows->next = kernel(subflows->next->next);
 	if (!subflows->next || subflows->next == subflows->end)
 		return 1;
 	subflow = (void *)subflows->next -
 		  __builtin_preserve_field_info(((struct mptcp_subflow_context *)0)->node, 0);
-	ends = (void *)kernel(subflow->tcp_sock);
-	cookie = kernel(ends->skc_cookie.counter);
-	tell(subflows->seq, (struct sock *)ends, cookie ? cookie : ANY_COOKIE,
-	     subflows->is_leaving);
+	tell(subflows->seq, kernel(subflow->tcp_sock), subflows->is_leaving);
 	return 0;
 }
 
@@ -118,7 +115,7 @@ int taupe_chosen(struct bpf_iter__bpf_sk_storage_map *context)
 	if (has_mptcp() && kernel(sk->sk_protocol) == IPPROTO_MPTCP)
 		tell_subflows(seq, (struct mptcp_sock *)sk, is_leaving);
 	else
-		tell(seq, sk, bpf_get_socket_cookie(sk), is_leaving);
+		tell(seq, sk, is_leaving);
 	return 0;
 }
 

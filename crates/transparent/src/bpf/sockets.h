@@ -47,6 +47,8 @@ int taupe_socket(struct bpf_sock *sk)
 		return refuse(R_PROTOCOL_REFUSED, EPROTONOSUPPORT);
 	if (!note(sk, verdict, generation))
 		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
+	/* So that it has one when it is to be ended. */
+	bpf_get_socket_cookie(sk);
 	return ALLOW;
 }
 
@@ -75,6 +77,25 @@ apart int directed(struct bpf_sock_addr *context, const struct address *remote,
 	return ALLOW;
 }
 
+/*
+ * Whose a socket is that is bound or connected. A subflow beside the first is so by the
+ * kernel, for whoever happens to run: its connection stays whose it is.
+ */
+inline_always u32 used_by(struct bpf_sock_addr *context, const struct state *state)
+{
+	struct sock *connection = connection_of(context);
+	struct owner *owner;
+	u8 tcp_state;
+
+	if (!connection)
+		return used(context->sk, state, false);
+	tcp_state = kernel(connection->__sk_common.skc_state);
+	if (tcp_state == TCP_CLOSE || tcp_state == TCP_SYN_SENT || tcp_state == TCP_LISTEN)
+		return used(connection, state, false);
+	owner = bpf_sk_storage_get(&sockets, connection, NULL, 0);
+	return owner ? owner->verdict : DIRECT;
+}
+
 /* A frame of its own, since comparing paths takes most of the stack. */
 inline_always int addressed(struct bpf_sock_addr *context, const struct address *remote, bool sends)
 {
@@ -82,8 +103,7 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 
 	if (!state || !context->sk)
 		return ALLOW;
-	/* Datagrams are nobody's subflows. */
-	switch (used(sends ? context->sk : whole(context), state, sends)) {
+	switch (sends ? used(context->sk, state, true) : used_by(context, state)) {
 	case OWN:
 		return ALLOW;
 	case DIRECT:
@@ -143,7 +163,7 @@ inline_always int bound(struct bpf_sock_addr *context)
 
 	if (!state || !context->sk)
 		return ALLOW;
-	switch (used(whole(context), state, false)) {
+	switch (used_by(context, state)) {
 	case UNTOLD:
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	case UNMARKED:

@@ -42,7 +42,7 @@ enum {
 	RULE_BITS = RULE_ALLOW | RULE_DISALLOW,
 	/* Never in maps: of a task whose path is too deep to be compared. */
 	RULE_UNTOLD = 1 << 4,
-	/* Never in maps: of a task that no rule is about. */
+	/* Never in maps: of the tunnel's own process. */
 	RULE_EXEMPT = 1 << 5,
 };
 

@@ -60,14 +60,12 @@ inline_always bool has_mptcp(void)
 	return member_exists(((struct mptcp_sock *)0)->conn_list);
 }
 
-/* What a process has of a socket that hooks are called with; these hold its lock. */
-inline_always void *whole(struct bpf_sock_addr *context)
+/* The connection that a socket is a subflow of, or NULL; for hooks that hold its lock. */
+inline_always void *connection_of(struct bpf_sock_addr *context)
 {
-	void *connection = NULL;
-
-	if (has_mptcp() && context->type == SOCK_STREAM)
-		connection = bpf_skc_to_mptcp_sock(context->sk);
-	return connection ? connection : context->sk;
+	if (!has_mptcp() || context->type != SOCK_STREAM)
+		return NULL;
+	return bpf_skc_to_mptcp_sock(context->sk);
 }
 
 /* What a socket may have in storage beside ours. */

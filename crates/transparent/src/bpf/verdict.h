@@ -4,14 +4,16 @@
 #include "identity.h"
 #include "subflow.h"
 
-/* What the rules say of a task. Neither the tunnel's own process nor the kernel's
- * threads are anybody's concern. */
+/* What the rules say of a task. The tunnel's own process is nobody's concern, and no rule
+ * is about the kernel's threads. */
 inline_always u32 bits_of(struct task_struct *task, const struct state *state, u32 generation)
 {
 	const struct rule_set *rules = &state->rules[generation & 1];
 	u32 bits = rules->everyone;
 
-	if (kernel(task->tgid) == (s32)now_of(state->daemon) || kernel(task->flags) & PF_KTHREAD)
+	if (kernel(task->flags) & PF_KTHREAD)
+		return RULE_DISALLOW;
+	if (kernel(task->tgid) == (s32)now_of(state->daemon))
 		return RULE_EXEMPT;
 	if (!(bits & RULE_ALLOW))
 		bits |= task_bits(task, rules->kinds, generation);

@@ -212,14 +212,11 @@ impl Programs {
         // Those that run have looked up the interface already.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         let dropped = drop_what_waits(&[index]);
-        let mut is_pinned = false;
-        for (name, _) in [OUT, IN] {
-            let pin = self.pins.link(&format!("{index}-{name}"));
-            is_pinned |= pin.exists();
-            pins::remove(&pin)?;
-        }
-        if !is_pinned {
+        if self.without_tcx {
             self.maps.detach_filters(index);
+        }
+        for (name, _) in [OUT, IN] {
+            pins::remove(&self.pins.link(&format!("{index}-{name}")))?;
         }
         dropped
     }
@@ -297,30 +294,38 @@ const ANSWER: Duration = Duration::from_millis(200);
 /// Sees to it that no packet waits for a neighbour's address on these interfaces: it has
 /// passed the programs at the sockets, so that filters must see it yet. Most neighbours
 /// answer at once; the others are forgotten, as they are by the kernel some seconds later,
-/// and their packets with them.
+/// and with them the packets that wait, whoever has sent them.
 pub(super) fn drop_what_waits(interfaces: &[u32]) -> Result<(), Fault> {
-    let end = Instant::now() + ANSWER;
+    if interfaces.is_empty() {
+        return Ok(());
+    }
     let drop = || -> Result<(), SystemError> {
         let mut system = System::open()?;
-        for &index in interfaces {
-            let mut asked_for = system.neighbours_asked_for(index)?;
-            while !asked_for.is_empty() && Instant::now() < end {
-                thread::sleep(ANSWER / 20);
-                asked_for = system.neighbours_asked_for(index)?;
-            }
-            for neighbour in asked_for {
-                match system.forget_neighbour(index, neighbour) {
-                    Err(error) if !is_gone(&error) => return Err(error),
-                    // Or it has answered in the meantime.
-                    _ => {}
-                }
+        let mut asked_for = || {
+            let mut all = system.neighbours_asked_for()?;
+            all.retain(|(index, _)| interfaces.contains(index));
+            Ok(all)
+        };
+        let end = Instant::now() + ANSWER;
+        let mut waited_for = asked_for()?;
+        while !waited_for.is_empty() && Instant::now() < end {
+            thread::sleep(ANSWER / 20);
+            waited_for = asked_for()?;
+        }
+        for (index, neighbour) in waited_for {
+            match system.forget_neighbour(index, neighbour) {
+                Err(error) if !is_gone(&error) => return Err(error),
+                // Or it has answered in the meantime.
+                _ => {}
             }
         }
         Ok(())
     };
     drop().map_err(io::Error::other).map_err(Fault::call(
         "dropping the packets that wait for a neighbour",
-    ))
+    ))?;
+    // For one that has answered they are sent one by one, without its being asked for.
+    syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
 }
 
 fn is_gone(error: &SystemError) -> bool {

@@ -4,6 +4,7 @@ use crate::scene::{
     Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, attached, daemon_words, everything_but,
     install, nothing, open, rules, start_daemon, unmet, without_tcx,
 };
+use aya::maps::{HashMap, Map, MapData};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::process::Command;
@@ -18,6 +19,7 @@ use taupe_transparent::capture::{self, release};
 use taupe_transparent::pins::Pins;
 use taupe_transparent::programs::Guard;
 use taupe_transparent::reset::Reset;
+use taupe_transparent::state::Lock;
 
 /// Whatever a chosen application sends to the remotes.
 const ANY: &str = "host 198.51.100.1 or host 2001:db8:9::1";
@@ -47,6 +49,10 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("connections_end_with_it", connections_end_with_it),
         SystemTest::new("what_leaves_ends_first", what_leaves_ends_first),
         SystemTest::new("what_waits_for_a_neighbour", what_waits_for_a_neighbour),
+        SystemTest::new(
+            "a_filter_without_an_entry",
+            without_tcx(a_filter_without_an_entry),
+        ),
         SystemTest::new(
             "what_waits_for_a_neighbour_without_tcx",
             without_tcx(what_waits_for_a_neighbour),
@@ -409,6 +415,29 @@ fn connections_end_with_it() -> Result<()> {
         scene.home.listens(Transport::Tcp, 7001)?,
         "a listener has gone"
     );
+    Ok(())
+}
+
+/// A filter goes with the rest, too, whose entry has gone before: by a command that was
+/// interrupted, or since another filter had come before it.
+fn a_filter_without_an_entry() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let index = scene.uplink("up0")?.index;
+    scene.programs()?.set_lock(Lock::Everybody).map_err(unmet)?;
+    let pins = Pins::all().next().ok_or_else(|| unmet("no pins"))?;
+    let pinned = MapData::from_pin(pins.directory().join("uplinks")).map_err(unmet)?;
+    let uplinks = HashMap::<_, u32, [u8; 12]>::try_from(Map::from_map_data(pinned).map_err(unmet)?);
+    uplinks.map_err(unmet)?.remove(&index).map_err(unmet)?;
+    scene.home.enter(|| release(TUNNEL).map_err(unmet))?;
+    for direction in ["egress", "ingress"] {
+        let list = ["tc", "filter", "show", "dev", "up0", direction];
+        let filters = scene.home.run(&list)?;
+        ensure!(!filters.text().contains("taupe_"), "{}", filters.text());
+    }
+    for program in [&chosen, &other] {
+        scene.expect(program, &["tcp", &at(REMOTE[0], 80)], "far")?;
+    }
     Ok(())
 }
 

@@ -2,13 +2,14 @@
 
 use crate::client::mptcp;
 use crate::scene::{
-    self, HOME, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules, start_daemon,
-    unmet,
+    self, Application, HOME, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, rules,
+    start_daemon, unmet,
 };
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
@@ -23,6 +24,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("rules_from_another_process", rules_from_another_process),
         SystemTest::new("sockets_that_are_inherited", sockets_that_are_inherited),
         SystemTest::new("connections_of_mptcp", connections_of_mptcp),
+        SystemTest::new("subflows_of_others", subflows_of_others),
         SystemTest::new(
             "connections_that_are_handed_over",
             connections_that_are_handed_over,
@@ -128,33 +130,12 @@ fn sockets_that_are_inherited() -> Result<()> {
 /// are handed on.
 fn connections_of_mptcp() -> Result<()> {
     const PORT: u16 = 7003;
-    const SECOND: &str = "192.0.2.3";
     let mut scene = Scene::new()?;
     let (chosen, other) = (install("chosen")?, install("other")?);
-    add_address(&scene.home, "up0", &format!("{SECOND}/24"))?;
-    for host in [&scene.home, &scene.far] {
-        host.ip(&["mptcp", "limits", "set", "subflow", "2"])?;
-    }
     let to = at(REMOTE[0], PORT);
-    let listener = scene.far.enter(|| {
-        let to: SocketAddr = to.parse().map_err(unmet)?;
-        let listener = socket(AddressFamily::INET, SocketType::STREAM, mptcp())
-            .and_then(|socket| bind(&socket, &to).map(|()| socket))
-            .and_then(|socket| listen(&socket, 8).map(|()| socket));
-        Ok(TcpListener::from(listener.map_err(Error::io("listener"))?))
-    })?;
-    let begin = || -> Result<_> {
-        let application = scene.start(&chosen, &["stay-mptcp", &to])?;
-        let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
-        // Each has to hear from the other before there can be more subflows.
-        stream
-            .read_exact(&mut [0; 5])
-            .and_then(|()| stream.write_all(b"!"))
-            .map_err(Error::io("the other end"))?;
-        Ok((application, stream))
-    };
-    let (mut first, _stream) = begin()?;
-    let (_second, _other_stream) = begin()?;
+    let listener = many_ways(&scene, &to)?;
+    let (mut first, _stream) = begin_mptcp(&scene, &chosen, &listener, &to)?;
+    let (_second, _other_stream) = begin_mptcp(&scene, &chosen, &listener, &to)?;
     let capture = scene.capture(&format!("dst port {PORT}"))?;
     scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
     let goes_on = |address: &str| {
@@ -180,6 +161,73 @@ fn connections_of_mptcp() -> Result<()> {
         let words = ["pass", "mptcp", &*chosen, &at(remote, 80)];
         scene.expect(&other, &words, "beyond")?;
     }
+    Ok(())
+}
+
+/// A second address of home, from which connections of MPTCP may have a second subflow.
+const SECOND: &str = "192.0.2.3";
+
+/// Has home and the far end take more subflows than one, and listens there.
+fn many_ways(scene: &Scene, to: &str) -> Result<TcpListener> {
+    add_address(&scene.home, "up0", &format!("{SECOND}/24"))?;
+    for host in [&scene.home, &scene.far] {
+        host.ip(&["mptcp", "limits", "set", "subflow", "2"])?;
+    }
+    scene.far.enter(|| {
+        let to: SocketAddr = to.parse().map_err(unmet)?;
+        let listener = socket(AddressFamily::INET, SocketType::STREAM, mptcp())
+            .and_then(|socket| bind(&socket, &to).map(|()| socket))
+            .and_then(|socket| listen(&socket, 8).map(|()| socket));
+        Ok(TcpListener::from(listener.map_err(Error::io("listener"))?))
+    })
+}
+
+fn begin_mptcp(
+    scene: &Scene,
+    program: &str,
+    listener: &TcpListener,
+    to: &str,
+) -> Result<(Application, TcpStream)> {
+    let application = scene.start(program, &["stay-mptcp", to])?;
+    let (mut stream, _) = listener.accept().map_err(Error::io("accept"))?;
+    // Each has to hear from the other before there can be more subflows.
+    stream
+        .read_exact(&mut [0; 5])
+        .and_then(|()| stream.write_all(b"!"))
+        .map_err(Error::io("the other end"))?;
+    Ok((application, stream))
+}
+
+/// A subflow that the kernel makes is the connection's, whoever runs: `ip` is chosen here,
+/// where everything is but `other`.
+fn subflows_of_others() -> Result<()> {
+    const PORT: u16 = 7003;
+    let mut scene = Scene::new()?;
+    let other = install("other")?;
+    let to = at(REMOTE[0], PORT);
+    let listener = many_ways(&scene, &to)?;
+    let (mut first, mut stream) = begin_mptcp(&scene, &other, &listener, &to)?;
+    let (mut second, mut late) = begin_mptcp(&scene, &other, &listener, &to)?;
+    scene.set_up(&rules(&[], &["other"]), &everything_but(&[]))?;
+    scene.programs()?.set_lock(Lock::Everybody).map_err(unmet)?;
+    let capture = scene.capture(&format!("src host {SECOND} and dst port {PORT}"))?;
+    #[rustfmt::skip]
+    scene.home.ip(&["mptcp", "endpoint", "add", SECOND, "dev", "up0", "subflow"])?;
+    let said = first.go()?;
+    ensure!(said == "sent", "{said}");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .and_then(|()| stream.read_exact(&mut [0; 5]))
+        .map_err(Error::io("what is said later"))?;
+    capture.stop_once("a second subflow", |packets| !packets.is_empty())?;
+    step("while it is shut");
+    scene.programs()?.set_down();
+    let said = second.go()?;
+    ensure!(said == "sent", "{said}");
+    let heard = late
+        .set_read_timeout(Some(scene::QUIET))
+        .and_then(|()| late.read_exact(&mut [0; 5]));
+    ensure!(heard.is_err(), "it leaves while everybody is held back");
     Ok(())
 }
 

@@ -8,18 +8,16 @@ use super::{Result, System, number};
 use crate::system::Family;
 
 impl System {
-    /// The neighbours on a link whose own addresses are being asked for, which the kernel
-    /// keeps packets for. Nothing if there is no such link.
+    /// The neighbours whose hardware addresses are being asked for, which the kernel keeps
+    /// packets for, with their links.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn neighbours_asked_for(&mut self, link: u32) -> Result<Vec<IpAddr>> {
+    pub fn neighbours_asked_for(&mut self) -> Result<Vec<(u32, IpAddr)>> {
         let request = Request::new().op_getneigh_dump(&Ndmsg::new());
         self.route
-            .list(&request, |body, all| {
-                all.extend(asked_for(body).and_then(|(on, ip)| (on == link).then_some(ip)));
-            })
+            .list(&request, |body, all| all.extend(asked_for(body)))
             .map_err(|refusal| refusal.of("list the neighbours"))
     }
 
@@ -42,7 +40,7 @@ impl System {
     }
 }
 
-/// A neighbour whose address is being asked for, and its link.
+/// A link, and a neighbour on it whose hardware address is being asked for.
 pub(super) fn asked_for(body: &[u8]) -> Option<(u32, IpAddr)> {
     let (header, attributes) = OpNewneighDo::decode_request(body);
     (header.ndm_state & NudState::Incomplete as u16 != 0).then_some(())?;

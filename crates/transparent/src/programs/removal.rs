@@ -1,0 +1,71 @@
+//! The end: first nothing may be on its way that only filters would hold back, then they go.
+
+use std::sync::atomic::Ordering;
+
+use taupe_net::system::System;
+use tracing::warn;
+
+use super::{Programs, guards};
+use crate::fault::Fault;
+use crate::maps::{self, Maps};
+use crate::pins::Pins;
+use crate::state::Lock;
+use crate::syscall;
+
+impl Programs {
+    /// Removes everything: chosen applications are like all others from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`remove_pinned`](Self::remove_pinned).
+    pub fn remove(self) -> Result<(), Fault> {
+        Self::remove_pinned(&self.pins)
+    }
+
+    /// Removes what another process has set up, whether or not it still runs. To be
+    /// called in the tunnel's namespace, for there the filters of old kernels are. The
+    /// `clsact` queues that these were on stay, since others may use them by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`] naming what cannot be removed: the rest still holds.
+    pub fn remove_pinned(pins: &Pins) -> Result<(), Fault> {
+        // It keeps a few packets from leaving, and the end may not depend on it.
+        if let Err(fault) = withdraw(pins) {
+            warn!(%fault, "packets of chosen applications may leave in the clear");
+        }
+        let state = Maps::pinned_state(pins).ok().flatten();
+        if let Some(state) = &state {
+            detach_filters(pins, state.stamp.load(Ordering::Relaxed));
+        }
+        pins.remove()?;
+        // Whatever filter is left somewhere holds nothing back.
+        if let Some(state) = state {
+            state.lock.store(Lock::Nobody as u32, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Has chosen applications' packets refused at their sockets, and waits until none is
+/// between there and a filter.
+fn withdraw(pins: &Pins) -> Result<(), Fault> {
+    let uplinks = maps::take_pinned_uplinks(pins)?;
+    if uplinks.is_empty() {
+        return Ok(());
+    }
+    syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
+    guards::drop_what_waits(&uplinks)
+}
+
+/// Removes the filters that are not pinned: from all interfaces, since an entry of one may
+/// have gone before its filter.
+fn detach_filters(pins: &Pins, stamp: u32) {
+    let links = System::open().and_then(|mut system| system.links());
+    for link in links.unwrap_or_default() {
+        let pin = pins.link(&format!("{}-taupe_out", link.index));
+        if !pin.exists() {
+            maps::detach_filters(&link.name, stamp);
+        }
+    }
+}
