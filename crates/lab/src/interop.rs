@@ -449,8 +449,8 @@ impl Handshakes {
         let is_responders = |packet: &Packet| from(packet) == Some(pair.responder_endpoint.ip());
         for packet in messages(packets, Message::Initiation).filter(|packet| is_responders(packet))
         {
-            let before = packets.iter().filter(|other| other.time < packet.time);
-            let heard = before.filter(|other| !is_responders(other)).next_back();
+            let is_before = |other: &&Packet| other.time < packet.time && !is_responders(other);
+            let heard = packets.iter().rfind(is_before);
             let silence = heard.map(|heard| packet.time.saturating_sub(heard.time));
             ensure!(
                 silence.is_some_and(|silence| silence >= DEAD_PEER),
