@@ -25,8 +25,8 @@ pub enum ReloadError {
     NotUp(String),
     /// Its process has died.
     #[error(
-        "{0} is not up: its process was killed, and what it had is refused still where it was a \
-         full tunnel; `taupe up` starts it again, `taupe down` gives the network back"
+        "{0} is not up: its process was killed, and what went through it is refused still if it was \
+         a full tunnel or for chosen applications; `taupe up` starts it again, `taupe down` gives the network back"
     )]
     Killed(String),
     /// Somebody else has made it.

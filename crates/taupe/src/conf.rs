@@ -47,8 +47,15 @@ pub(crate) enum Error {
          make a link to it with another name", .0.display()
     )]
     NeitherNameNorPath(PathBuf),
-    #[error("cannot find out where {} is: {source}", .path.display())]
+    #[error("cannot find out where {} is: {source}{}", .path.display(), remedy(source))]
     Unreachable { path: PathBuf, source: io::Error },
+}
+
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "; run it with sudo",
+        _ => "",
+    }
 }
 
 impl Conf {

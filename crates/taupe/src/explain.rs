@@ -429,19 +429,19 @@ impl Explanation<'_> {
             return "";
         }
         let Some(Destination { address, port }) = to else {
-            return ", but while it is down only where a chosen one's packets go past it";
+            return ", but while its process is gone only where a chosen one's packets go past it";
         };
         match (class_of(table, address), port) {
             (Class::Direct, port) if port != Some(53) => "",
-            _ => ", or nowhere while it is down",
+            _ => ", or nowhere while its process is gone",
         }
     }
 
     /// What becomes of what is for the tunnel.
     fn inside(&self) -> &'static str {
         match self.file.transparent.kill_switch {
-            Some(KillSwitch::Off) => "through the tunnel, or past it while it is down",
-            _ => "through the tunnel, or nowhere while it is down",
+            Some(KillSwitch::Off) => "through the tunnel, or past it while its process is gone",
+            _ => "through the tunnel, or nowhere while its process is gone",
         }
     }
 

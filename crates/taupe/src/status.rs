@@ -22,7 +22,7 @@ enum Failure {
     NotRoot(#[from] root::Error),
     #[error(transparent)]
     Conf(#[from] conf::Error),
-    #[error("no applications are chosen for {0} (`taupe show` shows other tunnels)")]
+    #[error("{0} is not up for chosen applications (`taupe show` shows other tunnels)")]
     NotThere(String),
     #[error(transparent)]
     Fault(#[from] Fault),

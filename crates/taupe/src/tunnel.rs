@@ -354,6 +354,9 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let interface = conf.interface.as_str();
     let plan = if is_in_effect(interface)? {
         transparent::plan_again(conf, &mut file)?
+    } else if taupe_sys::interface::index(interface).is_none() {
+        // That it is not up is what there is to say.
+        None
     } else {
         without_applications(conf, &file)?;
         None

@@ -343,6 +343,11 @@ fn a_file_that_chooses_applications_never_tunnels_everything() {
         let text = fails(&["reload", FILE]);
         assert!(text.contains("AllowedApps is for a tunnel that"), "{text}");
         succeeds(&["down", FILE]);
+        let text = fails(&["reload", FILE]);
+        assert!(
+            text.contains("wg0 is not up; `taupe up` brings it up"),
+            "{text}"
+        );
         // To `wg-quick` it is no key, or a comment.
         let output = run("/run/wg-quick", &["up", FILE]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");

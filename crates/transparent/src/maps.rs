@@ -339,6 +339,12 @@ pub(crate) fn detach_filters(interface: &str, stamp: u32) {
     }
 }
 
+/// The pinned state, whatever its layout is.
+pub(crate) fn any_pinned_state(pins: &Pins) -> Option<Shared> {
+    let map = MapData::from_pin(pins.map("state")).ok()?;
+    Shared::map(map.fd().as_fd()).ok()
+}
+
 /// The pinned entries of uplinks, and without them from here on; nothing where they
 /// cannot be opened.
 pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {

@@ -85,7 +85,7 @@ pub(crate) fn everybody() -> Result<()> {
     )?;
     let to = ["--app", &bird.0, "--to", "198.51.100.1:8080"];
     let explain = [&["explain", &*file], &to[..]].concat();
-    says(&world, &explain, &["or nowhere while it is down"])?;
+    says(&world, &explain, &["or nowhere while its process is gone"])?;
     step("up again, closed, and down");
     world.up(&file)?;
     as_when_up()?;
@@ -125,7 +125,7 @@ pub(crate) fn nobody() -> Result<()> {
     says(&world, &["status"], &past)?;
     let to = ["--app", &mole.0, "--to", "198.51.100.1:8080"];
     let explain = [&["explain", &*file], &to[..]].concat();
-    says(&world, &explain, &["past it while it is down"])?;
+    says(&world, &explain, &["past it while its process is gone"])?;
     step("an up that fails");
     let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let failing = text.replace("[Peer]", "PostUp = false\n[Peer]");

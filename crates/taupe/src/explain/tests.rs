@@ -114,7 +114,11 @@ fn who_is_held_back_with_the_chosen_is_told() {
     for (lock, to, said) in [
         ("app", "198.51.100.1", "past the tunnel:"),
         ("all", "198.51.100.1", "past the tunnel, or nowhere while"),
-        ("all", "", "past the tunnel, but while it is down only"),
+        (
+            "all",
+            "",
+            "past the tunnel, but while its process is gone only",
+        ),
         // The first step that applies has said it.
         ("all", "203.0.113.5", "past the tunnel ("),
         ("all", "203.0.113.5:53", "past the tunnel, or nowhere while"),
@@ -126,7 +130,7 @@ fn who_is_held_back_with_the_chosen_is_told() {
     }
     let file = format!("{FILE}KillSwitch = off\n");
     let (_, text) = decides(&file, "/usr/bin/curl", "198.51.100.1").expect("a decision");
-    assert!(text.contains("past it while it is down"), "{text}");
+    assert!(text.contains("past it while its process is gone"), "{text}");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use tracing::warn;
 
 use super::{Programs, guards};
 use crate::fault::Fault;
-use crate::maps::{self, Maps};
+use crate::maps;
 use crate::pins::Pins;
-use crate::state::Lock;
+use crate::state::{Lock, SCHEMA};
 use crate::syscall;
 
 impl Programs {
@@ -34,13 +34,16 @@ impl Programs {
         if let Err(fault) = withdraw(pins) {
             warn!(%fault, "packets of chosen applications may leave in the clear");
         }
-        let state = Maps::pinned_state(pins).ok().flatten();
+        // Another version's filters go too, if it has the number in the same place.
+        let state = maps::any_pinned_state(pins);
         if let Some(state) = &state {
             detach_filters(pins, state.stamp.load(Ordering::Relaxed));
         }
         pins.remove()?;
         // Whatever filter is left somewhere holds nothing back.
-        if let Some(state) = state {
+        if let Some(state) = state
+            && state.schema.load(Ordering::Relaxed) == SCHEMA
+        {
             state.lock.store(Lock::Nobody as u32, Ordering::Relaxed);
         }
         Ok(())
