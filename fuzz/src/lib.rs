@@ -25,7 +25,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -34,6 +34,7 @@ pub const TARGETS: [Target; 8] = [
     ("split_merge", split_merge),
     ("file", file),
     ("translate", translate),
+    ("proxy", proxy),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the
@@ -52,4 +53,11 @@ pub fn inner(data: &[u8]) {
         assert_eq!(taupe_protocol::inner::parse(&data[..view.length - 1]), None);
     }
     taupe_net::fuzzing::ip_parse(data);
+}
+
+/// Reads `data` as everything that comes to a proxy: from clients, and out of the tunnel.
+pub fn proxy(data: &[u8]) {
+    taupe_proxy::fuzzing::socks(data);
+    taupe_proxy::fuzzing::http(data);
+    taupe_proxy::fuzzing::packet(data);
 }

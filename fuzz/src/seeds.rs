@@ -18,6 +18,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "split_merge" => split_merge(),
         "file" => files(),
         "translate" => translate(),
+        "proxy" => proxy(),
         _ => Vec::new(),
     }
 }
@@ -285,5 +286,27 @@ fn translate() -> Vec<Vec<u8>> {
         }
         seeds.push([step(OUT | MEND, &first), step(OUT | MEND, &second)].concat());
     }
+    seeds
+}
+
+/// What clients say, cut at every place where a message may end, and packets.
+fn proxy() -> Vec<Vec<u8>> {
+    let words: [&[u8]; 12] = [
+        b"\x05\x01\x00",
+        b"\x05\x02\x00\x02",
+        b"\x01\x05alice\x06secret",
+        b"\x05\x01\x00\x01\xc0\x00\x02\x01\x01\xbb",
+        b"\x05\x01\x00\x03\x0bexample.org\x01\xbb",
+        b"\x05\x03\x00\x04\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x35",
+        b"\x00\x00\x00\x01\xc0\x00\x02\x01\x00\x35hello",
+        b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org\r\n\r\n",
+        b"GET http://example.org/a?b HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\n\r\n",
+        b"POST http://[2001:db8::1]:8080/ HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc",
+        b"GET http://a/ HTTP/1.1\r\nHost: a\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\n\r\n",
+        b"POST http://a/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ];
+    let halves = words.iter().map(|word| &word[..word.len() / 2]);
+    let mut seeds: Vec<Vec<u8>> = words.iter().copied().chain(halves).map(Vec::from).collect();
+    seeds.extend(inner());
     seeds
 }

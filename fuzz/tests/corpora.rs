@@ -65,6 +65,11 @@ fn translate() {
 }
 
 #[test]
+fn proxy() {
+    replay(TARGETS[8]);
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -76,6 +81,7 @@ fn there_is_a_test_for_every_target() {
         "split_merge",
         "file",
         "translate",
+        "proxy",
     ];
     assert_eq!(names, tested);
 }

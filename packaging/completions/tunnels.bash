@@ -16,12 +16,19 @@ _taupe_tunnels() {
     fi
     if [[ $word == -* ]]; then return; fi
     case ${COMP_WORDS[1]},$COMP_CWORD in
-        up,* | check,* | strip,* | explain,2 | app,3)
+        explain,*)
+            if [[ $3 == --conf ]]; then
+                COMPREPLY=()
+                _taupe_names
+                _taupe_files '!*.conf'
+            fi
+            ;;
+        up,* | check,* | strip,* | proxy,2 | doctor,2 | app,3)
             COMPREPLY=()
             _taupe_names
             _taupe_files '!*.conf'
             ;;
-        down,* | reload,* | save,* | status,2)
+        down,* | reload,* | save,* | status,2 | flows,2 | report,2)
             _taupe_words $(taupe show interfaces 2>/dev/null)
             _taupe_names
             _taupe_files '!*.conf'

@@ -6,6 +6,6 @@ function __fish_taupe_tunnels
     end
 end
 complete -c taupe -n "__fish_taupe_using_subcommand app; and __fish_seen_subcommand_from allow deny remove list" -a "(__fish_taupe_tunnels)"
-for action in up down reload save strip check explain status
+for action in up down reload save strip check status flows doctor report proxy
     complete -c taupe -n "__fish_taupe_using_subcommand $action" -a "(__fish_taupe_tunnels)"
 end

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::change::Change;
 use crate::namespace::Namespace;
-use crate::{Options, Personality, Request};
+use crate::{Options, Outer, Personality, Request};
 
 /// Where journals are.
 pub const DIRECTORY: &str = "/run/taupe";
@@ -68,6 +68,12 @@ pub struct Header {
     /// What the caller wanted to be remembered.
     #[serde(default)]
     pub memo: String,
+    /// The tunnel that it goes through.
+    #[serde(default)]
+    pub outer: Option<Outer>,
+    /// The state of that one's file then.
+    #[serde(default)]
+    outer_seen: Option<Seen>,
 }
 
 impl Header {
@@ -89,6 +95,8 @@ impl Header {
             pre_down: hooks.pre_down.clone(),
             post_down: hooks.post_down.clone(),
             memo: request.memo.to_owned(),
+            outer: request.outer.cloned(),
+            outer_seen: request.outer.and_then(|outer| Seen::of(&outer.config)),
         }
     }
 
@@ -104,6 +112,16 @@ impl Header {
     pub fn is_edited(&self) -> bool {
         let now = Seen::of(&self.config);
         self.seen.is_some() && now.is_some() && self.seen != now
+    }
+
+    /// The same of the file of the tunnel that it goes through.
+    #[must_use]
+    pub fn is_outer_edited(&self) -> bool {
+        let now = self
+            .outer
+            .as_ref()
+            .and_then(|outer| Seen::of(&outer.config));
+        self.outer_seen.is_some() && now.is_some() && self.outer_seen != now
     }
 
     /// When the tunnel was begun.
@@ -518,6 +536,7 @@ impl Journal {
     pub(crate) fn rewrite(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let header = Header {
             since: self.header().since,
+            outer_seen: self.header().outer_seen,
             ..Header::new(request, self.header().namespace.clone())
         };
         let draft = self.path.with_extension("journal-draft");

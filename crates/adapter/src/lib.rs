@@ -43,8 +43,10 @@ mod fixtures;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::file::File;
 use thiserror::Error;
@@ -55,7 +57,7 @@ pub use journal::{Journal, State};
 pub use linux::Linux;
 pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
-pub use plan::{Plan, PlanError, Snapshot, plan};
+pub use plan::{Plan, PlanError, Snapshot, mtu_inside, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};
@@ -109,6 +111,28 @@ pub struct Request<'a> {
     /// What the caller wants to be told again while the tunnel is up
     /// ([`journal::Header::memo`]).
     pub memo: &'a str,
+    /// The tunnel that this one goes through.
+    pub outer: Option<&'a Outer>,
+}
+
+/// A tunnel that another one goes through: nothing of it is seen on the system but that what
+/// is sent to its endpoints leaves in the place of the inner one's datagrams.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outer {
+    /// The name by which its device is configured.
+    pub name: String,
+    /// The file that it was made from.
+    pub config: PathBuf,
+    /// This machine's addresses in it.
+    pub addresses: Vec<IpAddr>,
+    /// What is reached by it.
+    pub networks: Vec<IpNet>,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The mark that its file has for its datagrams.
+    pub mark: Option<u32>,
+    /// Where its peers are, as far as that is known.
+    pub endpoints: Vec<SocketAddr>,
 }
 
 /// Starts devices.

@@ -24,7 +24,7 @@ use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
-use crate::{Devices, Personality, Report, hook, tables};
+use crate::{Devices, Outer, Personality, Report, hook, tables};
 
 /// The file of [`Change::ValidMark`].
 const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
@@ -55,6 +55,8 @@ pub struct Linux<'a> {
     /// A device was to be started and was not, so that an interface of its name
     /// is somebody else's.
     not_started: bool,
+    /// Where the datagrams go that leave this machine, when it isn't to the file's peers.
+    outer_endpoints: Option<Vec<SocketAddr>>,
 }
 
 impl<'a> Linux<'a> {
@@ -77,7 +79,13 @@ impl<'a> Linux<'a> {
             port: None,
             turn: None,
             not_started: false,
+            outer_endpoints: None,
         })
+    }
+
+    /// Has the tunnel go through another one.
+    pub(crate) fn go_through(&mut self, outer: Option<&Outer>) {
+        self.outer_endpoints = outer.map(|outer| outer.endpoints.clone());
     }
 
     fn link(&mut self) -> Result<Option<Link>, SystemError> {
@@ -299,7 +307,10 @@ impl Machine for Linux<'_> {
         // Names may take for ever; then it is quick.
         self.turn = Some(self.state.turn(&|| report.is_interrupted())?);
         let mut snapshot = self.snapshot(own)?;
-        snapshot.endpoints = endpoints.iter().flatten().copied().collect();
+        snapshot.endpoints = match &self.outer_endpoints {
+            Some(theirs) => theirs.clone(),
+            None => endpoints.iter().flatten().copied().collect(),
+        };
         let addresses = distinct(&snapshot.endpoints);
         // Those of a tunnel that is up go around it by their mark.
         let mark = mark_in_effect(own)

@@ -200,7 +200,13 @@ fn mtu(file: &File, snapshot: &Snapshot) -> u32 {
         return mtu;
     }
     let narrowest = snapshot.path_mtus.iter().min().copied();
-    let path = narrowest.or_else(|| default_route_mtu(snapshot));
+    mtu_inside(narrowest.or_else(|| default_route_mtu(snapshot)))
+}
+
+/// The MTU of a tunnel over a path with the given MTU, in bytes; over Ethernet if nobody
+/// knows it.
+#[must_use]
+pub fn mtu_inside(path: Option<u32>) -> u32 {
     path.unwrap_or(ETHERNET)
         .min(LARGEST)
         .saturating_sub(OVERHEAD)

@@ -80,6 +80,7 @@ pub fn reload(
     let mut devices = NoDevices;
     let machine = Linux::new(request.interface, &state, &mut devices);
     let mut machine = machine.map_err(StepError::from)?;
+    machine.go_through(request.outer);
     reload_on(&mut machine, &state, request, first, report)
 }
 

@@ -20,12 +20,14 @@ use crate::{Devices, Leftover, Personality, Report, Request, list, tell};
 #[non_exhaustive]
 pub enum UpError {
     /// It is up.
-    #[error("{}", already_up(.interface, .config, *.since, *.personality))]
+    #[error("{}", already_up(.interface, .config, .outer.as_deref(), *.since, *.personality))]
     AlreadyUp {
         /// The interface.
         interface: String,
         /// The file that it was made from.
         config: PathBuf,
+        /// The name of the tunnel that it goes through.
+        outer: Option<String>,
         /// Since when.
         since: SystemTime,
         /// Whose words are used.
@@ -119,6 +121,7 @@ pub fn up(
     let state = State::default();
     let machine = Linux::new(request.interface, &state, devices);
     let mut machine = machine.map_err(|error| UpError::Look(error.into()))?;
+    machine.go_through(request.outer);
     up_on(&mut machine, &state, request, report)
 }
 
@@ -197,6 +200,7 @@ fn settle_past(
         return Err(UpError::AlreadyUp {
             interface: interface.to_owned(),
             config: header.config.clone(),
+            outer: header.outer.as_ref().map(|outer| outer.name.clone()),
             since: header.since(),
             personality,
         });
@@ -332,6 +336,7 @@ fn outcome(leftovers: &[Leftover]) -> String {
 fn already_up(
     interface: &str,
     config: &std::path::Path,
+    outer: Option<&str>,
     since: SystemTime,
     personality: Personality,
 ) -> String {
@@ -339,9 +344,10 @@ fn already_up(
         return exists(interface, true, personality);
     }
     let config = config.display();
+    let through = outer.map_or_else(String::new, |outer| format!(", through {outer}"));
     let ago = SystemTime::now().duration_since(since).unwrap_or_default();
     format!(
-        "{interface} is up already, begun {} from {config}; `taupe reload` makes it what its \
+        "{interface} is up already, begun {} from {config}{through}; `taupe reload` makes it what its \
          file says now, `taupe down` ends it",
         Ago(ago)
     )

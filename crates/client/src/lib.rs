@@ -16,6 +16,7 @@ mod socket;
 mod sync;
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use taupe_protocol::crypto::default_provider;
@@ -85,6 +86,15 @@ pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
         Some(stream) => socket::apply(stream, &request),
         None => kernel::apply(interface, &request),
     }
+}
+
+/// Changes the Taupe at the other end of a connection to its configuration socket: all of
+/// the request, names of endpoints too, or nothing.
+///
+/// # Errors
+/// See [`Error`].
+pub fn apply_over(stream: UnixStream, request: &SetRequest) -> Result<(), Error> {
+    socket::apply(stream, request)
 }
 
 /// Makes a device what `wanted` says, without touching what is so already:

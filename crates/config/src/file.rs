@@ -44,7 +44,7 @@ pub use diagnostic::{
 pub use parse::parse;
 pub use print::{Current, print, save};
 pub use strip::strip;
-pub use transparent::{Forwarded, KillSwitch, Transparent};
+pub use transparent::{Forwarded, KillSwitch, SystemBus, Transparent};
 pub use wg::wg_message;
 pub use word::{Foreign, Key, Section};
 

@@ -15,6 +15,7 @@ use taupe_protocol::update::{PeerStatus, Prefix};
 
 use crate::key::Encoding;
 use crate::uapi::Device;
+use crate::{networks, prefix};
 
 pub use colour::Colours;
 
@@ -36,7 +37,8 @@ pub struct Pretty<'a> {
     /// See [`ScopeNames`].
     pub scopes: ScopeNames<'a>,
     /// What `taupe show` adds: the names of endpoints, and these lines of
-    /// label and text about the device. `None` prints what `wg` does.
+    /// label and text about the device; it also tells long lists of networks by what they
+    /// leave out. `None` prints what `wg` does.
     pub more: Option<&'a [(&'a str, String)]>,
 }
 
@@ -82,6 +84,26 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
         .try_for_each(|peer| pretty_peer(out, peer, how))
 }
 
+/// What is longer than this is told by what is left out, where that is shorter.
+const LONG: usize = 8;
+
+/// A long list of networks as everything but some: `0.0.0.0/0, ::/0 except …`, in which the
+/// words stand before each list.
+fn in_short(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
+    if networks.len() <= LONG {
+        return None;
+    }
+    let everything = ["0.0.0.0/0", "::/0"].map(prefix::parse);
+    let has = |whole: &Prefix| {
+        let mut of_family = networks.iter();
+        of_family.any(|one| one.address().is_ipv4() == whole.address().is_ipv4())
+    };
+    let whole: Vec<Prefix> = everything.into_iter().flatten().filter(has).collect();
+    let except = networks::subtract(&whole, networks);
+    (!except.is_empty() && except.len() <= networks.len() / 2)
+        .then_some([("", whole), (" except ", except)])
+}
+
 fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt::Result {
     let paint = how.colours;
     out.write_char('\n')?;
@@ -105,13 +127,21 @@ fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt
     if peer.allowed_ips.is_empty() {
         out.write_str("(none)")?;
     }
-    for (index, network) in peer.allowed_ips.iter().enumerate() {
-        let separator = if index == 0 { "" } else { ", " };
-        write!(out, "{separator}{}", ip(network.address()))?;
-        paint.write(out, &[CYAN])?;
-        out.write_char('/')?;
-        paint.write(out, &[RESET])?;
-        write!(out, "{}", network.length())?;
+    let short = how.more.and_then(|_| in_short(&peer.allowed_ips));
+    let lists = match &short {
+        Some(lists) => lists.as_slice(),
+        None => &[("", peer.allowed_ips.clone())],
+    };
+    for (word, networks) in lists {
+        out.write_str(word)?;
+        for (index, network) in networks.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(out, "{separator}{}", ip(network.address()))?;
+            paint.write(out, &[CYAN])?;
+            out.write_char('/')?;
+            paint.write(out, &[RESET])?;
+            write!(out, "{}", network.length())?;
+        }
     }
     out.write_char('\n')?;
     if let Some(time) = peer.latest_handshake.map(|time| time.as_secs())

@@ -10,7 +10,11 @@
 //! applied, and one wrong line refuses all of it. This is stricter than
 //! wireguard-go, which applies the lines before the wrong one.
 //!
-//! One key is Taupe's own: `endpoint_name=HOST:PORT` for a peer, in `set` with or
+//! Of Taupe's own, too, is `unanswered=N TIME` of a peer in the answer to `get`: so many
+//! initiations have been sent since anything was heard of it, unless that is none, and the
+//! first at this time of the boot clock in nanoseconds.
+//!
+//! One key is Taupe's own in both directions: `endpoint_name=HOST:PORT` for a peer, in `set` with or
 //! without its `endpoint`, and in `get` after it. It is the name by which the
 //! endpoint is found again when the peer does not answer; nothing after the
 //! `=`, or an `endpoint` alone, forgets it. A name without any endpoint reaches

@@ -16,10 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno as SystemError;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use rustix::time::Timespec;
 use taupe_config::uapi::{self, Errno, Operation, Request, SetRequest, Status};
 use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
@@ -32,17 +29,21 @@ use taupe_protocol::{Cause, Device, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
+use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
-use crate::labels::Labels;
-use crate::names::{Answer, Lookups, Question};
 use crate::outbound::WayOut;
-use crate::resolver::Resolver;
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
+use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
 use crate::waiting::{self, Common};
-use crate::{Exit, Offloads, Options, StartError, TunSource, UapiSource, outbound, spawn};
+use crate::{
+    Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
+};
+use taupe_upkeep::labels::Labels;
+use taupe_upkeep::names::{Answer, Lookups, Question};
+use taupe_upkeep::resolver::Resolver;
 
 /// Handshake messages taken out of the queue at once.
 const HANDSHAKES_AT_ONCE: usize = 64;
@@ -67,8 +68,10 @@ pub(crate) struct Control {
     commands: mpsc::Receiver<Command>,
     labels: Labels,
     link: LinkWatch,
+    underlay: Underlay,
     routes: RouteWatch,
     timer: Timer,
+    awakening: Awakening,
     lookups: Lookups,
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
@@ -99,6 +102,7 @@ impl Control {
         let Options {
             interface,
             tun,
+            underlay,
             tap,
             uapi,
             offloads,
@@ -108,15 +112,15 @@ impl Control {
             UapiSource::Bind => Listener::bind(&interface)?,
             UapiSource::Fd(fd) => Listener::from_fd(fd)?,
         };
-        let tun = open_tun(&interface, tun, offloads)?;
+        let (tun, link) = open_tun(&interface, tun, offloads)?;
         let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
         let wake = {
             let waker = Arc::clone(&waker);
             Arc::new(move || waker.wake())
         };
         let device = Device::new(provider(offloads), Box::new(SystemRandom), wake);
-        let link = LinkWatch::open(&tun).map_err(io("cannot watch the interface"))?;
-        let routes = RouteWatch::open().map_err(io("cannot watch routes"))?;
+        let routes = underlay.within(RouteWatch::open).flatten();
+        let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
             tun,
             tap,
@@ -135,8 +139,10 @@ impl Control {
             lookups,
             labels: Labels::new(state_dir.as_deref()),
             link,
+            underlay,
             routes,
             timer: Timer::new().map_err(system("cannot make a timer"))?,
+            awakening: Awakening::new().map_err(system("cannot make a timer"))?,
             socket: file.map(WatchedSocket::new).transpose()?,
             listener: Arc::new(socket),
             offloads,
@@ -204,6 +210,7 @@ impl Control {
             PollFd::new(&self.timer.fd, PollFlags::IN),
             PollFd::from_borrowed_fd(self.link.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.routes.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.awakening.fd(), PollFlags::IN),
         ];
         if let Some(socket) = &self.socket {
             fds.push(PollFd::new(&socket.watch, PollFlags::IN));
@@ -231,12 +238,19 @@ impl Control {
         }
         if is_ready(3) {
             match self.routes.drain() {
-                Ok(true) => self.check_local_addresses(),
+                Ok(true) => {
+                    self.check_local_addresses();
+                    self.device.handle_network_change(now());
+                }
                 Ok(false) => {}
                 Err(error) => debug!(%error, "watching routes"),
             }
         }
-        if is_ready(4)
+        if is_ready(4) && self.awakening.has_slept() {
+            info!("the machine has slept: shaking hands anew");
+            self.device.handle_awakening(now());
+        }
+        if is_ready(5)
             && let Some(socket) = &self.socket
             && socket.is_gone()
         {
@@ -462,11 +476,20 @@ impl Control {
         if port != 0 && self.shared.sockets.load().port() == port {
             return Ok(());
         }
-        let sockets = Sockets::bind(port, self.socket_options())?;
+        let sockets = self.bind_sockets(port)?;
         self.port = sockets.port();
         self.replace_sockets(sockets);
         self.bind_again = None;
         Ok(())
+    }
+
+    fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
+        let options = self.socket_options();
+        let bound = self.underlay.within(|| Sockets::bind(port, options));
+        bound.map_err(|source| udp::BindError::Io {
+            what: "entering the outer tunnel's network",
+            source,
+        })?
     }
 
     /// Puts sockets in place of others. The others are closed when this
@@ -539,9 +562,7 @@ impl Control {
             self.check_link();
         }
         let previous_mark = self.mark;
-        if let Some(mark) = fwmark
-            && mark != self.mark
-        {
+        if let Some(mark) = fwmark {
             self.set_mark(mark)?;
         }
         if let Some(port) = listen_port
@@ -567,18 +588,31 @@ impl Control {
         // Bound when the interface is up; but a port that is taken now would be
         // found out by a tunnel that does not work.
         if port != 0 {
-            Sockets::bind(port, self.socket_options())?.shutdown();
+            self.bind_sockets(port)?.shutdown();
         }
         self.port = port;
         Ok(())
     }
 
     fn set_mark(&mut self, mark: u32) -> Result<(), Errno> {
+        if mark == self.mark {
+            // It takes a right even so.
+            return Ok(());
+        }
         for socket in self.shared.sockets.load().all() {
             if let Err(error) = socket.set_mark(mark) {
                 warn!(%error, mark, "configuration refused: the mark cannot be set");
                 return Err(Errno::AddressInUse);
             }
+        }
+        if let Underlay::Behind { mark: pass_on, .. } = &self.underlay
+            && let Err(error) = pass_on(mark)
+        {
+            warn!(
+                error,
+                mark, "configuration refused: the outer tunnel's mark"
+            );
+            return Err(Errno::Invalid);
         }
         self.mark = mark;
         Ok(())
@@ -632,51 +666,6 @@ fn handshake_kind(message: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A timer on the boot clock, which goes on while the machine sleeps.
-struct Timer {
-    fd: OwnedFd,
-    set: Option<Instant>,
-}
-
-impl Timer {
-    fn new() -> Result<Self, SystemError> {
-        Ok(Self {
-            fd: timerfd_create(
-                TimerfdClockId::Boottime,
-                TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-            )?,
-            set: None,
-        })
-    }
-
-    fn set(&mut self, deadline: Option<Instant>) -> Result<(), SystemError> {
-        if self.set == deadline {
-            return Ok(());
-        }
-        // Zero would disarm it; the deadline is in the past either way.
-        let nanos = deadline.map_or(0, |Instant(nanos)| nanos.max(1));
-        let value = Itimerspec {
-            it_interval: timespec(0),
-            it_value: timespec(nanos),
-        };
-        timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &value)?;
-        self.set = deadline;
-        Ok(())
-    }
-
-    fn expired(&mut self) {
-        let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
-        self.set = None;
-    }
-}
-
-fn timespec(nanos: u64) -> Timespec {
-    Timespec {
-        tv_sec: (nanos / 1_000_000_000) as i64,
-        tv_nsec: (nanos % 1_000_000_000) as i64,
-    }
-}
-
 /// The configuration socket's file, watched for its removal.
 struct WatchedSocket {
     file: SocketFile,
@@ -725,26 +714,32 @@ fn public_key(private: &PrivateKey) -> taupe_protocol::key::PublicKey {
     taupe_protocol::key::PublicKey(default_provider().dh.public(private.expose()))
 }
 
-fn open_tun(name: &str, source: TunSource, offloads: Offloads) -> Result<Tun, StartError> {
+fn open_tun(
+    name: &str,
+    source: TunSource,
+    offloads: Offloads,
+) -> Result<(Tun, LinkWatch), StartError> {
     let wanted = tun::Offloads {
         tso: offloads.tun_tso,
         uso: offloads.tun_uso,
         gro_tcp: offloads.tun_tso,
         gro_udp: offloads.tun_uso,
     };
-    let tun = match source {
+    let (tun, watch) = match source {
         TunSource::Create => {
             let tun = Tun::create(name, wanted)?;
             tun.set_mtu(DEFAULT_MTU)
                 .map_err(io("cannot set the interface's MTU"))?;
-            tun
+            (tun, None)
         }
-        TunSource::Fd(fd) => Tun::from_fd(fd, wanted)?,
+        TunSource::Fd(fd) => (Tun::from_fd(fd, wanted)?, None),
+        TunSource::Elsewhere { tun, watch } => (Tun::from_fd(tun, wanted)?, Some(watch)),
     };
     if tun.offloads() != wanted {
         info!(granted = ?tun.offloads(), "the kernel does not have every TUN offload");
     }
-    Ok(tun)
+    let watch = watch.map_or_else(|| LinkWatch::open(&tun), Ok);
+    Ok((tun, watch.map_err(io("cannot watch the interface"))?))
 }
 
 fn system(what: &'static str) -> impl Fn(SystemError) -> StartError {

@@ -28,25 +28,22 @@
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
+//! | `timer.rs` | when control wakes by itself |
 //! | `uapi.rs` | the configuration socket |
-//! | `labels.rs` | handshake labels on disk |
-//! | `names.rs` | look-ups of endpoint names, one at a time |
-//! | `resolver.rs` | how a name becomes addresses |
 
+mod awakening;
 mod batch;
 mod bulk;
 mod control;
 mod conversation;
 mod flood;
 mod inbound;
-mod labels;
 mod load;
-mod names;
 mod outbound;
-mod resolver;
 mod shared;
 mod sockets;
 mod tap;
+mod timer;
 mod uapi;
 mod waiting;
 
@@ -56,14 +53,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use taupe_net::link::LinkWatch;
 use taupe_net::tun;
+use taupe_sys::namespace::Network;
 use taupe_sys::run_directory;
 use thiserror::Error;
 
 use crate::control::Control;
-pub use crate::resolver::{Resolver, SystemResolver};
 use crate::shared::{Command, Shared};
 pub use crate::tap::{Tap, TapIn, TapOut};
+pub use taupe_upkeep::resolver::{Resolver, SystemResolver};
 
 /// What a device is made from.
 pub struct Options {
@@ -71,6 +70,8 @@ pub struct Options {
     pub interface: String,
     /// Where the TUN comes from.
     pub tun: TunSource,
+    /// The network that its datagrams leave by.
+    pub underlay: Underlay,
     /// What stands between the interface and the tunnel, if anything does.
     pub tap: Option<Arc<dyn Tap>>,
     /// Where the configuration socket comes from.
@@ -88,6 +89,39 @@ pub enum TunSource {
     Create,
     /// It has been opened by the caller (`WG_TUN_FD`).
     Fd(OwnedFd),
+    /// It has been opened in another network namespace, into which this process cannot
+    /// look, with what watches it from there.
+    Elsewhere {
+        /// The TUN.
+        tun: OwnedFd,
+        /// Opened in the TUN's network namespace.
+        watch: LinkWatch,
+    },
+}
+
+/// The network that a device's datagrams leave by: where its UDP sockets are, and where
+/// routes are watched.
+pub enum Underlay {
+    /// That of the thread which starts the device.
+    Here,
+    /// Another one, in which the TUN of another device is.
+    Behind {
+        /// The network.
+        network: Network,
+        /// Gives the mark of this device (`fwmark`) to that one's datagrams too, which
+        /// leave this machine in the place of its own. Tells what is wrong if it cannot.
+        mark: Box<dyn Fn(u32) -> Result<(), String> + Send>,
+    },
+}
+
+impl Underlay {
+    /// Does something in this network.
+    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        match self {
+            Self::Here => Ok(work()),
+            Self::Behind { network, .. } => network.within(work),
+        }
+    }
 }
 
 /// Where the configuration socket comes from.

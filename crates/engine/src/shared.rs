@@ -17,10 +17,10 @@ use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{DataPath, Endpoint};
 use zeroize::Zeroizing;
 
-use crate::names::Answer;
-use crate::resolver::Resolver;
 use crate::sockets::Sockets;
 use crate::tap::Tap;
+use taupe_upkeep::names::Answer;
+use taupe_upkeep::resolver::Resolver;
 
 /// Who waits for a packet no longer than this will probably find more than one.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use taupe_engine::{Engine, Exit, Offloads, Options, Resolver, TunSource, UapiSource};
+use taupe_engine::{Engine, Exit, Offloads, Options, Resolver, TunSource, UapiSource, Underlay};
 use taupe_protocol::limits::RESOLVE_AFTER;
 use taupe_protocol::update::EndpointName;
 
@@ -64,6 +64,7 @@ fn nothing_waits_for_a_look_up() {
     let options = Options {
         interface: "wg0".into(),
         tun: TunSource::Create,
+        underlay: Underlay::Here,
         tap: None,
         uapi: UapiSource::Fd(listener.into()),
         offloads: Offloads::default(),

@@ -93,7 +93,7 @@ pub fn ways_in(first: u32) -> Result<String> {
          {enter} home curl http://{NAME}\n\
          {enter} home {kurl} http://{NAME}\n\
          {enter} home {taupe} status home\n\
-         {enter} home {taupe} explain home --app curl --to {web}:80\n\
+         {enter} home {taupe} explain curl {web}:80\n\
          {enter} home {taupe} app allow home kurl\n\
          {enter} router tcpdump -ni home\n\
          {enter} home bash\n\
@@ -170,12 +170,24 @@ fn up(world: &World, evidence: &mut Evidence) -> Result<()> {
 
 /// What is got of the network by A and B.
 fn speed(world: &World, evidence: &mut Evidence) -> Result<()> {
-    let [(a, lost_a), (b, lost_b)] = [world.round_trip(&world.ping)?, world.round_trip("ping")?];
-    let lost = match lost_a + lost_b {
-        0 => String::new(),
-        lost => format!("; {lost} of 100 were lost"),
+    let both = || Ok([world.round_trip(&world.ping)?, world.round_trip("ping")?]);
+    let told = |[(_, a), (_, b)]: [(Duration, u32); 2]| match (a, b) {
+        (0, 0) => String::new(),
+        _ => format!("; {a} and {b} of 50 were lost"),
     };
-    let text = format!("A {a:.2?}, B {b:.2?}, by ping{lost}");
+    let mut trips = both()?;
+    let first = told(trips);
+    if !first.is_empty() {
+        // A machine that is too busy drops some of anybody's; a tunnel that does, again.
+        trips = both()?;
+    }
+    let lost = told(trips);
+    let [(a, _), (b, _)] = trips;
+    let before = match first.is_empty() {
+        true => String::new(),
+        false => format!(" (before{})", first.replace(';', ",")),
+    };
+    let text = format!("A {a:.2?}, B {b:.2?}, by ping{lost}{before}");
     evidence.found("round trip", lost.is_empty(), text);
     let [a, b] = [&world.a, &world.b].map(|program| world.download(program));
     let (a, b) = (a? / 1e9, b? / 1e9);

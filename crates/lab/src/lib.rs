@@ -27,6 +27,7 @@ pub mod error;
 pub mod guest;
 pub mod host;
 pub mod interop;
+pub mod packages;
 pub mod peers;
 pub mod process;
 pub mod sandbox;

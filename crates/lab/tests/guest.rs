@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 use taupe_lab::bench::results::Report;
 use taupe_lab::bench::tables::{fill, freebsd};
-use taupe_lab::guest::{self, Guest};
+use taupe_lab::guest::{self, Equipment, Guest};
 use taupe_lab::host::{Host, add_address};
-use taupe_lab::peers::{Implementation, Place};
-use taupe_lab::sandbox::{Suite, SystemTest, figure};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings};
+use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch, step};
 use taupe_lab::{Error, Result, ensure, traffic};
 
 fn main() {
@@ -16,10 +16,12 @@ fn main() {
         SystemTest::new("a_guest_reaches_its_host", guest_reaches_host).limit(limit),
         SystemTest::new("a_guest_does_what_it_is_told", guest_obeys).limit(limit),
         SystemTest::new("a_guest_that_ends_says_so", guest_ends).limit(limit),
+        SystemTest::new("a_tunnel_after_sleep", a_tunnel_after_sleep).limit(2 * limit),
         SystemTest::new("tunnels_are_measured_inside_a_guest", tunnels_are_measured).limit(limit),
     ])
     .prepare(|| guest::install().map(drop))
     .prepare(|| Implementation::WireguardGo.install().map(drop))
+    .prepare(|| Implementation::Taupe.install().map(drop))
     .main()
 }
 
@@ -128,4 +130,67 @@ fn now() -> u64 {
     SystemTime::UNIX_EPOCH
         .elapsed()
         .map_or(0, |time| time.as_secs())
+}
+
+/// A machine that has slept shakes hands anew by itself, when it wakes: nothing is sent
+/// through its tunnel, and no service of the system's tells of sleep here.
+fn a_tunnel_after_sleep() -> Result<()> {
+    let host = Host::new("a")?;
+    let (theirs, ours) = (Keys::new(&host)?, Keys::new(&host)?);
+    let server = Implementation::Taupe.start(&host, "wgfar")?;
+    server.configure(&Settings {
+        private_key: &theirs.private,
+        listen_port: Some(51821),
+        addresses: &["10.77.0.254/24"],
+        peers: &[PeerSettings {
+            public_key: &ours.public,
+            preshared_key: None,
+            endpoint: None,
+            allowed_ips: "10.77.0.1/32",
+        }],
+    })?;
+    // What is for debugging takes most of it.
+    let taupe = scratch("taupe");
+    let program = Implementation::Taupe.program()?;
+    let (from, to) = (program.display().to_string(), taupe.display().to_string());
+    host.run(&["strip", "-o", &to, &from])?;
+    let equipment = Equipment {
+        memory: 384,
+        programs: vec![taupe.clone()],
+        ..Equipment::default()
+    };
+    let guest = Guest::boot_with(&host, "tap0", &["192.0.2.2/24"], &equipment)?;
+    add_address(&host, "tap0", "192.0.2.1/24")?;
+    let inside = guest::program(&taupe);
+    guest.run(&format!(
+        "umask 077; mkdir -p /etc /var/lib; echo root:x:0:0::/:/bin/sh > /etc/passwd
+         cat > /tmp/home.conf <<'END'
+[Interface]
+PrivateKey = {}
+Address = 10.77.0.1/32
+
+[Peer]
+PublicKey = {}
+Endpoint = 192.0.2.1:51821
+AllowedIPs = 10.77.0.0/24
+END
+         {inside} up /tmp/home.conf && ping -c 1 -W 20 10.77.0.254",
+        ours.private, theirs.public
+    ))?;
+    let shaken = || -> Result<u64> {
+        let field = server.field("latest-handshakes", &ours.public)?;
+        field.parse().map_err(|_| Error::unmet(field))
+    };
+    let before = shaken()?;
+    ensure!(before > 0, "no handshake");
+    step("sleep");
+    // The clock on the board wakes it.
+    guest.run_within(
+        Duration::from_secs(60),
+        "echo +5 > /sys/class/rtc/rtc0/wakealarm && echo mem > /sys/power/state",
+    )?;
+    // A second is what is promised; the emulated processor has three. Seconds are what is
+    // counted in, and it has slept five.
+    let promised = Duration::from_secs(3);
+    taupe_lab::process::wait_until("a handshake", promised, || Ok(shaken()? >= before + 4))
 }

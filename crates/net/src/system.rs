@@ -81,6 +81,32 @@ pub struct Connection {
     pub cookie: u64,
 }
 
+/// A socket that is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its ends.
+    pub connection: Connection,
+    /// Its state (`include/net/tcp_states.h`).
+    pub state: u8,
+    /// Whose it is.
+    pub uid: u32,
+    /// Its number in `/proc/PID/fd`; 0 for one that no process has any more.
+    pub inode: u32,
+    /// Its mark; `None` without `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
+    /// Bytes of payload sent and received; only of TCP.
+    pub transfer: Option<[u64; 2]>,
+}
+
+impl Listed {
+    /// A connection that is open, or a socket of UDP with another end (`TCP_ESTABLISHED`).
+    pub const ESTABLISHED: u8 = 1;
+    /// A socket of UDP without another end (`TCP_CLOSE`).
+    pub const CLOSE: u8 = 7;
+    /// `TCP_LISTEN`.
+    pub const LISTEN: u8 = 10;
+}
+
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {

@@ -18,6 +18,7 @@ use crate::time::Now;
 use crate::timer::Reason;
 use crate::update::{
     AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, Prefix, PrivateKeyUpdate,
+    Unanswered,
 };
 
 impl Device {
@@ -132,6 +133,10 @@ impl Device {
                     endpoint: link.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: slot.latest_handshake,
+                    unanswered: link.unanswered.map(|since| Unanswered {
+                        initiations: link.initiations,
+                        since,
+                    }),
                     tx_bytes: link.tx_bytes,
                     rx_bytes: link.rx_bytes,
                     persistent_keepalive: link.persistent_keepalive.as_secs() as u16,

@@ -316,7 +316,10 @@ impl Device {
                 self.abandon_initiation(id);
             }
             Reason::Retransmit => {
-                link.attempts += 1;
+                // What was sent in another network is not held against the peer.
+                if !link.hurried {
+                    link.attempts += 1;
+                }
                 // The route may be what is broken: let the system choose again.
                 clear_local(&mut link);
                 drop(link);
@@ -498,6 +501,7 @@ impl Device {
         link.timers.stop_all();
         link.sessions.retire_if(|_| true);
         link.handshake_sent = None;
+        link.hurried = false;
         link.unanswered = None;
         link.attempts = 0;
         link.another_keepalive = false;
@@ -509,7 +513,7 @@ impl Device {
     }
 }
 
-fn clear_local(link: &mut Link) {
+pub(crate) fn clear_local(link: &mut Link) {
     if let Some(endpoint) = &mut link.endpoint {
         endpoint.local = None;
     }

@@ -369,9 +369,14 @@ impl Device {
 
         let mut link = lock(&slot.peer.link);
         link.handshake_sent = Some(now.boot);
+        link.hurried = false;
         link.sent(now.boot, size_of::<Initiation>() as u64, Traffic::Other);
         link.timers
             .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
+        link.initiations = match link.unanswered {
+            Some(_) => link.initiations.saturating_add(1),
+            None => 1,
+        };
         let unanswered = *link.unanswered.get_or_insert(now.boot);
         drop(link);
         let name = slot

@@ -45,6 +45,7 @@ mod ratelimit;
 pub mod replay;
 mod session;
 mod slots;
+mod surroundings;
 pub mod time;
 mod timer;
 pub mod update;

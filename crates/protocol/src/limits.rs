@@ -18,6 +18,9 @@ pub const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
 pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 /// From one initiation to the next, at least (whitepaper §6.1).
 pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same after the network has changed, or the machine has slept: what was sent before
+/// may have reached nobody (neither the paper nor the kernel has this).
+pub const HURRIED_REKEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Silence after received data that is broken by a keepalive (whitepaper §6.5).
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After this age the initiator of a session starts a new handshake when it

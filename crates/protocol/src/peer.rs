@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::key::PublicKey;
 use crate::limits::{
-    DEAD_PEER_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_STAGED_PACKETS, REJECT_AFTER_MESSAGES,
-    REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
+    DEAD_PEER_TIMEOUT, HURRIED_REKEY_TIMEOUT, KEEPALIVE_TIMEOUT, MAX_STAGED_PACKETS,
+    REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
 };
 use crate::lock;
 use crate::path::Attention;
@@ -94,6 +94,12 @@ impl Peer {
         if let Some(endpoint) = &mut lock(&self.link).endpoint {
             endpoint.local = None;
         }
+    }
+
+    /// Whether there is a session that a packet could be sent with now.
+    #[must_use]
+    pub fn has_session(&self, now: Instant) -> bool {
+        lock(&self.link).can_send(now)
     }
 
     /// Whether `index` is what the peer calls a session that this side may still
@@ -321,9 +327,13 @@ pub(crate) struct Link {
     pub(crate) attempts: u32,
     /// When the last handshake message was sent, unless that no longer counts.
     pub(crate) handshake_sent: Option<Instant>,
+    /// The network has changed since, so that it need not wait as long for the next.
+    pub(crate) hurried: bool,
     /// When the first of the initiations was sent since which nothing has been
     /// heard, as long as this side tries.
     pub(crate) unanswered: Option<Instant>,
+    /// How many of them there have been.
+    pub(crate) initiations: u32,
     pub(crate) tx_bytes: u64,
     pub(crate) rx_bytes: u64,
     /// When the control loop will look at the timers.
@@ -349,7 +359,9 @@ impl Default for Link {
             renewed_on_receive: false,
             attempts: 0,
             handshake_sent: None,
+            hurried: false,
             unanswered: None,
+            initiations: 0,
             tx_bytes: 0,
             rx_bytes: 0,
             scheduled: Instant::FAR_FUTURE,
@@ -412,7 +424,12 @@ impl Link {
 
     /// Rekey-Timeout after the last handshake message.
     pub(crate) fn next_initiation(&self) -> Option<Instant> {
-        self.handshake_sent.map(|sent| sent + REKEY_TIMEOUT)
+        let pause = if self.hurried {
+            HURRIED_REKEY_TIMEOUT
+        } else {
+            REKEY_TIMEOUT
+        };
+        self.handshake_sent.map(|sent| sent + pause)
     }
 
     /// Rekey-Timeout: whether the last handshake message was long enough ago.

@@ -130,6 +130,12 @@ impl Slot {
         })
     }
 
+    /// Whether an initiation waits for its response.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let handshakes = self.handshakes.as_ref();
+        handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
+    }
+
     /// DH of the two static keys; `None` when the peer's is of low order.
     pub(crate) fn static_static(
         &mut self,

@@ -9,7 +9,7 @@ use core::num::NonZeroU16;
 use core::time::Duration;
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
-use crate::time::Tai64N;
+use crate::time::{Instant, Tai64N};
 
 /// An address prefix: the allowed IPs' unit. Host bits are always zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -180,6 +180,15 @@ pub struct DeviceStatus {
     pub peers: Vec<PeerStatus>,
 }
 
+/// Handshake initiations to a peer that is silent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// How many there have been.
+    pub initiations: u32,
+    /// When the first was sent.
+    pub since: Instant,
+}
+
 /// What a device tells of one peer.
 pub struct PeerStatus {
     /// The peer's public key.
@@ -193,6 +202,9 @@ pub struct PeerStatus {
     /// When the latest handshake completed, on the wall clock since the Unix
     /// epoch.
     pub latest_handshake: Option<Duration>,
+    /// Handshake initiations since anything was heard of the peer, unless there have been
+    /// none or the last of them was given up.
+    pub unanswered: Option<Unanswered>,
     /// Bytes of WireGuard messages sent to the peer.
     pub tx_bytes: u64,
     /// Bytes of authenticated WireGuard messages received from the peer.

@@ -23,6 +23,15 @@ pub fn boot() -> u64 {
     u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// How long the machine has slept since it was booted: what `CLOCK_BOOTTIME` is ahead of
+/// `CLOCK_MONOTONIC`, as exactly as the two can be read one after the other. In a time
+/// namespace it is that much off, and always as much.
+#[must_use]
+pub fn slept() -> Duration {
+    let awake = since_epoch(clock_gettime(ClockId::Monotonic));
+    since_epoch(clock_gettime(ClockId::Boottime)).saturating_sub(awake)
+}
+
 /// How long the calling thread has been on a processor (`CLOCK_THREAD_CPUTIME_ID`,
 /// Linux 2.6.12). Unlike the other clocks it takes a system call.
 #[must_use]

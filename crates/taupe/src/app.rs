@@ -11,14 +11,14 @@ use crate::processes::{Subject, sockets};
 use crate::{doubts, rivals, root};
 use lists::{Refused, edit};
 use std::ffi::OsString;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use taupe_adapter::journal::{self, Journal, Lock};
 use taupe_adapter::{Access, Namespace, Personality, SaveError, State, replace as replace_file};
-use taupe_config::application::{AppRules, Application};
-use taupe_config::file::{File, Key};
+use taupe_config::application::{Application, Doubt};
+use taupe_config::file::{DiagnosticKind, File, Key};
 use taupe_transparent::capture::{is_in_effect, replace};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
@@ -40,6 +40,8 @@ enum Failure {
     Wrong { file: String, errors: String },
     #[error("{file} would have {errors} then; nothing was changed")]
     WouldBeWrong { file: String, errors: String },
+    #[error("{0}; nothing was changed")]
+    Number(Number),
     #[error("{file}: {why}; nothing was changed")]
     Refused { file: String, why: Refused },
     #[error(
@@ -126,6 +128,11 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
     let refused = |why| Failure::Refused { file: shown(), why };
+    if place != AppPlace::Nowhere
+        && let Some(number) = applications.iter().find_map(number_of_process)
+    {
+        return Err(Failure::Number(number));
+    }
     // Two at once would each write the other's away.
     let lock = State::default().lock(interface, PATIENCE)?;
     let is_up = is_in_effect(interface)?;
@@ -139,11 +146,8 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     }
     let mut after = check_text(&conf, Personality::Taupe, edited);
     let new = |remark: &&check::Remark| !before.remarks.contains(remark);
-    after
-        .remarks
-        .iter()
-        .filter(new)
-        .for_each(|remark| say(remark));
+    let news: Vec<_> = after.remarks.iter().filter(new).collect();
+    news.iter().for_each(|remark| say(remark));
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
         let file = shown();
@@ -152,8 +156,6 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     if chose && wanted.transparent.first.is_none() {
         return Err(refused(Refused::NoneChosen));
     }
-    let rules = wanted.transparent.apps.clone();
-    let rules_before = file.transparent.apps.clone();
     let plan = Plan::take(&mut wanted, mark_of(interface)?).map_err(|problem| {
         let file = shown();
         Failure::Unsupported { file, problem }
@@ -163,6 +165,15 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     }
     if is_other {
         write(&conf, &after.text, &mut journal)?;
+        let names: Vec<_> = applications.iter().map(ToString::to_string).collect();
+        let what = match (place, news.iter().any(|remark| is_for_nothing(remark))) {
+            (AppPlace::Allowed, false) => "may use the tunnel",
+            (AppPlace::Allowed, true) => "is in AllowedApps; see the warning",
+            (AppPlace::Disallowed, false) => "goes past the tunnel",
+            (AppPlace::Disallowed, true) => "is in DisallowedApps; see the warning",
+            (AppPlace::Nowhere, _) => "is in no list any more",
+        };
+        say(&format_args!("{}: {} {what}", shown(), names.join(", ")));
     } else {
         say(&format_args!("{} says so already", shown()));
     }
@@ -176,13 +187,68 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
             },
         });
     }
-    tell(&conf, &rules_before, &rules, is_up);
+    if is_up {
+        say(&format_args!(
+            "{interface} follows, for connections that are open too"
+        ));
+    } else {
+        say(&format_args!(
+            "{interface} is not up: this holds from `taupe up` on"
+        ));
+    }
+    tell(&conf, is_up);
     if is_up && plan.mark().is_some() {
         say(
             &"[!] in adapter mode this is for sockets to come: those that are open stay as they are",
         );
     }
     Ok(())
+}
+
+/// Whether what was written is there, and matches nothing that runs.
+fn is_for_nothing(remark: &check::Remark) -> bool {
+    match &remark.diagnostic.kind {
+        DiagnosticKind::Doubtful(doubt) => {
+            !matches!(doubt, Doubt::Unknown { .. } | Doubt::Nothing { .. })
+        }
+        _ => false,
+    }
+}
+
+/// A number where a name is expected, unless a program is called so.
+fn number_of_process(application: &Application) -> Option<Number> {
+    let text = application.to_string();
+    let id = text
+        .parse()
+        .ok()
+        .filter(|_| doubts::in_path(&text).is_none())?;
+    let path = Subject::of(id).map(|subject| subject.shown_path());
+    Some(Number { id, path })
+}
+
+/// A number, and the executable of the process that has it.
+#[derive(Debug)]
+struct Number {
+    id: u32,
+    path: Option<String>,
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, path } = self;
+        match path {
+            Some(path) => write!(
+                f,
+                "{id} is a number, and applications are named by their executables: that of \
+                 process {id} is {path}, so write that, or its name"
+            ),
+            None => write!(
+                f,
+                "{id} is a number, and no program or process has it: write the name of an \
+                 executable, or uid:{id} for a user"
+            ),
+        }
+    }
 }
 
 fn write(conf: &Conf, text: &[u8], journal: &mut Option<Journal>) -> Result<(), SaveError> {
@@ -255,18 +321,7 @@ fn running(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, Failure> {
 }
 
 /// Says what has come of it that one may not think of.
-fn tell(conf: &Conf, before: &AppRules, after: &AppRules, is_up: bool) {
-    let unknown = doubts::unknown_names(after);
-    let is_new = |application: &&&Application| {
-        let mut old = before.allowed.iter().chain(&before.disallowed);
-        old.all(|rule| rule.application != ***application)
-    };
-    for application in unknown.iter().filter(is_new) {
-        say(&format_args!(
-            "[!] no program in PATH, /usr/lib or /opt is called {application}; what is so called \
-             elsewhere is chosen all the same"
-        ));
-    }
+fn tell(conf: &Conf, is_up: bool) {
     let interface = &conf.interface;
     if !is_up && State::default().of_running(interface.as_str()).is_some() {
         say(&format_args!(

@@ -7,17 +7,19 @@
 
 mod boringtun;
 mod device;
+mod proxy;
 mod quick;
 mod taupe;
 
-pub(crate) use device::{DeviceOrder, DeviceSettings, TUN, UAPI};
+pub(crate) use device::{Beneath, DeviceOrder, DeviceSettings, TUN, UAPI};
+pub(crate) use proxy::ProxyOrder;
 
 use crate::wg;
 use clap::{CommandFactory as _, Parser};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taupe_adapter::Personality;
 use taupe_config::application::Application;
@@ -35,15 +37,22 @@ pub(crate) enum Order {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
     },
+    /// Run a command with a tunnel as its only network.
+    Exec(ExecOrder),
     /// Say what becomes of an application's packets, or of what is forwarded.
     Explain(ExplainOrder),
     /// Something with the applications of a file.
     App(AppOrder),
-    /// Show tunnels in transparent mode.
-    Status {
-        /// A path or a name; all of them without.
-        file: Option<OsString>,
-    },
+    /// Say how tunnels are.
+    Status(StatusOrder),
+    /// List connections, and where each goes.
+    Flows(FlowsOrder),
+    /// Look for what would keep tunnels from working here.
+    Doctor(DoctorOrder),
+    /// Put together what a report of a bug should have.
+    Report(ReportOrder),
+    /// Run a proxy to a file's tunnel.
+    Proxy(ProxyOrder),
     /// Print the minimal list of networks without some others.
     AllowedIps {
         networks: Vec<Prefix>,
@@ -80,6 +89,8 @@ pub(crate) enum Action {
         /// Leave the chosen applications held back.
         keep_closed: bool,
     },
+    /// Hold back the chosen applications until it is up.
+    Lock,
     Reload,
     Save,
     Strip,
@@ -89,6 +100,8 @@ pub(crate) enum Action {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Up {
     pub(crate) mode: Option<ModeOption>,
+    /// The file of a tunnel that it is to go through: a path, or a name in /etc/wireguard.
+    pub(crate) via: Option<OsString>,
     /// Stay, with the device in this process.
     pub(crate) foreground: bool,
     /// Win over routes that exist and networks that are near.
@@ -102,11 +115,73 @@ pub(crate) struct Up {
     pub(crate) device: DeviceSettings,
 }
 
+/// A command to run with a tunnel as its only network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExecOrder {
+    pub(crate) cell: CellOrder,
+    /// A program and its arguments.
+    pub(crate) command: Vec<OsString>,
+    pub(crate) device: DeviceSettings,
+}
+
+/// Which tunnel a command uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CellOrder {
+    /// Its own.
+    New {
+        /// A path, or a name in /etc/wireguard.
+        file: OsString,
+        /// Keep it from the session bus.
+        hide_session: bool,
+    },
+    /// That of a command which runs.
+    Join {
+        /// The tunnel's name.
+        name: OsString,
+    },
+}
+
+/// How tunnels are to be shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StatusOrder {
+    /// A path or a name; all of them without.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+}
+
+/// Which connections are to be listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FlowsOrder {
+    /// A path or a name: those in this tunnel; all there are without.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+    /// Go on with what changes.
+    pub(crate) follow: bool,
+}
+
+/// What is to be looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DoctorOrder {
+    /// A path or a name: this file too.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+}
+
+/// What is to be put together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReportOrder {
+    /// A path or a name; all tunnels that are up without.
+    pub(crate) file: Option<OsString>,
+    /// Standard output without.
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) hide_endpoints: bool,
+}
+
 /// Whose packets' way is to be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExplainOrder {
-    /// A path, or a name in /etc/wireguard.
-    pub(crate) file: OsString,
+    /// A path, or a name in /etc/wireguard; without, that of each tunnel there is.
+    pub(crate) file: Option<OsString>,
     /// A path, a name in `PATH`, or the number of a process; `None` is what this machine
     /// forwards.
     pub(crate) application: Option<OsString>,

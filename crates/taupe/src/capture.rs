@@ -2,24 +2,25 @@
 //! in adapter mode, and their part of a running device.
 
 use crate::check;
-use crate::conf::Conf;
+use crate::conf::{self, Conf};
 use crate::endpoints;
+use crate::flows::traffic::Teller;
 use crate::interface::InterfaceName;
 use crate::rivals;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use taupe_adapter::Personality;
+use taupe_adapter::{Personality, State};
 use taupe_config::destinations;
-use taupe_config::file::{File, Forwarded, KillSwitch, Table};
+use taupe_config::file::{File, Forwarded, KillSwitch, SystemBus, Table};
 use taupe_engine::Tap;
 use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
 use taupe_transparent::marks::Marking;
-use taupe_transparent::state::Lock;
+use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::translate::{Settings, Translator};
 
 /// What of a file is not to be had for chosen applications.
@@ -73,8 +74,13 @@ pub(crate) enum Failure {
 
 /// What a running device has for chosen applications.
 pub(crate) enum Held {
-    Captured { _capture: Capture },
-    Marked { _marking: Box<Marking> },
+    Captured {
+        _capture: Capture,
+        _teller: Option<Teller>,
+    },
+    Marked {
+        _marking: Box<Marking>,
+    },
 }
 
 /// How their packets get into the tunnel.
@@ -89,8 +95,8 @@ enum Means {
 pub(crate) struct Plan {
     pub(crate) choice: Choice,
     means: Means,
-    /// The file has name servers, which nobody is told of.
-    pub(crate) leaves_dns: bool,
+    /// The name servers of the file; with a mark nobody is told of them.
+    pub(crate) servers: Vec<IpAddr>,
     /// What cannot become another while the tunnel is up, for people to read; behind
     /// [`ALL`] where the file has no key of transparent mode.
     pub(crate) memo: String,
@@ -123,6 +129,7 @@ impl Plan {
         }
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
         let destinations = destinations::of_peers(&file.peers, bypass_lan);
+        let system_bus = transparent.system_bus.unwrap_or_default();
         let addresses = || file.interface.addresses.iter().map(|own| own.address);
         let settings = Settings {
             v4: addresses().find_map(|address| match address {
@@ -140,6 +147,11 @@ impl Plan {
         if (settings.v4, settings.v6) == (None, None) {
             return Err(Unsupported::NoAddress);
         }
+        let names = Names {
+            v4: settings.dns.iter().any(IpAddr::is_ipv4),
+            v6: settings.dns.iter().any(IpAddr::is_ipv6),
+            bus: system_bus == SystemBus::Allow,
+        };
         let all = if file.transparent.first.is_none() {
             ALL
         } else {
@@ -163,9 +175,10 @@ impl Plan {
                 destinations,
                 lock,
                 forwarded,
+                names,
             },
             means,
-            leaves_dns: mark.is_some() && !settings.dns.is_empty(),
+            servers: settings.dns,
             memo,
         })
     }
@@ -222,8 +235,14 @@ impl Plan {
         let held = match means {
             Means::Translation(translator) => {
                 without_ipv6(interface)?;
+                let told = translator.clone();
                 let _capture = Capture::begin(interface, link.index, &choice, translator)?;
-                Held::Captured { _capture }
+                // The tunnel is none the worse without.
+                let teller = Teller::begin(interface, told);
+                let _teller = teller
+                    .inspect_err(|error| tracing::warn!(%error, "bytes of UDP are not told"))
+                    .ok();
+                Held::Captured { _capture, _teller }
             }
             Means::Mark(mark) => {
                 let marking = Marking::begin(interface, link.index, mark, &choice)?;
@@ -240,10 +259,23 @@ impl Plan {
 /// What becomes of applications while the tunnel is down, and until when: behind the words
 /// that say that it is.
 pub(crate) fn meanwhile(lock: Lock, interface: &str) -> String {
+    let word = word_of(interface);
     match lock {
-        Lock::Nobody => format!("{lock} until `taupe up`"),
-        _ => format!("{lock} until `taupe up` or `taupe down {interface}`"),
+        Lock::Nobody => format!("{lock} until `taupe up {word}`"),
+        _ => format!("{lock} until `taupe up {word}` or `taupe down {interface}`"),
     }
+}
+
+/// What a person names a tunnel by for `taupe up`: the path of the file that it was made
+/// from, or its name where that is in its place.
+pub(crate) fn word_of(interface: &str) -> String {
+    let mut here = State::default().here().into_iter();
+    let header = here.find(|header| header.interface == interface);
+    let config = header.map(|header| header.config.display().to_string());
+    let usual = format!("{}/{interface}.conf", conf::FOLDER);
+    config
+        .filter(|config| *config != usual)
+        .unwrap_or_else(|| interface.to_owned())
 }
 
 /// The addresses that the translation knows, as a file has them.

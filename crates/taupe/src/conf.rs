@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use taupe_adapter::Personality;
 
 /// Where files are that are given by name.
-const FOLDER: &str = "/etc/wireguard";
+pub(crate) const FOLDER: &str = "/etc/wireguard";
 
 /// A file, which is there, and the tunnel that it describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,9 @@ pub(crate) enum Error {
 
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => "; run it with sudo",
+        io::ErrorKind::PermissionDenied => {
+            "; run it with sudo, or give the path of a file that you may read"
+        }
         _ => "",
     }
 }

@@ -4,7 +4,7 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -38,6 +38,37 @@ pub(crate) fn print(text: &[u8]) -> Result<(), NotPrinted> {
 pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), NotPrinted> {
     let printed = write().and_then(|()| io::stdout().flush());
     printed.map_err(NotPrinted)
+}
+
+/// Whether to write a terminal's colours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Paint(bool);
+
+/// A colour (ECMA-48 section 8.3.117).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+}
+
+impl Paint {
+    /// On a terminal, unless `NO_COLOR` is set to something (<https://no-color.org>).
+    pub(crate) fn of_stdout() -> Self {
+        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self(io::stdout().is_terminal() && !is_unwanted)
+    }
+
+    pub(crate) const fn none() -> Self {
+        Self(false)
+    }
+
+    pub(crate) fn paint(self, text: &str, colour: Colour) -> String {
+        match self {
+            Self(true) => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
+            Self(false) => text.to_owned(),
+        }
+    }
 }
 
 /// As many routes in a row are told of one by one when not all are to be.

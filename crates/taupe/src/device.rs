@@ -3,13 +3,16 @@
 use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use crate::capture;
+use crate::via;
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource};
+use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource, Underlay};
 use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
+use taupe_transparent::capture::is_in_effect;
+use taupe_transparent::fault::Fault;
 
 /// What the command needs of a device. [`Engine`] is one; tests have another.
 pub trait Device: Sized + Send + 'static {
@@ -61,6 +64,12 @@ pub(crate) enum Failure {
     Capture(#[from] capture::Failure),
     #[error(transparent)]
     Background(#[from] crate::background::Error),
+    #[error(transparent)]
+    Outer(#[from] via::NotStarted),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error("there can be no further thread: {0}")]
+    Thread(#[source] io::Error),
     #[error("the process that started this one has been told why")]
     Reported,
 }
@@ -109,6 +118,8 @@ pub(crate) struct Running<D> {
     pub(crate) device: D,
     /// What it has for chosen applications.
     _held: Option<capture::Held>,
+    /// The device that it goes through.
+    outer: Option<via::Joined>,
 }
 
 impl<D: Device> Running<D> {
@@ -118,7 +129,11 @@ impl<D: Device> Running<D> {
 
     /// Waits until it has ended; what it captured is held back then.
     pub(crate) fn run(self) -> Exit {
-        self.device.run()
+        let exit = self.device.run();
+        match self.outer {
+            Some(outer) => outer.end(exit),
+            None => exit,
+        }
     }
 }
 
@@ -130,15 +145,17 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     });
     let plan = plan.transpose()?;
     let mut options = options(order)?;
+    // What a killed process has left closed holds this one back until it captures.
+    let is_closed = order.beneath.is_some() && is_in_effect(order.interface.as_str())?;
     options.tap = plan.as_ref().and_then(|(_, plan)| plan.tap());
     // A core file would hold keys. Where this cannot be had, it is as before.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // Everything a device makes is for its owner only; what else this process
     // runs makes its files as its caller wants them.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    let device = D::start(options);
+    let devices = start_both::<D>(options, order, is_closed);
     rustix::process::umask(umask);
-    let device = device?;
+    let (device, outer) = devices?;
     let interface = order.interface.as_str();
     let begun = plan.map(|(file, plan)| plan.begin(interface, file));
     let held = match begun.transpose() {
@@ -146,14 +163,48 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
         Err(failure) => {
             device.stopper()();
             device.run();
+            if let Some(outer) = outer {
+                outer.end();
+            }
             return Err(failure.into());
         }
     };
+    if let Some(outer) = &outer {
+        outer.serve_endpoints();
+    }
+    let outer = outer.map(|outer| outer.join(device.stopper())).transpose();
+    let outer = outer
+        .map_err(Failure::Thread)
+        .inspect_err(|_| device.stopper()())?;
     tracing::info!("{interface} is ready");
     Ok(Running {
         device,
         _held: held,
+        outer,
     })
+}
+
+/// Starts a device, and before it the one that it goes through.
+fn start_both<D: Device>(
+    mut options: Options,
+    order: &DeviceOrder,
+    is_closed: bool,
+) -> Result<(D, Option<via::Started<D>>), Failure> {
+    let beneath = order.beneath.as_ref();
+    let outer = beneath.map(|beneath| via::start::<D>(beneath, order, is_closed));
+    let outer = outer.transpose()?.map(|(outer, underlay)| {
+        options.underlay = underlay;
+        outer
+    });
+    match D::start(options) {
+        Ok(device) => Ok((device, outer)),
+        Err(error) => {
+            if let Some(outer) = outer {
+                outer.end();
+            }
+            Err(error.into())
+        }
+    }
 }
 
 fn finish<D: Device>(device: Running<D>, order: &DeviceOrder) -> Result<(), Failure> {
@@ -186,6 +237,7 @@ fn options(order: &DeviceOrder) -> Result<Options, Failure> {
     Ok(Options {
         interface: order.interface.to_string(),
         tun: passed("WG_TUN_FD", order.tun)?.map_or(TunSource::Create, TunSource::Fd),
+        underlay: Underlay::Here,
         tap: None,
         uapi: passed("WG_UAPI_FD", order.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
         offloads: order.offloads,

@@ -1,15 +1,16 @@
 //! A look at this system for what a file's applications are here: what runs may have
 //! another path or name than what a person types.
 
-use crate::processes::escaped;
+use crate::processes::{Subject, escaped};
 use rustix::fs::{Mode, OFlags};
+use std::cell::LazyCell;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use taupe_config::application::{AppRules, Application, Doubt, Process};
+use taupe_config::application::{Application, Doubt, Process};
 use taupe_config::file::edit::entries;
 use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
@@ -21,9 +22,15 @@ const FIRST_LINE: usize = 256;
 
 /// Warns of the applications of a file that are not what they seem.
 pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
+    // Only where somebody asks for them.
+    let candidates = LazyCell::new(candidates);
     for key in [Key::AllowedApps, Key::DisallowedApps] {
         for entry in entries(text, key) {
             let application = entry.text.parse::<Application>().ok();
+            let doubt = |application| {
+                let missing = || unknown(whole_name(application)?, &candidates);
+                doubt(application).or_else(missing)
+            };
             if let Some(doubt) = application.as_ref().and_then(doubt) {
                 parsed.warn(entry.line, entry.column, DiagnosticKind::Doubtful(doubt));
             }
@@ -31,14 +38,44 @@ pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
     }
 }
 
-/// The names of applications that no executable has where they usually are.
-pub(crate) fn unknown_names(rules: &AppRules) -> Vec<&Application> {
-    let all = rules.allowed.iter().chain(&rules.disallowed);
-    let names = all.map(|rule| &rule.application).filter(|application| {
-        whole_name(application)
-            .is_some_and(|name| in_path(name).is_none() && !is_in_own_folder(name))
+/// How alike two names are to be for one to be meant by the other: `chrome` and `chromium`
+/// are, `curl` and `cut` are not (Jaro and Winkler; 1 is the same).
+const ALIKE: f64 = 0.86;
+
+/// Names that run or could be run: those that run first.
+fn candidates() -> Vec<String> {
+    let running = Subject::all().into_iter().filter_map(|subject| {
+        let name = subject.process().name.to_vec();
+        String::from_utf8(name).ok()
     });
-    names.collect()
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let entries = folders
+        .into_iter()
+        .filter_map(|folder| fs::read_dir(folder).ok());
+    let installed = entries.flatten().flatten();
+    let installed = installed.filter_map(|entry| entry.file_name().into_string().ok());
+    running.chain(installed).collect()
+}
+
+/// What a name that nothing has may have been meant for.
+fn unknown(name: &str, candidates: &[String]) -> Option<Doubt> {
+    let is_it = |other: &String| other.eq_ignore_ascii_case(name);
+    if in_path(name).is_some() || is_in_own_folder(name) || candidates.iter().any(is_it) {
+        return None;
+    }
+    let likeness = |other: &String| strsim::jaro_winkler(name, &other.to_ascii_lowercase());
+    let scored = candidates.iter().map(|other| (likeness(other), other));
+    // Of several that are as much alike, the first.
+    let best = scored.fold(None, |best: Option<(f64, &String)>, next| match best {
+        Some(best) if best.0 >= next.0 => Some(best),
+        _ => Some(next),
+    });
+    let nearest = best.filter(|(likeness, _)| *likeness >= ALIKE);
+    Some(Doubt::Unknown {
+        name: name.to_owned(),
+        nearest: nearest.map(|(_, other)| escaped(other.as_bytes())),
+    })
 }
 
 fn doubt(application: &Application) -> Option<Doubt> {
@@ -64,6 +101,9 @@ fn of_path(path: &str, end: &str) -> Option<Doubt> {
         // Who may not look cannot say.
         Err(_) => return None,
     };
+    if end.is_empty() && real.is_dir() {
+        return Some(Doubt::Folder { path: shown() });
+    }
     if real != Path::new(path) {
         return Some(Doubt::Link {
             path: shown(),
@@ -171,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_nothing_has_is_told_from_its_likes() {
+        let names = ["chromium", "firefox-esr", "cut", "Xorg"].map(str::to_owned);
+        let nearest = |name: &str| match unknown(name, &names) {
+            Some(Doubt::Unknown { nearest, .. }) => Some(nearest),
+            _ => None,
+        };
+        assert_eq!(nearest("chromum-zz"), Some(Some("chromium".into())));
+        assert_eq!(nearest("firefoks-esr"), Some(Some("firefox-esr".into())));
+        assert_eq!(nearest("qqqqqqqq"), Some(None));
+        // It runs, in whatever case.
+        assert_eq!(nearest("xorg"), None);
+    }
+
+    #[test]
     fn what_is_another_or_nothing_is_doubted() {
         let scratch = Scratch::new();
         let at = |name: &str| scratch.0.join(name).display().to_string();
@@ -182,6 +236,8 @@ mod tests {
         let doubt = |text: String| doubt(&text.parse().expect("an application"));
         assert_eq!(doubt(at("program")), None);
         assert_eq!(doubt(at("folder/")), None);
+        let path = at("folder");
+        assert_eq!(doubt(path.clone()), Some(Doubt::Folder { path }));
         assert_eq!(doubt("/".into()), None);
         // Nobody writes to it.
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
-use taupe_config::file::{Endpoint, File};
+use taupe_config::file::{Endpoint, File, Peer};
 use taupe_engine::{Resolver as _, SystemResolver};
 
 /// From one look at the device to the next, while it is being configured; for its
@@ -50,6 +50,15 @@ pub(crate) fn named(file: &File) -> Vec<Named> {
             }),
         })
         .collect()
+}
+
+/// The first address of a peer whose endpoint is a name, if it has one now.
+pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
+    let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
+        return None;
+    };
+    let name = EndpointName::new(host, *port)?;
+    resolve(&SystemResolver::default(), &name).ok()
 }
 
 /// Leaves to the device's process the names that have no address now: takes their

@@ -2,32 +2,37 @@
 //! of decisions, with the one that applies.
 
 use crate::arguments::{Destination, ExplainOrder};
-use crate::capture::user_id;
+use crate::capture::{meanwhile, user_id};
 use crate::check::{self, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::print;
 use crate::doubts::interpreter;
 use crate::processes::{NoSubject, Subject};
+use crate::root;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_adapter::{Personality, State};
 use taupe_config::application::{AppRules, Decision, Doubt, Process, Rule};
 use taupe_config::destinations::{Class, class_of, has, is_local, of_peers};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{File, Forwarded, Key, KillSwitch};
 use taupe_config::prefix::{self, Prefix};
 use taupe_net::system::{System, SystemError};
+use taupe_transparent::capture::in_effect;
+use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
+use taupe_transparent::programs::Programs;
+use zeroize::Zeroizing;
 
 /// Why nothing was explained.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
@@ -38,6 +43,19 @@ enum Failure {
     NoSubject(#[from] NoSubject),
     #[error("cannot ask for the addresses of this host: {0}")]
     System(#[from] SystemError),
+    #[error(
+        "no tunnel that chooses applications is there, so all goes where this system's routes lead; \
+         --conf CONF explains what a file would do"
+    )]
+    NoTunnel,
+    #[error(
+        "{0} is locked, and which file it is locked by is written nowhere; --conf CONF says which"
+    )]
+    Locked(String),
+    #[error("which tunnels choose applications only root can see: {0}; --conf CONF names a file")]
+    NotRoot(#[from] root::Error),
+    #[error(transparent)]
+    Fault(#[from] Fault),
 }
 
 /// Explains it on standard output.
@@ -49,49 +67,147 @@ pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
 }
 
 fn run(order: &ExplainOrder) -> Result<String, Failure> {
-    let conf = Conf::find(&order.file, Personality::Taupe)?;
-    let checked = check_alone(&conf, Personality::Taupe)?;
-    let wrong = || Failure::Wrong(conf.shown.display().to_string());
-    let mut file = checked.file.ok_or_else(wrong)?;
     let subject = order.application.as_deref().map(Subject::find);
     let subject = subject.transpose()?;
-    // A user whom nobody knows runs nothing.
-    let _ = file.transparent.apps.resolve_users(user_id);
-    let question = Question {
-        from: match &subject {
-            Some(subject) => Sender::Process {
-                process: subject.process(),
-                is_own: is_device(subject, conf.interface.as_str()),
-            },
-            None => Sender::Elsewhere,
-        },
-        to: order.destination,
-        addresses: &addresses()?,
-    };
-    let steps = Explanation {
-        shown: conf.shown.clone(),
-        text: &checked.text,
-        file: &file,
-        // Who may not look is told of transparent mode.
-        by_mark: mark_of(conf.interface.as_str()).is_ok_and(|mark| mark.is_some()),
-    }
-    .steps(&question);
-    let mut text = format!(
-        "{}
-",
-        introduce(subject.as_ref(), order.destination)
-    );
+    let mut text = format!("{}\n", introduce(subject.as_ref(), order.destination));
     if let Some(doubt) = subject.as_ref().and_then(doubt) {
         let _ = writeln!(
             text,
             "[!] {doubt}; what follows is for a program at this path"
         );
     }
-    for (number, step) in (1..).zip(&steps) {
-        let _ = writeln!(text, "{number}  {step}");
+    let files = match &order.file {
+        Some(word) => vec![Conf::find(word, Personality::Taupe)?],
+        None => of_tunnels()?,
+    };
+    let (addresses, is_one_of_several) = (addresses()?, order.file.is_none());
+    for conf in &files {
+        let known = Known::read(conf)?;
+        if is_one_of_several {
+            let _ = writeln!(text, "{} ({}):", conf.interface, conf.shown.display());
+        }
+        if let Some(sentence) = closed(conf.interface.as_str()) {
+            let _ = writeln!(text, "[!] {sentence}");
+        }
+        let steps = known.steps(subject.as_ref(), order.destination, &addresses);
+        for (number, step) in (1..).zip(&steps) {
+            let _ = writeln!(text, "{number}  {step}");
+        }
     }
     Ok(text)
 }
+
+/// The files of all tunnels here that choose applications, whether they are up or held
+/// back.
+fn of_tunnels() -> Result<Vec<Conf>, Failure> {
+    root::require(Personality::Taupe, &[])?;
+    let names = in_effect()?;
+    let headers = State::default().here();
+    let file = |name: &String| {
+        let written_down = headers.iter().find(|header| header.interface == *name);
+        let Some(header) = written_down else {
+            // Locked without a tunnel: by its name, most likely.
+            return Conf::find(OsStr::new(name), Personality::Taupe).ok();
+        };
+        Some(Conf {
+            interface: header.interface.parse().ok()?,
+            path: header.config.clone(),
+            shown: header.config.clone(),
+        })
+    };
+    let files: Vec<_> = names.iter().filter_map(file).collect();
+    match (files.is_empty(), names.first()) {
+        (false, _) => Ok(files),
+        (true, Some(name)) => Err(Failure::Locked(name.clone())),
+        (true, None) => Err(Failure::NoTunnel),
+    }
+}
+
+/// What holds now whatever the file says: its tunnel is not up, and locked. Who may not
+/// look is not told.
+fn closed(interface: &str) -> Option<String> {
+    let programs = Programs::open(interface).ok()??;
+    (!programs.is_up()).then(|| {
+        let meanwhile = meanwhile(programs.lock(), interface);
+        format!("{interface} is down: {meanwhile}")
+    })
+}
+
+/// A tunnel's file, and what else decides.
+pub(crate) struct Known {
+    interface: String,
+    shown: PathBuf,
+    text: Zeroizing<Vec<u8>>,
+    pub(crate) file: File,
+    /// The tunnel is up in adapter mode, by the mark of sockets.
+    by_mark: bool,
+}
+
+impl Known {
+    pub(crate) fn read(conf: &Conf) -> Result<Self, Failure> {
+        let checked = check_alone(conf, Personality::Taupe)?;
+        let wrong = || Failure::Wrong(conf.shown.display().to_string());
+        let mut file = checked.file.ok_or_else(wrong)?;
+        // A user whom nobody knows runs nothing.
+        let _ = file.transparent.apps.resolve_users(user_id);
+        Ok(Self {
+            interface: conf.interface.to_string(),
+            shown: conf.shown.clone(),
+            text: checked.text,
+            file,
+            // Who may not look is told of transparent mode.
+            by_mark: mark_of(conf.interface.as_str()).is_ok_and(|mark| mark.is_some()),
+        })
+    }
+
+    /// All decisions about a process, or about what is forwarded.
+    fn steps(
+        &self,
+        subject: Option<&Subject>,
+        to: Option<Destination>,
+        addresses: &[IpAddr],
+    ) -> Vec<Step> {
+        let from = match subject {
+            Some(subject) => Sender::Process {
+                process: subject.process(),
+                is_own: is_device(subject, &self.interface),
+            },
+            None => Sender::Elsewhere,
+        };
+        let explanation = Explanation {
+            shown: self.shown.clone(),
+            text: &self.text,
+            file: &self.file,
+            by_mark: self.by_mark,
+        };
+        explanation.steps(&Question {
+            from,
+            to,
+            addresses,
+        })
+    }
+
+    /// Why packets of a process go where they go: of what is in the tunnel, why the
+    /// application is; of anything else, the step that decides.
+    pub(crate) fn why(
+        &self,
+        subject: &Subject,
+        to: Option<Destination>,
+        addresses: &[IpAddr],
+        is_inside: bool,
+    ) -> Option<String> {
+        let steps = self.steps(Some(subject), to, addresses);
+        let mut steps = steps.into_iter();
+        let step = match is_inside {
+            true => steps.find(|step| step.title == APPLICATION && !step.decides),
+            false => steps.find(|step| step.decides),
+        };
+        step.map(|step| step.text)
+    }
+}
+
+/// What the step about the application is called.
+const APPLICATION: &str = "application";
 
 /// Who is asked about.
 fn introduce(subject: Option<&Subject>, to: Option<Destination>) -> String {
@@ -121,7 +237,7 @@ fn doubt(subject: &Subject) -> Option<Doubt> {
 }
 
 /// The addresses of this host's interfaces.
-fn addresses() -> Result<Vec<IpAddr>, SystemError> {
+pub(crate) fn addresses() -> Result<Vec<IpAddr>, SystemError> {
     let addresses = System::open()?.addresses()?.into_iter();
     Ok(addresses.map(|address| address.network.addr()).collect())
 }
@@ -209,7 +325,10 @@ impl Explanation<'_> {
         };
         let steps = [
             ("own packets", own(is_own)),
-            ("this host and its link", host(question, &table)),
+            (
+                "this host and its link",
+                host(question, &table, self.is_asked_instead(question, decision)),
+            ),
             (
                 "questions for names",
                 self.names(question, decision, &table),
@@ -255,35 +374,60 @@ impl Explanation<'_> {
         let Some(Destination { address, port }) = question.to else {
             return Verdict::Passes(format!("to port 53: {}", self.server(None)));
         };
-        match (port, class_of(table, address)) {
-            (Some(53), Class::Tunnel | Class::Direct) if !question.is_this_host(address) => {
-                Verdict::Decides(self.server(Some(address)))
-            }
-            (Some(53), _) => Verdict::Passes("the tunnel does not carry this one".into()),
-            _ => Verdict::Passes("it is not to port 53".into()),
+        if port != Some(53) {
+            return Verdict::Passes("it is not to port 53".into());
         }
+        // Where a question leaves this host.
+        let outside = match (question.is_this_host(address), address) {
+            (true, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
+            (true, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)),
+            (false, address) => address,
+        };
+        match class_of(table, outside) {
+            _ if question.is_this_host(address) && !self.is_asked_instead(question, decision) => {
+                Verdict::Passes("a resolver on this host answers it".into())
+            }
+            Class::Tunnel | Class::Direct => Verdict::Decides(self.server(Some(address))),
+            _ => Verdict::Passes("the tunnel does not carry this one".into()),
+        }
+    }
+
+    /// Whether a resolver on this host is not asked itself.
+    fn is_asked_instead(&self, question: &Question<'_>, decision: Decision) -> bool {
+        let port = question.to.and_then(|to| to.port);
+        let mut servers = self.servers().into_iter();
+        let is_of_process = matches!(question.from, Sender::Process { .. });
+        let is_chosen = decision != Decision::Bypass && !self.by_mark;
+        is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
+    }
+
+    /// The name servers.
+    fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
+        let entries = entries(self.text, Key::Dns).into_iter();
+        let servers = entries.filter_map(|entry| Some((entry.text.parse().ok()?, entry)));
+        servers.collect()
     }
 
     /// Where questions go.
     fn server(&self, address: Option<IpAddr>) -> String {
-        let entries = entries(self.text, Key::Dns);
-        let of_family = |entry: &&Entry<'_>| {
-            let server = entry.text.parse::<IpAddr>().ok();
-            server.is_some_and(|server| address.is_none_or(|to| to.is_ipv4() == server.is_ipv4()))
-        };
-        let servers: Vec<_> = entries.iter().filter(of_family).collect();
-        let is_one = |to: IpAddr| {
-            servers
-                .iter()
-                .any(|entry| entry.text.parse::<IpAddr>() == Ok(to))
-        };
-        match (servers.first(), address) {
-            (Some(_), Some(to)) if is_one(to) => "through the tunnel".into(),
-            (Some(server), _) => format!(
-                "through the tunnel, to its first server instead ({})",
-                self.at(Key::Dns, server)
-            ),
-            (None, _) => "through the tunnel".into(),
+        let all = self.servers();
+        let is_of_family =
+            |server: &IpAddr| address.is_none_or(|address| address.is_ipv4() == server.is_ipv4());
+        let servers: Vec<_> = all.iter().filter(|(at, _)| is_of_family(at)).collect();
+        match (servers.as_slice(), address) {
+            (servers, Some(to)) if servers.iter().any(|(at, _)| *at == to) => {
+                "through the tunnel".into()
+            }
+            ([], _) if all.is_empty() => "through the tunnel".into(),
+            ([], _) => "refused at once: no server in DNS has an address of this family".into(),
+            ([(_, first), rest @ ..], _) => {
+                let or_the_next = match rest {
+                    [] => "",
+                    _ => ", or the next that answers",
+                };
+                let first = self.at(Key::Dns, first);
+                format!("through the tunnel, to its first server instead ({first}){or_the_next}")
+            }
         }
     }
 
@@ -460,11 +604,15 @@ fn own(is_own: bool) -> Verdict {
     }
 }
 
-fn host(question: &Question<'_>, table: &[(Prefix, Class)]) -> Verdict {
+fn host(question: &Question<'_>, table: &[(Prefix, Class)], is_asked_instead: bool) -> Verdict {
     let Some(Destination { address, port }) = question.to else {
         return Verdict::Passes("past the tunnel: loopback, link-local, DHCP, NDP".into());
     };
     if question.is_this_host(address) {
+        if is_asked_instead {
+            let text = format!("{address} is this host, but it is a question for a name");
+            return Verdict::Passes(text);
+        }
         return Verdict::Decides(format!("past the tunnel: {address} is this host"));
     }
     if is_link_local(address) && class_of(table, address) == Class::Direct {

@@ -3,14 +3,17 @@
 //! [`main`] is all of it: the command line and the environment become an order,
 //! which is carried out.
 //!
-//! Exit status, but for `wg` and `wg-quick`, which have those programs', and for
-//! the commands that are `wg`'s too, where wrong usage is 1:
+//! Exit status, but for `wg` and `wg-quick`, which have those programs', for the
+//! commands that are `wg`'s too, where wrong usage is 1, and for `exec`, which has that of
+//! the command, or 125 to 127 as `env` has:
 //!
 //! | | |
 //! |---|---|
 //! | 0 | it is done. A device in the background: the interface is there and its configuration socket answers; in the foreground: it ended by a signal, or because its interface or its socket was removed |
 //! | 1 | it failed; the reason is on standard error |
 //! | 2 | the command line or a variable is wrong, and nothing was done |
+//!
+//! `taupe status` says how tunnels are by its own: 0 up, 1 down, 2 degraded, 3 unknown.
 
 #![forbid(unsafe_code)]
 
@@ -22,19 +25,28 @@ mod check;
 mod conf;
 mod console;
 mod device;
+mod doctor;
 mod doubts;
 mod endpoints;
+mod exec;
 mod explain;
 mod families;
+mod flows;
 mod interface;
+mod json;
 mod logging;
 mod mode;
+mod names;
 mod processes;
+mod proxy;
+mod reach;
+mod report;
 mod rivals;
 mod root;
 mod status;
 
 mod tunnel;
+mod via;
 mod wg;
 
 pub use device::Device;
@@ -64,26 +76,41 @@ pub fn main<D: Device>() -> ExitCode {
             // The text of `--help` and `--version` comes this way too.
             let printed = console::print_by(|| error.print());
             return if error.use_stderr() {
-                MISUSED.into()
+                misused(&arguments).into()
             } else {
                 exit(printed, ExitCode::SUCCESS)
             };
         }
-        Err(error) => return complain(&error, MISUSED),
+        Err(error) => return complain(&error, misused(&arguments)),
     };
     match order {
         Order::Device(order) => run_device::<D>(&order, &arguments),
         Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
         Order::Check { file } => check::main(&file),
+        Order::Exec(order) => exec::main::<D>(&order),
         Order::Explain(order) => explain::main(&order),
         Order::App(order) => app::main(&order, &arguments),
-        Order::Status { file } => status::main(file.as_deref(), &arguments),
+        Order::Status(order) => status::main(&order, &arguments),
+        Order::Flows(order) => flows::main(&order, &arguments),
+        Order::Doctor(order) => doctor::main(&order, &arguments),
+        Order::Report(order) => report::main(&order, &arguments),
+        Order::Proxy(order) => proxy::main(&order),
         Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
         Order::Wg {
             personality,
             arguments,
         } => wg::main(personality, &arguments),
         Order::QuickUsage { asked } => quick_usage(asked),
+    }
+}
+
+/// The status of wrong usage: that of `exec` is none that a command may have, and to
+/// `status` the usual one means something else.
+fn misused(arguments: &[OsString]) -> u8 {
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("exec") => taupe_cell::NOT_SET_UP,
+        Some("status") => status::UNKNOWN,
+        _ => MISUSED,
     }
 }
 

@@ -4,7 +4,6 @@ use crate::doubts::in_path;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use taupe_config::application::Process;
@@ -84,10 +83,7 @@ impl Subject {
     pub(crate) fn all() -> Vec<Self> {
         let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/net")).ok();
         let here = namespace("self");
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let mut ids: Vec<u32> = ids.collect();
-        ids.sort_unstable();
+        let mut ids = ids();
         ids.retain(|id| namespace(&id.to_string()) == here);
         ids.into_iter().filter_map(Self::of).collect()
     }
@@ -112,18 +108,29 @@ impl Subject {
 
     /// How many of these sockets it has open.
     pub(crate) fn count(&self, sockets: &HashSet<u64>) -> usize {
-        let folder = self.id.map(|id| format!("/proc/{id}/fd"));
-        let entries = folder.and_then(|folder| fs::read_dir(folder).ok());
-        let links = entries.into_iter().flatten().flatten();
-        let is_one = |link: io::Result<PathBuf>| {
-            let link = link.ok()?;
-            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-            inode.parse().ok().filter(|inode| sockets.contains(inode))
-        };
-        links
-            .filter(|entry| is_one(fs::read_link(entry.path())).is_some())
-            .count()
+        let own = self.id.into_iter().flat_map(sockets_of);
+        own.filter(|inode| sockets.contains(inode)).count()
     }
+}
+
+/// The numbers of all processes, in their order.
+pub(crate) fn ids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut ids: Vec<u32> = ids.collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// The sockets that a process has open, by their numbers.
+pub(crate) fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
+    let links = fs::read_dir(format!("/proc/{id}/fd"));
+    let links = links.into_iter().flatten().flatten();
+    links.filter_map(|entry| {
+        let link = fs::read_link(entry.path()).ok()?;
+        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        inode.parse().ok()
+    })
 }
 
 /// What anybody can have named, for a terminal that would obey it.

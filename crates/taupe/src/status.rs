@@ -1,143 +1,431 @@
-//! Tunnels of chosen applications: how they are, and what their kernel's part has done.
+//! All tunnels that `taupe up` has made: how they are, and what their kernel's part has
+//! done.
+//!
+//! ```text
+//! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
+//! ```
 
-use crate::capture::{Plan, meanwhile};
+mod judge;
+mod print;
+mod way;
+
+use crate::arguments::StatusOrder;
+use crate::capture::{Plan, word_of};
 use crate::check;
 use crate::conf::{self, Conf};
-use crate::console::{NotPrinted, print};
-use crate::{endpoints, families, root};
-use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
-use std::path::Path;
+use crate::console::{NotPrinted, Paint, print as show};
+use crate::{endpoints, families, names, root};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use taupe_adapter::{Personality, State};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use taupe_adapter::journal::Header;
+use taupe_adapter::{Personality, State as Journals};
 use taupe_config::file::{self, Dialect, Forwarded, Key};
-use taupe_transparent::capture::in_effect;
+use taupe_net::system::{System, SystemError};
+use taupe_sys::clock::boot;
+use taupe_transparent::capture::{gap_of_names, in_effect};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::{Programs, Way};
+use taupe_transparent::state::{Lock, Reason};
+use taupe_transparent::uplinks::{LinkHeader, survey};
+
+pub(crate) use judge::{Finding, State};
+
+/// The exit status where nothing can be told, and of wrong usage.
+pub(crate) const UNKNOWN: u8 = 3;
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     #[error(transparent)]
     NotRoot(#[from] root::Error),
     #[error(transparent)]
     Conf(#[from] conf::Error),
-    #[error("{0} is not up for chosen applications (`taupe show` shows other tunnels)")]
-    NotThere(String),
     #[error(transparent)]
     Fault(#[from] Fault),
+    #[error(transparent)]
+    System(#[from] SystemError),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }
 
-/// Shows one, or all there are.
-pub(crate) fn main(file: Option<&OsStr>, arguments: &[OsString]) -> ExitCode {
-    match run(file, arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
-        Err(failure) => crate::complain(&failure, crate::FAILED),
+/// Shows one, or all there are. The status is that of the worst.
+pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
+    match run(order, arguments) {
+        Ok(state) => state.exit_status().into(),
+        Err(Failure::Output(error)) if error.is_unread() => UNKNOWN.into(),
+        Err(failure) => crate::complain(&failure, UNKNOWN),
     }
 }
 
-fn run(file: Option<&OsStr>, arguments: &[OsString]) -> Result<(), Failure> {
+fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, Failure> {
     root::require(Personality::Taupe, arguments)?;
-    let names = match file {
-        // Whether or not there is a file any more.
-        Some(word) => vec![match conf::interface(word) {
-            Some(interface) => interface.to_string(),
-            None => Conf::find(word, Personality::Taupe)?.interface.to_string(),
-        }],
-        // With a journal, or kept closed without.
-        None => in_effect()?,
-    };
-    let mut text = String::new();
-    for name in &names {
-        text += &show(name)?;
-    }
-    if names.is_empty() {
-        text = "no applications are chosen by any tunnel\n".into();
-    }
-    Ok(print(text.as_bytes())?)
-}
-
-fn show(interface: &str) -> Result<String, Failure> {
-    let not_there = || Failure::NotThere(interface.to_owned());
-    let programs = Programs::open(interface)?.ok_or_else(not_there)?;
-    let (up, way) = (programs.is_up(), programs.way());
-    let mut text = if up && way == Way::Marks {
-        format!(
-            "{interface}: up, for chosen applications, in adapter mode by the mark of sockets\n"
-        )
-    } else if up {
-        format!("{interface}: up, for chosen applications\n")
+    let status = look(order.file.as_deref())?;
+    let text = if order.json {
+        status.json()
     } else {
-        let meanwhile = meanwhile(programs.lock(), interface);
-        format!("{interface}: down; {meanwhile}\n")
+        print::text(&status, Paint::of_stdout())
     };
-    let mut here = State::default().here().into_iter();
-    if let Some(header) = here.find(|header| header.interface == interface) {
-        text += &of_file(interface, &header.config);
-    }
-    let names = programs
-        .guarded()?
-        .into_iter()
-        .filter_map(taupe_sys::interface::name);
-    let names: Vec<_> = names.collect();
-    if way == Way::Filters {
-        let _ = writeln!(
-            text,
-            "  guarded links: {}",
-            match names.as_slice() {
-                [] => "none, so chosen applications reach nothing".to_owned(),
-                names => names.join(", "),
-            }
-        );
-    }
-    for (reason, count) in programs.counts()? {
-        if count > 0 {
-            let _ = writeln!(text, "  {count} {}", reason.text());
-        }
-    }
-    Ok(text)
+    show(text.as_bytes())?;
+    // That there is none is as down as one can be.
+    Ok(status.state.unwrap_or(State::Down))
 }
 
-/// What a tunnel's file says now.
-fn of_file(interface: &str, path: &Path) -> String {
-    let shown = path.display();
-    let parsed = check::read(path).ok();
-    let parsed = parsed.and_then(|text| file::parse(&text, Dialect::Taupe).file);
-    let Some(mut file) = parsed else {
-        return format!("  {shown} cannot be read or has errors (`taupe check`)\n");
+/// All that is known of one tunnel, or of all there are.
+pub(crate) fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
+    let headers = Journals::default().here();
+    let names: BTreeSet<String> = match file {
+        // Whether or not there is a file any more.
+        Some(word) => {
+            let name = named(word, &headers)?;
+            BTreeSet::from([name])
+        }
+        // With a journal, or kept closed without.
+        None => {
+            let made = headers.iter().map(|header| header.interface.clone());
+            made.chain(in_effect()?).collect()
+        }
     };
-    let rules = &file.transparent.apps;
-    let mut text = String::new();
-    for (key, list) in [
-        (Key::AllowedApps, &rules.allowed),
-        (Key::DisallowedApps, &rules.disallowed),
-    ] {
-        for rule in list {
-            let _ = writeln!(
-                text,
-                "  {shown}:{}: {} = {}",
-                rule.line,
-                key.name(),
-                rule.application
+    let killed = Journals::default().killed();
+    let tunnels = names.iter().map(|name| {
+        let header = headers.iter().find(|header| header.interface == *name);
+        Tunnel::look(name, header, killed.contains(name))
+    });
+    let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
+    Ok(Status {
+        schema: 1,
+        state: tunnels.iter().map(|tunnel| tunnel.state).max(),
+        tunnels,
+    })
+}
+
+/// The tunnel that a word means: one that is there, or could be.
+fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> {
+    let name = conf::interface(word).map(|name| name.to_string());
+    let is_there = |name: &String| {
+        headers.iter().any(|header| header.interface == *name)
+            || taupe_transparent::capture::is_in_effect(name).unwrap_or(false)
+    };
+    match name.filter(is_there) {
+        Some(name) => Ok(name),
+        None => Ok(Conf::find(word, Personality::Taupe)?.interface.to_string()),
+    }
+}
+
+/// What `taupe status --json` prints. Members are added, and none is taken away or made
+/// to mean something else, while `schema` stays the same.
+#[derive(Serialize)]
+pub(crate) struct Status {
+    schema: u32,
+    /// That of the worst; none where there is no tunnel.
+    state: Option<State>,
+    pub(crate) tunnels: Vec<Tunnel>,
+}
+
+impl Status {
+    pub(crate) fn json(&self) -> String {
+        crate::json::text(self)
+    }
+}
+
+/// How chosen applications' packets, or everybody's, get into a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// From the uplink that they use anyway.
+    Transparent,
+    /// By the mark of their sockets.
+    Marks,
+    /// By routes, for all applications.
+    Adapter,
+}
+
+/// One tunnel.
+#[derive(Serialize)]
+pub(crate) struct Tunnel {
+    pub(crate) interface: String,
+    pub(crate) state: State,
+    /// Why it is not up, or not all that it should be.
+    pub(crate) findings: Vec<Finding>,
+    /// What else is worth knowing.
+    notes: Vec<String>,
+    /// `None` for one that is not there.
+    mode: Option<Mode>,
+    /// The file that it was made from.
+    pub(crate) file: Option<PathBuf>,
+    /// The tunnel that it goes through.
+    via: Option<String>,
+    /// When, in seconds since 1970.
+    since: Option<u64>,
+    /// What is held back while its process is gone: `app`, `all` or `off`.
+    kill_switch: Option<&'static str>,
+    /// What its file chooses now.
+    rules: Vec<Line>,
+    /// What this machine forwards uses it too.
+    forwarded: bool,
+    uplinks: Vec<Uplink>,
+    /// What its kernel's part has done since it was made, unless that is nothing.
+    counters: Vec<Counter>,
+    peers: Vec<Peer>,
+    #[serde(skip)]
+    lock: Option<Lock>,
+}
+
+/// A line of a file that chooses an application.
+#[derive(Serialize)]
+struct Line {
+    line: usize,
+    key: &'static str,
+    application: String,
+}
+
+/// A link that chosen applications' packets can leave by.
+#[derive(Serialize)]
+struct Uplink {
+    name: String,
+    /// What they send by it goes to the tunnel; by one that is not it is dropped.
+    guarded: bool,
+}
+
+#[derive(Serialize)]
+struct Counter {
+    /// A word that stays the same.
+    name: String,
+    count: u64,
+    /// What it means, to follow the number.
+    text: &'static str,
+}
+
+/// Of a peer what is no secret.
+#[derive(Serialize)]
+struct Peer {
+    public_key: String,
+    endpoint: Option<String>,
+    /// In seconds since 1970.
+    latest_handshake: Option<u64>,
+    unanswered_handshakes: u32,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl Tunnel {
+    fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
+        let programs = Programs::open(interface)?;
+        let device = taupe_client::read(interface).ok();
+        let mut tunnel = Self {
+            interface: interface.to_owned(),
+            state: State::Up,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            mode: programs
+                .as_ref()
+                .map(|programs| match programs.way() {
+                    Way::Filters => Mode::Transparent,
+                    Way::Marks => Mode::Marks,
+                })
+                .or(header.map(|_| Mode::Adapter)),
+            file: header.map(|header| header.config.clone()),
+            via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
+            since: header.map(|header| seconds(header.since())),
+            kill_switch: programs.as_ref().map(|programs| lock_word(programs.lock())),
+            rules: Vec::new(),
+            forwarded: false,
+            uplinks: Vec::new(),
+            counters: Vec::new(),
+            peers: Vec::new(),
+            lock: programs.as_ref().map(Programs::lock),
+        };
+        // While it is being brought up it can have neither programs nor peers yet.
+        let is_whole = Journals::default().of_running(interface).is_some();
+        let is_running = match &programs {
+            Some(programs) => programs.is_up() && (is_whole || header.is_none()),
+            None => is_whole,
+        };
+        if let Some(programs) = &programs {
+            tunnel.see_programs(programs, is_running)?;
+        }
+        tunnel.findings.extend(judge::process(&judge::Process {
+            interface,
+            word: &word_of(interface),
+            is_running,
+            is_killed,
+            is_changing: header.is_some() && !is_whole && !is_killed,
+            answers: device.is_some(),
+            lock: tunnel.lock,
+        }));
+        if is_running && let Some(device) = &device {
+            tunnel.see_device(device);
+        }
+        if let Some(header) = header {
+            tunnel.see_file(header, is_running, programs.is_some());
+        }
+        tunnel.state = judge::state(is_running, &tunnel.findings);
+        Ok(tunnel)
+    }
+
+    fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
+        if programs.way() == Way::Filters {
+            let mut system = System::open()?;
+            let own = taupe_sys::interface::index(&self.interface).unwrap_or_default();
+            let survey = survey(
+                &system.links()?,
+                &system.addresses()?,
+                &system.routes()?,
+                own,
             );
+            let guarded = programs.guarded()?;
+            for link in survey.guarded {
+                let is_guarded = guarded.contains(&link.index);
+                if is_running && !is_guarded && link.leads_out {
+                    let is_known = link.header != LinkHeader::Unknown;
+                    self.findings.push(judge::unguarded(&link.name, is_known));
+                }
+                self.uplinks.push(Uplink {
+                    name: link.name,
+                    guarded: is_guarded,
+                });
+            }
+        }
+        let counts = programs
+            .counts()?
+            .into_iter()
+            .filter(|(_, count)| *count > 0);
+        self.counters = counts
+            .map(|(reason, count)| Counter {
+                name: counter_name(reason),
+                count,
+                text: reason.text(),
+            })
+            .collect();
+        Ok(())
+    }
+
+    fn see_device(&mut self, device: &taupe_client::Device) {
+        for peer in &device.status.peers {
+            let status = judge::Peer {
+                age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
+                unanswered: peer.unanswered.map(|silence| {
+                    let nanoseconds = boot().saturating_sub(silence.since.0);
+                    (silence.initiations, Duration::from_nanos(nanoseconds))
+                }),
+                has_sent: peer.tx_bytes > 0,
+                way: match (peer.unanswered, peer.endpoint) {
+                    (Some(_), Some(endpoint)) => way::look(endpoint.ip(), device.fwmark),
+                    _ => judge::Way::Unknown,
+                },
+            };
+            let key = taupe_config::key::Encoding::Base64.encode(&peer.public_key.0);
+            let shown = match device.status.peers.len() {
+                1 => "its peer".to_owned(),
+                _ => format!("the peer {}", key.as_str()),
+            };
+            match judge::peer(&shown, peer.endpoint, &status) {
+                Some(judge::Heard::Finding(finding)) => self.findings.push(finding),
+                Some(judge::Heard::Note(note)) => self.notes.push(note),
+                None => {}
+            }
+            self.peers.push(Peer {
+                public_key: key.as_str().to_owned(),
+                endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
+                latest_handshake: peer.latest_handshake.map(|at| at.as_secs()),
+                unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
+                received_bytes: peer.rx_bytes,
+                sent_bytes: peer.tx_bytes,
+            });
         }
     }
-    if rules.is_empty() {
-        let _ = writeln!(text, "  {shown} chooses no applications, so all use it");
-    }
-    if file.transparent.forwarded == Some(Forwarded::Tunnel) {
-        let _ = writeln!(text, "  {shown}: what this machine forwards uses it too");
-    }
-    for sentence in endpoints::without_address(interface, &file) {
-        let _ = writeln!(text, "  [!] {sentence}");
-    }
-    if let Ok(plan) = Plan::take(&mut file, None) {
-        for sentence in families::without_route(&plan.choice.destinations) {
-            let _ = writeln!(text, "  [!] {sentence}");
+
+    /// What its file says now.
+    fn see_file(&mut self, header: &Header, is_running: bool, chooses: bool) {
+        let path = &header.config;
+        let parsed = check::read(path).ok();
+        let parsed = parsed.and_then(|text| file::parse(&text, Dialect::Taupe).file);
+        let Some(mut file) = parsed else {
+            let shown = path.display();
+            self.notes.push(format!(
+                "{shown} cannot be read or has errors (`taupe check {shown}` says which)"
+            ));
+            return;
+        };
+        if header.is_edited() {
+            self.notes.push(format!(
+                "{0} has been edited since; `taupe reload {0}` has the tunnel follow",
+                path.display()
+            ));
+        }
+        if !chooses {
+            return;
+        }
+        let apps = &file.transparent.apps;
+        for (key, list) in [
+            (Key::AllowedApps, &apps.allowed),
+            (Key::DisallowedApps, &apps.disallowed),
+        ] {
+            self.rules.extend(list.iter().map(|rule| Line {
+                line: rule.line,
+                key: key.name(),
+                application: rule.application.to_string(),
+            }));
+        }
+        self.forwarded = file.transparent.forwarded == Some(Forwarded::Tunnel);
+        if !is_running {
+            return;
+        }
+        for text in endpoints::without_address(&self.interface, &file) {
+            self.findings
+                .push(Finding::new("endpoint-unresolved", text));
+        }
+        let past_tunnel = |text| Finding::new("names-past-tunnel", text);
+        if self.mode != Some(Mode::Transparent) {
+            self.findings.extend(names::way_past().map(past_tunnel));
+            return;
+        }
+        if let Ok(Some(gap)) = gap_of_names(&self.interface) {
+            self.findings.push(past_tunnel(gap.to_string()));
+        }
+        if let Ok(plan) = Plan::take(&mut file, None) {
+            let destinations = &plan.choice.destinations;
+            let names = match plan.servers.as_slice() {
+                [] => names::way_past().into_iter().collect(),
+                servers => names::doubts(servers, destinations),
+            };
+            self.findings.extend(names.into_iter().map(past_tunnel));
+            // What is refused there leaves nowhere, and has another family to go by.
+            self.notes.extend(families::without_route(destinations));
         }
     }
-    text
+}
+
+/// The word of a file.
+const fn lock_word(lock: Lock) -> &'static str {
+    match lock {
+        Lock::Chosen => "app",
+        Lock::Everybody => "all",
+        Lock::Nobody => "off",
+    }
+}
+
+/// Such as `out-tunnel`.
+fn counter_name(reason: Reason) -> String {
+    let mut name = String::new();
+    for character in format!("{reason:?}").chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(character.to_ascii_lowercase());
+    }
+    name
+}
+
+fn now() -> Duration {
+    UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }

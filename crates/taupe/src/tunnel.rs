@@ -13,11 +13,15 @@ use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
 use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
+use crate::via::{self, Through};
 use crate::{background, endpoints, rivals, root};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
-use taupe_adapter::{self as adapter, Devices, Down, DownError, Options, Personality, Request};
+use std::time::Duration;
+use taupe_adapter::{
+    self as adapter, Devices, Down, DownError, Options, Personality, Request, State,
+};
 use taupe_config::file::{self, DiagnosticKind, Key};
 use taupe_net::system::SystemError;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
@@ -47,6 +51,20 @@ enum Failure {
          take it down first; nothing was changed"
     )]
     Applications { file: String, line: usize, key: Key },
+    #[error(
+        "{0} chooses no applications, so there is nothing to hold back; write AllowedApps or \
+         DisallowedApps under [Interface]; nothing was changed"
+    )]
+    NothingChosen(String),
+    #[error(
+        "{0} says KillSwitch = off: what its applications send is not to be held back; write \
+         KillSwitch = app, or do without `taupe lock`; nothing was changed"
+    )]
+    NoLock(String),
+    #[error(
+        "{0} is up in adapter mode for all applications; `taupe down` it first; nothing was changed"
+    )]
+    ForAll(String),
     #[error(
         "all bits of marks from 0x1000000 to 0x40000000 are used by rules of routing (`ip rule`) or \
          FwMark: chosen applications need one; nothing was changed"
@@ -92,6 +110,8 @@ enum Failure {
     Captured(String),
     #[error(transparent)]
     Capture(#[from] Fault),
+    #[error(transparent)]
+    Via(#[from] via::Failure),
     #[error("cannot catch signals: {0}; nothing was changed")]
     Signals(#[source] io::Error),
     #[error(transparent)]
@@ -147,6 +167,7 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Fai
             let console = Console::new(*verbose);
             take_down(file, !no_save, *keep_closed, *personality, console)
         }
+        Action::Lock => transparent::lock(&find(file, *personality)?),
         Action::Reload => reload(&find(file, *personality)?, &mut Console::new(*verbose)),
         Action::Save => save(&find(file, *personality)?, *personality),
         Action::Strip => strip(&find(file, *personality)?, *personality),
@@ -173,6 +194,18 @@ fn bring_up<D: Device>(
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    via::is_free(conf.interface.as_str())?;
+    let through = match &up.via {
+        None => None,
+        Some(word) => {
+            already_up(conf, personality)?;
+            // What a killed process has left closed holds this one's questions back.
+            let is_closed = is_in_effect(conf.interface.as_str())?;
+            let through = Through::find(word, conf, is_closed)?;
+            let sentences = via::admit(&through.outer, conf, &mut file, is_closed)?;
+            Some((through, sentences))
+        }
+    };
     let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
     let endpoints: Vec<_> = endpoints.collect();
     let chooses = file.transparent.first.is_some();
@@ -192,7 +225,13 @@ fn bring_up<D: Device>(
         }
         Mode::Transparent(_) => Some(transparent::plan(conf, &mut file, None)?),
     };
+    already_up(conf, personality)?;
     say(&mode);
+    let (through, sentences) = through.unzip();
+    sentences
+        .iter()
+        .flatten()
+        .for_each(|sentence| say(sentence));
     // wg-quick has its own words for that.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;
@@ -211,22 +250,47 @@ fn bring_up<D: Device>(
     let memo = captured
         .as_ref()
         .map_or("", |captured| captured.memo.as_str());
-    let request = request(conf, &file, personality, options, memo);
+    let outer = through.as_ref().map(|through| &through.outer);
+    let request = Request {
+        outer,
+        ..request(conf, &file, personality, options, memo)
+    };
+    let device = DevicePlan {
+        settings: &up.device,
+        captured: captured.as_ref(),
+        through: through.as_ref(),
+    };
     if up.foreground {
-        foreground::run::<D>(conf, &request, up, captured.as_ref(), verbose)
+        foreground::run::<D>(conf, &request, up, device, verbose)
     } else {
         let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
-        let mut devices = Background {
-            settings: &up.device,
-            captured: captured.as_ref(),
-        };
+        let mut devices = Background(device);
         let brought_up = adapter::up(&request, &mut devices, &mut console);
-        if let Some(captured) = &captured {
-            captured.settle(&brought_up);
-        }
+        device.settle(&brought_up);
         Ok(brought_up?)
     }
 }
+
+/// That it is up is all there is to say of a tunnel that is; what else comes between is
+/// found again.
+fn already_up(conf: &Conf, personality: Personality) -> Result<(), Failure> {
+    let interface = conf.interface.as_str();
+    match State::default().of_running(interface) {
+        Some(header) if taupe_client::lives(interface, PATIENCE) => {
+            Err(Failure::Up(adapter::UpError::AlreadyUp {
+                interface: interface.to_owned(),
+                since: header.since(),
+                config: header.config,
+                outer: header.outer.map(|outer| outer.name),
+                personality,
+            }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long a device may take to say that it lives.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A file that chooses applications would have them all tunnelled: as wg-quick has it, or by
 /// a reload of what was begun for everybody.
@@ -252,17 +316,52 @@ fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
     }
 }
 
-/// Devices in background processes, which this program's other face runs:
-/// `taupe device`.
-struct Background<'a> {
+/// What a tunnel's device is to be.
+#[derive(Clone, Copy)]
+struct DevicePlan<'a> {
     settings: &'a DeviceSettings,
     /// What is done for chosen applications.
     captured: Option<&'a Captured<'a>>,
+    /// The tunnel that it goes through.
+    through: Option<&'a Through>,
 }
+
+impl DevicePlan<'_> {
+    fn order(&self, interface: &str) -> Result<DeviceOrder, String> {
+        let interface = InterfaceName::for_new(interface).map_err(|error| error.to_string())?;
+        Ok(DeviceOrder {
+            capture: self.captured.map(|captured| captured.file.to_owned()),
+            mark: self.captured.and_then(|captured| captured.mark),
+            beneath: self.through.map(Through::beneath),
+            ..DeviceOrder::new(interface, self.settings)
+        })
+    }
+
+    /// The device is there.
+    fn begun(&self) {
+        if let Some(captured) = self.captured {
+            captured.begun();
+        }
+    }
+
+    /// What is to be done when the tunnel is up, or is not.
+    fn settle(&self, brought_up: &Result<(), adapter::UpError>) {
+        if let Some(captured) = self.captured {
+            captured.settle(brought_up);
+        }
+        if let (Some(through), Ok(())) = (self.through, brought_up) {
+            through.tell_of_endpoints();
+        }
+    }
+}
+
+/// Devices in background processes, which this program's other face runs:
+/// `taupe device`.
+struct Background<'a>(DevicePlan<'a>);
 
 impl Devices for Background<'_> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.settings, self.captured)?;
+        let order = self.0.order(interface)?;
         let mut arguments = vec![OsString::from("taupe"), "device".into()];
         if let Some(file) = &order.capture {
             arguments.extend(["--capture".into(), file.into()]);
@@ -270,24 +369,16 @@ impl Devices for Background<'_> {
         if let Some(mark) = order.mark {
             arguments.extend(["--mark".into(), mark.to_string().into()]);
         }
+        if let Some(outer) = &order.beneath {
+            arguments.extend(["--via".into(), (&outer.file).into()]);
+            arguments.push(format!("--via-name={}", outer.interface).into());
+            arguments.push(format!("--via-mtu={}", outer.mtu).into());
+        }
         arguments.extend(["--".into(), interface.into()]);
         background::start(&order, &arguments).map_err(|error| error.to_string())?;
-        self.captured.inspect(|captured| captured.begun());
+        self.0.begun();
         Ok(())
     }
-}
-
-fn order(
-    interface: &str,
-    settings: &DeviceSettings,
-    captured: Option<&Captured<'_>>,
-) -> Result<DeviceOrder, String> {
-    let interface = InterfaceName::for_new(interface).map_err(|error| error.to_string())?;
-    Ok(DeviceOrder {
-        capture: captured.map(|captured| captured.file.to_owned()),
-        mark: captured.and_then(|captured| captured.mark),
-        ..DeviceOrder::new(interface, settings)
-    })
 }
 
 fn take_down(
@@ -352,6 +443,12 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
         return Err(wrong(conf, &remarks));
     };
     let interface = conf.interface.as_str();
+    let outer = via::present(interface);
+    let sentences = match &outer {
+        // Its names have been looked up by `up`, or are found by the device's process.
+        Some(outer) => via::admit(outer, conf, &mut file, is_in_effect(interface)?)?,
+        None => Vec::new(),
+    };
     let plan = if is_in_effect(interface)? {
         transparent::plan_again(conf, &mut file)?
     } else if taupe_sys::interface::index(interface).is_none() {
@@ -364,10 +461,14 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     for remark in &remarks {
         say(remark);
     }
+    sentences.iter().for_each(|sentence| say(sentence));
     // As after `up`, a name that has no address now keeps nothing from being changed.
     let left = plan.as_ref().map(|_| endpoints::leave(&mut file, false));
     let memo = plan.as_ref().map_or("", |plan| plan.memo.as_str());
-    let request = request(conf, &file, Personality::Taupe, Options::default(), memo);
+    let request = Request {
+        outer: outer.as_ref(),
+        ..request(conf, &file, Personality::Taupe, Options::default(), memo)
+    };
     let mut replaced = None;
     // Before the peers: what is chosen from now on is held back until they are there.
     let mut choose = || {
@@ -423,6 +524,7 @@ fn request<'a>(
         personality,
         options,
         memo,
+        outer: None,
     }
 }
 

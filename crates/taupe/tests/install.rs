@@ -89,7 +89,7 @@ impl Drop for Place {
 }
 
 fn expected(prefix: &str) -> BTreeSet<String> {
-    let commands = "up down reload save strip check explain app app-allow app-deny app-remove app-list status allowed-ips show showconf set setconf addconf \
+    let commands = "up down lock reload save strip check exec explain app app-allow app-deny app-remove app-list status flows doctor report proxy allowed-ips show showconf set setconf addconf \
                     syncconf genkey genpsk pubkey device";
     let pages = commands.split(' ').map(|name| format!("taupe-{name}.1"));
     let pages = pages.chain(["taupe.1".into()]);
@@ -98,6 +98,7 @@ fn expected(prefix: &str) -> BTreeSet<String> {
         "bin/taupe",
         "bin/taupe-device",
         "lib/systemd/system/taupe@.service",
+        "lib/systemd/system/taupe-lock@.service",
         "share/man/man5/taupe.conf.5",
         "share/bash-completion/completions/taupe",
         "share/zsh/site-functions/_taupe",
@@ -142,6 +143,20 @@ fn all_of_it_is_installed_and_removed() {
     assert!(!unit.contains("@BINDIR@"), "{unit}");
     let conflicts = "\nConflicts=wg-quick@%i.service\n";
     assert!(unit.contains(conflicts), "{unit}");
+
+    // The lock is there before the first packet, and asks for nothing that comes later.
+    let lock = place
+        .system()
+        .join("usr/lib/systemd/system/taupe-lock@.service");
+    let lock = fs::read_to_string(lock).expect("unit");
+    for line in [
+        "ExecStart=/usr/bin/taupe lock %i",
+        "DefaultDependencies=no",
+        "Before=network-pre.target taupe@%i.service",
+        "Wants=network-pre.target",
+    ] {
+        assert!(lock.lines().any(|found| found == line), "{line}: {lock}");
+    }
 
     // A second time, with aliases this time.
     place.succeeds("install", &["PREFIX=/usr", "ALIASES=1"]);
@@ -230,13 +245,15 @@ fn what_is_installed_is_well_formed() {
             at("share/fish/vendor_completions.d/taupe.fish"),
         ],
     );
-    let unit = at("lib/systemd/system/taupe@.service");
-    let instance = prefix.join("taupe@wg0.service");
-    fs::copy(unit, &instance).expect("copy");
-    lint(
-        "systemd-analyze",
-        &["verify".into(), "--man=no".into(), instance.into()],
-    );
+    for unit in ["taupe", "taupe-lock"] {
+        let template = at(&format!("lib/systemd/system/{unit}@.service"));
+        let instance = prefix.join(format!("{unit}@wg0.service"));
+        fs::copy(template, &instance).expect("copy");
+        lint(
+            "systemd-analyze",
+            &["verify".into(), "--man=no".into(), instance.into()],
+        );
+    }
     // Not what is said of /usr/local.
     let said = String::from_utf8_lossy(&output.stdout);
     let link = "`systemctl link ";

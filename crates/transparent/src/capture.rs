@@ -25,9 +25,9 @@ use tracing::{info, warn};
 use crate::fault::Fault;
 use crate::maps::Maps;
 use crate::pins::Pins;
-use crate::programs::{Guard, Programs, Way};
+use crate::programs::{Gap, Guard, Programs, Way};
 use crate::reset::{self, Reset, Which};
-use crate::state::Lock;
+use crate::state::{Lock, Names};
 use crate::translate::Translator;
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
@@ -42,6 +42,8 @@ pub struct Choice {
     pub lock: Lock,
     /// Where packets go that this machine forwards for others.
     pub forwarded: Forwarded,
+    /// Who answers questions for names.
+    pub names: Names,
 }
 
 /// How long a flow is remembered after its last packet, so that what the kernel
@@ -104,16 +106,7 @@ impl Capture {
             refused: BTreeMap::new(),
         };
         let stop = keeper.stop.try_clone().map_err(Fault::call("dup"))?;
-        keeper.programs.attach()?;
-        for gap in keeper.programs.gaps() {
-            warn!("{gap}");
-        }
-        keeper
-            .programs
-            .replace(&choice.rules, &choice.destinations)?;
-        // After what may be refused.
-        keeper.programs.set_lock(choice.lock)?;
-        set_forwarded(&keeper.programs, choice.forwarded)?;
+        take_hold(&mut keeper.programs, choice)?;
         let survey = keeper.watch.survey().map_err(io::Error::other);
         keeper.survey = survey.map_err(Fault::call("listing links"))?;
         keeper.follow(Programs::guard)?;
@@ -137,6 +130,59 @@ impl Capture {
     }
 }
 
+/// What has to hold before a link is guarded.
+fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
+    programs.attach()?;
+    for gap in programs.gaps() {
+        warn!("{gap}");
+    }
+    programs.replace(&choice.rules, &choice.destinations)?;
+    // After what may be refused.
+    programs.set_lock(choice.lock)?;
+    set_forwarded(programs, choice.forwarded)?;
+    set_names(programs, choice.names)
+}
+
+/// Holds back what is chosen for the tunnel `interface` before there is one, in the calling
+/// thread's network namespace, as a process that has ended leaves it: it lasts until
+/// [`Capture::begin`] or [`release`]. `false`, and nothing is changed, where a process serves
+/// the tunnel, which closes it by itself when it ends.
+///
+/// Links that are there already are guarded, so that what goes past the tunnel goes on;
+/// the second layer stands before those that come.
+///
+/// # Errors
+///
+/// See [`Fault`]. Nothing is left that was not there before.
+pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
+    if is_served(interface)? {
+        return Ok(false);
+    }
+    or_nothing(interface, || {
+        let mut programs = Programs::load(interface, Way::Filters)?;
+        take_hold(&mut programs, choice)?;
+        let watch = UplinkWatch::open(NO_TUN);
+        let survey = watch.and_then(|mut watch| watch.survey().map_err(io::Error::other));
+        let survey = survey.map_err(Fault::call("listing links"))?;
+        for uplink in &survey.guarded {
+            if let Err(fault) = programs.guard(uplink) {
+                warn!(link = uplink.name, %fault, "chosen applications cannot use this link");
+            }
+        }
+        programs.set_addresses(&survey.addresses)
+    })?;
+    Ok(true)
+}
+
+/// Whether a process serves a tunnel, or will in a moment.
+pub(crate) fn is_served(interface: &str) -> Result<bool, Fault> {
+    let programs = Programs::open(interface)?;
+    Ok(programs.is_some_and(|programs| programs.daemon().is_some()))
+}
+
+/// The index of no link.
+const NO_TUN: u32 = 0;
+
 impl Drop for Capture {
     fn drop(&mut self) {
         // Fails only when it was asked 2^64 - 2 times.
@@ -157,14 +203,26 @@ impl Drop for Capture {
 ///
 /// # Errors
 /// [`Fault::Call`] naming what cannot be removed.
-pub fn release(interface: &str) -> Result<Option<Result<Reset, Fault>>, Fault> {
+pub fn release(interface: &str) -> Result<Option<Released>, Fault> {
     let pins = pins(interface)?;
     if !pins.exist() {
         return Ok(None);
     }
     let ended = end_conversations(interface);
-    Programs::remove_pinned(&pins)?;
-    Ok(Some(ended))
+    let on_their_way = Programs::remove_pinned(&pins)?;
+    Ok(Some(Released {
+        ended,
+        on_their_way,
+    }))
+}
+
+/// What has come of what was said in a tunnel that holds nothing back any more.
+#[derive(Debug)]
+pub struct Released {
+    /// The connections that were in it, or why they go on.
+    pub ended: Result<Reset, Fault>,
+    /// Why packets that were on their way to a filter may have left in the clear.
+    pub on_their_way: Option<Fault>,
 }
 
 fn end_conversations(interface: &str) -> Result<Reset, Fault> {
@@ -206,16 +264,19 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fau
     let Some(mut programs) = Programs::open(interface)? else {
         return Ok(None);
     };
-    let (lock, forwarded) = (programs.lock(), programs.forwarded());
+    let before = (programs.lock(), programs.forwarded(), programs.names());
+    let (lock, forwarded, names) = before;
     programs.replace(&choice.rules, &choice.destinations)?;
     // After what may be refused.
     let rest = programs
         .set_lock(choice.lock)
-        .and_then(|()| set_forwarded(&programs, choice.forwarded));
+        .and_then(|()| set_forwarded(&programs, choice.forwarded))
+        .and_then(|()| set_names(&mut programs, choice.names));
     let replaced = Replaced {
         programs,
         lock,
         forwarded,
+        names,
     };
     if let Err(fault) = rest {
         // What went wrong first is more interesting than what does now.
@@ -231,6 +292,7 @@ pub struct Replaced {
     programs: Programs,
     lock: Lock,
     forwarded: Forwarded,
+    names: Names,
 }
 
 impl Replaced {
@@ -241,7 +303,12 @@ impl Replaced {
     pub fn take_back(mut self) -> Result<(), Fault> {
         let locked = self.programs.set_lock(self.lock);
         let forwarded = set_forwarded(&self.programs, self.forwarded);
-        self.programs.take_back().and(locked).and(forwarded)
+        let names = set_names(&mut self.programs, self.names);
+        self.programs
+            .take_back()
+            .and(locked)
+            .and(forwarded)
+            .and(names)
     }
 }
 
@@ -270,6 +337,26 @@ pub fn lock(interface: &str) -> Result<Option<Lock>, Fault> {
 
 fn set_forwarded(programs: &Programs, forwarded: Forwarded) -> Result<(), Fault> {
     if let Some(gap) = programs.set_forwarded(forwarded)? {
+        warn!("{gap}");
+    }
+    Ok(())
+}
+
+/// What does not hold of the names that applications chosen for the tunnel `interface` of
+/// the calling thread's network namespace look up, if anything does not.
+///
+/// # Errors
+/// [`Fault::Call`], [`Fault::Map`], [`Fault::Schema`].
+pub fn gap_of_names(interface: &str) -> Result<Option<Gap>, Fault> {
+    let pins = pins(interface)?;
+    let state = Maps::pinned_state(&pins)?;
+    let names = state.map(|state| Names::of(state.names.load(Ordering::Relaxed)));
+    let has_servers = names.is_some_and(Names::any);
+    Ok((has_servers && !Programs::refuses_services(&pins)).then_some(Gap::Services))
+}
+
+fn set_names(programs: &mut Programs, names: Names) -> Result<(), Fault> {
+    if let Some(gap) = programs.set_names(names)? {
         warn!("{gap}");
     }
     Ok(())

@@ -16,6 +16,7 @@ mod lives;
 use std::{
     collections::hash_map::RandomState,
     hash::{BuildHasher, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -48,7 +49,7 @@ const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 const TRIED_PORTS: u16 = 128;
 
 /// Where name servers listen.
-pub(crate) const DNS_PORT: u16 = 53;
+const DNS_PORT: u16 = 53;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,11 @@ pub(crate) struct Tuple {
 }
 
 impl Tuple {
+    /// Whether it is one of questions for names.
+    pub(crate) fn is_question(&self) -> bool {
+        self.remote.port == DNS_PORT && matches!(self.protocol, ip::UDP | ip::TCP)
+    }
+
     fn hash(&self, state: &RandomState) -> u64 {
         let mut hasher = state.build_hasher();
         let kind = u8::from(self.version == Version::V6);
@@ -115,12 +121,49 @@ pub(crate) enum Refusal {
     Port,
 }
 
+/// Bytes of payload that a flow of UDP has carried; nobody else counts them. Each way
+/// is counted by another thread.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: Count,
+    pub(crate) received: Count,
+}
+
+/// A count in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A flow of UDP as its application sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramFlow {
+    /// The application's end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// Bytes of payload sent and received. What later fragments of a packet carry on
+    /// their way out is not in it.
+    pub bytes: [u64; 2],
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     /// As the application sees it.
     pub(crate) inner: Tuple,
     /// As the tunnel sees it.
     pub(crate) outer: Tuple,
+    /// Of UDP.
+    traffic: Option<Arc<Traffic>>,
     opener: Opener,
     seen: Seen,
     link: Link,
@@ -129,6 +172,31 @@ pub(crate) struct Flow {
 impl Flow {
     pub(crate) fn life(&self) -> Life {
         self.link.life
+    }
+
+    pub(crate) fn traffic(&self) -> Option<&Arc<Traffic>> {
+        self.traffic.as_ref()
+    }
+
+    fn datagrams(&self) -> Option<DatagramFlow> {
+        let traffic = self.traffic.as_ref()?;
+        let end = |end: End| {
+            let address = match self.inner.version {
+                Version::V4 => IpAddr::V4(Ipv4Addr::from(end.ip as u32)),
+                Version::V6 => IpAddr::V6(Ipv6Addr::from(end.ip)),
+            };
+            SocketAddr::new(address, end.port)
+        };
+        Some(DatagramFlow {
+            local: end(self.inner.local),
+            remote: end(self.inner.remote),
+            bytes: [traffic.sent.get(), traffic.received.get()],
+        })
+    }
+
+    /// Whether it has an application's questions for names.
+    pub(crate) fn is_question(&self) -> bool {
+        self.opener == Opener::Application && self.inner.is_question()
     }
 }
 
@@ -207,6 +275,14 @@ impl Table {
         self.slots.len() - self.free.len()
     }
 
+    /// The flows of UDP in so many places of the table from one on; `None` behind the
+    /// last.
+    pub(crate) fn datagrams(&self, from: usize, places: usize) -> Option<Vec<DatagramFlow>> {
+        let rest = self.slots.get(from..).filter(|rest| !rest.is_empty())?;
+        let flows = rest.iter().take(places).flatten();
+        Some(flows.filter_map(Flow::datagrams).collect())
+    }
+
     pub(crate) fn flow(&self, index: Index) -> &Flow {
         flow(&self.slots, index.0)
     }
@@ -256,6 +332,7 @@ impl Table {
         let flow = Flow {
             inner,
             outer,
+            traffic: (inner.protocol == ip::UDP).then(Arc::default),
             opener,
             seen,
             link: Link {

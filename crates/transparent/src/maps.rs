@@ -1,7 +1,7 @@
 //! The maps that the kernel's part and the daemon share.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
     DestinationKey, ExactKey, Flow, FlowKey, NameKey, NetworkKey, OF_CLIENT, OF_STRANGER, Reason,
-    SCHEMA, Shared, UplinkValue,
+    SCHEMA, SERVICE_SIZE, ServiceKey, Shared, UplinkValue,
 };
 
 /// The names of the maps, which are also those of their pins.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 13] = [
     "state",
     "sockets",
     "names",
@@ -33,6 +33,8 @@ pub(crate) const NAMES: [&str; 11] = [
     "flows",
     "uplinks",
     "locals",
+    "stand_ins",
+    "services",
     "networks",
     "listeners",
     "counters",
@@ -50,6 +52,37 @@ const WIDEST: u8 = 8;
 /// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
 const SERVED_LIFE: Duration = Duration::from_secs(90);
 
+/// Addresses that others stand in for, at most: half the table.
+const MOST_STAND_INS: u32 = 4096;
+
+/// Services that resolve names, by their sockets in `/run`, and what they are (`enum
+/// service`): nss-resolve asks systemd-resolved by Varlink, the C library nscd, nss-mdns
+/// avahi, and anybody may ask the first and the last by the system bus.
+const SERVICES: [(&str, u32); 5] = [
+    ("/systemd/resolve/io.systemd.Resolve", SERVICE_RESOLVER),
+    (
+        "/systemd/resolve/io.systemd.Resolve.Monitor",
+        SERVICE_RESOLVER,
+    ),
+    ("/nscd/socket", SERVICE_RESOLVER),
+    ("/avahi-daemon/socket", SERVICE_RESOLVER),
+    ("/dbus/system_bus_socket", SERVICE_BUS),
+];
+/// Where they are, by both names of the folder.
+const RUN: [&str; 2] = ["/run", "/var/run"];
+
+/// All of them fit, with their ends.
+const _: () = {
+    let mut at = 0;
+    while at < SERVICES.len() {
+        assert!(RUN[1].len() + SERVICES[at].0.len() < SERVICE_SIZE);
+        at += 1;
+    }
+};
+
+const SERVICE_RESOLVER: u32 = 1;
+const SERVICE_BUS: u32 = 2;
+
 /// All maps, open.
 pub(crate) struct Maps {
     pub(crate) state: Shared,
@@ -59,6 +92,8 @@ pub(crate) struct Maps {
     flows: HashMap<MapData, FlowKey, Flow>,
     uplinks: HashMap<MapData, u32, UplinkValue>,
     locals: HashMap<MapData, [u8; 16], u32>,
+    stand_ins: HashMap<MapData, [u8; 16], [u8; 16]>,
+    services: HashMap<MapData, ServiceKey, u32>,
     networks: LpmTrie<MapData, NetworkKey, u32>,
     listeners: HashMap<MapData, [u8; 24], u32>,
     counters: PerCpuArray<MapData, u64>,
@@ -85,6 +120,8 @@ impl Maps {
             flows: take(object, "flows")?,
             uplinks: take(object, "uplinks")?,
             locals: take(object, "locals")?,
+            stand_ins: take(object, "stand_ins")?,
+            services: take(object, "services")?,
             networks: take(object, "networks")?,
             listeners: take(object, "listeners")?,
             counters: take(object, "counters")?,
@@ -233,6 +270,70 @@ impl Maps {
         for address in collect(self.locals.keys())? {
             if !wanted.contains_key(&address) {
                 gone(self.locals.remove(&address)).map_err(Fault::map("removing an address"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has other addresses stand in for these, where a resolver is asked there; `bpf/names.h`
+    /// says why. An address keeps the one that it has.
+    pub(crate) fn set_stand_ins(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+        let own = addresses.iter().map(|address| address.network.addr());
+        let wanted: BTreeSet<[u8; 16]> = own.map(octets).collect();
+        let mut taken = BTreeSet::new();
+        for address in collect(self.stand_ins.keys())? {
+            let other = match self.stand_ins.get(&address, 0) {
+                Err(MapError::KeyNotFound) => continue,
+                other => other.map_err(Fault::map("looking up an address"))?,
+            };
+            match (stand_in_number(address), wanted.contains(&other)) {
+                (Some(number), true) => drop(taken.insert(number)),
+                // Of one that this machine has no more, or there is no way back from.
+                (Some(_), false) => self.remove_stand_in(address)?,
+                (None, _) if !wanted.contains(&address) => self.remove_stand_in(address)?,
+                (None, _) => {}
+            }
+        }
+        let mut free = (0..MOST_STAND_INS).filter(|number| !taken.contains(number));
+        for own in wanted {
+            let known = match self.stand_ins.get(&own, 0) {
+                Err(MapError::KeyNotFound) => None,
+                known => Some(known.map_err(Fault::map("looking up an address"))?),
+            };
+            let back = known.and_then(|known| self.stand_ins.get(&known, 0).ok());
+            if back == Some(own) {
+                continue;
+            }
+            // Without one its questions are refused.
+            let Some(number) = free.next() else { break };
+            let other = stand_in(number, own);
+            for (from, to) in [(other, own), (own, other)] {
+                self.stand_ins
+                    .insert(from, to, 0)
+                    .map_err(Fault::map("entering an address"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_stand_in(&mut self, address: [u8; 16]) -> Result<(), Fault> {
+        gone(self.stand_ins.remove(&address)).map_err(Fault::map("removing an address"))
+    }
+
+    /// Names the services that resolve names.
+    pub(crate) fn set_services(&mut self) -> Result<(), Fault> {
+        for (socket, service) in SERVICES {
+            for run in RUN {
+                let mut key = ServiceKey {
+                    path: [0; SERVICE_SIZE],
+                };
+                let path = run.bytes().chain(socket.bytes());
+                for (to, from) in key.path.iter_mut().zip(path) {
+                    *to = from;
+                }
+                self.services
+                    .insert(key, service, 0)
+                    .map_err(Fault::map("entering a service"))?;
             }
         }
         Ok(())
@@ -394,6 +495,31 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
     .octets()
 }
+
+/// The address of this number that stands in for one of this machine's: 241.0.0.0/16 of
+/// reserved IPv4, 100::1:0:0/96 of discarded IPv6. Those of loopback have others.
+fn stand_in(number: u32, own: [u8; 16]) -> [u8; 16] {
+    let is_v4 = Ipv6Addr::from(own).to_ipv4_mapped().is_some();
+    let other = match is_v4 {
+        true => Ipv4Addr::from_bits(STAND_IN_V4 | number).to_ipv6_mapped(),
+        false => Ipv6Addr::from_bits(STAND_IN_V6 | u128::from(number)),
+    };
+    other.octets()
+}
+
+/// The number of an address that stands in for another.
+fn stand_in_number(address: [u8; 16]) -> Option<u32> {
+    let address = Ipv6Addr::from(address);
+    let number = match address.to_ipv4_mapped() {
+        Some(v4) => (v4.to_bits() ^ STAND_IN_V4).into(),
+        None => address.to_bits() ^ STAND_IN_V6,
+    };
+    let number = u32::try_from(number).ok();
+    number.filter(|number| *number < MOST_STAND_INS)
+}
+
+const STAND_IN_V4: u32 = 241 << 24;
+const STAND_IN_V6: u128 = 0x0100 << 112 | 1 << 32;
 
 /// A network of either family as one of IPv6.
 fn mapped(prefix: Prefix) -> (u32, [u8; 16]) {

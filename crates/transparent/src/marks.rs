@@ -9,7 +9,7 @@
 //! the TUN: addresses, rules and routes are those of adapter mode. Another program holds
 //! back what would leave elsewhere all the same. Both are pinned, and outlive the process.
 
-use crate::capture::{Choice, or_nothing, pins};
+use crate::capture::{Choice, is_served, or_nothing, pins};
 use crate::fault::Fault;
 use crate::maps::Maps;
 use crate::programs::{Programs, Way};
@@ -30,15 +30,34 @@ impl Marking {
     /// See [`Fault`]. Nothing is left that was not there before.
     pub fn begin(interface: &str, tun: u32, mark: u32, choice: &Choice) -> Result<Self, Fault> {
         or_nothing(interface, || {
-            let mut programs = Programs::load(interface, Way::Marks)?;
-            programs.set_mark(mark);
-            programs.set_lock(choice.lock)?;
-            programs.replace(&choice.rules, &choice.destinations)?;
-            programs.attach()?;
+            let mut programs = take_hold(interface, mark, choice)?;
             programs.set_up(tun)?;
             Ok(Self { programs })
         })
     }
+}
+
+/// Holds back what is chosen for the tunnel `interface` before there is one, as
+/// [`capture::close`](crate::capture::close) does in the other way.
+///
+/// # Errors
+///
+/// See [`Fault`]. Nothing is left that was not there before.
+pub fn close(interface: &str, mark: u32, choice: &Choice) -> Result<bool, Fault> {
+    if is_served(interface)? {
+        return Ok(false);
+    }
+    or_nothing(interface, || take_hold(interface, mark, choice))?;
+    Ok(true)
+}
+
+fn take_hold(interface: &str, mark: u32, choice: &Choice) -> Result<Programs, Fault> {
+    let mut programs = Programs::load(interface, Way::Marks)?;
+    programs.set_mark(mark);
+    programs.set_lock(choice.lock)?;
+    programs.replace(&choice.rules, &choice.destinations)?;
+    programs.attach()?;
+    Ok(programs)
 }
 
 impl Drop for Marking {

@@ -105,11 +105,7 @@ impl Pins {
     /// Makes the directory, and mounts the file system if nobody has.
     pub(crate) fn create(&self) -> Result<(), Fault> {
         if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
-            // What holds packets back would go with this process.
-            fs::metadata(FIRST).map_err(Fault::call(format!(
-                "reaching the file systems of the first process by {FIRST}, where the lock is kept \
-                 (that takes root on the machine itself, or a container with processes of its own)"
-            )))?;
+            reach_first()?;
             mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
         DirBuilder::new()
@@ -172,6 +168,23 @@ pub(crate) fn namespaces(listed: &[u8]) -> Option<BTreeSet<u64>> {
         .iter()
         .map(|[_, cookie]| u64::from_ne_bytes(*cookie));
     (u64::from_ne_bytes(*is_end) == 1).then(|| cookies.collect())
+}
+
+/// Whether there is a place for pins, or can be.
+pub(crate) fn have_place() -> Result<(), Fault> {
+    match [OWN, SYSTEM].into_iter().any(has_pins) {
+        true => Ok(()),
+        false => reach_first(),
+    }
+}
+
+/// What holds packets back would go with this process, if it were mounted elsewhere.
+fn reach_first() -> Result<(), Fault> {
+    fs::metadata(FIRST).map(drop).map_err(Fault::call(format!(
+        "reaching the file systems of the first process by {FIRST}, where the lock is kept \
+             (that takes root on the machine itself, or a PID namespace of one's own: `unshare \
+             --pid --fork --mount-proc`, or a container without the host's processes)"
+    )))
 }
 
 /// Mounts a BPF file system among the first process's mounts.

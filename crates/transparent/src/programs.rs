@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aya::programs::Program;
+use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
@@ -32,12 +32,18 @@ use crate::rules;
 use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, Target};
 
+mod alone;
 mod forwarding;
 mod guards;
+mod looking;
+mod names;
 mod places;
 mod removal;
 
 pub use self::guards::Guard;
+pub use self::looking::{
+    Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services,
+};
 use self::places::Place;
 
 /// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.
@@ -91,6 +97,8 @@ pub enum Gap {
     Families,
     /// What this machine forwards is held back by the filters of links alone.
     Forwarding,
+    /// Services that resolve names are not refused.
+    Services,
 }
 
 impl fmt::Display for Gap {
@@ -109,6 +117,12 @@ impl fmt::Display for Gap {
                 "what this machine forwards goes past the tunnel by links that appear while Taupe \
                  does not run, since this kernel takes no eBPF programs in netfilter (Linux 6.4, \
                  CONFIG_NETFILTER_BPF_LINK)"
+            }
+            Self::Services => {
+                "chosen applications that ask systemd-resolved, nscd or avahi by a Unix socket or \
+                 the system bus (where /etc/nsswitch.conf has resolve or mdns, or nscd runs) have \
+                 their names asked past the tunnel, since this kernel does not let such \
+                 connections be refused (Linux 6.7)"
             }
         })
     }
@@ -241,26 +255,34 @@ impl Programs {
             if !is_wanted(place) {
                 continue;
             }
-            let program = object.program_mut(name).ok_or(Fault::Missing(name))?;
-            let loaded = match (program, place) {
-                (Program::CgroupSock(program), _) => program.load(),
-                (Program::CgroupSockAddr(program), _) => program.load(),
-                (Program::CgroupSkb(program), _) => program.load(),
-                (Program::SchedClassifier(program), _) => program.load(),
-                (Program::BtfTracePoint(program), Place::Tracepoint(on)) => program.load(on, &btf),
-                (Program::Iter(program), Place::Iterator(over)) => program.load(over, &btf),
+            let loaded = Self::load_program(&mut object, name, place, &btf)?;
+            match place {
                 // The kernel may lack it, which attaching finds out.
-                (Program::FEntry(program), Place::Entry(function)) => {
-                    program.load(function, &btf).or(Ok(()))
-                }
-                (Program::Lsm(program), Place::Security(hook)) => {
-                    program.load(hook, &btf).or(Ok(()))
-                }
-                _ => return Err(Fault::Missing(name)),
-            };
-            loaded.map_err(|source| Fault::program(name, needs, source))?;
+                Place::Entry(_) | Place::Security(_) => {}
+                _ => loaded.map_err(|source| Fault::program(name, needs, source))?,
+            }
         }
         Ok(object)
+    }
+
+    fn load_program(
+        object: &mut Ebpf,
+        name: &'static str,
+        place: Place,
+        btf: &Btf,
+    ) -> Result<Result<(), ProgramError>, Fault> {
+        let program = object.program_mut(name).ok_or(Fault::Missing(name))?;
+        Ok(match (program, place) {
+            (Program::CgroupSock(program), _) => program.load(),
+            (Program::CgroupSockAddr(program), _) => program.load(),
+            (Program::CgroupSkb(program), _) => program.load(),
+            (Program::SchedClassifier(program), _) => program.load(),
+            (Program::BtfTracePoint(program), Place::Tracepoint(on)) => program.load(on, btf),
+            (Program::Iter(program), Place::Iterator(over)) => program.load(over, btf),
+            (Program::FEntry(program), Place::Entry(function)) => program.load(function, btf),
+            (Program::Lsm(program), Place::Security(hook)) => program.load(hook, btf),
+            _ => return Err(Fault::Missing(name)),
+        })
     }
 
     /// How packets get into the tunnel.
@@ -573,14 +595,15 @@ impl Programs {
     }
 
     /// Tells which addresses this machine has, and on which interface each: packets
-    /// from the tunnel that belong to no flow are for these alone, and what is forwarded
-    /// to their networks stays inside.
+    /// from the tunnel that belong to no flow are for these alone, what is forwarded to
+    /// their networks stays inside, and who asks a resolver there is answered by another.
     ///
     /// # Errors
     ///
     /// [`Fault::Map`].
     pub fn set_addresses(&mut self, addresses: &[Address]) -> Result<(), Fault> {
         self.maps.set_locals(addresses)?;
+        self.maps.set_stand_ins(addresses)?;
         self.maps.set_networks(addresses)
     }
 

@@ -88,7 +88,7 @@ const SIZE: usize = 56;
 /// A socket that is listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Socket {
-    connection: Connection,
+    pub(crate) connection: Connection,
     state: u16,
     /// Nobody chooses it any more.
     pub(crate) is_leaving: bool,

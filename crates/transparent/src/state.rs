@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 34;
+pub(crate) const SCHEMA: u32 = 35;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -73,6 +73,39 @@ impl Lock {
     }
 }
 
+/// Who answers questions for names of chosen applications (`enum names`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Names {
+    /// The tunnel has name servers with IPv4 addresses.
+    pub v4: bool,
+    /// The tunnel has name servers with IPv6 addresses.
+    pub v6: bool,
+    /// The system bus is left open to applications that a rule names, though one can ask
+    /// systemd-resolved by it.
+    pub bus: bool,
+}
+
+impl Names {
+    /// Whether the tunnel has name servers at all; without them questions go where they
+    /// would go without a tunnel.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.v4 || self.v6
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.v4) | u32::from(self.v6) << 1 | u32::from(self.bus) << 2
+    }
+
+    pub(crate) fn of(bits: u32) -> Self {
+        Self {
+            v4: bits & 1 != 0,
+            v6: bits & 2 != 0,
+            bus: bits & 4 != 0,
+        }
+    }
+}
+
 #[repr(C)]
 pub(crate) struct RuleSet {
     pub(crate) kinds: AtomicU32,
@@ -101,7 +134,8 @@ pub(crate) struct State {
     /// Flows that were opened by those whose packets this machine forwards.
     pub(crate) clients: AtomicU32,
     pub(crate) forwarded: AtomicU32,
-    zero: AtomicU32,
+    /// [`Names`].
+    pub(crate) names: AtomicU32,
 }
 
 impl State {
@@ -246,6 +280,16 @@ pub(crate) struct NetworkKey {
     pub(crate) address: [u8; 16],
 }
 
+/// A key of `services`: the path, and zeros behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub(crate) struct ServiceKey {
+    pub(crate) path: [u8; SERVICE_SIZE],
+}
+
+/// How long a path may be, with its end (`SERVICE_SIZE`).
+pub(crate) const SERVICE_SIZE: usize = 56;
+
 /// A value of `uplinks`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -270,6 +314,7 @@ plain!(
     FlowKey,
     Flow,
     NetworkKey,
+    ServiceKey,
     UplinkValue
 );
 
@@ -350,4 +395,13 @@ reasons! {
     InUnchosen = "packets from the tunnel that an unchosen application would have received, dropped",
     /// A packet in the clear for somebody whose packets go to the tunnel.
     ClearClient = "packets dropped that came past the tunnel for a machine behind this one",
+    /// A question for a name, where no server of the tunnel has such an address.
+    NameFamily = "questions for names refused because no server in DNS has an address of their family",
+    /// A question on loopback by a socket that was not turned to the tunnel's servers, or
+    /// that netfilter has led back.
+    NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before \
+                or led there by a rule of netfilter",
+    /// A connection to a service that resolves names.
+    NameService = "connections refused to services of this machine that resolve names (systemd-resolved, \
+                   nscd, avahi, the system bus)",
 }

@@ -42,10 +42,15 @@ pub(crate) mod attach_type {
     pub(crate) const CONNECT6: u32 = 11;
     pub(crate) const SENDMSG4: u32 = 14;
     pub(crate) const SENDMSG6: u32 = 15;
+    pub(crate) const RECVMSG4: u32 = 19;
+    pub(crate) const RECVMSG6: u32 = 20;
     pub(crate) const ITERATOR: u32 = 28;
+    pub(crate) const PEERNAME4: u32 = 29;
+    pub(crate) const PEERNAME6: u32 = 30;
     pub(crate) const NETFILTER: u32 = 45;
     pub(crate) const TCX_INGRESS: u32 = 46;
     pub(crate) const TCX_EGRESS: u32 = 47;
+    pub(crate) const UNIX_CONNECT: u32 = 49;
 }
 
 const MAP_CREATE: c_int = 0;
@@ -57,6 +62,7 @@ const PROG_GET_FD_BY_ID: c_int = 13;
 const OBJ_GET_INFO_BY_FD: c_int = 15;
 const PROG_QUERY: c_int = 16;
 const RAW_TRACEPOINT_OPEN: c_int = 17;
+const BTF_LOAD: c_int = 18;
 const LINK_CREATE: c_int = 28;
 const LINK_UPDATE: c_int = 29;
 const ITER_CREATE: c_int = 33;
@@ -68,8 +74,40 @@ const BEFORE: u32 = 1 << 3;
 /// How many places at a hook of netfilter are tried.
 const PLACES: i32 = 64;
 
-/// Loads a program of netfilter, whose maps are descriptors.
-pub(crate) fn load_netfilter(code: &[bpf_insn]) -> io::Result<OwnedFd> {
+/// A program that aya does not load.
+#[derive(Debug)]
+pub(crate) struct Code<'a> {
+    /// Up to 15 bytes count.
+    pub(crate) name: &'a str,
+    /// One of [`program_type`].
+    pub(crate) kind: u32,
+    /// One of [`attach_type`].
+    pub(crate) attach_type: u32,
+    /// Its maps are descriptors.
+    pub(crate) instructions: &'a [bpf_insn],
+    /// The types of the object that it is from; none if empty.
+    pub(crate) types: &'a [u8],
+    /// Which of those its functions have, as the kernel reads it, and the size of one.
+    pub(crate) functions: (&'a [u8], usize),
+}
+
+/// `enum bpf_prog_type`.
+pub(crate) mod program_type {
+    pub(crate) const CGROUP_SOCK_ADDR: u32 = 18;
+    pub(crate) const NETFILTER: u32 = 32;
+}
+
+/// Loads a program.
+pub(crate) fn load(code: &Code<'_>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct LoadTypes {
+        types: u64,
+        log: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        padding: u32,
+    }
     #[repr(C)]
     struct Load {
         kind: u32,
@@ -84,22 +122,48 @@ pub(crate) fn load_netfilter(code: &[bpf_insn]) -> io::Result<OwnedFd> {
         name: [u8; 16],
         interface: u32,
         attach_type: u32,
+        types: c_int,
+        function_size: u32,
+        functions: u64,
+        function_count: u32,
+        padding: u32,
     }
-    /// `BPF_PROG_TYPE_NETFILTER`.
-    const NETFILTER: u32 = 32;
+    let types = LoadTypes {
+        types: code.types.as_ptr().expose_provenance() as u64,
+        log: 0,
+        size: code.types.len() as u32,
+        log_size: 0,
+        log_level: 0,
+        padding: 0,
+    };
+    let types = match code.types {
+        [] => None,
+        _ => Some(bpf_fd(BTF_LOAD, &types)?),
+    };
+    let (functions, function_size) = code.functions;
+    let mut name = [0; 16];
+    let shown = name.iter_mut().take(15);
+    shown
+        .zip(code.name.bytes())
+        .for_each(|(to, from)| *to = from);
     let attributes = Load {
-        kind: NETFILTER,
-        count: code.len() as u32,
-        code: code.as_ptr().expose_provenance() as u64,
+        kind: code.kind,
+        count: code.instructions.len() as u32,
+        code: code.instructions.as_ptr().expose_provenance() as u64,
         license: c"Dual MIT/GPL".as_ptr().expose_provenance() as u64,
         log_level: 0,
         log_size: 0,
         log: 0,
         kernel: 0,
         flags: 0,
-        name: *b"taupe_forward\0\0\0",
+        name,
         interface: 0,
-        attach_type: attach_type::NETFILTER,
+        attach_type: code.attach_type,
+        types: types.as_ref().map_or(0, AsRawFd::as_raw_fd),
+        function_size: function_size as u32,
+        functions: functions.as_ptr().expose_provenance() as u64,
+        function_count: (functions.len() / function_size.max(1)) as u32,
+        padding: 0,
     };
     bpf_fd(PROG_LOAD, &attributes)
 }
@@ -295,6 +359,11 @@ pub(crate) struct Attached {
 impl Attached {
     /// Whether its name begins so. One that has ended meanwhile has none.
     pub(crate) fn is_called(self, beginning: &str) -> io::Result<bool> {
+        Ok(self.name()?.starts_with(beginning))
+    }
+
+    /// What it is called, up to 15 bytes; nothing if it has ended meanwhile.
+    pub(crate) fn name(self) -> io::Result<String> {
         #[repr(C)]
         struct GetFd {
             id: u32,
@@ -307,8 +376,12 @@ impl Attached {
             flags: 0,
         };
         match bpf_fd(PROG_GET_FD_BY_ID, &attributes) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            program => Ok(name(program?.as_fd())?.starts_with(beginning.as_bytes())),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(String::new()),
+            program => {
+                let name = name(program?.as_fd())?;
+                let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+                Ok(String::from_utf8_lossy(name).into_owned())
+            }
         }
     }
 }

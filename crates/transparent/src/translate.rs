@@ -12,7 +12,7 @@
 //! | a packet | is |
 //! |---|---|
 //! | of TCP, UDP or ICMP echo | translated, its checksums corrected by the difference (RFC 1624) |
-//! | to port 53, if the tunnel has name servers | sent to the first of them, and the answer comes back as from the one that was asked |
+//! | to port 53, if the tunnel has name servers | sent to one of them, and the answer comes back as from the one that was asked; refused if none is of its family |
 //! | of TCP that opens a connection | translated, its maximum segment size lowered to the tunnel's |
 //! | that is an ICMP error | translated with the packet it quotes |
 //! | in fragments, on its way out | translated; later fragments as the first, or dropped if that has not been seen |
@@ -33,6 +33,7 @@ mod outgoing;
 mod reassembly;
 mod refusal;
 mod rewrite;
+mod servers;
 pub(crate) mod tcp;
 mod view;
 
@@ -51,7 +52,8 @@ pub use fragments::Packets;
 pub use incoming::{Arrival, Batch, Incoming};
 pub use outgoing::Outgoing;
 
-use crate::flows::{Refusal, Table};
+use crate::flows::{DatagramFlow, Refusal, Table};
+use servers::Servers;
 
 /// What a tunnel translates to.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ pub struct Settings {
     pub v6: Option<Ipv6Addr>,
     /// Bytes of the longest packet that the tunnel carries.
     pub mtu: u16,
-    /// The tunnel's name servers; the first of each family is asked.
+    /// The tunnel's name servers; the first of each family that answers is asked.
     pub dns: Vec<IpAddr>,
     /// Flows at most; see [`crate::flows::CAPACITY`].
     pub capacity: usize,
@@ -110,11 +112,14 @@ pub enum Reason {
     /// From the tunnel, for a port where no chosen application listens.
     #[error("from the tunnel for a port where no chosen application listens")]
     NobodyListens,
+    /// A question for a name, when no name server of the tunnel is of its family.
+    #[error("a question for a name, and no name server of the tunnel has an address of its family")]
+    NoServer,
 }
 
 impl Reason {
     /// Every reason, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::Unsupported,
         Self::NoAddress,
@@ -128,6 +133,7 @@ impl Reason {
         Self::OwnSource,
         Self::NoUplink,
         Self::NobodyListens,
+        Self::NoServer,
     ];
 }
 
@@ -165,25 +171,20 @@ impl Translator {
     /// A translation without flows.
     pub fn new(settings: &Settings) -> Self {
         let generation = Arc::new(AtomicU64::new(0));
-        let first = |version| {
-            let addresses = settings.dns.iter().map(|&address| number(address));
-            let mut addresses = addresses.filter(|&(other, _)| other == version);
-            addresses.next().map(|(_, ip)| ip)
-        };
         let state = State {
             table: Table::new(settings.capacity, Arc::clone(&generation)),
             uplink: PerVersion { v4: None, v6: None },
+            servers: Servers::new(&settings.dns),
         };
         let shared = Shared {
             address: PerVersion {
                 v4: settings.v4.map(|address| number(address.into()).1),
                 v6: settings.v6.map(|address| number(address.into()).1),
             },
-            first_dns: PerVersion {
-                v4: first(Version::V4),
-                v6: first(Version::V6),
-            },
-            dns: settings.dns.iter().copied().map(number).collect(),
+            lacks_server: [Version::V4, Version::V6].map(|version| {
+                let mut servers = settings.dns.iter().map(|&server| number(server).0);
+                !settings.dns.is_empty() && !servers.any(|other| other == version)
+            }),
             mtu: AtomicU16::new(settings.mtu),
             generation,
             state: Mutex::new(state),
@@ -226,6 +227,20 @@ impl Translator {
         self.shared.lock().table.len()
     }
 
+    /// The flows of UDP there are, as their applications see them.
+    pub fn datagram_flows(&self) -> Vec<DatagramFlow> {
+        /// So many at once: packets wait for the lock.
+        const PLACES: usize = 256;
+        let mut all = Vec::new();
+        for from in (0..).step_by(PLACES) {
+            match self.shared.lock().table.datagrams(from, PLACES) {
+                Some(flows) => all.extend(flows),
+                None => break,
+            }
+        }
+        all
+    }
+
     /// Packets that were not carried, by reason.
     pub fn dropped(&self) -> impl Iterator<Item = (Reason, u64)> {
         let counters = Reason::ALL.iter().zip(&self.shared.dropped);
@@ -252,8 +267,8 @@ impl PerVersion {
 #[derive(Debug)]
 struct Shared {
     address: PerVersion,
-    first_dns: PerVersion,
-    dns: Vec<(Version, u128)>,
+    /// Whether there are name servers, and none of IPv4; and the same of IPv6.
+    lacks_server: [bool; 2],
     mtu: AtomicU16,
     /// The table's, to be read without the lock.
     generation: Arc<AtomicU64>,
@@ -265,11 +280,21 @@ struct Shared {
 struct State {
     table: Table,
     uplink: PerVersion,
+    servers: Servers,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are name servers, but none of this family.
+    fn lacks_server(&self, version: Version) -> bool {
+        let [v4, v6] = self.lacks_server;
+        match version {
+            Version::V4 => v4,
+            Version::V6 => v6,
+        }
     }
 
     fn mtu(&self) -> usize {

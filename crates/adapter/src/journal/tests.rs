@@ -37,6 +37,7 @@ fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> 
     let file = file(&format!("PostDown = {hook}"), "");
     then(&Request {
         memo: "",
+        outer: None,
         interface: "wg0",
         config: Path::new(config),
         file: &file,

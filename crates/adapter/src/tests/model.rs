@@ -168,6 +168,7 @@ impl Model {
         let config = self.config.clone();
         let request = Request {
             memo: "",
+            outer: None,
             interface: INTERFACE,
             config: &config,
             file,
@@ -209,6 +210,7 @@ impl Model {
         let config = self.config.clone();
         let request = Request {
             memo: "",
+            outer: None,
             interface: INTERFACE,
             config: &config,
             file,

@@ -232,6 +232,7 @@ impl Devices for InProcess {
         let options = taupe_engine::Options {
             interface: interface.to_owned(),
             tun: TunSource::Create,
+            underlay: taupe_engine::Underlay::Here,
             tap: None,
             uapi: UapiSource::Bind,
             offloads: Offloads::default(),
@@ -295,6 +296,7 @@ impl<'a> Tunnel<'a> {
     fn request<'b>(&self, file: &'b File) -> Request<'b> {
         Request {
             memo: "",
+            outer: None,
             interface: self.interface,
             config: Path::new("/etc/wireguard/wgt.conf"),
             file,

@@ -7,8 +7,20 @@ use core::fmt;
 /// write instead. Paths are as they are to be shown.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Doubt {
+    /// No executable is known that has this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// The most like it that runs or is installed.
+        nearest: Option<String>,
+    },
     /// Nothing is at a path.
     Nothing {
+        /// The path.
+        path: String,
+    },
+    /// What is written as an executable is a folder.
+    Folder {
         /// The path.
         path: String,
     },
@@ -47,17 +59,22 @@ impl Doubt {
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
-            Self::Nothing { .. } => {
+            Self::Unknown {
+                nearest: Some(nearest),
+                ..
+            } => format!("write {nearest}, if that is meant"),
+            Self::Unknown { .. } | Self::Nothing { .. } => {
                 "correct it, or leave it if the application is still to be installed".into()
             }
+            Self::Folder { path } => format!("write {path}/ for all executables below it"),
             Self::Link { target, .. } => format!("write {target}"),
             Self::NameOfLink { target, .. } => {
                 let name = target.rsplit('/').next().unwrap_or_default();
                 format!("write {name}, or {target}")
             }
             Self::Script { .. } | Self::NameOfScript { .. } => {
-                "write what it starts (while that runs, `readlink /proc/PID/exe` tells it), or the \
-                 folder that is in"
+                "write what it starts, or the folder of that; while it runs, `readlink \
+                 /proc/PID/exe` tells what it is"
                     .into()
             }
         }
@@ -67,7 +84,16 @@ impl Doubt {
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unknown { name, .. } => write!(
+                f,
+                "no program that runs, or is in PATH, /usr/lib or /opt, is called {name}: this \
+                 matches nothing yet"
+            ),
             Self::Nothing { path } => write!(f, "there is nothing at {path}"),
+            Self::Folder { path } => write!(
+                f,
+                "{path} is a folder, and without a / at its end this matches nothing"
+            ),
             Self::Link { path, target } => write!(
                 f,
                 "{path} leads through a symbolic link: what runs is {target}, which this does not \

@@ -83,6 +83,7 @@ impl DiagnosticKind {
                  all (everything) or off"
             }
             Self::Forwarded => "write tunnel or direct",
+            Self::SystemBus => "write allow or refuse",
             Self::Table => "write auto, off or such as 1000",
             Self::Mtu => "write such as MTU = 1420, or delete the line: it is then found out",
             Self::MtuTooSmall {

@@ -210,6 +210,7 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
         bypass_lan,
         kill_switch,
         forwarded,
+        system_bus,
         first: _,
         mark,
     } = transparent;
@@ -238,6 +239,9 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
     }
     if let Some(forwarded) = forwarded {
         writeln!(out, "{mark}{} = {forwarded}", Key::Forwarded)?;
+    }
+    if let Some(system_bus) = system_bus {
+        writeln!(out, "{mark}{} = {system_bus}", Key::SystemBus)?;
     }
     Ok(())
 }

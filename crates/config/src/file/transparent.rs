@@ -29,6 +29,8 @@ pub struct Transparent {
     pub kill_switch: Option<KillSwitch>,
     /// `Forwarded`.
     pub forwarded: Option<Forwarded>,
+    /// `SystemBus`.
+    pub system_bus: Option<SystemBus>,
     /// The first of these keys and its line, if there is one.
     pub first: Option<(Key, usize)>,
     /// What makes that line a comment to other programs, if anything does.
@@ -55,6 +57,26 @@ pub enum Forwarded {
     /// Past it.
     #[default]
     Direct,
+}
+
+/// Whether chosen applications reach the system's D-Bus, by which names can be asked past
+/// the tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum SystemBus {
+    /// They do.
+    Allow,
+    /// They do not where the tunnel has name servers.
+    #[default]
+    Refuse,
+}
+
+impl fmt::Display for SystemBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Refuse => "refuse",
+        })
+    }
 }
 
 impl fmt::Display for KillSwitch {
@@ -134,6 +156,10 @@ impl<'a> TransparentDraft<'a> {
             Key::Forwarded => {
                 let read = forwarded(value);
                 set(&mut plain.forwarded, key, value, first, read, report);
+            }
+            Key::SystemBus => {
+                let read = system_bus(value);
+                set(&mut plain.system_bus, key, value, first, read, report);
             }
             _ => {}
         }
@@ -230,4 +256,9 @@ fn kill_switch(value: Piece<'_>) -> Value<'_, KillSwitch> {
 fn forwarded(value: Piece<'_>) -> Value<'_, Forwarded> {
     let all = [Forwarded::Tunnel, Forwarded::Direct];
     value::word(value, &all).ok_or((value, DiagnosticKind::Forwarded))
+}
+
+fn system_bus(value: Piece<'_>) -> Value<'_, SystemBus> {
+    let all = [SystemBus::Allow, SystemBus::Refuse];
+    value::word(value, &all).ok_or((value, DiagnosticKind::SystemBus))
 }

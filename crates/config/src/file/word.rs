@@ -48,11 +48,12 @@ pub enum Key {
     BypassLanTraffic,
     KillSwitch,
     Forwarded,
+    SystemBus,
 }
 
 impl Key {
     /// Every key, by its number.
-    pub(super) const ALL: [Self; 23] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -76,6 +77,7 @@ impl Key {
         Self::BypassLanTraffic,
         Self::KillSwitch,
         Self::Forwarded,
+        Self::SystemBus,
     ];
 
     /// How it is written; case does not matter.
@@ -105,6 +107,7 @@ impl Key {
             Self::BypassLanTraffic => "BypassLanTraffic",
             Self::KillSwitch => "KillSwitch",
             Self::Forwarded => "Forwarded",
+            Self::SystemBus => "SystemBus",
         }
     }
 
@@ -138,6 +141,7 @@ impl Key {
                 | Self::BypassLanTraffic
                 | Self::KillSwitch
                 | Self::Forwarded
+                | Self::SystemBus
         )
     }
 
@@ -194,6 +198,7 @@ impl Key {
             Self::BypassLanTraffic => "true",
             Self::KillSwitch => "app",
             Self::Forwarded => "direct",
+            Self::SystemBus => "allow",
         };
         format!("{self} = {value}")
     }

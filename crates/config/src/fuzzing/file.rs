@@ -127,6 +127,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         bypass_lan,
         kill_switch,
         forwarded,
+        system_bus,
         first: _,
         mark,
     } = a;
@@ -139,6 +140,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         && *bypass_lan == b.bypass_lan
         && *kill_switch == b.kill_switch
         && *forwarded == b.forwarded
+        && *system_bus == b.system_bus
         && *mark == b.mark
 }
 

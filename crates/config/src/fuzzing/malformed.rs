@@ -311,6 +311,7 @@ impl Draft {
             lines.push(Line::new(Key::AllowedApps, "exe:/usr/bin/curl"));
             let bypass = chance.one_of(&["true", "false"]);
             lines.push(Line::new(Key::BypassLanTraffic, bypass));
+            lines.push(Line::new(Key::SystemBus, "allow"));
         }
         if chance.below(2) == 0 {
             let held = chance.one_of(&["app", "all", "off"]);

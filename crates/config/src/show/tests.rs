@@ -116,6 +116,31 @@ fn more_comes_after_what_wg_shows() {
     assert!(text.contains(name), "{text}");
 }
 
+#[test]
+fn a_long_list_is_told_by_what_it_leaves_out() {
+    let parse = |text: &str| crate::prefix::parse(text).unwrap();
+    let mut device = device();
+    let lan = parse("192.168.1.0/24");
+    let all = ["0.0.0.0/0", "::/0"].map(parse);
+    let own = crate::networks::subtract(&all, &[lan]);
+    assert_eq!(own.len(), 25);
+    device.status.peers[0].allowed_ips = own.clone();
+    let how = Pretty {
+        more: Some(&[]),
+        ..plain()
+    };
+    let line = "  allowed ips: 0.0.0.0/0, ::/0 except 192.168.1.0/24\n";
+    assert!(shown(&device, &how).contains(line));
+    // `wg` says each.
+    let text = shown(&device, &plain());
+    let first = crate::prefix::display(own[0]).to_string();
+    assert!(!text.contains("except") && text.contains(&first), "{text}");
+    // What is not nearly everything stays a list.
+    let few: Vec<Prefix> = (0..20).map(|n| parse(&format!("10.{n}.0.0/24"))).collect();
+    device.status.peers[0].allowed_ips = few;
+    assert!(!shown(&device, &how).contains("except"));
+}
+
 /// What was observed of wireguard-tools 1.0.20210914.
 #[test]
 fn times() {

@@ -4,7 +4,8 @@ use core::mem;
 use core::str::FromStr;
 use core::time::Duration;
 use taupe_protocol::key::{PresharedKey, PublicKey};
-use taupe_protocol::update::{DeviceStatus, PeerStatus};
+use taupe_protocol::time::Instant;
+use taupe_protocol::update::{DeviceStatus, PeerStatus, Unanswered};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -70,6 +71,7 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
         endpoint: None,
         endpoint_name: None,
         latest_handshake: None,
+        unanswered: None,
         tx_bytes: 0,
         rx_bytes: 0,
         persistent_keepalive: 0,
@@ -271,6 +273,13 @@ fn take(
             let nanoseconds: u64 = number(value)?;
             handshake.1 = u32::try_from(nanoseconds).unwrap_or(u32::MAX);
             peer.latest_handshake = since_epoch(*handshake);
+        }
+        "unanswered" => {
+            let (initiations, since) = value.split_once(' ')?;
+            peer.unanswered = Some(Unanswered {
+                initiations: number(initiations)?,
+                since: Instant(number(since)?),
+            });
         }
         "rx_bytes" => peer.rx_bytes = number(value)?,
         "tx_bytes" => peer.tx_bytes = number(value)?,

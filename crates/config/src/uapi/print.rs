@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use taupe_protocol::key::KEY_LEN;
-use taupe_protocol::update::{AllowedIpChange, DeviceStatus, PeerStatus, PeerUpdate};
+use taupe_protocol::update::{AllowedIpChange, DeviceStatus, PeerStatus, PeerUpdate, Unanswered};
 use zeroize::Zeroizing;
 
 use super::{SetRequest, Status};
@@ -102,6 +102,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         endpoint,
         endpoint_name,
         latest_handshake,
+        unanswered,
         tx_bytes,
         rx_bytes,
         persistent_keepalive,
@@ -119,6 +120,9 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     let handshake = latest_handshake.unwrap_or_default();
     writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;
     writeln!(out, "last_handshake_time_nsec={}", handshake.subsec_nanos())?;
+    if let Some(Unanswered { initiations, since }) = unanswered {
+        writeln!(out, "unanswered={initiations} {}", since.0)?;
+    }
     writeln!(out, "tx_bytes={tx_bytes}")?;
     writeln!(out, "rx_bytes={rx_bytes}")?;
     writeln!(out, "persistent_keepalive_interval={persistent_keepalive}")?;

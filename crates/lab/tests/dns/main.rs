@@ -3,12 +3,11 @@
 //! file itself on file systems that refuse.
 
 mod file;
-mod packages;
 mod resolvconf;
 mod resolved;
 mod system;
 
-use packages::{OPENRESOLV, RESOLVCONF, SYSTEMD};
+use taupe_lab::packages::{OPENRESOLV, RESOLVCONF, SYSTEMD};
 use taupe_lab::sandbox::{Suite, SystemTest};
 
 fn main() {

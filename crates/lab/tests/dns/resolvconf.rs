@@ -1,12 +1,12 @@
 //! The two programs that are called `resolvconf` and are not systemd's.
 
-use crate::packages::{OPENRESOLV, Packages, RESOLVCONF};
 use crate::system::{INTERFACE, RESOLV_CONF, SERVER, Tunnel, own_etc, resolv_conf, unmet};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 use taupe_adapter::dns::{self, Paths};
+use taupe_lab::packages::{OPENRESOLV, Packages, RESOLVCONF};
 use taupe_lab::process;
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};

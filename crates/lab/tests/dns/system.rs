@@ -1,6 +1,5 @@
 //! Parts of a system that decide about names, of the sandbox's own.
 
-use crate::packages::SYSTEMD;
 use rustix::mount::mount_bind;
 use rustix::process::Signal;
 use std::fs;
@@ -12,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use taupe_adapter::dns::{Dns, Paths, choose};
 use taupe_lab::host::{Host, link};
+use taupe_lab::packages::SYSTEMD;
 use taupe_lab::process::{self, Process, wait_until};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};

@@ -139,6 +139,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
     };
     let request = Request {
         memo: "",
+        outer: None,
         interface: INTERFACE,
         config: Path::new(path),
         file: &file,

@@ -77,10 +77,8 @@ pub(crate) fn chosen_while_up() -> Result<()> {
         expect(&world, &mole, 0, Some(UPLINK[0]))?;
     }
     step("explain");
-    let to = ["--to", "198.51.100.1:8080"];
     for (application, line) in [(&mole, "5  =>"), (&bird, "6  =>")] {
-        let command = [&["explain", &*file, "--app", &application.0], &to[..]].concat();
-        let explained = world.taupe(&command)?;
+        let explained = world.taupe(&["explain", &application.0, "198.51.100.1:8080"])?;
         succeeded("explain", &explained)?;
         ensure!(explained.stdout.contains(line), "{}", explained.stdout);
     }

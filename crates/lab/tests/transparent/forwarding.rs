@@ -1,11 +1,17 @@
 //! What the machine forwards for others: `Forwarded`.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, link};
+use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::step;
 use taupe_lab::{Result, ensure};
 
-use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, succeeded};
+use crate::world::{
+    Application, BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, UPLINK, World, expect, succeeded,
+};
 
 /// Guests of this machine, as in a container's network, are who the tunnel is, or nobody.
 pub(crate) fn what_guests_send() -> Result<()> {
@@ -24,7 +30,7 @@ pub(crate) fn what_guests_send() -> Result<()> {
     world.up(&tunnel)?;
     is(TUNNEL.map(Some))?;
     expect(&world, &mole, 0, Some(TUNNEL[0]))?;
-    let explained = world.taupe(&["explain", &tunnel, "--forwarded", "--to", "198.51.100.1"])?;
+    let explained = world.taupe(&["explain", "--conf", &tunnel, "--forwarded", "198.51.100.1"])?;
     succeeded("explain", &explained)?;
     ensure!(explained.stdout.contains("6  =>"), "{}", explained.stdout);
     step("past it, by a change of the file");
@@ -47,8 +53,186 @@ pub(crate) fn what_guests_send() -> Result<()> {
     world.is_as_before(&before, "something is left")
 }
 
+/// Guests' questions for names: where they go, and where they don't.
+pub(crate) fn what_guests_ask() -> Result<()> {
+    let scene = Hotspot::new()?;
+    let world = &scene.world;
+    step("past the tunnel");
+    let direct = scene.file("mole", "")?;
+    world.up(&direct)?;
+    for resolver in [ROUTER, PUBLIC] {
+        scene.learns(resolver, Some(OUTSIDE))?;
+    }
+    step("through it, wherever the one is who is asked");
+    let file = scene.file("mole", "Forwarded = tunnel\nDisallowedIPs = 192.168.1.0/24")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    let clear = scene.wire()?;
+    for resolver in [ROUTER, PUBLIC] {
+        scene.learns(resolver, Some(INSIDE))?;
+    }
+    step("killed");
+    world.kill_device()?;
+    for resolver in [ROUTER, PUBLIC] {
+        scene.learns(resolver, None)?;
+    }
+    scene.is_clean(clear)?;
+    step("locked");
+    world.down(&file)?;
+    succeeded("lock", &world.taupe(&["lock", &file])?)?;
+    let clear = scene.wire()?;
+    for resolver in [ROUTER, PUBLIC] {
+        scene.learns(resolver, None)?;
+    }
+    scene.is_clean(clear)?;
+    world.down(&file)?;
+    scene.learns(PUBLIC, Some(OUTSIDE))
+}
+
+/// Guests who ask this machine, as a hotspot has them do: its resolver asks in the tunnel if
+/// it is chosen, and answers them.
+pub(crate) fn a_hotspot_with_a_resolver() -> Result<()> {
+    let scene = Hotspot::new()?;
+    let world = &scene.world;
+    let upstream = format!("--server={ROUTER}");
+    let ours = dnsmasq(&world.near, "10.9.0.1", &[&*upstream, "--cache-size=0"])?;
+    let guests = "Forwarded = tunnel\nDisallowedIPs = 10.9.0.0/24, fd09::/64";
+    step("not chosen");
+    let file = scene.file("mole", guests)?;
+    world.up(&file)?;
+    scene.learns("10.9.0.1", Some(OUTSIDE))?;
+    step("chosen");
+    let chosen = scene.file("dnsmasq", guests)?;
+    succeeded("reload", &world.taupe(&["reload", &chosen])?)?;
+    let clear = scene.wire()?;
+    scene.learns("10.9.0.1", Some(INSIDE))?;
+    step("chosen, and its guests not past the tunnel");
+    let alone = scene.file("dnsmasq", "Forwarded = tunnel")?;
+    succeeded("reload", &world.taupe(&["reload", &alone])?)?;
+    scene.learns("10.9.0.1", None)?;
+    step("the local network past the tunnel");
+    let local = scene.file("dnsmasq", "Forwarded = tunnel\nBypassLanTraffic = true")?;
+    succeeded("reload", &world.taupe(&["reload", &local])?)?;
+    scene.learns("10.9.0.1", Some(INSIDE))?;
+    succeeded("reload", &world.taupe(&["reload", &chosen])?)?;
+    step("started while the tunnel is up");
+    drop(ours);
+    let _ours = dnsmasq(&world.near, "10.9.0.1", &[&*upstream, "--cache-size=0"])?;
+    scene.learns("10.9.0.1", Some(INSIDE))?;
+    step("killed");
+    world.kill_device()?;
+    scene.learns("10.9.0.1", None)?;
+    scene.is_clean(clear)?;
+    world.down(&chosen)?;
+    scene.learns("10.9.0.1", Some(OUTSIDE))
+}
+
+/// Whom guests may ask past the tunnel: the router, and one beyond.
+const ROUTER: &str = "192.168.1.2";
+const PUBLIC: &str = "198.51.100.1";
+
+/// What they learn there, and from the tunnel's server.
+const OUTSIDE: &str = "192.0.2.53";
+const INSIDE: &str = "203.0.113.53";
+
+/// A machine with a guest, and resolvers that each answer with where they are.
+struct Hotspot {
+    world: World,
+    guest: Host,
+    _resolvers: Vec<Process>,
+}
+
+impl Hotspot {
+    fn new() -> Result<Self> {
+        let world = World::new()?;
+        let guest = guest(&world)?;
+        let resolvers = [(SERVER[0], INSIDE), (ROUTER, OUTSIDE), (PUBLIC, OUTSIDE)];
+        let resolvers = resolvers.map(|(at, answer)| {
+            let answer = format!("--address=/#/{answer}");
+            dnsmasq(&world.far, at, &[&answer])
+        });
+        Ok(Self {
+            world,
+            guest,
+            _resolvers: resolvers.into_iter().collect::<Result<_>>()?,
+        })
+    }
+
+    /// A file with name servers, that chooses these.
+    fn file(&self, applications: &str, more: &str) -> Result<String> {
+        let [v4, v6] = self.world.tunnel();
+        let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
+        self.world.whole_file(
+            &format!("Address = {v4}/32, {v6}/128\nDNS = {}", SERVER[0]),
+            &format!(
+                "Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0, ::/0\nAllowedApps = \
+                 {applications}\n{more}"
+            ),
+        )
+    }
+
+    /// What the guest learns of a resolver about a name within some seconds; `None` without
+    /// an answer.
+    fn asks(&self, resolver: &str, patience: &str) -> Result<Option<String>> {
+        let look_up = ["timeout", patience, "busybox", "nslookup", "-type=a"];
+        let attempt = self
+            .guest
+            .attempt(&[&look_up[..], &["name.example", resolver]].concat())?;
+        let answer = attempt.stdout.rsplit("Address: ").next();
+        Ok(answer
+            .filter(|_| attempt.status == Some(0))
+            .map(|answer| answer.trim().to_owned()))
+    }
+
+    fn learns(&self, resolver: &str, what: Option<&str>) -> Result<()> {
+        let patience = if what.is_some() { "20" } else { "2" };
+        let found = self.asks(resolver, patience)?;
+        ensure!(
+            found.as_deref() == what,
+            "the guest learns {found:?} from {resolver}, not {what:?}"
+        );
+        Ok(())
+    }
+
+    /// What is asked and answered in the clear.
+    fn wire(&self) -> Result<Capture> {
+        Capture::start(&self.world.far, "eth0", "port 53")
+    }
+
+    fn is_clean(&self, wire: Capture) -> Result<()> {
+        let packets = wire.stop()?;
+        ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+        Ok(())
+    }
+}
+
+/// A resolver at an address of a machine.
+fn dnsmasq(host: &Host, address: &str, options: &[&str]) -> Result<Process> {
+    let listen = format!("--listen-address={address}");
+    let common = [
+        "dnsmasq",
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--no-resolv",
+        "--no-hosts",
+        "--bind-interfaces",
+        "--user=root",
+        "--pid-file=",
+        "--log-facility=-",
+        "--log-queries",
+        &listen,
+    ];
+    let mut process = host.spawn(&[&common, options].concat())?;
+    let filter = format!("src {address}:53");
+    wait_until("a resolver", Duration::from_secs(20), || {
+        ensure!(process.runs()?, "it ended: {}", process.output());
+        let listening = host.run(&["ss", "-H", "-l", "-n", "-u", &filter])?;
+        Ok(!listening.text().is_empty())
+    })?;
+    Ok(process)
+}
+
 /// A machine behind this one, which hides it.
-fn guest(world: &World) -> Result<Host> {
+pub(crate) fn guest(world: &World) -> Result<Host> {
     let guest = Host::new("guest")?;
     link(
         world.near.port("in0", &["10.9.0.1/24", "fd09::1/64"]),

@@ -3,6 +3,7 @@
 
 mod app;
 mod browsers;
+mod captive;
 mod chatter;
 mod closed;
 mod forwarding;
@@ -10,15 +11,21 @@ mod leaks;
 mod life;
 mod marks;
 mod names;
+mod nested;
 mod old;
+mod resolvers;
+mod roaming;
+mod seeing;
 mod servers;
 mod service;
+mod torrents;
 mod tunnels;
 mod wire;
 mod world;
 
 use std::time::Duration;
 use taupe_lab::guest::Kernel;
+use taupe_lab::packages::NSS_RESOLVE;
 use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{Suite, SystemTest};
 
@@ -27,6 +34,9 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let [_, chatter::WORD, rest @ ..] = &*words {
         chatter::main(rest);
+    }
+    if let [_, resolvers::WORD, rest @ ..] = &*words {
+        resolvers::main(rest);
     }
     let long = Duration::from_secs(300);
     let mut tests = vec![
@@ -45,6 +55,13 @@ fn main() {
         SystemTest::new("a_linked_file", life::a_linked_file).limit(long),
         SystemTest::new("what_is_not_there_changes_nothing", life::refused).limit(long),
         SystemTest::new("what_guests_send", forwarding::what_guests_send).limit(long),
+        SystemTest::new("what_a_network_swallows", captive::what_a_network_swallows).limit(long),
+        SystemTest::new("what_guests_ask", forwarding::what_guests_ask).limit(long),
+        SystemTest::new(
+            "a_hotspot_with_a_resolver",
+            forwarding::a_hotspot_with_a_resolver,
+        )
+        .limit(long),
         SystemTest::new("opposite_rules", tunnels::opposite_rules).limit(long),
         SystemTest::new("two_at_once", tunnels::two_at_once).limit(long),
         SystemTest::new("several_uplinks", tunnels::several_uplinks).limit(long),
@@ -55,7 +72,13 @@ fn main() {
         .limit(long),
         SystemTest::new("chosen_web_server", servers::web).limit(long),
         SystemTest::new("chosen_iperf3", servers::iperf3).limit(long),
+        SystemTest::new("chosen_torrent_client", torrents::seeded).limit(long),
         SystemTest::new("up_again_by_name", names::up_again_by_name).limit(long),
+        SystemTest::new(
+            "up_again_by_a_resolver_here",
+            names::up_again_by_a_resolver_here,
+        )
+        .limit(long),
         SystemTest::new(
             "a_name_without_an_address",
             names::a_name_without_an_address,
@@ -66,12 +89,45 @@ fn main() {
             names::reload_without_an_address,
         )
         .limit(long),
+        SystemTest::new("resolvers_on_this_machine", resolvers::on_this_machine).limit(long),
+        SystemTest::new(
+            "a_resolver_in_the_local_network",
+            resolvers::in_the_local_network,
+        )
+        .limit(long),
+        SystemTest::new(
+            "a_server_that_is_silent",
+            resolvers::a_server_that_is_silent,
+        )
+        .limit(long),
+        SystemTest::new(
+            "servers_that_are_missing",
+            resolvers::servers_that_are_missing,
+        )
+        .limit(long),
+        SystemTest::new(
+            "services_of_this_machine",
+            resolvers::services_of_this_machine,
+        )
+        .limit(long),
+        SystemTest::new("names_of_guests", resolvers::of_guests).limit(long),
         SystemTest::new("stopped_and_closed", service::stopped_and_closed).limit(long),
         SystemTest::new(
             "the_process_of_a_service",
             service::the_process_of_a_service,
         )
         .limit(long),
+        SystemTest::new(
+            "locked_before_the_network",
+            service::locked_before_the_network,
+        )
+        .limit(long),
+        SystemTest::new("another_address", roaming::another_address).limit(long),
+        SystemTest::new("nested_in_adapter_mode", nested::in_adapter_mode).limit(long),
+        SystemTest::new("nested_in_transparent_mode", nested::in_transparent_mode).limit(long),
+        SystemTest::new("nested_by_wireguard_go", nested::by_wireguard_go).limit(long),
+        SystemTest::new("nested_and_refused", nested::refused).limit(long),
+        SystemTest::new("not_locked", service::not_locked).limit(long),
         SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),
         SystemTest::new("reloaded", app::reloaded).limit(long),
         SystemTest::new("edited_by_hand", app::edited_by_hand).limit(long),
@@ -81,6 +137,13 @@ fn main() {
         SystemTest::new("marked_and_killed", marks::marked_and_killed).limit(long),
         SystemTest::new("all_but_one_by_mark", marks::all_but_one_by_mark).limit(long),
         SystemTest::new("not_by_mark", marks::not_by_mark).limit(long),
+        SystemTest::new("states_of_tunnels", seeing::states).limit(long),
+        SystemTest::new("connections_and_whose", seeing::connections).limit(long),
+        SystemTest::new("explained_for_several", seeing::explained).limit(long),
+        SystemTest::new("states_in_adapter_mode", seeing::adapters).limit(long),
+        SystemTest::new("what_commands_say", seeing::words).limit(long),
+        SystemTest::new("doctor", seeing::doctor).limit(long),
+        SystemTest::new("report_without_secrets", seeing::report).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),
     ];
     // It takes a kernel more, and long: one of the long tests.
@@ -90,6 +153,8 @@ fn main() {
     }
     Suite::new(tests)
         .prepare(|| Implementation::Taupe.install().map(drop))
+        .prepare(|| NSS_RESOLVE.unpack())
+        .prepare(|| Implementation::WireguardGo.install().map(drop))
         .prepare(move || match with_old {
             true => Kernel::Debian11.install().map(drop),
             false => Ok(()),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::mount::mount_bind;
 use taupe_lab::capture::Capture;
+use taupe_lab::host::Host;
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
@@ -40,6 +41,23 @@ pub(crate) fn up_again_by_name() -> Result<()> {
     ensure!(shown.stdout.contains(NAME), "show: {}", shown.stdout);
     let mode = "mode: transparent\n";
     ensure!(shown.stdout.contains(mode), "show: {}", shown.stdout);
+    world.down(&scene.file)
+}
+
+/// The resolver is on this machine, where the C library does not get to it: whoever brings
+/// the tunnel up again is chosen, and the tunnel's servers are behind it. Its own process
+/// finds out.
+pub(crate) fn up_again_by_a_resolver_here() -> Result<()> {
+    let scene = Scene::with("127.0.0.53", "DNS = 10.77.0.254\n")?;
+    let world = &scene.world;
+    world.up(&scene.file)?;
+    expect(world, &scene.chosen, 0, Some(TUNNEL[0]))?;
+    world.kill_device()?;
+    let up = world.taupe(&["up", &scene.file])?;
+    ensure!(up.status == Some(0), "up: {}", up.stderr);
+    wait_until("the tunnel", Duration::from_secs(90), || {
+        Ok(world.asks(&scene.chosen, BEYOND[0])?.as_deref() == Some(TUNNEL[0]))
+    })?;
     world.down(&scene.file)
 }
 
@@ -124,14 +142,23 @@ struct Scene {
 
 impl Scene {
     fn new() -> Result<Self> {
+        Self::with("192.168.1.2", "")
+    }
+
+    /// With a resolver at this address, and a line more in the file.
+    fn with(resolver: &str, line: &str) -> Result<Self> {
         let world = World::new()?;
-        let resolver = "nameserver 192.168.1.2\noptions timeout:1 attempts:1\n";
-        let resolver = scratch_file("resolv.conf", resolver)?;
-        mount_bind(&*resolver, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
+        let text = format!("nameserver {resolver}\noptions timeout:1 attempts:1\n");
+        let file = scratch_file("resolv.conf", &text)?;
+        mount_bind(&*file, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
         let answers = Arc::new(AtomicBool::new(true));
-        serve_names(&world, Arc::clone(&answers))?;
+        let host = match resolver {
+            "127.0.0.53" => &world.near,
+            _ => &world.far,
+        };
+        serve_names(host, resolver, Arc::clone(&answers))?;
         let file = world.whole_file(
-            "Address = 10.77.0.1/32, fd77::1/128",
+            &format!("Address = 10.77.0.1/32, fd77::1/128\n{line}"),
             &format!(
                 "Endpoint = {NAME}:51821\nAllowedIPs = 0.0.0.0/0, ::/0\nDisallowedApps = bird"
             ),
@@ -147,9 +174,9 @@ impl Scene {
 }
 
 /// Tells everybody who asks for an IPv4 address where the neighbour is (RFC 1035).
-fn serve_names(world: &World, answers: Arc<AtomicBool>) -> Result<()> {
-    let bind = || UdpSocket::bind("192.168.1.2:53").map_err(Error::io("port 53"));
-    let socket = world.far.enter(bind)?;
+fn serve_names(host: &Host, resolver: &str, answers: Arc<AtomicBool>) -> Result<()> {
+    let bind = || UdpSocket::bind((resolver, 53)).map_err(Error::io("port 53"));
+    let socket = host.enter(bind)?;
     // Until the sandbox ends.
     thread::spawn(move || {
         let mut query = [0; 512];

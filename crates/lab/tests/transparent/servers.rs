@@ -134,7 +134,7 @@ pub(crate) fn iperf3() -> Result<()> {
 }
 
 /// Fails where anybody answers, were it to refuse.
-fn is_silent(world: &World, server: SocketAddr) -> Result<()> {
+pub(crate) fn is_silent(world: &World, server: SocketAddr) -> Result<()> {
     let answer = world
         .far
         .enter(|| Ok(TcpStream::connect_timeout(&server, SILENCE)))?;
@@ -170,7 +170,7 @@ fn get(world: &World, server: SocketAddr, server_closes: bool) -> Result<Vec<u8>
     })
 }
 
-fn at(address: &str, port: u16) -> Result<SocketAddr> {
+pub(crate) fn at(address: &str, port: u16) -> Result<SocketAddr> {
     let address = address
         .parse()
         .map_err(|error| Error::unmet(format!("{address}: {error}")))?;

@@ -1,13 +1,16 @@
 //! A tunnel as a service: stopped, started again, and the machine going off.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use taupe_lab::capture::Capture;
+use taupe_lab::host::add_address;
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, TUNNEL, UPLINK, World, expect};
+use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
 
 /// `down --keep-closed`, as the service is stopped, holds back until `up` or `down`.
 pub(crate) fn stopped_and_closed() -> Result<()> {
@@ -74,4 +77,117 @@ pub(crate) fn the_process_of_a_service() -> Result<()> {
     }
     world.down(&file)?;
     expect(&world, &chosen, 0, Some(UPLINK[0]))
+}
+
+/// `taupe lock` before there is a network, which then comes; and the tunnel after it.
+pub(crate) fn locked_before_the_network() -> Result<()> {
+    let world = World::new()?;
+    let (chosen, other) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    let routes = [
+        ("-4", "default", "192.168.1.2"),
+        ("-6", "default", "2001:db8:1::2"),
+    ];
+    world.near.ip(&["link", "set", "eth0", "down"])?;
+    let lock = world.taupe(&["lock", &file])?;
+    ensure!(lock.status == Some(0), "lock: {}", lock.stderr);
+    ensure!(
+        lock.stderr.starts_with("home is locked: ") && lock.stderr.contains("held back"),
+        "lock: {}",
+        lock.stderr
+    );
+    let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
+    ensure!(
+        explained.stdout.contains("home is down: ") && explained.stdout.contains("held back"),
+        "explained: {explained:?}"
+    );
+    let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+    step("the network comes");
+    // One that the lock has seen, and one that it hasn't.
+    world.near.ip(&["link", "set", "eth0", "up"])?;
+    add_address(&world.near, "eth0", "2001:db8:1::1/64")?;
+    world.wire("eth1", "eth1", 9)?;
+    for (family, to, via) in routes {
+        world
+            .near
+            .ip(&[family, "route", "replace", to, "via", via])?;
+    }
+    for family in [0, 1] {
+        expect(&world, &chosen, family, None)?;
+    }
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    for family in [0, 1] {
+        wait_until("the network", Duration::from_secs(20), || {
+            let who = world.asks(&other, BEYOND[family])?;
+            Ok(who.as_deref() == Some(UPLINK[family]))
+        })?;
+    }
+    let by_another_link = world.asks(&chosen, Ipv4Addr::new(192, 168, 9, 2).into())?;
+    ensure!(by_another_link.is_none(), "it reaches {by_another_link:?}");
+    step("locked again, with other rules");
+    let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    std::fs::write(&file, text.replace("= mole", "= bird")).map_err(Error::io(&*file))?;
+    let again = world.taupe(&["lock", &file])?;
+    ensure!(again.status == Some(0), "again: {}", again.stderr);
+    expect(&world, &other, 0, None)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    std::fs::write(&file, text).map_err(Error::io(&*file))?;
+    step("up");
+    world.up(&file)?;
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    expect(&world, &other, 0, Some(UPLINK[0]))?;
+    let needless = world.taupe(&["lock", &file])?;
+    ensure!(needless.status == Some(0), "up: {}", needless.stderr);
+    ensure!(
+        needless.stderr.starts_with("home is up"),
+        "{}",
+        needless.stderr
+    );
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    step("down");
+    world.down(&file)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    step("locked and opened without a tunnel");
+    let lock = world.taupe(&["lock", &file])?;
+    ensure!(lock.status == Some(0), "lock: {}", lock.stderr);
+    expect(&world, &chosen, 0, None)?;
+    world.down(&file)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))
+}
+
+/// Files that nothing can be locked by, and why.
+pub(crate) fn not_locked() -> Result<()> {
+    let world = World::new()?;
+    let before = world.configuration()?;
+    let chosen = Application::new("mole")?;
+    for (lines, reason) in [
+        ("", "chooses no applications"),
+        ("AllowedApps = mole\nKillSwitch = off", "KillSwitch = off"),
+        (
+            "AllowedApps = uid:nobody-at-all",
+            "no user uid:nobody-at-all",
+        ),
+        ("AllowedApps = mole\nColour = taupe", "1 error"),
+    ] {
+        let file = world.file(lines)?;
+        let lock = world.taupe(&["lock", &file])?;
+        ensure!(
+            lock.status == Some(1) && lock.stderr.contains(reason),
+            "{lines}: {lock:?}"
+        );
+        expect(&world, &chosen, 0, Some(UPLINK[0]))?;
+    }
+    let file = world.file("")?;
+    step("up for all in adapter mode");
+    world.up(&file)?;
+    let choosing = world.file("AllowedApps = mole")?;
+    let lock = world.taupe(&["lock", &choosing])?;
+    ensure!(
+        lock.status == Some(1) && lock.stderr.contains("`taupe down` it first"),
+        "{lock:?}"
+    );
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    world.down(&file)?;
+    world.is_as_before(&before, "something is left")
 }

@@ -4,10 +4,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde_json::Value;
 use taupe_lab::capture::Capture;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::step;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 use crate::world::{Application, BEYOND, NEIGHBOUR, TUNNEL, UPLINK, World, expect};
 
@@ -104,9 +105,11 @@ pub(crate) fn two_at_once() -> Result<()> {
     work.up(&of_work)?;
     step("both up");
     are(Some(&tunnel[0]), Some(&tunnel[1]))?;
+    both_told(&home, 0, ["up", "up"])?;
     step("the first killed");
     home.kill_device()?;
     are(None, Some(&tunnel[1]))?;
+    both_told(&home, 2, ["degraded", "up"])?;
     step("the first up again, the second killed");
     home.up(&of_home)?;
     work.kill_device()?;
@@ -118,6 +121,40 @@ pub(crate) fn two_at_once() -> Result<()> {
     work.down(&of_work)?;
     are(Some(&uplink), Some(&uplink))?;
     home.is_as_before(&before, "something is left")
+}
+
+/// Fails unless one `status`, for people and for programs, tells both tunnels of
+/// [`two_at_once`] with these states and what each chooses.
+fn both_told(home: &World, code: i32, states: [&str; 2]) -> Result<()> {
+    let (text, json) = (home.taupe(&["status"])?, home.taupe(&["status", "--json"])?);
+    let told: Value = serde_json::from_str(&json.stdout)
+        .map_err(|error| Error::unmet(format!("{error}: {json:?}")))?;
+    ensure!(
+        text.status == Some(code) && json.status == Some(code),
+        "{text:?} {json:?}"
+    );
+    let tunnels = told["tunnels"].as_array().map_or(&[][..], Vec::as_slice);
+    let [first, second] = tunnels else {
+        return Err(Error::unmet(format!("not two: {told}")));
+    };
+    for (tunnel, (name, application), state) in [
+        (first, ("home", "mole"), states[0]),
+        (second, ("work", "bird"), states[1]),
+    ] {
+        ensure!(
+            tunnel["interface"] == name
+                && tunnel["state"] == state
+                && tunnel["rules"][0]["application"] == application,
+            "{name}: {told}"
+        );
+        let head = format!("{name}: {state}, for chosen applications");
+        ensure!(
+            text.stdout.lines().any(|line| line == head),
+            "no {head}: {}",
+            text.stdout
+        );
+    }
+    Ok(())
 }
 
 /// The local network, where the tunnel has it too, is the tunnel's unless the file says

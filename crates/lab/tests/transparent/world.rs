@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -308,7 +309,12 @@ impl World {
 
     /// The number of the process that serves the tunnel.
     pub(crate) fn device(&self) -> Result<Pid> {
-        let socket = format!("/var/run/wireguard/{}.sock", self.interface);
+        self.server_of(&self.interface)
+    }
+
+    /// The number of the process that serves an interface of this machine.
+    pub(crate) fn server_of(&self, interface: &str) -> Result<Pid> {
+        let socket = format!("/var/run/wireguard/{interface}.sock");
         let listed = self.near.run(&["ss", "-xlpH", "src", &socket])?.stdout;
         let number = listed
             .split("pid=")
@@ -448,10 +454,15 @@ pub(crate) struct Application(pub(crate) String);
 impl Application {
     /// One of this name.
     pub(crate) fn new(name: &str) -> Result<Self> {
+        Self::copy_of(Path::new("/bin/bash"), name)
+    }
+
+    /// Another program by this name.
+    pub(crate) fn copy_of(program: &Path, name: &str) -> Result<Self> {
         let folder = scratch("applications");
         std::fs::create_dir_all(&folder).map_err(Error::io("applications"))?;
         let path = folder.join(name);
-        std::fs::copy("/bin/bash", &path).map_err(Error::io("/bin/bash"))?;
+        std::fs::copy(program, &path).map_err(Error::io(program.display().to_string()))?;
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(&path, mode).map_err(Error::io(name))?;
         Ok(Self(path.display().to_string()))

@@ -53,6 +53,26 @@ impl LinkWatch {
         })
     }
 
+    /// The sockets by which the TUN is watched, for [`LinkWatch::from_sockets`] in another
+    /// process, which may be in another network namespace.
+    pub fn into_sockets(self) -> [OwnedFd; 2] {
+        [self.notices, self.netlink.into_socket()]
+    }
+
+    /// A watch that another process has opened in the TUN's network namespace, where it
+    /// stays. It holds that namespace: unlike one opened at home, and unlike the TUN itself.
+    ///
+    /// # Errors
+    ///
+    /// When a descriptor is no socket.
+    pub fn from_sockets([notices, netlink]: [OwnedFd; 2]) -> io::Result<Self> {
+        Ok(Self {
+            notices,
+            netlink: Netlink::from_socket(netlink)?,
+            follows_moves: false,
+        })
+    }
+
     /// Whether changes are noticed when the interface is in another network
     /// namespace. That takes `CAP_NET_BROADCAST`; without it the last notice
     /// is the one of the move.

@@ -90,13 +90,21 @@ type Namespace = (u64, u64);
 impl Netlink {
     /// Opens a socket in the calling thread's network namespace.
     pub(super) fn open() -> io::Result<Self> {
-        let socket = socket(SocketFlags::CLOEXEC)?;
+        Self::from_socket(socket(SocketFlags::CLOEXEC)?)
+    }
+
+    /// Takes a socket that was opened in whatever network namespace.
+    pub(super) fn from_socket(socket: OwnedFd) -> io::Result<Self> {
         let home = ioctl::socket_namespace(socket.as_fd());
         let home = home
             .ok()
             .map(|namespace| identity(&namespace))
             .transpose()?;
         Ok(Self { socket, home })
+    }
+
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// The state of a TUN's interface, wherever it is; `None` when it was

@@ -19,3 +19,4 @@ mod retry;
 mod roaming;
 mod sessions;
 mod staging;
+mod surroundings;

@@ -94,6 +94,7 @@ impl Boringtun {
             },
             capture: None,
             mark: None,
+            beneath: None,
             pid_file: file(self.pid_file, "WG_PID_FILE"),
         })
     }

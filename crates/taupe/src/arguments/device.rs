@@ -25,8 +25,20 @@ pub(crate) struct DeviceOrder {
     pub(crate) capture: Option<PathBuf>,
     /// The mark of their sockets; without it they are captured in transparent mode.
     pub(crate) mark: Option<u32>,
+    /// A tunnel that it goes through.
+    pub(crate) beneath: Option<Beneath>,
     /// Where the number of the background process is written.
     pub(crate) pid_file: Option<PathBuf>,
+}
+
+/// A tunnel that a device goes through.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Beneath {
+    pub(crate) interface: InterfaceName,
+    /// The file that describes it.
+    pub(crate) file: PathBuf,
+    /// Its MTU in bytes.
+    pub(crate) mtu: u32,
 }
 
 impl DeviceOrder {
@@ -41,6 +53,7 @@ impl DeviceOrder {
             logging: settings.logging.clone(),
             capture: None,
             mark: None,
+            beneath: None,
             pid_file: None,
         }
     }
@@ -111,17 +124,32 @@ pub(super) struct Device {
     /// Mark their sockets so, instead of capturing packets
     #[arg(long, hide = true, requires = "capture")]
     mark: Option<u32>,
+    /// Go through the tunnel that a file describes; for `taupe up`
+    #[arg(long, value_name = "CONF", hide = true, requires_all = ["via_name", "via_mtu"])]
+    via: Option<PathBuf>,
+    /// Its name
+    #[arg(long, hide = true, requires = "via", value_parser = InterfaceName::for_new)]
+    via_name: Option<InterfaceName>,
+    /// Its MTU
+    #[arg(long, hide = true, requires = "via")]
+    via_mtu: Option<u32>,
 }
 
 impl Device {
     pub(super) fn order(self, environment: Environment<'_>) -> Result<DeviceOrder, Error> {
         let settings = DeviceSettings::read_with(self.no_offload, environment)?;
+        let beneath = self.via.zip(self.via_name).zip(self.via_mtu);
         Ok(DeviceOrder {
             foreground: self.foreground || foreground(environment),
             tun: descriptor(TUN, environment)?,
             uapi: descriptor(UAPI, environment)?,
             capture: self.capture,
             mark: self.mark,
+            beneath: beneath.map(|((file, interface), mtu)| Beneath {
+                interface,
+                file,
+                mtu,
+            }),
             ..DeviceOrder::new(self.interface, &settings)
         })
     }

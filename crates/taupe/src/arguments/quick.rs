@@ -18,6 +18,7 @@ pub(super) fn order(arguments: &[OsString], environment: Environment<'_>) -> Res
     let action = match action {
         Some("up") => Action::Up(Up {
             mode: None,
+            via: None,
             foreground: false,
             override_routes: false,
             no_firewall: false,

@@ -1,14 +1,17 @@
 //! The command line of `taupe`.
 
 use super::device::Device;
+use super::proxy::{self, Proxy};
 use super::{
-    Action, AppAction, AppOrder, AppPlace, Destination, DeviceSettings, Environment, Error,
-    ExplainOrder, ModeOption, Order, TunnelOrder, Up,
+    Action, AppAction, AppOrder, AppPlace, CellOrder, Destination, DeviceSettings, DoctorOrder,
+    Environment, Error, ExecOrder, ExplainOrder, FlowsOrder, ModeOption, Order, ReportOrder,
+    StatusOrder, TunnelOrder, Up,
 };
 use crate::logging::Logging;
 use crate::wg;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use taupe_adapter::Personality;
 use taupe_config::application::Application;
 use taupe_config::prefix::{self, Prefix};
@@ -32,6 +35,22 @@ Exit status:
   1  It is not up, or something could not be undone; standard error says what, why
      and what to do.
   2  Wrong usage; nothing was done.";
+
+const LOCK_STATUS: &str = "\
+Exit status:
+  0  What the chosen applications send is held back.
+  1  Failed, and nothing was changed; standard error says what, why and what to do.
+  2  Wrong usage; nothing was done.";
+
+const LOCKED: &str = "\
+What they send is held back as it is while a tunnel is down, before there is one: no
+interface is made, no name looked up and no process stays. `taupe up` takes it over without
+a gap, `taupe down` ends it. While the tunnel is up there is nothing to do: it closes by
+itself.
+
+For the time between the start of the machine and `taupe@NAME`, which the network has to be
+up for:
+  systemctl enable taupe-lock@NAME taupe@NAME";
 
 const RELOAD_STATUS: &str = "\
 Exit status:
@@ -136,6 +155,15 @@ are led there by a mark that their sockets get when they are made; so it is with
 and on a kernel (before Linux 5.19) that lacks what transparent mode needs. An endpoint whose name has no address
 then leaves them held back, and is looked up again until it has one.";
 
+const VIA: &str = "\
+With --via, what the tunnel sends to its peers goes through a second tunnel, in the same
+process: that file's keys, Endpoint and AllowedIPs count, and so do its Address, MTU,
+ListenPort and FwMark; the rest of it means nothing. No interface, address or route of it is
+seen on this machine; `taupe show` tells of it. Every Endpoint of the first file has to be in
+AllowedIPs of the second. The MTU is at least 80 bytes less than that of the second, which
+is printed. `taupe down` and `taupe reload` of the first file are as ever; an edit of the
+second one holds after `down` and `up`.";
+
 const EXPLAIN_STATUS: &str = "\
 Exit status:
   0  Printed.
@@ -144,13 +172,43 @@ Exit status:
 
 const EXPLAINED: &str = "\
 Every step is printed in the order in which it is taken; the one that decides has an
-arrow. Nothing is changed, and it takes only the right to read the file; root is told too
-what is otherwise while the tunnel is up in adapter mode.
+arrow. Without --conf that is done for each tunnel that chooses applications and has not
+been taken down. Nothing is changed, and with --conf it takes only the right to read the
+file; root is told too what is otherwise while the tunnel is up in adapter mode.
 
 Examples:
-  taupe explain home --app curl --to 198.51.100.1:443
-  taupe explain ./home.conf --app 4711
-  taupe explain home --forwarded --to 198.51.100.1";
+  sudo taupe explain curl 198.51.100.1:443
+  sudo taupe explain 4711
+  taupe explain --conf ./home.conf firefox-esr 198.51.100.1:53
+  taupe explain --conf home --forwarded 198.51.100.1";
+
+const EXEC: &str = "\
+It takes no root: the command runs as the same user, in a user, a network and a mount
+namespace of its own, without any capability. There is nothing but loopback and the
+tunnel; what AllowedIPs does not contain is unreachable at once. The command begins when
+the tunnel can take packets, which wait for the first handshake. Names are asked of the
+file's DNS. systemd-resolved, nscd, the system bus and Avahi are hidden, as they would ask
+elsewhere, and /run has what it had at the start; other Unix sockets with a path are not
+(X11, Wayland, ssh-agent, Docker): who listens there has this machine's network. So has
+whatever the command has others start for it (cron, `systemd-run`, a shell at the same
+terminal). Open sockets are not passed on to it, but Unix ones and standard input, output
+and error. Files are not protected from the command. `sudo` does not work.
+
+The tunnel ends with the last of its commands. If this process is killed, they go on
+without a network. Signals but SIGTSTP and SIGCONT are passed on to the command.
+PreUp and its like are not run, and applications that the file chooses mean nothing.
+
+Examples:
+  taupe exec ./home.conf -- curl https://example.org
+  taupe exec ./home.conf -- bash
+  taupe exec --join home -- firefox";
+
+const EXEC_STATUS: &str = "\
+Exit status:
+  125    Nothing was started; standard error says what, why and what to do.
+  126    The command cannot be executed.
+  127    There is no such command.
+  other  That of the command; 128 and a signal's number if that has ended it.";
 
 const APPS: &str = "\
 The file says which applications are chosen; its other lines, comments among them, stay
@@ -169,9 +227,76 @@ Exit status:
   2  Wrong usage; nothing was done.";
 
 const STATUS_STATUS: &str = "\
+Exit status, of several tunnels that of the worst:
+  0  It is up.
+  1  It is down, or there is none.
+  2  It is degraded: it is there, and something of it does not work.
+  3  Nobody can say: wrong usage, no such tunnel, or no right to look.";
+
+const STATUS_JSON: &str = "\
+A tunnel is degraded when its process has ended without `taupe down` (what it had is held
+back), when a peer does not answer, an endpoint's name has no address, a link that leads
+out is not guarded, names are looked up past it, or a family has no route.
+
+With --json: an object with `schema` (1; members are added without notice), `state` (up,
+degraded, down, or null without tunnels) and `tunnels`, a list of objects with
+  interface, state, mode (transparent, marks, adapter), file, since (Unix time)
+  findings      why it is not up: objects with code and text. Codes: process-ended,
+                process-silent, changing, down, no-handshake, handshake-old,
+                peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
+                uplink-unguarded, names-past-tunnel
+  notes         sentences
+  kill_switch   app, all or off; null where no applications are chosen
+  rules         of its file: line, key, application
+  forwarded     what this machine forwards uses it too
+  uplinks       name, guarded
+  counters      name, count, text: what was sent, delivered, refused and dropped
+  peers         public_key, endpoint, latest_handshake (Unix time),
+                unanswered_handshakes, received_bytes, sent_bytes
+No private or preshared key is in it.";
+
+const FLOWS: &str = "\
+A line for each TCP connection and each UDP socket that has another end, and for the
+others of UDP that are in a tunnel; not for what stays on this machine. The verdict is
+`tunnel`, `direct` (past every tunnel), or `refused` (held back). Bytes are payload of
+TCP, and packets with their headers of UDP in a tunnel; UDP past it is not counted by
+anybody. What this machine forwards has no socket, and is not listed.
+
+With --json an object with `schema` (1), `truncated` and `flows`, a list of objects with
+  protocol (tcp, udp), local, remote (null: none yet), tunnel (null: none), verdict,
+  pid, application (both null for a socket that no process has any more), uid,
+  sent_bytes, received_bytes (null: not counted), why (the rule that decided).
+With --follow a line for what has begun (+), ended (-) or another verdict (=), until a
+signal; with --json the same object in a line, with `event`: begun, changed or ended.
+No more than 65536 are listed.";
+
+const FLOWS_STATUS: &str = "\
 Exit status:
   0  Printed.
-  1  There is no such tunnel of chosen applications, or it cannot be looked at.
+  1  They cannot be listed, or there is no such tunnel.
+  2  Wrong usage.";
+
+const DOCTOR: &str = "\
+The kernel is asked by trial: programs are loaded and let go again, and nothing is left
+behind. With --json: an object with `schema` (1), `fails` and `checks`, a list of objects
+with name, result (ok, warn, fail), text and fix (null where there is nothing to do).";
+
+const DOCTOR_STATUS: &str = "\
+Exit status:
+  0  Nothing fails; there may be warnings.
+  1  Something does, or cannot be looked at.
+  2  Wrong usage.";
+
+const REPORT: &str = "\
+One text in Markdown: versions, `doctor`, `status`, connections, links, routes and rules,
+the tunnels' files and the end of the log. Keys, the commands of files and whatever looks
+like a key are replaced; read it before you give it to anybody, since addresses, names of
+programs and of networks are in it. --hide-endpoints takes endpoints out too.";
+
+const REPORT_STATUS: &str = "\
+Exit status:
+  0  Written.
+  1  Failed; standard error says why.
   2  Wrong usage.";
 
 const EXAMPLES: &str = "\
@@ -192,7 +317,7 @@ pub(super) struct Taupe {
 enum Command {
     /// Bring up the tunnel that a file describes
     #[command(after_help = format!(
-        "{MODES}\n\n{FOREGROUND}\n\n{NAME_SERVERS}\n\n{RETRIES}{DEVICE}\n\n\
+        "{MODES}\n\n{VIA}\n\n{FOREGROUND}\n\n{NAME_SERVERS}\n\n{RETRIES}{DEVICE}\n\n\
          {UP_STATUS}\n\n{FILES}"
     ))]
     Up(UpArguments),
@@ -201,6 +326,9 @@ enum Command {
     /// This works too when the tunnel's process is dead, however it ended.
     #[command(after_help = format!("{DOWN_STATUS}\n\n{FILES}"))]
     Down(DownArguments),
+    /// Hold back the applications that a file chooses, until its tunnel is up
+    #[command(after_help = format!("{LOCKED}\n\n{LOCK_STATUS}\n\n{FILES}"))]
+    Lock(FileArgument),
     /// Make a tunnel that is up the one that its file describes now
     ///
     /// Sessions of peers that stay go on.
@@ -217,15 +345,32 @@ enum Command {
     /// Nothing is changed, and no name is resolved.
     #[command(after_help = format!("{CHECK_STATUS}\n\n{FILES}"))]
     Check(FileArgument),
+    /// Run a command whose only network is a tunnel, without root
+    #[command(after_help = format!("{EXEC}\n\n{RETRIES}{DEVICE}\n\n{EXEC_STATUS}\n\n{FILES}"))]
+    Exec(ExecArguments),
     /// Say what becomes of an application's packets, step by step, and why
     #[command(after_help = format!("{EXPLAINED}\n\n{EXPLAIN_STATUS}\n\n{FILES}"))]
     Explain(ExplainArguments),
     /// Choose applications, in a file and for its tunnel at once
     #[command(after_help = format!("{APPS}\n\n{APP_STATUS}\n\n{FILES}"))]
     App(AppArguments),
-    /// Show tunnels of chosen applications: how they are, and what they have dropped
-    #[command(after_help = STATUS_STATUS)]
+    /// Say how tunnels are: up, degraded or down, why, and what they have dropped
+    #[command(after_help = format!("{STATUS_JSON}\n\n{STATUS_STATUS}"))]
     Status(StatusArguments),
+    /// List connections: whose each is, whether it is in a tunnel, and why
+    #[command(after_help = format!("{FLOWS}\n\n{FLOWS_STATUS}"))]
+    Flows(FlowsArguments),
+    /// Look for what would keep tunnels from working on this system, each with its fix
+    #[command(after_help = format!("{DOCTOR}\n\n{DOCTOR_STATUS}"))]
+    Doctor(DoctorArguments),
+    /// Put together what a report of a bug should have, without any secret
+    #[command(after_help = format!("{REPORT}\n\n{REPORT_STATUS}"))]
+    Report(ReportArguments),
+    /// Serve a file's tunnel to programs that use proxies, without root
+    #[command(after_help = format!(
+        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}", proxy::ABOUT, proxy::STATUS
+    ))]
+    Proxy(Proxy),
     /// Print the shortest list of networks that leaves some out
     #[command(after_help = format!("{EXAMPLES}\n\n{ALLOWED_IPS_STATUS}"))]
     AllowedIps(AllowedIps),
@@ -236,12 +381,12 @@ enum Command {
 }
 
 #[derive(Args)]
-struct FileArgument {
+pub(super) struct FileArgument {
     /// A file NAME.conf, or the NAME of one in /etc/wireguard
     ///
     /// The tunnel is named after the file.
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
-    file: OsString,
+    pub(super) file: OsString,
 }
 
 #[derive(Args)]
@@ -254,6 +399,9 @@ struct UpArguments {
     /// For chosen applications, or all: no address, no route, no name server
     #[arg(long)]
     transparent: bool,
+    /// Go through the tunnel of another file, which is seen nowhere else
+    #[arg(long, value_name = "CONF", value_hint = ValueHint::FilePath)]
+    via: Option<OsString>,
     /// Stay, with the device in this process, until a signal ends it
     #[arg(short, long)]
     foreground: bool,
@@ -288,19 +436,40 @@ struct DownArguments {
 }
 
 #[derive(Args)]
+#[command(override_usage = "\
+    taupe exec [--no-session-bus] CONF -- COMMAND...\n       \
+    taupe exec --join NAME -- COMMAND...")]
+struct ExecArguments {
+    /// A file NAME.conf, or the NAME of one in /etc/wireguard
+    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "join")]
+    file: Option<OsString>,
+    /// Use the tunnel of an `exec` that is running, which is named after its file
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    join: Option<OsString>,
+    /// Hide the session bus and the user's systemd too, which can start programs outside
+    #[arg(long, conflicts_with = "join")]
+    no_session_bus: bool,
+    /// The program to run, and its arguments
+    #[arg(last = true, required = true, value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args)]
 struct ExplainArguments {
-    #[command(flatten)]
-    file: FileArgument,
     /// An executable, by its path or its name in PATH, or the number of a process
-    #[arg(long, value_name = "PATH|PID", value_hint = ValueHint::ExecutablePath)]
-    #[arg(required_unless_present = "forwarded")]
+    #[arg(value_name = "APP|PID", value_hint = ValueHint::ExecutablePath)]
+    #[arg(required_unless_present = "forwarded", conflicts_with = "forwarded")]
     app: Option<OsString>,
-    /// What this machine forwards for others instead
-    #[arg(long, conflicts_with = "app")]
-    forwarded: bool,
-    /// Where it sends to
-    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    /// Where it sends to: an address, with or without a port
+    #[arg(value_name = "DEST")]
     to: Option<Destination>,
+    /// Explain what this machine forwards for others instead, perhaps to there
+    #[arg(long, value_name = "DEST", num_args = 0..=1)]
+    forwarded: Option<Option<Destination>>,
+    /// By this file, whether its tunnel is up or not; without, by those of all that are
+    #[arg(long, value_name = "CONF", value_hint = ValueHint::FilePath)]
+    conf: Option<OsString>,
 }
 
 #[derive(Args)]
@@ -335,9 +504,52 @@ struct AppList {
 
 #[derive(Args)]
 struct StatusArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct TunnelArgument {
     /// A file NAME.conf, or the NAME of a tunnel; all of them without it
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
     file: Option<OsString>,
+}
+
+#[derive(Args)]
+struct FlowsArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+    /// Go on, with what begins, ends or changes
+    #[arg(short, long)]
+    follow: bool,
+}
+
+#[derive(Args)]
+struct DoctorArguments {
+    /// A file NAME.conf, or the NAME of one in /etc/wireguard, to look at too
+    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
+    file: Option<OsString>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct ReportArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// Where to write it, in place of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: Option<PathBuf>,
+    /// Leave out where the tunnels' peers are
+    #[arg(long)]
+    hide_endpoints: bool,
 }
 
 #[derive(Args)]
@@ -463,6 +675,7 @@ impl Taupe {
                         (false, true) => Some(ModeOption::Transparent),
                         (false, false) => None,
                     },
+                    via: up.via,
                     foreground: up.foreground,
                     override_routes: up.override_routes,
                     no_firewall: up.no_firewall,
@@ -488,18 +701,46 @@ impl Taupe {
             Command::Reload(ReloadArguments { file, detail }) => {
                 tunnel(Action::Reload, file, detail)
             }
+            Command::Lock(file) => tunnel(Action::Lock, file, Detail::PLAIN),
             Command::Save(file) => tunnel(Action::Save, file, Detail::PLAIN),
             Command::Strip(file) => tunnel(Action::Strip, file, Detail::PLAIN),
             Command::Check(FileArgument { file }) => Order::Check { file },
-            Command::Explain(ExplainArguments { file, app, to, .. }) => {
-                Order::Explain(ExplainOrder {
-                    file: file.file,
-                    application: app,
-                    destination: to,
-                })
-            }
+            Command::Exec(exec) => Order::Exec(ExecOrder {
+                cell: match exec.join {
+                    Some(name) => CellOrder::Join { name },
+                    None => CellOrder::New {
+                        // One of the two is required.
+                        file: exec.file.unwrap_or_default(),
+                        hide_session: exec.no_session_bus,
+                    },
+                },
+                command: exec.command,
+                device: DeviceSettings::read(environment)?,
+            }),
+            Command::Explain(explain) => Order::Explain(ExplainOrder {
+                file: explain.conf,
+                application: explain.app,
+                destination: explain.to.or(explain.forwarded.flatten()),
+            }),
             Command::App(app) => Order::App(app.command.order()),
-            Command::Status(StatusArguments { file }) => Order::Status { file },
+            Command::Status(StatusArguments { tunnel, json }) => Order::Status(StatusOrder {
+                file: tunnel.file,
+                json,
+            }),
+            Command::Flows(flows) => Order::Flows(FlowsOrder {
+                file: flows.tunnel.file,
+                json: flows.json,
+                follow: flows.follow,
+            }),
+            Command::Doctor(DoctorArguments { file, json }) => {
+                Order::Doctor(DoctorOrder { file, json })
+            }
+            Command::Report(report) => Order::Report(ReportOrder {
+                file: report.tunnel.file,
+                output: report.output,
+                hide_endpoints: report.hide_endpoints,
+            }),
+            Command::Proxy(proxy) => Order::Proxy(proxy.order(environment)),
             Command::AllowedIps(AllowedIps { networks, except }) => Order::AllowedIps {
                 networks: joined(networks),
                 except: joined(except),

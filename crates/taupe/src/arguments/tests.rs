@@ -1,4 +1,5 @@
 mod apps;
+mod exec;
 
 use super::{
     Action, DeviceOrder, DeviceSettings, Environment, Error, ModeOption, Order, Personality,
@@ -73,6 +74,7 @@ fn plain(interface: &str) -> DeviceOrder {
         },
         capture: None,
         mark: None,
+        beneath: None,
         pid_file: None,
     }
 }
@@ -464,6 +466,7 @@ fn tunnel(action: Action, file: &str) -> Order {
 fn plain_up() -> Up {
     Up {
         mode: None,
+        via: None,
         foreground: false,
         override_routes: false,
         no_firewall: false,
@@ -628,7 +631,7 @@ fn mistakes_about_tunnels_are_refused_with_status_2() {
             "taupe allowed-ips ::/0 --except 1.2.3",
             "not an IPv4 or IPv6 address",
         ),
-        ("taupe relod wg0", "a similar subcommand exists: 'reload'"),
+        ("taupe relod wg0", "'reload'"),
     ] {
         let (text, status) = refusal(line, &[]);
         assert_eq!(status, 2, "{line}: {text}");

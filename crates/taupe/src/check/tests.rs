@@ -170,7 +170,7 @@ fn a_file_that_chooses_applications_is_fine() {
         "[Interface]\nPrivateKey = {KEY}\nAddress = 10.7.0.2/32, fd00:7::2/128\n\
          DNS = 1.1.1.1, 1.0.0.1\nMTU = 1420\n\n[Peer]\nPublicKey = {PEER}\n\
          AllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = vpn.example.org:51820\n\
-         AllowedApps = chrome\nDisallowedIPs = 192.168.1.0/24\n"
+         AllowedApps = sleep\nDisallowedIPs = 192.168.1.0/24\n"
     );
     let scratch = Scratch::new("apps", &text);
     assert_eq!(scratch.lines(), [""; 0]);

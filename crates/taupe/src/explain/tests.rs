@@ -59,8 +59,15 @@ fn the_first_decision_that_applies_is_the_one() {
     let curl = "/usr/bin/curl";
     for (path, to, step, part) in [
         ("/own", "198.51.100.1", 1, "past"),
-        (curl, "127.0.0.53:53", 2, "this host"),
-        (curl, "192.168.1.5:53", 2, "this host"),
+        (
+            curl,
+            "127.0.0.53:53",
+            3,
+            "h.conf:4: DNS = 8.8.8.8), or the next",
+        ),
+        (curl, "192.168.1.5:53", 3, "h.conf:4: DNS = 8.8.8.8"),
+        (curl, "127.0.0.53:54", 2, "this host"),
+        ("/usr/bin/wget", "127.0.0.53:53", 2, "this host"),
         (curl, "[::ffff:192.168.1.5]:443", 2, "this host"),
         (curl, "[fe80::1]:80", 2, "link-local"),
         (curl, "169.254.1.1:53", 3, "through"),
@@ -99,6 +106,13 @@ fn the_first_decision_that_applies_is_the_one() {
         assert_eq!(at, step, "{path} {to}: {text}");
         assert!(text.contains(part), "{path} {to}: {text}");
     }
+    // Of a family that the servers do not have.
+    let other = FILE.replace("8.8.8.8, 1.1.1.1", "fd00::1");
+    let (at, text) = decides(&other, curl, "127.0.0.53:53").expect("a decision");
+    assert_eq!((at, text.contains("refused at once")), (3, true), "{text}");
+    let without = FILE.replace("DNS", "#DNS");
+    let (at, text) = decides(&without, curl, "127.0.0.53:53").expect("a decision");
+    assert_eq!(at, 2, "{text}");
     // In adapter mode questions for names are nothing of their own.
     let (at, text) = decides_in(FILE, curl, "9.9.9.9:53", true).expect("a decision");
     assert_eq!(at, 6, "{text}");

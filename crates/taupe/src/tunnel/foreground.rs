@@ -1,8 +1,8 @@
 //! A tunnel whose device is in this process, which stays.
 
-use super::transparent::{Captured, is_transparent, let_go};
-use super::{Failure, order, readable, reload};
-use crate::arguments::{DeviceSettings, Up};
+use super::transparent::{is_transparent, let_go};
+use super::{DevicePlan, Failure, readable, reload};
+use crate::arguments::Up;
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
 use crate::device::{self, Device};
@@ -29,7 +29,7 @@ pub(super) fn run<D: Device>(
     conf: &Conf,
     request: &Request<'_>,
     how: &Up,
-    captured: Option<&Captured<'_>>,
+    device: DevicePlan<'_>,
     verbose: bool,
 ) -> Result<(), Failure> {
     how.device.logging.begin();
@@ -41,11 +41,10 @@ pub(super) fn run<D: Device>(
     });
     let mut console = console.map_err(Failure::Signals)?;
     let mut devices = InProcess::<D> {
-        settings: &how.device,
-        captured,
+        plan: device,
         events: sender,
         stopper: None,
-        device: PhantomData,
+        kind: PhantomData,
     };
     let up = adapter::up(request, &mut devices, &mut console);
     console.end_routes();
@@ -61,9 +60,7 @@ pub(super) fn run<D: Device>(
         // So that it has removed its socket.
         running.await_end();
     }
-    if let Some(captured) = captured {
-        captured.settle(&up);
-    }
+    device.settle(&up);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
@@ -83,20 +80,19 @@ fn leaves_nothing(error: &UpError) -> bool {
 
 /// A device in this process.
 struct InProcess<'a, D> {
-    settings: &'a DeviceSettings,
-    captured: Option<&'a Captured<'a>>,
+    plan: DevicePlan<'a>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
-    device: PhantomData<D>,
+    kind: PhantomData<D>,
 }
 
 type Stopper = Box<dyn FnOnce() + Send>;
 
 impl<D: Device> Devices for InProcess<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
-        let order = order(interface, self.settings, self.captured)?;
+        let order = self.plan.order(interface)?;
         let device = device::start_here::<D>(&order).map_err(|failure| failure.to_string())?;
-        self.captured.inspect(|captured| captured.begun());
+        self.plan.begun();
         self.stopper = Some(Box::new(device.device.stopper()));
         let events = self.events.clone();
         let run = move || {

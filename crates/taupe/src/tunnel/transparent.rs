@@ -1,20 +1,23 @@
 //! What up, down and reload do besides for a tunnel of chosen applications.
 
-use super::Failure;
+use super::{Failure, wrong};
 use crate::arguments::Up;
 use crate::capture::{ALL, Plan, meanwhile};
+use crate::check::{Checked, check_alone};
 use crate::conf::Conf;
 use crate::console::say;
 use crate::endpoints::{self, Named};
 use crate::mode::{Adapter, Mode, Transparent};
-use crate::{doubts, families, rivals};
+use crate::processes::Subject;
+use crate::{families, names, rivals};
 use std::path::Path;
-use taupe_adapter::{State, UpError};
+use taupe_adapter::{Personality, State, UpError};
+use taupe_config::application::Rule;
 use taupe_config::file::File;
 use taupe_net::system::System;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::fault::Fault;
-use taupe_transparent::marks::mark_of;
+use taupe_transparent::marks::{self, mark_of};
 use taupe_transparent::programs::Programs;
 use taupe_transparent::reset::Reset;
 use taupe_transparent::state::Lock;
@@ -104,19 +107,10 @@ pub(super) fn is_transparent(interface: &str) -> bool {
 
 /// Says what of a plan may not be as one thinks.
 pub(super) fn tell_of(plan: &Plan) {
-    let unknown = doubts::unknown_names(&plan.choice.rules);
-    if !unknown.is_empty() {
-        let names: Vec<_> = unknown.iter().map(ToString::to_string).collect();
-        say(&format_args!(
-            "[!] no program in PATH, /usr/lib or /opt is called {}; what is so called elsewhere is \
-             chosen all the same",
-            names.join(" or ")
-        ));
-    }
     if plan.mark().is_some() {
-        let dns = match plan.leaves_dns {
-            true => ", and DNS of the file is not used",
-            false => "",
+        let dns = match plan.servers.as_slice() {
+            [] => "",
+            _ => ", and DNS of the file is not used",
         };
         say(&format_args!(
             "[!] in adapter mode a socket belongs to the program that makes it: what is open now goes \
@@ -125,8 +119,32 @@ pub(super) fn tell_of(plan: &Plan) {
         ));
         return;
     }
-    for sentence in families::without_route(&plan.choice.destinations) {
+    let destinations = &plan.choice.destinations;
+    let of_families = families::without_route(destinations);
+    let of_names = names::doubts(&plan.servers, destinations);
+    for sentence in of_families.into_iter().chain(of_names) {
         say(&format_args!("[!] {sentence}"));
+    }
+}
+
+/// Whose packets go through the tunnel, and how many of them run.
+fn who(plan: &Plan) -> String {
+    let rules = &plan.choice.rules;
+    let running = Subject::all();
+    let counted = |rule: &Rule| {
+        let runs = running
+            .iter()
+            .filter(|subject| rule.application.matches(&subject.process()));
+        match runs.count() {
+            0 => rule.application.to_string(),
+            count => format!("{} ({count} running)", rule.application),
+        }
+    };
+    let list = |rules: &[Rule]| rules.iter().map(counted).collect::<Vec<_>>().join(", ");
+    match (rules.allowed.as_slice(), rules.disallowed.as_slice()) {
+        ([], []) => "all applications".into(),
+        ([], others) => format!("all applications but {}", list(others)),
+        (chosen, _) => list(chosen),
     }
 }
 
@@ -144,6 +162,8 @@ pub(super) struct Captured<'a> {
     /// Nothing was held back before.
     is_new: bool,
     reset_existing: bool,
+    /// Who is chosen, for people.
+    who: String,
 }
 
 impl<'a> Captured<'a> {
@@ -158,7 +178,9 @@ impl<'a> Captured<'a> {
         // What a process that was killed has left goes on holding packets back.
         let is_new = !is_in_effect(interface)?;
         tell_of(&plan);
+        let who = who(&plan);
         Ok(Self {
+            who,
             interface,
             file: &conf.path,
             mark: plan.mark(),
@@ -182,6 +204,16 @@ impl<'a> Captured<'a> {
         match brought_up {
             Ok(()) => {
                 hand_over(self.interface, &self.left);
+                if self.mark.is_none()
+                    && let Ok(Some(gap)) = capture::gap_of_names(self.interface)
+                {
+                    say(&format_args!("[!] {gap}"));
+                }
+                say(&format_args!(
+                    "{0} is up; through the tunnel: {1}; `taupe status {0}` says whether its peer \
+                     answers",
+                    self.interface, self.who
+                ));
             }
             // If this has not begun to bring it up, it may be another's.
             Err(UpError::Failed { .. }) if self.is_new => {
@@ -221,6 +253,47 @@ pub(super) fn hand_over(interface: &str, left: &[Named]) {
     }
 }
 
+/// Holds back what the chosen applications of a file send, until its tunnel is up.
+pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
+    let Checked { file, remarks, .. } = check_alone(conf, Personality::Taupe)?;
+    let Some(mut file) = file else {
+        return Err(wrong(conf, &remarks));
+    };
+    let shown = conf.shown.display();
+    if file.transparent.first.is_none() {
+        return Err(Failure::NothingChosen(shown.to_string()));
+    }
+    let interface = conf.interface.as_str();
+    if !is_in_effect(interface)? && State::default().of_running(interface).is_some() {
+        return Err(Failure::ForAll(interface.to_owned()));
+    }
+    let mark = match on_this_kernel(Mode::Transparent(Transparent::Applications)) {
+        Mode::Transparent(_) => None,
+        Mode::Adapter(_) => Some(free_mark(conf, &file)?),
+    };
+    let plan = plan(conf, &mut file, mark)?;
+    if plan.choice.lock == Lock::Nobody {
+        return Err(Failure::NoLock(shown.to_string()));
+    }
+    for remark in &remarks {
+        say(remark);
+    }
+    let closed = match mark {
+        None => capture::close(interface, &plan.choice),
+        Some(mark) => marks::close(interface, mark, &plan.choice),
+    };
+    if closed? {
+        let meanwhile = meanwhile(plan.choice.lock, interface);
+        say(&format_args!("{interface} is locked: {meanwhile}"));
+    } else {
+        say(&format_args!(
+            "{interface} is up, and what its applications send will be held back when it isn't \
+             (`taupe reload` has it follow its file)"
+        ));
+    }
+    Ok(())
+}
+
 /// Closes the connections that chosen applications had before, or says why not.
 fn close_existing(interface: &str) {
     match reset(interface) {
@@ -254,13 +327,18 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
              `taupe down {interface}` tries again to end that"
         ));
     });
-    let Some(ended) = released? else {
+    let Some(released) = released? else {
         return Ok(false);
     };
     say(&format_args!(
         "the applications that were chosen for {interface} go past it from now on"
     ));
-    match ended {
+    if let Some(fault) = released.on_their_way {
+        say(&format_args!(
+            "[!] a few packets of theirs may have left past the tunnel just now: {fault}"
+        ));
+    }
+    match released.ended {
         Ok(Reset { left: 0, .. }) => {}
         Ok(Reset { left, .. }) => say(&format_args!(
             "[!] {left} connections that were in the tunnel cannot be closed here, and go on past it"

@@ -1,6 +1,7 @@
 //! `show` and `showconf`.
 
 use super::{Call, Failed, Outcome, Personality, console};
+use crate::capture::word_of;
 use crate::root;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
@@ -22,7 +23,9 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
         (None | Some("all"), field, _) => all(call, field),
         (Some("interfaces"), None, _) => interfaces(call),
         (Some(interface), field, _) => {
-            tell_of_the_killed(call, |name| name == interface);
+            if tell_of_the_killed(call, |name| name == interface) {
+                return Err(Failed);
+            }
             let device = read(call, interface)?;
             one(call, &device, field, false)
         }
@@ -99,20 +102,23 @@ fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
 }
 
 /// A machine may be cut off by what a killed process has left, which no device
-/// can tell.
-fn tell_of_the_killed(call: &Call<'_>, is_asked_for: impl Fn(&str) -> bool) {
+/// can tell. Whether there is any such.
+fn tell_of_the_killed(call: &Call<'_>, is_asked_for: impl Fn(&str) -> bool) -> bool {
     if call.personality != Personality::Taupe {
-        return;
+        return false;
     }
-    let killed = State::default().killed();
-    for name in killed.iter().filter(|name| is_asked_for(name)) {
+    let mut killed = State::default().killed();
+    killed.retain(|name| is_asked_for(name));
+    for name in &killed {
         let message = format!(
             "taupe: the process of {name} was killed; what it had taken on, all of it or chosen \
-             applications, goes nowhere until `taupe up` starts it again or `taupe down {name}` \
-             gives the network back\n"
+             applications, goes nowhere until `taupe up {}` starts it again or `taupe down {name}` \
+             gives the network back\n",
+            word_of(name)
         );
         console::complain(message.as_bytes());
     }
+    !killed.is_empty()
 }
 
 fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -> Outcome {

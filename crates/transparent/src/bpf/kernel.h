@@ -206,6 +206,7 @@ enum {
 /* ---- Constants ---- */
 
 enum {
+	AF_UNIX = 1,
 	AF_INET = 2,
 	AF_INET6 = 10,
 	AF_PACKET = 17,
@@ -254,6 +255,7 @@ enum {
 	EAFNOSUPPORT = 97,
 	ENETUNREACH = 101,
 	ENOBUFS = 105,
+	ECONNREFUSED = 111,
 };
 
 /* ---- Structures of the running kernel ---- */

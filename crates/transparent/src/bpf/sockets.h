@@ -6,23 +6,9 @@
  */
 #pragma once
 #include "guards.h"
+#include "names.h"
 #include "packet.h"
 #include "verdict.h"
-
-inline_always struct state *state_here(void *context)
-{
-	struct state *state = get_state();
-
-	return state && state->netns == bpf_get_netns_cookie(context) ? state : NULL;
-}
-
-/* Has the system call fail with this. */
-inline_always int refuse(u32 reason, s32 error)
-{
-	count(reason);
-	bpf_set_retval(-error);
-	return REFUSE;
-}
 
 SEC("cgroup/sock_create")
 int taupe_socket(struct bpf_sock *sk)
@@ -96,8 +82,11 @@ inline_always u32 used_by(struct bpf_sock_addr *context, const struct state *sta
 	return owner ? owner->verdict : DIRECT;
 }
 
-/* A frame of its own, since comparing paths takes most of the stack. */
-inline_always int addressed(struct bpf_sock_addr *context, const struct address *remote, bool sends)
+/*
+ * What a socket is connected to, or sends to. A resolver on this machine has another
+ * address from here on.
+ */
+inline_always int addressed(struct bpf_sock_addr *context, struct address *remote, bool sends)
 {
 	struct state *state = state_here(context);
 
@@ -114,46 +103,53 @@ inline_always int addressed(struct bpf_sock_addr *context, const struct address 
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	case UNMARKED:
 		return refuse(R_SOCKET_WITHOUT_STORAGE, ENOBUFS);
+	default:
+		if (asks(context) && resolver_for(remote, state) == NO_RESOLVER)
+			return refuse(R_NAME_FAMILY, ENETUNREACH);
 	}
 	return directed(context, remote, state, sends);
+}
+
+inline_always int addressed4(struct bpf_sock_addr *context, bool sends)
+{
+	struct address remote = mapped(context->user_ip4);
+	int answer = addressed(context, &remote, sends);
+
+	context->user_ip4 = remote.words[3];
+	return answer;
+}
+
+inline_always int addressed6(struct bpf_sock_addr *context, bool sends)
+{
+	struct address remote = remote6(context);
+	int answer = addressed(context, &remote, sends);
+
+	set_remote6(context, &remote);
+	return answer;
 }
 
 SEC("cgroup/connect4")
 int taupe_connect4(struct bpf_sock_addr *context)
 {
-	struct address remote = mapped(context->user_ip4);
-
-	return addressed(context, &remote, false);
+	return addressed4(context, false);
 }
 
 SEC("cgroup/sendmsg4")
 int taupe_sendmsg4(struct bpf_sock_addr *context)
 {
-	struct address remote = mapped(context->user_ip4);
-
-	return addressed(context, &remote, true);
-}
-
-inline_always struct address remote6(struct bpf_sock_addr *context)
-{
-	return (struct address){ { context->user_ip6[0], context->user_ip6[1], context->user_ip6[2],
-				   context->user_ip6[3] } };
+	return addressed4(context, true);
 }
 
 SEC("cgroup/connect6")
 int taupe_connect6(struct bpf_sock_addr *context)
 {
-	struct address remote = remote6(context);
-
-	return addressed(context, &remote, false);
+	return addressed6(context, false);
 }
 
 SEC("cgroup/sendmsg6")
 int taupe_sendmsg6(struct bpf_sock_addr *context)
 {
-	struct address remote = remote6(context);
-
-	return addressed(context, &remote, true);
+	return addressed6(context, true);
 }
 
 /* What is bound will listen, or answer: whoever binds it has it. */
@@ -196,8 +192,10 @@ int taupe_leave(struct __sk_buff *skb)
 	struct packet packet;
 	u32 verdict;
 
-	if (skb->ifindex == LOOPBACK_IFINDEX || !sk)
+	if (!sk)
 		return ALLOW;
+	if (skb->ifindex == LOOPBACK_IFINDEX)
+		return is_asked_here(skb, sk) ? REFUSE : ALLOW;
 	verdict = verdict_at(sk);
 	if (verdict == UNMARKED)
 		return ALLOW;

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 34
+#define SCHEMA 35
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -78,6 +78,16 @@ enum lock {
 	LOCK_NOBODY = 2,
 };
 
+/* Who answers questions for names of chosen applications, as bits. */
+enum names {
+	/* The tunnel has name servers of this family. */
+	NAMES_V4 = 1 << 0,
+	NAMES_V6 = 1 << 1,
+	NAMES = NAMES_V4 | NAMES_V6,
+	/* The system bus is left open, by which one can ask too. */
+	NAMES_BUS = 1 << 2,
+};
+
 /* User space has this mapped and stores single words atomically. */
 struct state {
 	u32 schema;
@@ -96,7 +106,7 @@ struct state {
 	u32 served;
 	u32 clients; /* and by those that this machine forwards for, likewise */
 	u32 forwarded; /* what it forwards goes to the tunnel */
-	u32 zero;
+	u32 names;     /* enum names */
 };
 
 struct {
@@ -239,6 +249,38 @@ struct {
 	MAP_TYPE(value, u32);
 } locals SEC(".maps");
 
+/*
+ * Addresses that stand in for this machine's own where a resolver is asked there, and the
+ * own ones for those: names.h says why. Loopback has them without being listed.
+ */
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 8192);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct address);
+	MAP_TYPE(value, struct address);
+} stand_ins SEC(".maps");
+
+/* Services of this machine that resolve names, by the paths of their sockets. */
+enum service {
+	SERVICE_RESOLVER = 1,
+	SERVICE_BUS = 2,
+};
+
+#define SERVICE_SIZE 56
+
+struct service_key {
+	u8 path[SERVICE_SIZE]; /* ends with NUL, and zeros behind it */
+};
+
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 64);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct service_key);
+	MAP_TYPE(value, u32);
+} services SEC(".maps");
+
 /* Networks that this machine has an address in, and by which link. */
 struct network_key {
 	u32 prefix_len; /* bits of the address */
@@ -293,6 +335,9 @@ enum reason {
 	R_UNREADABLE,
 	R_IN_UNCHOSEN,
 	R_CLEAR_CLIENT,
+	R_NAME_FAMILY,
+	R_NAME_HERE,
+	R_NAME_SERVICE,
 	REASONS,
 };
 

@@ -3,6 +3,7 @@
  * The transparent client's part inside the kernel: one object.
  *
  *   sockets.h    where sockets are made, bound and addressed: who is chosen
+ *   names.h      who is asked for names instead of this machine's resolvers
  *   security.h   sockets that the hooks above don't see
  *   uplink.h     the filters of uplinks: out into the TUN, in only for others
  *   forward.h    what this machine forwards for others

@@ -20,7 +20,7 @@ pub(super) enum Place {
 }
 
 /// Those of [`Way::Filters`](super::Way::Filters): what each is built on, for those whose kernel lacks it.
-pub(super) const FILTERS: [(&str, Place, &str); 25] = [
+pub(super) const FILTERS: [(&str, Place, &str); 29] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -55,6 +55,26 @@ pub(super) const FILTERS: [(&str, Place, &str); 25] = [
         "taupe_sendmsg6",
         Place::Cgroup("sendmsg6", attach_type::SENDMSG6),
         CALLS,
+    ),
+    (
+        "taupe_recvmsg4",
+        Place::Cgroup("recvmsg4", attach_type::RECVMSG4),
+        ANSWERS,
+    ),
+    (
+        "taupe_recvmsg6",
+        Place::Cgroup("recvmsg6", attach_type::RECVMSG6),
+        ANSWERS,
+    ),
+    (
+        "taupe_peername4",
+        Place::Cgroup("peername4", attach_type::PEERNAME4),
+        ANSWERS,
+    ),
+    (
+        "taupe_peername6",
+        Place::Cgroup("peername6", attach_type::PEERNAME6),
+        ANSWERS,
     ),
     (
         "taupe_leave",
@@ -138,6 +158,7 @@ pub(super) const MARKS: [(&str, Place, &str); 4] = [
 ];
 
 const CALLS: &str = "bpf_set_retval (Linux 5.18) and bpf_skc_to_mptcp_sock (Linux 5.19)";
+const ANSWERS: &str = "programs at recvmsg and getpeername (Linux 5.8)";
 const HOOKS: &str = "security hooks";
 const FILES: &str = "iterators over files and bpf_sock_from_file (Linux 5.11)";
 pub(super) const PACKETS: &str = "bpf_skc_to_tcp_sock in packet filters (Linux 5.9)";

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use taupe_net::system::System;
-use tracing::warn;
 
 use super::{Programs, guards};
 use crate::fault::Fault;
@@ -19,21 +18,22 @@ impl Programs {
     ///
     /// As [`remove_pinned`](Self::remove_pinned).
     pub fn remove(self) -> Result<(), Fault> {
-        Self::remove_pinned(&self.pins)
+        Self::remove_pinned(&self.pins).map(drop)
     }
 
     /// Removes what another process has set up, whether or not it still runs. To be
     /// called in the tunnel's namespace, for there the filters of old kernels are. The
     /// `clsact` queues that these were on stay, since others may use them by now.
     ///
+    /// Returns what kept it from seeing that nothing is on its way that only filters would
+    /// hold back: then packets of chosen applications may have left in the clear.
+    ///
     /// # Errors
     ///
     /// [`Fault::Call`] naming what cannot be removed: the rest still holds.
-    pub fn remove_pinned(pins: &Pins) -> Result<(), Fault> {
+    pub fn remove_pinned(pins: &Pins) -> Result<Option<Fault>, Fault> {
         // It keeps a few packets from leaving, and the end may not depend on it.
-        if let Err(fault) = withdraw(pins) {
-            warn!(%fault, "packets of chosen applications may leave in the clear");
-        }
+        let on_their_way = withdraw(pins).err();
         // Another version's filters go too, if it has the number in the same place.
         let state = maps::any_pinned_state(pins);
         if let Some(state) = &state {
@@ -46,7 +46,7 @@ impl Programs {
         {
             state.lock.store(Lock::Nobody as u32, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(on_their_way)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use taupe_net::ip::Version;
 use taupe_protocol::time::Instant;
 
 use super::{
@@ -120,8 +121,11 @@ impl Batch<'_> {
         }
         let tuple = view.incoming();
         if view.is_plain()
-            && let Some(rewrite) = self.memory.find(self.now, self.shared, &tuple)
+            && let Some((rewrite, traffic)) = self.memory.find(self.now, self.shared, &tuple)
         {
+            if let Some(traffic) = traffic {
+                traffic.received.add(view.datagram_len());
+            }
             rewrite.apply(packet, view, false);
             return Ok(());
         }
@@ -163,10 +167,22 @@ impl Batch<'_> {
         let flow = state.table.flow(index);
         let Flow { inner, outer, .. } = *flow;
         let answered = flow.life() != Life::Unanswered;
+        let is_question = flow.is_question();
+        if is_question {
+            match view.flags() & tcp::RST {
+                0 => state.servers.hear(outer.version, outer.remote.ip),
+                _ => state.servers.pass(outer.version, outer.remote.ip),
+            }
+        }
         let rewrite = Rewrite::new((outer.remote, outer.local), (inner.remote, inner.local));
+        let traffic = flow.traffic().cloned();
+        if let Some(traffic) = &traffic {
+            traffic.received.add(view.datagram_len());
+        }
         // Until there is an answer, the table is not told of what comes in.
-        if view.is_plain() && answered {
-            self.memory.keep(now, self.shared, *tuple, rewrite);
+        if view.is_plain() && answered && !is_question {
+            self.memory
+                .keep(now, self.shared, *tuple, (rewrite, traffic));
         }
         Ok(rewrite)
     }
@@ -175,10 +191,20 @@ impl Batch<'_> {
     fn translate_error(&mut self, packet: &mut [u8], view: &View) -> Result<(), Reason> {
         let quoted = packet.get(view.at + QUOTE..).ok_or(Reason::Malformed)?;
         let quoted = View::parse_quoted(quoted)?;
+        let is_unreachable = match (view.version, packet.get(view.at..)) {
+            // Not that it is too long (RFC 1191).
+            (Version::V4, Some([kind, code, ..])) => *kind == 3 && *code != 4,
+            (Version::V6, Some([kind, ..])) => *kind == 1,
+            _ => false,
+        };
         let now = self.now;
         let state = self.state();
         let index = state.table.find_outer(now, &quoted.outgoing());
-        let Flow { inner, outer, .. } = *state.table.flow(index.ok_or(Reason::NoFlow)?);
+        let flow = state.table.flow(index.ok_or(Reason::NoFlow)?);
+        let Flow { inner, outer, .. } = *flow;
+        if flow.is_question() && is_unreachable {
+            state.servers.pass(outer.version, outer.remote.ip);
+        }
         let from = (outer.local, outer.remote);
         let rewrite = Rewrite::new(from, (inner.local, inner.remote));
         // A name server speaks in the name of the one that was asked.

@@ -1,12 +1,15 @@
 //! How packets of the latest flows are rewritten, so that the next ones need no
 //! lock.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use taupe_protocol::time::Instant;
 
 use super::{Shared, rewrite::Rewrite};
-use crate::flows::Tuple;
+use crate::flows::{Traffic, Tuple};
 
 /// Flows that are remembered at most; a power of two.
 const PLACES: usize = 16;
@@ -28,28 +31,41 @@ pub(super) struct Memory {
 struct Remembered {
     tuple: Tuple,
     rewrite: Rewrite,
+    traffic: Option<Arc<Traffic>>,
     generation: u64,
     since: Instant,
 }
 
 impl Memory {
     /// Remembers what the table, which the caller has locked, has just said.
-    pub(super) fn keep(&mut self, now: Instant, shared: &Shared, tuple: Tuple, rewrite: Rewrite) {
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        shared: &Shared,
+        tuple: Tuple,
+        (rewrite, traffic): (Rewrite, Option<Arc<Traffic>>),
+    ) {
         self.places[place(&tuple)] = Some(Remembered {
             tuple,
             rewrite,
+            traffic,
             generation: shared.generation.load(Ordering::Acquire),
             since: now,
         });
     }
 
-    /// What the table would say.
-    pub(super) fn find(&self, now: Instant, shared: &Shared, tuple: &Tuple) -> Option<&Rewrite> {
+    /// What the table would say, and where bytes are counted.
+    pub(super) fn find(
+        &self,
+        now: Instant,
+        shared: &Shared,
+        tuple: &Tuple,
+    ) -> Option<(&Rewrite, Option<&Traffic>)> {
         let known = self.places[place(tuple)].as_ref()?;
         let holds = known.tuple == *tuple
             && known.generation == shared.generation.load(Ordering::Acquire)
             && now.since(known.since) < LIFE;
-        holds.then_some(&known.rewrite)
+        holds.then_some((&known.rewrite, known.traffic.as_deref()))
     }
 }
 

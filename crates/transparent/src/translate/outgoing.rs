@@ -19,7 +19,7 @@ use super::{
     tcp,
     view::{Content, View},
 };
-use crate::flows::{DNS_PORT, Flow, Opener, Tuple, Way};
+use crate::flows::{Flow, Index, Opener, Tuple, Way};
 
 /// The half that translates what applications send.
 #[derive(Debug)]
@@ -98,8 +98,11 @@ impl Outgoing {
         let fits = segment_len(*header, &view, packet) <= mtu;
         if view.is_plain()
             && fits
-            && let Some(rewrite) = self.memory.find(now, &self.shared, &tuple)
+            && let Some((rewrite, traffic)) = self.memory.find(now, &self.shared, &tuple)
         {
+            if let Some(traffic) = traffic {
+                traffic.sent.add(view.datagram_len());
+            }
             rewrite.apply(packet, &view, partial);
             return Ok(Done::Carry);
         }
@@ -117,7 +120,13 @@ impl Outgoing {
             let known = self.fragments.find(now, &view);
             known.ok_or(Reason::UnknownFragment)?
         } else {
-            match self.place(now, &view, &tuple, address)? {
+            let placed = self.place(now, &view, &tuple, address);
+            if let Err(Reason::NoServer) = placed {
+                let answer = answer(icmp::Error::NoRoute, *header, packet, mtu);
+                let answer = answer.ok_or(Reason::NoServer)?;
+                return Ok(Done::Answer(answer, Reason::NoServer));
+            }
+            match placed? {
                 Place::Flow(rewrite) => rewrite,
                 Place::SentBack(rewrite) => {
                     rewrite.apply(packet, &view, partial);
@@ -149,21 +158,38 @@ impl Outgoing {
         address: u128,
     ) -> Result<Place, Reason> {
         let mut state = self.shared.lock();
-        let index = match state.table.find_inner(now, tuple) {
+        let known = match state.table.find_inner(now, tuple) {
+            Some(index) if state.is_for_another(now, view, index) => {
+                state.table.remove(index);
+                None
+            }
+            known => known,
+        };
+        let index = match known {
             Some(index) => index,
             None => match sent_back(&mut state, now, view)? {
                 Some(place) => return Ok(place),
+                None if tuple.is_question() && self.shared.lacks_server(view.version) => {
+                    return Err(Reason::NoServer);
+                }
                 None => {
-                    let outer = self.shared.outside(tuple, address);
+                    let outer = state.outside(now, tuple, address);
                     state.table.open(now, *tuple, outer, Opener::Application)?
                 }
             },
         };
         state.table.touch(now, index, Way::Out, view.flags());
-        let Flow { inner, outer, .. } = *state.table.flow(index);
+        let flow = state.table.flow(index);
+        let Flow { inner, outer, .. } = *flow;
         let rewrite = Rewrite::new((inner.local, inner.remote), (outer.local, outer.remote));
-        if view.is_plain() {
-            self.memory.keep(now, &self.shared, *tuple, rewrite);
+        let traffic = flow.traffic().cloned();
+        if let Some(traffic) = &traffic {
+            traffic.sent.add(view.datagram_len());
+        }
+        // Whom the next question is for is asked again.
+        if view.is_plain() && !tuple.is_question() {
+            self.memory
+                .keep(now, &self.shared, *tuple, (rewrite, traffic));
         }
         Ok(Place::Flow(rewrite))
     }
@@ -252,19 +278,28 @@ impl Outgoing {
     }
 }
 
-impl Shared {
+impl State {
     /// A flow as the tunnel is to see it, if its port is free.
-    fn outside(&self, inner: &Tuple, address: u128) -> Tuple {
+    fn outside(&mut self, now: Instant, inner: &Tuple, address: u128) -> Tuple {
         let mut outer = *inner;
         outer.local.ip = address;
-        let asked = (inner.version, inner.remote.ip);
-        if inner.remote.port == DNS_PORT
-            && !self.dns.contains(&asked)
-            && let Some(server) = self.first_dns.of(inner.version)
-        {
-            outer.remote.ip = server;
+        if inner.is_question() {
+            outer.remote.ip = self.servers.ask(now, inner.version, inner.remote.ip);
         }
         outer
+    }
+
+    /// Whether a packet begins something in its flow that is for another server now.
+    fn is_for_another(&mut self, now: Instant, view: &View, index: Index) -> bool {
+        let flow = self.table.flow(index);
+        let Flow { inner, outer, .. } = *flow;
+        let begins = match view.content {
+            Content::Udp { .. } => true,
+            _ => view.flags() & (tcp::SYN | tcp::ACK) == tcp::SYN,
+        };
+        begins
+            && flow.is_question()
+            && self.servers.ask(now, inner.version, inner.remote.ip) != outer.remote.ip
     }
 }
 

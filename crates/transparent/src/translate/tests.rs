@@ -16,6 +16,7 @@ use crate::translate::tcp::{ACK, FIN, RST, SYN};
 mod limits;
 mod properties;
 mod refused;
+mod servers;
 
 /// An uplink's, a second uplink's, the tunnel's, a server's, and the tunnel's
 /// name server's, in either family.
@@ -180,6 +181,34 @@ fn udp_goes_out_and_comes_back() {
 }
 
 #[test]
+fn bytes_of_udp_are_counted_each_way() {
+    for family in BOTH {
+        let mut tunnel = Tunnel::new();
+        let local = socket(family.local, 5000);
+        let outside = socket(family.tunnel, 5000);
+        let server = socket(family.server, 443);
+        // By way of the table, and remembered.
+        for payload in [10, 200, 0] {
+            let payload = vec![7; payload];
+            tunnel.send(&udp(local, server, &payload));
+            tunnel.receive(&udp(server, outside, &payload));
+            tunnel.receive(&udp(server, outside, b"more"));
+        }
+        tunnel.send(&tcp(local, server, SYN, b""));
+        let flow = DatagramFlow {
+            local,
+            remote: server,
+            bytes: [210, 222],
+        };
+        assert_eq!(tunnel.translator.datagram_flows(), [flow]);
+        for port in 6000..6600 {
+            tunnel.send(&udp(socket(family.local, port), server, b"x"));
+        }
+        assert_eq!(tunnel.translator.datagram_flows().len(), 601);
+    }
+}
+
+#[test]
 fn tcp_goes_out_and_comes_back() {
     for family in BOTH {
         let mut tunnel = Tunnel::new();
@@ -328,9 +357,9 @@ fn name_servers_of_the_tunnel_are_asked_themselves() {
         tunnel.send(&udp(local, second, b"q")),
         udp(outside, second, b"q")
     );
-    // Without a server of the family the one that is asked is.
+    // Without any server the one that is asked is.
     let mut tunnel = Tunnel::with(&Settings {
-        dns: vec![address(V6.dns)],
+        dns: Vec::new(),
         ..settings()
     });
     let asked = socket(V4.public_dns, 53);

@@ -128,6 +128,11 @@ impl View {
         })
     }
 
+    /// Bytes behind a header of UDP, of a super-packet those of all its segments.
+    pub(super) fn datagram_len(&self) -> usize {
+        self.len.saturating_sub(self.at + SHORT_HEADER)
+    }
+
     /// The flow of a packet that goes out.
     pub(super) fn outgoing(&self) -> Tuple {
         let (source, destination) = self.ends();

@@ -63,6 +63,44 @@ fn act(words: &[&str]) -> io::Result<String> {
             socket.send_to(&[b'?'; 3000], address(to))?;
             answer(&socket)
         }
+        // Says who the peer is, who has answered, and what.
+        ["resolve", how, to] => resolve(how, address(to)),
+        // Asks all by one socket, and says who has answered what.
+        ["resolve-all", all @ ..] => {
+            let socket = bound(address(all.first().unwrap_or(&"")))?;
+            for to in all {
+                socket.send_to(b"who?", address(to))?;
+            }
+            let mut said = Vec::new();
+            for _ in all {
+                let mut buffer = [0; 64];
+                let (length, from) = socket.recv_from(&mut buffer)?;
+                let answer = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                said.push(format!("{from}={answer}"));
+            }
+            said.sort();
+            Ok(said.join(" "))
+        }
+        // Is connected already when it is told to ask.
+        ["ask-later", to] => {
+            let socket = bound(address(to))?;
+            socket.connect(address(to))?;
+            wait()?;
+            let asked = socket.send(b"who?").and_then(|_| answer(&socket));
+            Ok(asked.unwrap_or_else(|error| {
+                format!("failed {}", error.raw_os_error().unwrap_or_default())
+            }))
+        }
+        ["unix", path] => {
+            std::os::unix::net::UnixStream::connect(path)?;
+            Ok("connected".to_owned())
+        }
+        // The length of the address ends with the path.
+        ["unix-without-end", path] => {
+            let socket = make(AddressFamily::UNIX, SocketType::STREAM, None)?;
+            unix_without_end(&socket, path)?;
+            Ok("connected".to_owned())
+        }
         ["ping", to] => ping(to.parse().map_err(io::Error::other)?),
         ["raw", to] => raw(to.parse().map_err(io::Error::other)?),
         // A message of ICMPv6 that looks as if it were about the link.
@@ -373,6 +411,59 @@ fn answer(socket: &UdpSocket) -> io::Result<String> {
     let mut buffer = [0; 64];
     let (length, _) = socket.recv_from(&mut buffer)?;
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+fn resolve(how: &str, to: SocketAddr) -> io::Result<String> {
+    if how == "tcp" {
+        let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        let peer = stream.peer_addr()?;
+        return Ok(format!("{peer} {peer} {}", read(stream)?));
+    }
+    let socket = bound(to)?;
+    let peer = if how == "connected-udp" {
+        socket.connect(to)?;
+        socket.send(b"who?")?;
+        socket.peer_addr()?
+    } else {
+        socket.send_to(b"who?", to)?;
+        to
+    };
+    let mut buffer = [0; 64];
+    if how == "peek" {
+        let (_, from) = socket.peek_from(&mut buffer)?;
+        let again = socket.peek_from(&mut buffer)?.1;
+        if again != from {
+            return Ok(format!("{from}, and then {again}"));
+        }
+    }
+    let (length, from) = socket.recv_from(&mut buffer)?;
+    let answer = String::from_utf8_lossy(&buffer[..length]);
+    Ok(format!("{peer} {from} {answer}"))
+}
+
+fn unix_without_end(socket: &OwnedFd, path: &str) -> io::Result<()> {
+    // SAFETY: all zeros are an address without a path.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // What is behind the end is none of it.
+    address.sun_path.fill(b'x' as libc::c_char);
+    for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len();
+    // SAFETY: the kernel reads as many bytes of the address as the length says, which is
+    // no more than there are.
+    let connected = unsafe {
+        libc::connect(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            (&raw const address).cast(),
+            length as libc::socklen_t,
+        )
+    };
+    match connected {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// By the kernel's ICMP socket.

@@ -9,6 +9,7 @@ mod forwarding;
 mod identity;
 mod inward;
 mod links;
+mod names;
 mod oddities;
 mod old;
 mod outward;
@@ -37,6 +38,7 @@ fn main() {
         links::tests(),
         together::tests(),
         forwarding::tests(),
+        names::tests(),
         old::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())

@@ -10,7 +10,7 @@ use taupe_lab::{Result, ensure};
 
 /// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
 /// processor takes some ten times as long for each.
-const CORE: [&str; 13] = [
+const CORE: [&str; 14] = [
     "names_paths_and_folders",
     "sockets_from_before",
     "sockets_that_are_inherited",
@@ -24,11 +24,12 @@ const CORE: [&str; 13] = [
     "a_filter_is_taken_away",
     "a_vlan_is_an_uplink",
     "forwarded_as_it_is",
+    "resolvers_of_this_machine",
 ];
 
 /// The others: with `DEBIAN_12=whole` in the environment, as in the long tests. With names
 /// there, those alone.
-const REST: [&str; 26] = [
+const REST: [&str; 29] = [
     "connections_of_mptcp",
     "subflows_of_others",
     "what_waits_for_a_neighbour",
@@ -55,6 +56,9 @@ const REST: [&str; 26] = [
     "guests_who_are_gone",
     "programs_are_replaced",
     "mounts_of_a_command_end",
+    "resolvers_while_it_is_down",
+    "a_question_from_before",
+    "services_that_resolve",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);

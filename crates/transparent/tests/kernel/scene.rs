@@ -32,7 +32,7 @@ use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
 use taupe_transparent::programs::{Programs, Way};
-use taupe_transparent::state::Lock;
+use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::translate::{Settings, Translator};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 
@@ -572,6 +572,7 @@ pub(crate) fn choice(allowed: &str) -> Choice {
         destinations: everything_but(&[]),
         lock: Lock::Chosen,
         forwarded: Forwarded::Direct,
+        names: Names::default(),
     }
 }
 

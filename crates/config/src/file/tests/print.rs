@@ -19,6 +19,7 @@ fn status(key: [u8; 32], endpoint: Option<&str>, allowed_ips: &str) -> PeerStatu
         endpoint: endpoint.map(|endpoint| endpoint.parse().unwrap()),
         endpoint_name: None,
         latest_handshake: Some(Duration::from_secs(1)),
+        unanswered: None,
         tx_bytes: 1,
         rx_bytes: 2,
         persistent_keepalive: 0,

@@ -66,7 +66,8 @@ DisallowedIPs = 192.168.1.0/24
 #[test]
 fn in_either_section_bare_or_marked() {
     let lists = "AllowedApps = Firefox.exe,/opt/My Games/ , uid:1000\nallowedapps=ch*";
-    let settings = "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel";
+    let settings =
+        "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel\nSystemBus = Allow";
     for mark in ["", "#@ws:", "#@taupe:", "  #@taupe: "] {
         let lines = |lines: &str| -> String {
             let lines = lines.lines().map(|line| format!("{mark}{line}\n"));
@@ -75,7 +76,7 @@ fn in_either_section_bare_or_marked() {
         let (lists, settings) = (lines(lists), lines(settings));
         for (interface, peer, first) in [
             (&*lists, &*settings, 3),
-            (&settings, &lists, 9),
+            (&settings, &lists, 10),
             (&(lists.clone() + &settings), "", 3),
         ] {
             let transparent = transparent(interface, peer);
@@ -90,6 +91,7 @@ fn in_either_section_bare_or_marked() {
             assert_eq!(transparent.bypass_lan, Some(true));
             assert_eq!(transparent.kill_switch, Some(KillSwitch::All));
             assert_eq!(transparent.forwarded, Some(Forwarded::Tunnel));
+            assert_eq!(transparent.system_bus, Some(SystemBus::Allow));
             let mark = Some(mark.trim()).filter(|mark| !mark.is_empty());
             assert_eq!(transparent.mark, mark);
         }

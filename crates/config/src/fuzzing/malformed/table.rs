@@ -2,7 +2,7 @@
 //! `{other}` are public keys, `{zero}` is all zeros.
 
 /// A kind and the line of `[Interface]` that is wrong.
-pub(super) const INTERFACE: [(&str, &str); 94] = [
+pub(super) const INTERFACE: [(&str, &str); 95] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -76,6 +76,7 @@ pub(super) const INTERFACE: [(&str, &str); 94] = [
     ("Truth", "BypassLanTraffic = yes"),
     ("KillSwitch", "KillSwitch = on"),
     ("Forwarded", "#@taupe:Forwarded = true"),
+    ("SystemBus", "SystemBus = open"),
     ("Table", "Table = 0"),
     ("Table", "Table = 4294967296"),
     ("Table", "Table = -5"),

@@ -44,7 +44,7 @@ fn a_device_in_pieces_of_any_size() {
         "features=endpoint_name\nprivate_key={}\nlisten_port=51820\nfwmark=51966\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=192.0.2.1:99\n\
          endpoint_name=vpn.example.org:99\nlast_handshake_time_sec=5\n\
-         last_handshake_time_nsec=7\ntx_bytes=1\nrx_bytes=18446744073709551615\n\
+         last_handshake_time_nsec=7\nunanswered=3 15000000001\ntx_bytes=1\nrx_bytes=18446744073709551615\n\
          persistent_keepalive_interval=25\nallowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\n\
          public_key={}\nendpoint=[2001:db8::1]:1\nunknown=thing\nerrno=0\n\n",
         key(0x48),
@@ -68,6 +68,9 @@ fn a_device_in_pieces_of_any_size() {
         let name = first.endpoint_name.as_ref().map(ToString::to_string);
         assert_eq!(name.as_deref(), Some("vpn.example.org:99"));
         assert_eq!(first.latest_handshake, Some(Duration::new(5, 7)));
+        let silence = first.unanswered.expect("initiations");
+        assert_eq!((silence.initiations, silence.since.0), (3, 15_000_000_001));
+        assert_eq!(second.unanswered, None);
         assert_eq!((first.tx_bytes, first.rx_bytes), (1, u64::MAX));
         assert_eq!(first.persistent_keepalive, 25);
         assert_eq!(first.allowed_ips.len(), 2);
@@ -88,6 +91,8 @@ fn malformed() {
         "allowed_ip=192.0.2.1/33",
         "last_handshake_time_sec=-1",
         "last_handshake_time_sec=9223372036854775808",
+        "unanswered=3",
+        "unanswered=3 -1",
         "persistent_keepalive_interval=65536",
         "preshared_key=1",
     ];

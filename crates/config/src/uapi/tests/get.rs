@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::update::{DeviceStatus, EndpointName, PeerStatus, Prefix};
+use taupe_protocol::time::Instant;
+use taupe_protocol::update::{DeviceStatus, EndpointName, PeerStatus, Prefix, Unanswered};
 
 use super::super::{answer_get, write_get};
 use super::hex;
@@ -32,6 +33,10 @@ fn everything_in_its_order() {
                 endpoint: Some("[fe80::1%3]:51820".parse().unwrap()),
                 endpoint_name: EndpointName::new("vpn.example.org", 65535),
                 latest_handshake: Some(Duration::new(1_700_000_000, 5)),
+                unanswered: Some(Unanswered {
+                    initiations: 3,
+                    since: Instant(15_000_000_001),
+                }),
                 tx_bytes: u64::MAX,
                 rx_bytes: 1,
                 persistent_keepalive: 25,
@@ -47,6 +52,7 @@ fn everything_in_its_order() {
                 endpoint: None,
                 endpoint_name: None,
                 latest_handshake: None,
+                unanswered: None,
                 tx_bytes: 0,
                 rx_bytes: 0,
                 persistent_keepalive: 0,
@@ -59,7 +65,7 @@ fn everything_in_its_order() {
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[fe80::1%3]:51820\n\
          endpoint_name=vpn.example.org:65535\n\
          last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n\
-         tx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
+         unanswered=3 15000000001\ntx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
          allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\nallowed_ip=0.0.0.0/0\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\n\
          last_handshake_time_sec=0\nlast_handshake_time_nsec=0\n\
@@ -223,6 +229,7 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         endpoint: peer.endpoint,
         endpoint_name: None,
         latest_handshake: (!handshake.is_zero()).then_some(handshake),
+        unanswered: None,
         tx_bytes: peer.tx_bytes,
         rx_bytes: peer.rx_bytes,
         persistent_keepalive: peer.persistent_keepalive as u16,

@@ -31,6 +31,7 @@ proptest! {
         link::link(&bytes);
         address::address(&bytes);
         neighbour::asked_for(&bytes);
+        neighbour::heard(&bytes);
         route::parse(&bytes).for_each(drop);
         route::parse_lookup(&bytes);
         rule::parse(&bytes);

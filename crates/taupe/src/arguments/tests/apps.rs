@@ -1,6 +1,7 @@
 use super::{any_order, plain_up, refusal, tunnel};
 use crate::arguments::{
-    Action, AppAction, AppOrder, AppPlace, Destination, ExplainOrder, Order, Up,
+    Action, AppAction, AppOrder, AppPlace, Destination, DoctorOrder, ExplainOrder, FlowsOrder,
+    Order, ReportOrder, StatusOrder, Up,
 };
 use taupe_config::application::Application;
 
@@ -43,30 +44,46 @@ fn a_destination_is_an_address_with_or_without_a_port() {
         ("[2001:db8::1]", "2001:db8::1", None),
         ("[2001:db8::1]:53", "2001:db8::1", Some(53)),
     ] {
-        let order = any_order(&format!("taupe explain home --app curl --to {text}"), &[]);
+        let order = any_order(&format!("taupe explain --conf home curl {text}"), &[]);
         let address = address.parse().expect("an address");
         let expected = Order::Explain(ExplainOrder {
-            file: "home".into(),
+            file: Some("home".into()),
             application: Some("curl".into()),
             destination: Some(Destination { address, port }),
         });
         assert_eq!(order, expected, "{text}");
     }
-    let (text, _) = refusal("taupe explain home --app curl --to example.org", &[]);
+    let (text, _) = refusal("taupe explain curl example.org", &[]);
     assert!(text.contains("it is no address"), "{text}");
     for line in [
-        "taupe explain home",
-        "taupe explain home --app x --forwarded",
+        "taupe explain",
+        "taupe explain --conf home",
+        "taupe explain x --forwarded",
     ] {
         let (text, _) = refusal(line, &[]);
-        assert!(text.contains("--app"), "{line}: {text}");
+        assert!(text.contains("APP|PID"), "{line}: {text}");
     }
-    let forwarded = Order::Explain(ExplainOrder {
-        file: "home".into(),
-        application: None,
-        destination: None,
+    let explain = |application: Option<&str>, destination| {
+        Order::Explain(ExplainOrder {
+            file: None,
+            application: application.map(Into::into),
+            destination,
+        })
+    };
+    let destination = Some(Destination {
+        address: "192.0.2.1".parse().expect("an address"),
+        port: None,
     });
-    assert_eq!(any_order("taupe explain home --forwarded", &[]), forwarded);
+    for (line, order) in [
+        ("taupe explain 4711", explain(Some("4711"), None)),
+        ("taupe explain --forwarded", explain(None, None)),
+        (
+            "taupe explain --forwarded 192.0.2.1",
+            explain(None, destination),
+        ),
+    ] {
+        assert_eq!(any_order(line, &[]), order, "{line}");
+    }
 }
 
 #[test]
@@ -91,9 +108,37 @@ fn the_lock_stays_closed_on_request() {
     ] {
         refusal(line, &[]);
     }
-    let status = |file: Option<&str>| Order::Status {
-        file: file.map(Into::into),
-    };
-    assert_eq!(any_order("taupe status", &[]), status(None));
-    assert_eq!(any_order("taupe status home", &[]), status(Some("home")));
+}
+
+#[test]
+fn what_is_seen_is_for_people_or_for_programs() {
+    let home = || Some("home".into());
+    for (line, file, json) in [
+        ("taupe status", None, false),
+        ("taupe status home", home(), false),
+        ("taupe status --json", None, true),
+    ] {
+        let order = Order::Status(StatusOrder { file, json });
+        assert_eq!(any_order(line, &[]), order, "{line}");
+    }
+    let flows = Order::Flows(FlowsOrder {
+        file: home(),
+        json: true,
+        follow: true,
+    });
+    assert_eq!(any_order("taupe flows home --follow --json", &[]), flows);
+    let doctor = Order::Doctor(DoctorOrder {
+        file: home(),
+        json: false,
+    });
+    assert_eq!(any_order("taupe doctor home", &[]), doctor);
+    let report = Order::Report(ReportOrder {
+        file: None,
+        output: Some("bug.md".into()),
+        hide_endpoints: true,
+    });
+    assert_eq!(
+        any_order("taupe report -o bug.md --hide-endpoints", &[]),
+        report
+    );
 }

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use taupe_protocol::key::PublicKey;
@@ -18,13 +17,15 @@ use tracing::warn;
 const DEFAULT_DIR: &str = "/var/lib/taupe";
 
 /// The labels of all keys that have been used on this machine.
-pub(crate) struct Labels {
+pub struct Labels {
     dir: PathBuf,
     warned: bool,
 }
 
 impl Labels {
-    pub(crate) fn new(dir: Option<&Path>) -> Self {
+    /// Those in a folder; `None` is `/var/lib/taupe`.
+    #[must_use]
+    pub fn new(dir: Option<&Path>) -> Self {
         Self {
             dir: dir.unwrap_or(Path::new(DEFAULT_DIR)).join("labels"),
             warned: false,
@@ -33,7 +34,7 @@ impl Labels {
 
     /// The greatest label that may have been sent with a key; zero if nothing
     /// is known.
-    pub(crate) fn load(&mut self, key: &PublicKey) -> Tai64N {
+    pub fn load(&mut self, key: &PublicKey) -> Tai64N {
         match self.read(key) {
             Ok(label) => label,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Tai64N::ZERO,
@@ -46,7 +47,7 @@ impl Labels {
 
     /// Remembers a label durably. Where that fails the device goes on: it is as
     /// safe as any other implementation, which all start from the clock.
-    pub(crate) fn store(&mut self, key: &PublicKey, label: Tai64N) {
+    pub fn store(&mut self, key: &PublicKey, label: Tai64N) {
         if let Err(error) = self.write(key, label) {
             self.warn(&error);
         }
@@ -66,23 +67,22 @@ impl Labels {
     }
 
     fn write(&self, key: &PublicKey, label: Tai64N) -> io::Result<()> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)?;
+        owners_folder().create(&self.dir)?;
         let path = self.path(key);
         let new = path.with_extension("new");
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)?;
+        let mut file = owners_file().open(&new)?;
         writeln!(file, "{}", hex(&label.0))?;
         file.sync_data()?;
         fs::rename(new, path)?;
-        // The new name must survive a power cut as well.
-        fs::File::open(&self.dir)?.sync_all()
+        self.sync()
+    }
+
+    /// The new name must survive a power cut as well. Only Unix opens folders.
+    fn sync(&self) -> io::Result<()> {
+        if cfg!(unix) {
+            fs::File::open(&self.dir)?.sync_all()?;
+        }
+        Ok(())
     }
 
     fn path(&self, key: &PublicKey) -> PathBuf {
@@ -99,6 +99,24 @@ impl Labels {
             );
         }
     }
+}
+
+/// A folder for nobody but its owner.
+fn owners_folder() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}
+
+/// A file to be written anew, for nobody but its owner.
+fn owners_file() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -7,12 +7,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use socket2::SockRef;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::EndpointName;
 
 use crate::resolver::Resolver;
-use crate::spawn;
 
 /// Look-ups that wait for the one under way. There is no room for more: they
 /// fail, and are asked for again later.
@@ -23,19 +21,23 @@ const MAX_ADDRESSES: usize = 16;
 
 /// Whose endpoint a look-up is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Question {
-    pub(crate) public_key: PublicKey,
-    pub(crate) name: EndpointName,
+pub struct Question {
+    /// The peer.
+    pub public_key: PublicKey,
+    /// Its endpoint's name.
+    pub name: EndpointName,
 }
 
 /// What came of a look-up: the addresses that can be sent to.
-pub(crate) struct Answer {
-    pub(crate) question: Question,
-    pub(crate) addresses: io::Result<Vec<SocketAddr>>,
+pub struct Answer {
+    /// What was asked.
+    pub question: Question,
+    /// In the order of preference.
+    pub addresses: io::Result<Vec<SocketAddr>>,
 }
 
 /// The look-ups of a device, one at a time.
-pub(crate) struct Lookups {
+pub struct Lookups {
     resolver: Arc<dyn Resolver>,
     report: Arc<dyn Fn(Answer) + Send + Sync>,
     waiting: VecDeque<Question>,
@@ -45,7 +47,7 @@ pub(crate) struct Lookups {
 impl Lookups {
     /// None yet. Each answer goes to `report`, which is followed by
     /// [`Lookups::proceed`].
-    pub(crate) fn new(
+    pub fn new(
         resolver: Arc<dyn Resolver>,
         report: impl Fn(Answer) + Send + Sync + 'static,
     ) -> Self {
@@ -57,9 +59,11 @@ impl Lookups {
         }
     }
 
-    /// Has a name looked up, for sockets with the device's `mark`. Gives
-    /// the question back if there is no room.
-    pub(crate) fn ask(&mut self, question: Question, mark: u32) -> Result<(), Question> {
+    /// Has a name looked up, for sockets with the device's `mark` (Linux).
+    ///
+    /// # Errors
+    /// The question, if there is no room.
+    pub fn ask(&mut self, question: Question, mark: u32) -> Result<(), Question> {
         if !self.busy {
             self.start(question, mark);
         } else if self.waiting.len() < MAX_WAITING {
@@ -71,7 +75,7 @@ impl Lookups {
     }
 
     /// Goes on to the next, after the answer to the one under way has come.
-    pub(crate) fn proceed(&mut self, mark: u32) {
+    pub fn proceed(&mut self, mark: u32) {
         self.busy = false;
         if let Some(question) = self.waiting.pop_front() {
             self.start(question, mark);
@@ -82,14 +86,16 @@ impl Lookups {
         self.busy = true;
         let (resolver, report) = (Arc::clone(&self.resolver), Arc::clone(&self.report));
         let asked = question.clone();
-        let started = spawn("names", move || {
-            let addresses = resolver.resolve(&question.name, mark);
-            let addresses = addresses.map(|addresses| usable(&addresses, mark));
-            report(Answer {
-                question,
-                addresses,
+        let started = std::thread::Builder::new()
+            .name("names".into())
+            .spawn(move || {
+                let addresses = resolver.resolve(&question.name, mark);
+                let addresses = addresses.map(|addresses| usable(&addresses, mark));
+                report(Answer {
+                    question,
+                    addresses,
+                });
             });
-        });
         if let Err(error) = started {
             (self.report)(Answer {
                 question: asked,
@@ -128,9 +134,12 @@ pub(crate) fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> 
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
+    #[cfg(target_os = "linux")]
     if mark != 0 {
-        SockRef::from(&socket).set_mark(mark)?;
+        socket2::SockRef::from(&socket).set_mark(mark)?;
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = mark;
     socket.connect(remote)?;
     Ok(socket)
 }

@@ -112,7 +112,7 @@ fn ask(server: SocketAddr, mark: u32, name: &EndpointName) -> Vec<SocketAddr> {
 /// One question (RFC 1035 §4), by UDP.
 fn query(server: SocketAddr, mark: u32, host: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
     let mut id = [0; 2];
-    taupe_sys::random::fill(&mut id);
+    getrandom::fill(&mut id).map_err(io::Error::other)?;
     let mut packet = Packet::new_query(u16::from_ne_bytes(id));
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let name = Name::new(host.trim_end_matches('.')).map_err(io::Error::other)?;

@@ -1,29 +1,38 @@
-//! Debian's resolvers, unpacked beside the system instead of installed:
+//! Debian's resolvers and what asks them, unpacked beside the system instead of installed:
 //! installing any of them takes over the machine's `/etc/resolv.conf`.
 
+use crate::{Error, Result, process};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use taupe_lab::{Error, Result, process};
 
 /// A folder with the files of some packages, from the root.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Packages(&'static str, &'static [&'static str]);
+pub struct Packages(&'static str, &'static [&'static str]);
 
 /// systemd-resolved and resolvectl, with the library of their very version.
-pub(crate) const SYSTEMD: Packages = Packages(
+pub const SYSTEMD: Packages = Packages(
     "systemd-resolved",
     &["systemd-resolved", "libsystemd-shared"],
 );
-pub(crate) const OPENRESOLV: Packages = Packages("openresolv", &["openresolv"]);
-pub(crate) const RESOLVCONF: Packages = Packages("resolvconf", &["resolvconf"]);
+/// openresolv.
+pub const OPENRESOLV: Packages = Packages("openresolv", &["openresolv"]);
+/// Debian's resolvconf.
+pub const RESOLVCONF: Packages = Packages("resolvconf", &["resolvconf"]);
+
+/// What has the C library ask systemd-resolved.
+pub const NSS_RESOLVE: Packages = Packages("libnss-resolve", &["libnss-resolve"]);
 
 const HERE: &str = "this machine";
 
 impl Packages {
     /// Where they are, once [`unpack`](Self::unpack) has put them there.
-    pub(crate) fn folder(self) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`].
+    pub fn folder(self) -> Result<PathBuf> {
         let path = cache().join(self.0);
         if path.is_dir() {
             return Ok(path);
@@ -37,7 +46,11 @@ impl Packages {
 
     /// Fetches and unpacks them, unless they are there. Two that do it at the
     /// same time do it once.
-    pub(crate) fn unpack(self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], or what `apt-get` and `dpkg` say.
+    pub fn unpack(self) -> Result<()> {
         let (cache, what) = (cache(), |path: &Path| path.display().to_string());
         fs::create_dir_all(&cache).map_err(Error::io(what(&cache)))?;
         let lock = cache.join("lock");

@@ -1,0 +1,254 @@
+//! Why there is no cell, and what to do about it.
+
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use taupe_net::system::SystemError;
+use taupe_net::tun::OpenError;
+use taupe_sys::namespace::Kind;
+
+/// What could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("the command cannot have a {} namespace of its own: {source}: {why}", .kind.name())]
+    Namespace {
+        kind: Kind,
+        source: io::Error,
+        why: String,
+    },
+    #[error("{0}")]
+    Tun(String),
+    #[error("cannot {what}: {source}{hint}")]
+    Step {
+        what: String,
+        source: io::Error,
+        hint: &'static str,
+    },
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl Refusal {
+    pub(crate) fn namespace(kind: Kind, source: io::Error, facts: &Facts) -> Self {
+        let why = why(kind, &source, facts);
+        Self::Namespace { kind, source, why }
+    }
+
+    pub(crate) fn tun(error: OpenError, facts: &Facts) -> Self {
+        Self::Tun(match error {
+            OpenError::Device(source) => tun(&source, geteuid().as_raw()),
+            OpenError::Permission(name) => {
+                let source = Errno::PERM.into();
+                let what = format!("make the interface {name}");
+                return Self::step(failed(what, source), facts);
+            }
+            error => error.to_string(),
+        })
+    }
+
+    pub(crate) fn step(Failed { what, source }: Failed, facts: &Facts) -> Self {
+        let hint = match is_refused(&source) && facts.apparmor_restricts {
+            true => APPARMOR,
+            false => "",
+        };
+        Self::Step { what, source, hint }
+    }
+}
+
+/// A step that failed.
+pub(crate) struct Failed {
+    what: String,
+    source: io::Error,
+}
+
+pub(crate) fn failed(what: impl Into<String>, source: io::Error) -> Failed {
+    let what = what.into();
+    Failed { what, source }
+}
+
+/// What may stand in the way, as the system tells it.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Facts {
+    /// `kernel.unprivileged_userns_clone` of Debian's kernels is 0.
+    clone_is_off: bool,
+    /// AppArmor takes the rights in new user namespaces from programs without a profile
+    /// (Ubuntu, since 23.10).
+    apparmor_restricts: bool,
+    /// Some system calls are forbidden, as in most containers.
+    is_filtered: bool,
+    /// How many user, network and mount namespaces there may be.
+    limits: [Option<u64>; 3],
+}
+
+const APPARMOR: &str = "; AppArmor lets no program without a profile have namespaces: `sudo sysctl -w \
+                        kernel.apparmor_restrict_unprivileged_userns=0`";
+
+impl Facts {
+    /// Looks. It has to be done before the process has a new user namespace, which has
+    /// limits of its own.
+    pub(crate) fn gather() -> Self {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        let number = |path: &str| read(path)?.trim().parse().ok();
+        let is_filtered = |status: String| status.lines().any(|line| line == "Seccomp:\t2");
+        Self {
+            clone_is_off: number("/proc/sys/kernel/unprivileged_userns_clone") == Some(0),
+            apparmor_restricts: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+                == Some(1),
+            is_filtered: read("/proc/self/status").is_some_and(is_filtered),
+            limits: [Kind::User, Kind::Network, Kind::Mount]
+                .map(|kind| number(&format!("/proc/sys/user/{}", limit(kind)))),
+        }
+    }
+}
+
+/// The variable below `/proc/sys/user`.
+fn limit(kind: Kind) -> String {
+    format!("max_{}_namespaces", kind.name())
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Why there is no new namespace of a kind, with one thing to do.
+fn why(kind: Kind, error: &io::Error, facts: &Facts) -> String {
+    let clone = "kernel.unprivileged_userns_clone";
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC) => {
+            let name = limit(kind);
+            let set = format!("`sudo sysctl -w user.{name}=16384`");
+            match facts.limits[kind as usize] {
+                Some(0) => format!("user.{name} is 0, which forbids them: {set}"),
+                Some(most) => format!("all {most} of user.{name} may be in use: {set}"),
+                None => set,
+            }
+        }
+        Some(Errno::INVAL) => {
+            "this kernel has none (CONFIG_USER_NS, CONFIG_NET_NS): use another kernel".to_owned()
+        }
+        Some(Errno::USERS) => "too many are inside one another: run it further outside".to_owned(),
+        _ if facts.clone_is_off => {
+            format!("{clone} is 0, which forbids them: `sudo sysctl -w {clone}=1`")
+        }
+        _ if facts.apparmor_restricts => APPARMOR.trim_start_matches("; ").to_owned(),
+        _ if facts.is_filtered => {
+            "a filter of system calls (seccomp) forbids it, as a container's does: start the \
+             container with `--security-opt seccomp=unconfined`"
+                .to_owned()
+        }
+        _ => "in a chroot there is none, and a security module may forbid it: run it outside, or \
+              use `sudo taupe up`"
+            .to_owned(),
+    }
+}
+
+/// Why `/dev/net/tun` cannot be opened.
+fn tun(error: &io::Error, user: u32) -> String {
+    let what = format!("cannot open /dev/net/tun: {error}");
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => format!(
+            "{what}: `sudo modprobe tun`, or start the container with `--device /dev/net/tun`"
+        ),
+        Some(Errno::ACCESS) => format!(
+            "{what}: user {user} must be able to read and write it, which by itself gives no \
+             rights: `sudo chmod 0666 /dev/net/tun`"
+        ),
+        Some(Errno::PERM) => format!(
+            "{what}: this container may not use the device: start it with `--device /dev/net/tun`"
+        ),
+        _ => what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Facts, Kind, Refusal, failed, tun, why};
+    use rustix::io::Errno;
+    use std::io;
+
+    #[test]
+    fn each_obstacle_is_named_with_what_to_do() {
+        let none = Facts::default();
+        let clone = Facts {
+            clone_is_off: true,
+            is_filtered: true,
+            ..Facts::default()
+        };
+        let apparmor = Facts {
+            apparmor_restricts: true,
+            ..Facts::default()
+        };
+        let seccomp = Facts {
+            is_filtered: true,
+            ..Facts::default()
+        };
+        let full = Facts {
+            limits: [Some(0), Some(7), None],
+            ..Facts::default()
+        };
+        for (kind, error, facts, words) in [
+            (
+                Kind::User,
+                Errno::PERM,
+                &clone,
+                "kernel.unprivileged_userns_clone=1",
+            ),
+            (Kind::User, Errno::PERM, &seccomp, "seccomp=unconfined"),
+            (
+                Kind::Network,
+                Errno::PERM,
+                &apparmor,
+                "restrict_unprivileged_userns=0",
+            ),
+            (Kind::User, Errno::PERM, &none, "chroot"),
+            (
+                Kind::User,
+                Errno::NOSPC,
+                &full,
+                "user.max_user_namespaces is 0",
+            ),
+            (
+                Kind::Network,
+                Errno::NOSPC,
+                &full,
+                "all 7 of user.max_net_namespaces",
+            ),
+            (
+                Kind::Mount,
+                Errno::NOSPC,
+                &full,
+                "sysctl -w user.max_mnt_namespaces=",
+            ),
+            (Kind::User, Errno::INVAL, &none, "CONFIG_USER_NS"),
+            (Kind::User, Errno::USERS, &none, "inside one another"),
+        ] {
+            let said = why(kind, &io::Error::from(error), facts);
+            assert!(said.contains(words), "{kind:?}, {error:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn apparmor_is_named_where_a_later_step_is_refused() {
+        let facts = Facts {
+            apparmor_restricts: true,
+            ..Facts::default()
+        };
+        let say = |errno: Errno| Refusal::step(failed("do it", errno.into()), &facts).to_string();
+        assert!(say(Errno::PERM).contains("apparmor_restrict_unprivileged_userns=0"));
+        assert!(!say(Errno::NOENT).contains("AppArmor"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_tun_is_told_apart() {
+        for (error, words) in [
+            (Errno::NOENT, "modprobe tun"),
+            (Errno::ACCESS, "user 1000 must be able to read and write it"),
+            (Errno::PERM, "--device /dev/net/tun"),
+        ] {
+            let said = tun(&io::Error::from(error), 1000);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! When the machine has slept.
+//!
+//! The kernel tells whoever waits for a change of the wall clock: a timer on it can be
+//! cancelled by that (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`, Linux 3.0), and waking
+//! is one. Of such changes those are sleep after which the boot clock, which goes on
+//! meanwhile, is further ahead of the monotonic one, which doesn't. So it takes no service
+//! of the system's, holds in containers, and nothing runs for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+/// Less is no sleep: the two clocks are not read at the same moment.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// Notices that the machine has slept.
+pub(crate) struct Awakening {
+    clock: OwnedFd,
+    /// How long it has slept in all.
+    slept: Duration,
+    read: fn() -> Duration,
+}
+
+impl Awakening {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Self::by(taupe_sys::clock::slept)
+    }
+
+    fn by(read: fn() -> Duration) -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let awakening = Self {
+            clock: timerfd_create(TimerfdClockId::Realtime, flags)?,
+            slept: read(),
+            read,
+        };
+        awakening.watch()?;
+        Ok(awakening)
+    }
+
+    /// Readable when [`Self::has_slept`] is to be asked.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.clock.as_fd()
+    }
+
+    /// Whether the machine has slept since this was asked last.
+    pub(crate) fn has_slept(&mut self) -> bool {
+        // It says that it was cancelled.
+        let _ = rustix::io::read(&self.clock, &mut [0_u8; 8]);
+        if let Err(error) = self.watch() {
+            tracing::warn!(%error, "that the machine has slept will not be noticed");
+        }
+        let slept = (self.read)();
+        let before = std::mem::replace(&mut self.slept, slept);
+        slept.saturating_sub(before) >= SHORTEST
+    }
+
+    fn watch(&self) -> Result<(), Errno> {
+        let never = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: i64::MAX,
+                tv_nsec: 0,
+            },
+        };
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        timerfd_settime(&self.clock, flags, &never).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static SLEPT: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn only_what_was_slept_since_counts() {
+        SLEPT.store(7_000, Ordering::Relaxed);
+        let read = || Duration::from_millis(SLEPT.load(Ordering::Relaxed));
+        let mut awakening = Awakening::by(read).expect("a timer");
+        assert!(!awakening.has_slept());
+        for (total, has_slept) in [
+            (7_499, false),
+            (7_999, true),
+            (7_999, false),
+            // What two readings of two clocks may make of nothing.
+            (7_998, false),
+            (20_000, true),
+        ] {
+            SLEPT.store(total, Ordering::Relaxed);
+            assert_eq!(awakening.has_slept(), has_slept, "{total} ms");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_not_slept_just_now() {
+        let mut awakening = Awakening::new().expect("a timer");
+        assert!(!awakening.has_slept());
+    }
+}

@@ -1,0 +1,244 @@
+//! `taupe exec`, run by an ordinary user as a person runs it.
+
+mod commands;
+mod confined;
+mod refusals;
+mod resolvers;
+#[path = "../names/server.rs"]
+mod server;
+mod services;
+mod shared;
+
+use rustix::fs::{Dev, FileType, Mode, chown, makedev, mknodat};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::process::{Gid, Uid};
+use server::Asked;
+use std::fs::{self, Permissions};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use taupe_lab::host::{Host, link};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::process::{Attempt, Process};
+use taupe_lab::sandbox::{Suite, SystemTest};
+use taupe_lab::{Error, Result, ensure};
+
+fn main() {
+    Suite::new(vec![
+        SystemTest::new("only_the_tunnel_is_there", confined::only_the_tunnel),
+        SystemTest::new("no_right_is_left", confined::no_right),
+        SystemTest::new("services_outside_hear_nothing", services::hear_nothing),
+        SystemTest::new("session_bus_by_option", services::session_bus),
+        SystemTest::new("a_hundred_megabytes", confined::transfer),
+        SystemTest::new("killed_holder_leaks_nothing", confined::killed_holder),
+        SystemTest::new("status_of_the_command", commands::status),
+        SystemTest::new("signals_reach_the_command", commands::signals),
+        SystemTest::new("interrupt_from_the_terminal", commands::terminal),
+        SystemTest::new("environment_and_folder_are_kept", commands::surroundings),
+        SystemTest::new("root_may_use_it_too", commands::root),
+        SystemTest::new("several_commands_share_a_tunnel", shared::several),
+        SystemTest::new("signal_ends_what_others_use", shared::ended),
+        SystemTest::new("other_users_cannot_join", shared::other_users),
+        SystemTest::new("no_folder_of_the_session", shared::without_session),
+        SystemTest::new("no_resolv_conf", resolvers::absent),
+        SystemTest::new("link_to_no_resolv_conf", resolvers::dangling),
+        SystemTest::new("resolv_conf_of_a_hidden_service", resolvers::hidden),
+        SystemTest::new("file_without_dns", resolvers::no_dns),
+        SystemTest::new("no_user_namespaces", refusals::namespaces),
+        SystemTest::new("no_tun", refusals::tun),
+        SystemTest::new("port_that_cannot_be_had", refusals::port),
+        SystemTest::new("file_that_cannot_be_used", refusals::file),
+    ])
+    .prepare(|| Implementation::Taupe.install().map(drop))
+    .main()
+}
+
+/// Who runs it: nobody that the system knows.
+const USER: u32 = 4711;
+const GROUP: u32 = 4712;
+
+/// What is mounted below is the test's own.
+const HOME: &str = "/run/exec/home";
+const SESSION: &str = "/run/exec/session";
+const PROGRAM: &str = "/run/exec/taupe";
+
+/// The server's address in the tunnel, where names are asked too.
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+const NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(SERVER), 53);
+
+/// A name that the tunnel's name server knows, and its address, which is behind the
+/// server.
+const NAME: &str = "beyond.example.org";
+const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// A user's machine, and what it is connected to: its router and its WireGuard server.
+struct World {
+    near: Host,
+    far: Host,
+    /// Keeps the server running.
+    _server: Tunnel,
+    /// What the tunnel's name server was asked.
+    asked: Asked,
+    keys: [Keys; 2],
+}
+
+impl World {
+    fn new() -> Result<Self> {
+        furnish()?;
+        let (near, far) = (Host::new("near")?, Host::new("far")?);
+        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+        link(
+            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
+            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
+            1500,
+        )?;
+        near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
+        near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
+        let beyond = BEYOND.to_string();
+        far.ip(&["address", "add", &beyond, "dev", "lo"])?;
+        let keys = [Keys::new(&near)?, Keys::new(&far)?];
+        let server = Implementation::Taupe.start(&far, "wgfar")?;
+        server.configure(&Settings {
+            private_key: &keys[1].private,
+            listen_port: Some(51821),
+            addresses: &["10.77.0.2/24", "fd77::2/64"],
+            peers: &[PeerSettings {
+                public_key: &keys[0].public,
+                preshared_key: None,
+                endpoint: None,
+                allowed_ips: "10.77.0.1/32, fd77::1/128",
+            }],
+        })?;
+        let asked = server::start(&far, NAME, BEYOND)?;
+        let world = Self {
+            near,
+            far,
+            _server: server,
+            asked,
+            keys,
+        };
+        world.file("home", "DNS = 10.77.0.2, example.org", "0.0.0.0/0, ::/0")?;
+        Ok(world)
+    }
+
+    /// Writes a file of the user's, with further lines in `[Interface]`.
+    fn file(&self, name: &str, lines: &str, allowed_ips: &str) -> Result<String> {
+        let path = format!("{HOME}/{name}.conf");
+        let text = format!(
+            "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{lines}\n\
+             [Peer]\nPublicKey = {}\nEndpoint = 192.0.2.2:51821\nAllowedIPs = {allowed_ips}\n",
+            self.keys[0].private, self.keys[1].public
+        );
+        fs::write(&path, text).map_err(Error::io(&*path))?;
+        give(&path, 0o600)?;
+        Ok(path)
+    }
+
+    /// Runs something as the user, outside.
+    fn user(&self, words: &[&str]) -> Result<Attempt> {
+        self.near.attempt(&as_user(words))
+    }
+
+    /// Runs a shell's script in a tunnel of its own, as the user.
+    fn exec(&self, script: &str) -> Result<Attempt> {
+        self.user(&[PROGRAM, "exec", &home(), "--", "bash", "-c", script])
+    }
+
+    /// As [`exec`](Self::exec); it must succeed, and standard output is returned.
+    fn told(&self, script: &str) -> Result<String> {
+        let attempt = self.exec(script)?;
+        ensure!(attempt.status == Some(0), "{script}: {attempt:?}");
+        Ok(attempt.stdout)
+    }
+
+    /// Starts a shell's script in a tunnel of its own, as the user.
+    fn start(&self, script: &str) -> Result<Process> {
+        let words = [PROGRAM, "exec", &home(), "--", "bash", "-c", script];
+        self.near.spawn(&as_user(&words))
+    }
+
+    /// Runs a shell's script in the tunnel that there is, as the user.
+    fn join(&self, script: &str) -> Result<Attempt> {
+        self.user(&[
+            PROGRAM, "exec", "--join", "home", "--", "bash", "-c", script,
+        ])
+    }
+}
+
+/// The file that most tests use.
+fn home() -> String {
+    format!("{HOME}/home.conf")
+}
+
+/// The same, by the user, with an environment of their own.
+fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    #[rustfmt::skip]
+    let user = [
+        "setpriv", "--reuid", "4711", "--regid", "4712", "--clear-groups",
+        "env", "--default-signal", "--chdir=/", "-i", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/run/exec/home",
+        "XDG_RUNTIME_DIR=/run/exec/session", "LC_ALL=C",
+        "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/exec/session/bus,guid=1",
+    ];
+    [&user[..], words].concat()
+}
+
+/// What an ordinary machine has, and the one that runs the tests may not: a TUN that
+/// everybody may open, an `/etc` to change, a program that everybody can execute.
+fn furnish() -> Result<()> {
+    mount("lab", "/dev/net", "tmpfs", MountFlags::NOSUID, None).map_err(Error::io("/dev/net"))?;
+    let number: Dev = makedev(10, 200);
+    let mode = Mode::from_raw_mode(0o666);
+    mknodat(
+        rustix::fs::CWD,
+        "/dev/net/tun",
+        FileType::CharacterDevice,
+        mode,
+        number,
+    )
+    .map_err(Error::io("/dev/net/tun"))?;
+    // Whatever the umask is.
+    let everybody = Permissions::from_mode(0o666);
+    fs::set_permissions("/dev/net/tun", everybody).map_err(Error::io("/dev/net/tun"))?;
+    for folder in ["/run/exec", HOME, SESSION, "/run/exec/programs"] {
+        fs::create_dir(folder).map_err(Error::io(folder))?;
+    }
+    open("/run")?;
+    open("/run/exec")?;
+    let program = Implementation::Taupe.program()?;
+    fs::copy(program, PROGRAM).map_err(Error::io(PROGRAM))?;
+    open(PROGRAM)?;
+    let sticky = c"mode=1777";
+    mount("lab", "/tmp", "tmpfs", MountFlags::NOSUID, sticky).map_err(Error::io("/tmp"))?;
+    give(HOME, 0o700)?;
+    give(SESSION, 0o700)?;
+    let copied = std::process::Command::new("cp")
+        .args(["-a", "/etc", "/run/exec/etc"])
+        .status();
+    ensure!(
+        copied.map_err(Error::io("cp"))?.success(),
+        "/etc cannot be copied"
+    );
+    mount_bind("/run/exec/etc", "/etc").map_err(Error::io("/etc"))?;
+    own_resolver()
+}
+
+/// A `resolv.conf` that is a file, with a server that must not be asked.
+fn own_resolver() -> Result<()> {
+    let path = "/etc/resolv.conf";
+    if fs::symlink_metadata(path).is_ok() {
+        fs::remove_file(path).map_err(Error::io(path))?;
+    }
+    fs::write(path, "nameserver 192.0.2.2\n").map_err(Error::io(path))
+}
+
+fn give(path: &str, mode: u32) -> Result<()> {
+    let (user, group) = (Uid::from_raw(USER), Gid::from_raw(GROUP));
+    chown(path, Some(user), Some(group)).map_err(Error::io(path))?;
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(Error::io(path))
+}
+
+fn open(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let what = path.display().to_string();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(Error::io(what))
+}

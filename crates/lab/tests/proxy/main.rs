@@ -1,0 +1,32 @@
+//! `taupe proxy` as an ordinary user runs it, and programs that use it: a machine without a
+//! route but to its neighbour, and everything else behind the tunnel.
+
+mod bad;
+mod socks;
+mod traffic;
+mod world;
+
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::sandbox::{Suite, SystemTest};
+
+fn main() {
+    let long = Duration::from_secs(150);
+    Suite::new(vec![
+        SystemTest::new("thousand_connections_at_once", traffic::thousand).limit(long),
+        SystemTest::new("lossy_link_both_ways", traffic::lossy).limit(long),
+        SystemTest::new("curl_by_socks_and_http", traffic::curl),
+        SystemTest::new("nothing_but_wireguard_leaves", traffic::names),
+        SystemTest::new("udp_associate", traffic::udp),
+        SystemTest::new("half_closed_and_reset", traffic::ends),
+        SystemTest::new("slow_reader", traffic::slow_reader),
+        SystemTest::new("forwarded_port", traffic::forwarded),
+        SystemTest::new("every_socks_error", bad::replies),
+        SystemTest::new("clients_that_misbehave", bad::clients),
+        SystemTest::new("silent_peer", bad::silent_peer).limit(long),
+        SystemTest::new("passwords", bad::passwords),
+        SystemTest::new("what_does_not_start", bad::starts),
+    ])
+    .prepare(|| Implementation::Taupe.install().map(drop))
+    .main()
+}

@@ -1,0 +1,338 @@
+//! A machine with a proxy, and what is behind its tunnel.
+
+use rustix::process::Signal;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use taupe_lab::host::{Host, Transport, add_address, link};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::process::{Attempt, Process, wait_until};
+use taupe_lab::sandbox::{scratch, scratch_file};
+use taupe_lab::{Error, Result, ensure};
+
+/// Behind the tunnel, and nowhere else.
+pub(crate) const BEYOND: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 1)),
+];
+
+/// The tunnel's name server.
+pub(crate) const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 53);
+
+/// Who the proxy is in the tunnel.
+pub(crate) const TUNNEL: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)),
+];
+
+/// Where the WireGuard server listens.
+pub(crate) const PORT: u16 = 51821;
+
+pub(crate) const SOCKS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080);
+pub(crate) const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8118);
+
+/// What a server of the tests returns what it gets at.
+pub(crate) const ECHO: u16 = 7;
+/// What it tells its clients who they are at.
+pub(crate) const WEB: u16 = 80;
+
+/// How long a busy machine may take for what takes a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An ordinary user: Debian's `nobody`.
+const USER: u32 = 65534;
+
+pub(crate) struct World {
+    pub(crate) near: Host,
+    pub(crate) far: Host,
+    /// Keeps the WireGuard server running.
+    _server: Tunnel,
+    pub(crate) keys: [Keys; 2],
+    program: String,
+}
+
+impl World {
+    pub(crate) fn new() -> Result<Self> {
+        let (near, far) = (Host::new("near")?, Host::new("far")?);
+        link(
+            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
+            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
+            1500,
+        )?;
+        for address in BEYOND {
+            add_address(&far, "lo", &address.to_string())?;
+        }
+        add_address(&far, "lo", &NAME_SERVER.to_string())?;
+        let keys = [Keys::new(&near)?, Keys::new(&far)?];
+        let server = Implementation::Taupe.start(&far, "wgfar")?;
+        server.configure(&Settings {
+            private_key: &keys[1].private,
+            listen_port: Some(PORT),
+            addresses: &["10.77.0.2/24", "fd77::2/64"],
+            peers: &[PeerSettings {
+                public_key: &keys[0].public,
+                preshared_key: None,
+                endpoint: None,
+                allowed_ips: "10.77.0.1/32, fd77::1/128",
+            }],
+        })?;
+        wait_until("the WireGuard server", PATIENCE, || {
+            far.listens(Transport::Udp, PORT)
+        })?;
+        Ok(Self {
+            near,
+            far,
+            _server: server,
+            keys,
+            program: for_everybody()?,
+        })
+    }
+
+    /// A file that the ordinary user can read.
+    pub(crate) fn file(&self, interface: &str, peer: &str) -> Result<String> {
+        self.file_to(&self.keys[1].public, PORT, interface, peer)
+    }
+
+    pub(crate) fn file_to(
+        &self,
+        public_key: &str,
+        port: u16,
+        interface: &str,
+        peer: &str,
+    ) -> Result<String> {
+        let text = format!(
+            "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{interface}\n\
+             [Peer]\nPublicKey = {public_key}\nEndpoint = 192.0.2.2:{port}\n{peer}\n",
+            self.keys[0].private
+        );
+        owned("tunnel.conf", &text)
+    }
+
+    /// A file for everything, with a name server.
+    pub(crate) fn full(&self) -> Result<String> {
+        self.file(
+            &format!("DNS = {NAME_SERVER}"),
+            "AllowedIPs = 0.0.0.0/0, ::/0",
+        )
+    }
+
+    /// The command line of a proxy, as an ordinary user without any capability runs it.
+    fn command<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let user = [
+            "setpriv",
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "--no-new-privs",
+            "--inh-caps",
+            "-all",
+            "--bounding-set",
+            "-all",
+            "env",
+            "HOME=/run/lab/home",
+        ];
+        [&user[..], &[&*self.program, "proxy"], arguments].concat()
+    }
+
+    /// Runs a proxy that listens for SOCKS and HTTP.
+    pub(crate) fn proxy(&self, file: &str, more: &[&str]) -> Result<Process> {
+        let (socks, http) = (SOCKS.to_string(), HTTP.to_string());
+        let listen = ["--socks5", &socks, "--http", &http];
+        let process = self
+            .near
+            .spawn(&self.command(&[&[file], &listen[..], more].concat()))?;
+        for at in [SOCKS, HTTP] {
+            wait_until("the proxy", PATIENCE, || {
+                self.near.listens(Transport::Tcp, at.port())
+            })?;
+        }
+        Ok(process)
+    }
+
+    /// Runs one that is expected to end by itself.
+    pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
+        self.near.attempt(&self.command(arguments))
+    }
+
+    /// Runs `curl` on the machine with the proxy, and returns what it printed.
+    pub(crate) fn curl(&self, arguments: &[&str]) -> Result<String> {
+        let command = [&["curl", "-sS", "--fail", "--max-time", "30"], arguments].concat();
+        Ok(self.near.run(&command)?.stdout)
+    }
+
+    /// Connects from the machine with the proxy.
+    pub(crate) fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
+        self.near.enter(|| {
+            let stream = TcpStream::connect(to).map_err(Error::io(to.to_string()))?;
+            let limit = Some(PATIENCE);
+            stream
+                .set_read_timeout(limit)
+                .map_err(Error::io("socket"))?;
+            stream
+                .set_write_timeout(limit)
+                .map_err(Error::io("socket"))?;
+            Ok(stream)
+        })
+    }
+}
+
+/// Ends a proxy as a service manager does, and looks at its exit status.
+pub(crate) fn end(mut proxy: Process) -> Result<()> {
+    proxy.signal(Signal::TERM)?;
+    let status = proxy.wait(PATIENCE)?;
+    ensure!(status.success(), "{status}: {}", proxy.output());
+    Ok(())
+}
+
+/// Writes a file that belongs to the ordinary user alone.
+pub(crate) fn owned(name: &str, text: &str) -> Result<String> {
+    let path = scratch_file(name, text)?;
+    chown(&path, Some(USER), Some(USER)).map_err(Error::io(&*path))?;
+    Ok(path)
+}
+
+/// A copy of the program that everybody can run, and a home for the ordinary user.
+fn for_everybody() -> Result<String> {
+    let io = |path: &str| Error::io(path.to_owned());
+    let home = "/run/lab/home";
+    fs::create_dir_all(home).map_err(io(home))?;
+    chown(home, Some(USER), Some(USER)).map_err(io(home))?;
+    let path = scratch("taupe").display().to_string();
+    if !fs::exists(&path).unwrap_or(false) {
+        fs::copy(Implementation::Taupe.program()?, &path).map_err(io(&path))?;
+    }
+    let everybody = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&path, everybody).map_err(io(&path))?;
+    Ok(path)
+}
+
+/// A server that tells every client of HTTP who it is, as long as the test lives.
+pub(crate) fn serve_web(host: &Host, address: SocketAddr) -> Result<()> {
+    let listener = listen(host, address)?;
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let client = stream.peer_addr()?.ip();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte)?;
+                    head.extend(byte);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let length = head
+                    .lines()
+                    .find_map(|line| line.strip_prefix("Content-Length: "));
+                let mut body = vec![0; length.and_then(|text| text.parse().ok()).unwrap_or(0)];
+                stream.read_exact(&mut body)?;
+                let said = format!("{client}\n{head}{}", String::from_utf8_lossy(&body));
+                let length = said.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{said}"
+                );
+                stream.write_all(answer.as_bytes())
+            });
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn listen(host: &Host, address: SocketAddr) -> Result<TcpListener> {
+    host.enter(|| TcpListener::bind(address).map_err(Error::io(address.to_string())))
+}
+
+/// Names that a name server has been asked for, with what they were asked for over.
+pub(crate) type Asked = Arc<Mutex<Vec<(String, Transport)>>>;
+
+/// A name server (RFC 1035): `*.both.example` is at both of [`BEYOND`], `*.v4.example` at the
+/// first; what begins with `long.` is told over TCP only; other names are not there.
+pub(crate) fn serve_names(host: &Host) -> Result<Asked> {
+    let at = SocketAddr::new(NAME_SERVER.into(), 53);
+    let listener = listen(host, at)?;
+    let socket = host.enter(|| UdpSocket::bind(at).map_err(Error::io("name server")))?;
+    let asked = Asked::default();
+    let note = |asked: &Asked, name: String, transport| {
+        let mut asked = asked
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        asked.push((name, transport));
+    };
+    let over_tcp = Arc::clone(&asked);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut length = [0; 2];
+            let mut serve = || {
+                stream.read_exact(&mut length)?;
+                let mut query = vec![0; usize::from(u16::from_be_bytes(length))];
+                stream.read_exact(&mut query)?;
+                if let Some((name, answer)) = answer(&query, false) {
+                    note(&over_tcp, name, Transport::Tcp);
+                    let length = (answer.len() as u16).to_be_bytes();
+                    // In pieces, as it may come.
+                    stream.write_all(&length[..1])?;
+                    stream.write_all(&length[1..])?;
+                    stream.write_all(&answer)?;
+                }
+                Ok::<_, std::io::Error>(())
+            };
+            let _ = serve();
+        }
+    });
+    let over_udp = Arc::clone(&asked);
+    thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            if let Some((name, answer)) = answer(&buffer[..length], true) {
+                note(&over_udp, name, Transport::Udp);
+                let _ = socket.send_to(&answer, from);
+            }
+        }
+    });
+    Ok(asked)
+}
+
+fn answer(query: &[u8], cuts: bool) -> Option<(String, Vec<u8>)> {
+    const HEADER: usize = 12;
+    let mut labels = Vec::new();
+    let mut at = HEADER;
+    loop {
+        let length = usize::from(*query.get(at)?);
+        at += 1;
+        if length == 0 {
+            break;
+        }
+        labels.push(String::from_utf8_lossy(query.get(at..at + length)?).into_owned());
+        at += length;
+    }
+    let kind = u16::from_be_bytes(*query.get(at..)?.first_chunk()?);
+    let question = query.get(HEADER..at + 4)?;
+    let name = labels.join(".");
+    let known = name.ends_with(".both.example") || name.ends_with(".v4.example");
+    let address = match (kind, BEYOND) {
+        (1, [IpAddr::V4(a), _]) => Some(a.octets().to_vec()),
+        (28, [_, IpAddr::V6(a)]) if name.ends_with(".both.example") => Some(a.octets().to_vec()),
+        _ => None,
+    };
+    let address = address.filter(|_| known);
+    let is_cut = cuts && name.starts_with("long.");
+    let address = address.filter(|_| !is_cut);
+    let count = u8::from(address.is_some());
+    let flags = 0x81 | if is_cut { 2 } else { 0 };
+    let code = if known { 0x80 } else { 0x83 };
+    let mut answer = query.get(..2)?.to_vec();
+    answer.extend([flags, code, 0, 1, 0, count, 0, 0, 0, 0]);
+    answer.extend(question);
+    if let Some(address) = address {
+        answer.extend([0xc0, HEADER as u8]);
+        answer.extend(kind.to_be_bytes());
+        answer.extend([0, 1, 0, 0, 0, 60, 0, address.len() as u8]);
+        answer.extend(address);
+    }
+    Some((name, answer))
+}

@@ -1,0 +1,92 @@
+//! Networks that a tunnel does not get through, and what is said of them.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, ENDPOINT_PORT, TUNNEL, World, expect};
+
+/// UDP to and from the WireGuard server is lost, as where one has to log in first; then
+/// there is no way at all.
+pub(crate) fn what_a_network_swallows() -> Result<()> {
+    let world = World::new()?;
+    let never = world.with_another("work", 9)?;
+    let mole = Application::new("mole")?;
+    let endpoint = format!("{}:{ENDPOINT_PORT}", BEYOND[0]);
+    let [known, unknown] = [(&world, "mole"), (&never, "bird")].map(|(world, application)| {
+        let [v4, _] = world.tunnel();
+        world.whole_file(
+            &format!("Address = {v4}/32"),
+            &format!(
+                "Endpoint = {endpoint}\nAllowedIPs = 0.0.0.0/0\nAllowedApps = {application}\n\
+                 PersistentKeepalive = 1"
+            ),
+        )
+    });
+    let (known, unknown) = (known?, unknown?);
+    world.up(&known)?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    let swallow = format!(
+        "table inet portal {{
+            chain in {{ type filter hook input priority 0; udp dport {ENDPOINT_PORT} drop; }}
+        }}"
+    );
+    world.far.run_with_input(&["nft", "-f", "-"], &swallow)?;
+    never.up(&unknown)?;
+    step("swallowed, by one that worked and one that never has");
+    // What waits for an answer, for which the handshake is made anew.
+    let ask = format!("exec 3<>/dev/tcp/{}/8080", BEYOND[0]);
+    let _waits = world.near.spawn(&[&mole.0, "-c", &ask])?;
+    says(&world, "home", "udp-swallowed")?;
+    says(&world, "work", "no-handshake")?;
+    let said = world.taupe(&["status"])?;
+    ensure!(said.status == Some(2), "{said:?}");
+    for part in [
+        &format!("this network seems to swallow UDP to {endpoint} (a captive portal"),
+        &format!("a network that swallows UDP to {endpoint} (a captive portal"),
+        "though 192.168.1.2 on eth0, the next machine on the way, is there",
+    ] {
+        ensure!(said.stdout.contains(part), "not {part}: {}", said.stdout);
+    }
+    let doctor = world.taupe(&["doctor"])?;
+    for part in ["home: this network seems to", "work: no handshake yet"] {
+        ensure!(doctor.stdout.contains(part), "not {part}: {doctor:?}");
+    }
+    step("nobody there to send it on");
+    world.far.ip(&["link", "set", "eth0", "arp", "off"])?;
+    world.near.ip(&["neighbour", "flush", "dev", "eth0"])?;
+    says(&world, "work", "next-hop-silent")?;
+    step("no route");
+    world.far.ip(&["link", "set", "eth0", "arp", "on"])?;
+    world.near.ip(&["route", "delete", "default"])?;
+    says(&world, "work", "no-route")?;
+    step("logged in");
+    let via = ["route", "add", "default", "via", "192.168.1.2"];
+    world.near.ip(&via)?;
+    world
+        .far
+        .run(&["nft", "delete", "table", "inet", "portal"])?;
+    wait_until("the tunnels", Duration::from_secs(60), || {
+        Ok(world.taupe(&["status"])?.status == Some(0))
+    })?;
+    never.down(&unknown)?;
+    world.down(&known)
+}
+
+/// Waits until a tunnel is degraded for this reason.
+fn says(world: &World, interface: &str, code: &str) -> Result<()> {
+    wait_until(code, Duration::from_secs(90), || {
+        let said = world.taupe(&["status", "--json"])?;
+        let status: Value = serde_json::from_str(&said.stdout)
+            .map_err(|error| Error::unmet(format!("{error}: {}{}", said.stdout, said.stderr)))?;
+        let mut tunnels = status["tunnels"].as_array().into_iter().flatten();
+        let Some(tunnel) = tunnels.find(|tunnel| tunnel["interface"] == interface) else {
+            return Err(Error::unmet(format!("no {interface}: {status}")));
+        };
+        let mut findings = tunnel["findings"].as_array().into_iter().flatten();
+        Ok(tunnel["state"] == "degraded" && findings.any(|finding| finding["code"] == code))
+    })
+}

@@ -1,0 +1,543 @@
+//! What Taupe says of itself: how tunnels are, whose connections are where, and why.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use taupe_lab::peers::{Implementation, Keys};
+use taupe_lab::process::{Attempt, Process, wait_until};
+use taupe_lab::sandbox::{scratch, scratch_file, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, INTERFACE, TUNNEL, UPLINK, World, expect, succeeded};
+
+/// Where the server is that says how much it takes.
+const TRANSFER: u16 = 9000;
+
+/// Where datagrams are answered.
+const ECHO: u16 = 9001;
+
+/// Bytes that an application sends to the first, and gets.
+const SENT: usize = 100_000;
+const RECEIVED: usize = 5000;
+
+/// Bytes of a datagram that it sends to the second, and of the answer.
+const ASKED: usize = 1000;
+const ANSWERED: usize = 300;
+
+/// What a command prints for programs.
+fn json(said: &Attempt) -> Result<Value> {
+    let value = serde_json::from_str(&said.stdout);
+    value.map_err(|error| Error::unmet(format!("{error}: {}{}", said.stdout, said.stderr)))
+}
+
+/// The exit status and what is printed, of one command.
+fn status(world: &World, arguments: &[&str]) -> Result<(Option<i32>, Value)> {
+    let said = world.taupe(&[&["status", "--json"], arguments].concat())?;
+    Ok((said.status, json(&said)?))
+}
+
+/// Up, degraded and down, by exit status and by what is printed.
+pub(crate) fn states() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    step("none");
+    let (code, none) = status(&world, &[])?;
+    ensure!(
+        code == Some(1) && none["state"].is_null(),
+        "{code:?}: {none}"
+    );
+    ensure!(none["tunnels"] == serde_json::json!([]), "{none}");
+    for wrong in [&["--bogus"][..], &["no-such-tunnel"]] {
+        let said = world.taupe(&[&["status"], wrong].concat())?;
+        ensure!(said.status == Some(3), "{wrong:?}: {said:?}");
+    }
+    step("up");
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let (code, idle) = status(&world, &[INTERFACE])?;
+    ensure!(code == Some(0), "{idle}");
+    ensure!(
+        idle["tunnels"][0]["notes"][0].is_string(),
+        "no handshake: {idle}"
+    );
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    let (code, up) = status(&world, &[])?;
+    let tunnel = &up["tunnels"][0];
+    ensure!(code == Some(0) && up["state"] == "up", "{up}");
+    for (member, value) in [
+        ("interface", INTERFACE),
+        ("state", "up"),
+        ("mode", "transparent"),
+        ("kill_switch", "app"),
+        ("file", &file),
+    ] {
+        ensure!(tunnel[member] == value, "{member}: {up}");
+    }
+    ensure!(tunnel["rules"][0]["application"] == "mole", "{up}");
+    ensure!(tunnel["findings"] == serde_json::json!([]), "{up}");
+    let eth0 = serde_json::json!({"name": "eth0", "guarded": true});
+    let uplinks = tunnel["uplinks"].as_array();
+    ensure!(uplinks.is_some_and(|all| all.contains(&eth0)), "{up}");
+    let peer = &tunnel["peers"][0];
+    ensure!(peer["public_key"] == world.server_key(), "{up}");
+    ensure!(
+        peer["latest_handshake"].as_u64() > Some(1_600_000_000),
+        "{up}"
+    );
+    ensure!(peer["received_bytes"].as_u64() > Some(100), "{up}");
+    let sent = tunnel["counters"].as_array();
+    let sent = sent.and_then(|all| all.iter().find(|one| one["name"] == "out-tunnel"));
+    ensure!(
+        sent.is_some_and(|one| one["count"].as_u64() > Some(3)),
+        "{up}"
+    );
+    step("killed");
+    world.kill_device()?;
+    let (code, killed) = status(&world, &[])?;
+    ensure!(
+        code == Some(2) && killed["state"] == "degraded",
+        "{code:?}: {killed}"
+    );
+    let finding = &killed["tunnels"][0]["findings"][0];
+    ensure!(finding["code"] == "process-ended", "{killed}");
+    let text = finding["text"].as_str().unwrap_or_default();
+    ensure!(
+        text.contains("held back") && text.contains("taupe down home"),
+        "{text}"
+    );
+    step("kept closed");
+    world.up(&file)?;
+    succeeded("down", &world.taupe(&["down", "--keep-closed", &file])?)?;
+    let (code, closed) = status(&world, &[])?;
+    ensure!(
+        code == Some(1) && closed["state"] == "down",
+        "{code:?}: {closed}"
+    );
+    step("down");
+    world.down(&file)?;
+    let (code, down) = status(&world, &[&file])?;
+    ensure!(code == Some(1), "{code:?}: {down}");
+    ensure!(down["tunnels"][0]["state"] == "down", "{down}");
+    step("a peer that does not answer");
+    let keys = Keys::new(&world.near)?;
+    let wrong = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let wrong = wrong.replace(world.server_key(), &keys.public);
+    let file = scratch_file("home.conf", &format!("{wrong}PersistentKeepalive = 1\n"))?;
+    world.up(&file)?;
+    wait_until("the finding", Duration::from_secs(60), || {
+        let (code, said) = status(&world, &[])?;
+        let finding = &said["tunnels"][0]["findings"][0]["code"];
+        Ok(code == Some(2) && finding == "no-handshake")
+    })?;
+    let said = world.taupe(&["status"])?;
+    ensure!(said.stdout.contains("wrong PublicKey"), "{}", said.stdout);
+    // No colours where nobody sees them.
+    ensure!(!said.stdout.contains('\x1b'), "{:?}", said.stdout);
+    world.down(&file)
+}
+
+/// Serves what [`talk`] asks for, on `far`.
+fn serve(world: &World) -> Result<()> {
+    let at = |port| SocketAddr::new(BEYOND[0], port);
+    let listener = world
+        .far
+        .enter(|| TcpListener::bind(at(TRANSFER)).map_err(Error::io("listener")))?;
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            thread::spawn(move || {
+                let mut bytes = vec![0; SENT];
+                let exchanged = stream
+                    .read_exact(&mut bytes)
+                    .and_then(|()| stream.write_all(&bytes[..RECEIVED]))
+                    // Until it closes.
+                    .and_then(|()| stream.read(&mut [0]));
+                drop(exchanged);
+            });
+        }
+    });
+    let socket = world
+        .far
+        .enter(|| UdpSocket::bind(at(ECHO)).map_err(Error::io("socket")))?;
+    thread::spawn(move || {
+        let mut bytes = [0; 2000];
+        while let Ok((_, peer)) = socket.recv_from(&mut bytes) {
+            let _ = socket.send_to(&bytes[..ANSWERED], peer);
+        }
+    });
+    Ok(())
+}
+
+/// Has an application exchange so much by TCP, and by UDP three times, and keep both
+/// open.
+fn talk(world: &World, application: &Application) -> Result<Process> {
+    let server = BEYOND[0];
+    let script = format!(
+        "exec 3<>/dev/tcp/{server}/{TRANSFER} 4<>/dev/udp/{server}/{ECHO}; \
+         head -c {SENT} /dev/zero >&3; head -c {RECEIVED} <&3 | wc -c; \
+         for i in 1 2 3; do printf '%0{ASKED}d' 0 >&4; head -c 1 <&4; done; \
+         echo ready; sleep 300 3>&- 4>&-; :"
+    );
+    let process = world.near.spawn(&[&application.0, "-c", &script])?;
+    wait_until("the transfer", Duration::from_secs(30), || {
+        Ok(process.output().contains("ready"))
+    })?;
+    Ok(process)
+}
+
+/// The flow of a process to a port of the server.
+fn flow(all: &Value, process: &Process, protocol: &str, port: u16) -> Result<Value> {
+    let remote = SocketAddr::new(BEYOND[0], port).to_string();
+    let flows = all["flows"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_it = |flow: &&Value| {
+        flow["pid"] == process.id() && flow["protocol"] == protocol && flow["remote"] == remote
+    };
+    let found = flows.iter().find(is_it).cloned();
+    found.ok_or_else(|| Error::unmet(format!("no {protocol} to {remote}: {all}")))
+}
+
+/// Whose connections are where, and how much they have carried.
+pub(crate) fn connections() -> Result<()> {
+    let world = World::new()?;
+    serve(&world)?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let chosen = talk(&world, &mole)?;
+    let other = talk(&world, &bird)?;
+    let all = json(&world.taupe(&["flows", "--json"])?)?;
+    ensure!(all["truncated"] == false, "{all}");
+    let line = format!("{file}:{}", lines(&file)?);
+    for (process, application, verdict, why) in [
+        (
+            &chosen,
+            &mole,
+            "tunnel",
+            format!("{line}: AllowedApps = mole"),
+        ),
+        (&other, &bird, "direct", "none of the 1 AllowedApps".into()),
+    ] {
+        step(verdict);
+        let tcp = flow(&all, process, "tcp", TRANSFER)?;
+        for (member, value) in [
+            ("application", Value::from(&*application.0)),
+            ("verdict", verdict.into()),
+            ("sent_bytes", SENT.into()),
+            ("received_bytes", RECEIVED.into()),
+            ("uid", 0.into()),
+        ] {
+            ensure!(tcp[member] == value, "{member} of {tcp}");
+        }
+        let said = tcp["why"].as_str().unwrap_or_default();
+        ensure!(said.contains(&*why), "{why}: {tcp}");
+        let local = tcp["local"].as_str().unwrap_or_default();
+        ensure!(local.starts_with(UPLINK[0]), "{tcp}");
+        let udp = flow(&all, process, "udp", ECHO)?;
+        ensure!(udp["verdict"] == verdict, "{udp}");
+        let (sent, received) = match verdict {
+            "tunnel" => (Value::from(3 * ASKED), Value::from(3 * ANSWERED)),
+            _ => (Value::Null, Value::Null),
+        };
+        ensure!(udp["sent_bytes"] == sent, "{udp}");
+        ensure!(udp["received_bytes"] == received, "{udp}");
+    }
+    step("of one tunnel");
+    let own = world.taupe(&["flows", INTERFACE])?;
+    succeeded("flows", &own)?;
+    ensure!(own.stdout.contains("tunnel home: "), "{}", own.stdout);
+    ensure!(!own.stdout.contains(&bird.0), "{}", own.stdout);
+    let nothing = world.taupe(&["flows", "no-such"])?;
+    ensure!(nothing.status == Some(1), "{nothing:?}");
+    step("as they change");
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let follow = world
+        .near
+        .spawn(&[&program, "flows", "--follow", "--json"])?;
+    let events = |event: &str, process: &Process| {
+        let lines = follow.output();
+        let events = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut own = events.filter(|one| one["event"] == event && one["pid"] == process.id());
+        own.next()
+    };
+    wait_until("what there is", Duration::from_secs(30), || {
+        Ok(events("begun", &chosen).is_some())
+    })?;
+    let mut third = talk(&world, &mole)?;
+    wait_until("another one", Duration::from_secs(30), || {
+        Ok(events("begun", &third).is_some())
+    })?;
+    third.signal(Signal::KILL)?;
+    third.wait(Duration::from_secs(10))?;
+    wait_until("its end", Duration::from_secs(30), || {
+        Ok(events("ended", &third).is_some())
+    })?;
+    step("held back");
+    world.kill_device()?;
+    let all = json(&world.taupe(&["flows", "--json"])?)?;
+    let held = flow(&all, &chosen, "tcp", TRANSFER)?;
+    ensure!(held["verdict"] == "refused", "{held}");
+    wait_until("the change", Duration::from_secs(30), || {
+        Ok(events("changed", &chosen).is_some())
+    })?;
+    drop(follow);
+    world.down(&file)
+}
+
+/// The number of its last line, which [`World::file`] writes what it is given into.
+fn lines(file: &str) -> Result<usize> {
+    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+    Ok(text.trim_end().lines().count())
+}
+
+/// Explained for each tunnel that is up, and for a file whether it is or not.
+pub(crate) fn explained() -> Result<()> {
+    let world = World::new()?;
+    let office = world.with_another("office", 9)?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let to = "198.51.100.1:443";
+    let none = world.taupe(&["explain", &mole.0, to])?;
+    ensure!(none.status == Some(1), "{none:?}");
+    ensure!(none.stderr.contains("--conf CONF"), "{}", none.stderr);
+    let home = world.file("AllowedApps = mole")?;
+    let what_if = world.taupe(&["explain", "--conf", &home, &mole.0, to])?;
+    succeeded("explain", &what_if)?;
+    ensure!(what_if.stdout.contains("6  =>"), "{}", what_if.stdout);
+    world.up(&home)?;
+    let file = office.file("AllowedApps = bird")?;
+    world.up(&file)?;
+    let both = world.taupe(&["explain", &bird.0, to])?;
+    succeeded("explain", &both)?;
+    let (of_home, of_office) = both
+        .stdout
+        .split_once("office (")
+        .ok_or_else(|| Error::unmet(format!("not of both: {}", both.stdout)))?;
+    ensure!(of_home.contains("5  =>"), "{of_home}");
+    ensure!(of_office.contains("6  =>"), "{of_office}");
+    ensure!(of_office.contains(": AllowedApps = bird"), "{of_office}");
+    let (code, said) = status(&world, &[])?;
+    ensure!(code == Some(0), "{said}");
+    ensure!(
+        said["tunnels"].as_array().map(Vec::len) == Some(2),
+        "{said}"
+    );
+    step("the worst of several");
+    office.kill_device()?;
+    let (code, said) = status(&world, &[])?;
+    ensure!(code == Some(2) && said["state"] == "degraded", "{said}");
+    world.down(&file)?;
+    world.down(&home)
+}
+
+/// Tunnels in adapter mode: for all applications, and by marks.
+pub(crate) fn adapters() -> Result<()> {
+    let world = World::new()?;
+    serve(&world)?;
+    let mole = Application::new("mole")?;
+    for (lines, mode, why) in [
+        ("", "adapter", "routes lead it into home"),
+        ("AllowedApps = mole", "marks", "AllowedApps = mole"),
+    ] {
+        step(mode);
+        let file = world.file(lines)?;
+        succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
+        let talking = talk(&world, &mole)?;
+        let (code, said) = status(&world, &[])?;
+        ensure!(code == Some(0), "{said}");
+        ensure!(said["tunnels"][0]["mode"] == mode, "{said}");
+        let all = json(&world.taupe(&["flows", "--json"])?)?;
+        let tcp = flow(&all, &talking, "tcp", TRANSFER)?;
+        ensure!(
+            tcp["verdict"] == "tunnel" && tcp["tunnel"] == INTERFACE,
+            "{tcp}"
+        );
+        ensure!(tcp["sent_bytes"] == SENT, "{tcp}");
+        let said = tcp["why"].as_str().unwrap_or_default();
+        ensure!(said.contains(why), "{why}: {tcp}");
+        drop(talking);
+        world.kill_device()?;
+        let (code, said) = status(&world, &[])?;
+        ensure!(code == Some(2), "{said}");
+        world.down(&file)?;
+    }
+    Ok(())
+}
+
+/// What commands say of what they have done, and of what may be meant.
+pub(crate) fn words() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let wait = world
+        .near
+        .spawn(&[&mole.0, "-c", "echo ready; sleep 300; :"])?;
+    wait_until("the application", Duration::from_secs(10), || {
+        Ok(wait.output().contains("ready"))
+    })?;
+    let says = |command: &[&str], status: i32, words: &[&str]| {
+        let said = world.taupe(command)?;
+        ensure!(said.status == Some(status), "{command:?}: {said:?}");
+        for word in words {
+            ensure!(said.stderr.contains(word), "{word}: {}", said.stderr);
+        }
+        Ok(said.stderr)
+    };
+    let file = world.file("AllowedApps = mole, moles")?;
+    let check = world.taupe(&["check", &file])?;
+    succeeded("check", &check)?;
+    for word in ["is called moles", "fix: write mole, if"] {
+        ensure!(check.stdout.contains(word), "{word}: {}", check.stdout);
+    }
+    ensure!(!check.stdout.contains("called mole:"), "{}", check.stdout);
+    let who = "home is up; through the tunnel: mole (1 running), moles;";
+    says(&["up", &file], 0, &[who])?;
+    let again = says(&["up", &file], 1, &["home is up already"])?;
+    ensure!(again.lines().count() == 1, "{again}");
+    step("applications");
+    let allowed = ["bird may use the tunnel", "home follows"];
+    says(&["app", "allow", &file, "bird"], 0, &allowed)?;
+    let id = wait.id().to_string();
+    says(&["app", "allow", &file, &id], 1, &["is a number", &mole.0])?;
+    says(
+        &["app", "deny", &file, "4194999"],
+        1,
+        &["no program or process"],
+    )?;
+    step("killed");
+    world.kill_device()?;
+    let up = format!("taupe up {file}");
+    let shown = says(&["show", INTERFACE], 1, &["was killed", &up])?;
+    ensure!(shown.lines().count() == 1, "{shown}");
+    let status = world.taupe(&["status"])?;
+    ensure!(status.stdout.contains(&up), "{}", status.stdout);
+    world.down(&file)
+}
+
+/// Looks, and leaves nothing behind.
+pub(crate) fn doctor() -> Result<()> {
+    let world = World::new()?;
+    let before = (world.configuration()?, pinned()?);
+    let said = world.taupe(&["doctor", "--json"])?;
+    let found = json(&said)?;
+    ensure!(said.status == Some(0), "{found}");
+    let checks = found["checks"].as_array().cloned().unwrap_or_default();
+    for name in ["type-information", "transparent-mode", "marks", "tun"] {
+        let check = checks.iter().find(|check| check["name"] == name);
+        ensure!(
+            check.is_some_and(|check| check["result"] != "fail"),
+            "{name}: {found}"
+        );
+    }
+    for check in &checks {
+        let has_fix = check["fix"].is_string();
+        ensure!(has_fix == (check["result"] != "ok"), "{check}");
+    }
+    world.is_as_before(&before.0, "something was changed")?;
+    ensure!(pinned()? == before.1, "pinned: {:?}", pinned()?);
+    step("without a TUN, and with a file that is wrong");
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let hide = "mount -t tmpfs none /dev/net && exec \"$0\" doctor \"$1\"";
+    let file = scratch_file("wrong.conf", "[Interface]\nPrivateKey = x\n")?;
+    let said = world
+        .near
+        .attempt(&["unshare", "--mount", "sh", "-c", hide, &program, &file])?;
+    ensure!(said.status == Some(1), "{said:?}");
+    for line in ["FAIL  tun ", "FAIL  file ", "fix: "] {
+        ensure!(said.stdout.contains(line), "{line}: {}", said.stdout);
+    }
+    Ok(())
+}
+
+/// What is pinned for tunnels.
+fn pinned() -> Result<Vec<String>> {
+    let Ok(entries) = std::fs::read_dir("/run/taupe/bpf/taupe") else {
+        return Ok(Vec::new());
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    Ok(names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect())
+}
+
+/// All that a report of a bug should have, and no key in any encoding.
+pub(crate) fn report() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let secret = Keys::new(&world.near)?.private;
+    let in_comment = Keys::new(&world.near)?.private;
+    let in_hook = Keys::new(&world.near)?.private;
+    let file = world.whole_file(
+        &format!("Address = 10.77.0.1/32\n# the old one was {in_comment}\nPostUp = true {in_hook}"),
+        &format!(
+            "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nPresharedKey = {secret}\n\
+             AllowedApps = mole"
+        ),
+    )?;
+    let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let own = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PrivateKey = "))
+        .ok_or_else(|| Error::unmet("no key"))?;
+    world.up(&file)?;
+    // It has other keys than the server knows; what it says is enough here.
+    let _ = world.near.attempt(&[
+        "timeout",
+        "1",
+        &mole.0,
+        "-c",
+        "exec 3<>/dev/tcp/198.51.100.1/1",
+    ])?;
+    let path = scratch("report.md").display().to_string();
+    let said = world.taupe(&["report", "-o", &path])?;
+    succeeded("report", &said)?;
+    let again = world.taupe(&["report", "-o", &path])?;
+    ensure!(again.status == Some(1), "{again:?}");
+    ensure!(again.stderr.contains("not there yet"), "{}", again.stderr);
+    let mode = std::fs::metadata(&path)
+        .map_err(Error::io(&*path))?
+        .permissions()
+        .mode();
+    ensure!(mode & 0o777 == 0o600, "{mode:o}");
+    let report = std::fs::read_to_string(&path).map_err(Error::io(&*path))?;
+    for part in [
+        "## doctor",
+        "\"state\": ",
+        "## flows",
+        "link ",
+        "AllowedApps = mole",
+        "192.168.1.2:51821",
+        env!("CARGO_PKG_VERSION"),
+    ] {
+        ensure!(report.contains(part), "{part}: {report}");
+    }
+    let hidden = world.taupe(&["report", "--hide-endpoints", INTERFACE])?;
+    succeeded("report", &hidden)?;
+    ensure!(
+        !hidden.stdout.contains("192.168.1.2:51821"),
+        "{}",
+        hidden.stdout
+    );
+    for text in [&report, &hidden.stdout, &hidden.stderr] {
+        for key in [own, &secret, &in_comment, &in_hook] {
+            for form in forms(&world, key)? {
+                let lower = text.to_ascii_lowercase();
+                ensure!(!lower.contains(&form), "a key is in it: {text}");
+            }
+        }
+    }
+    world.down(&file)
+}
+
+/// A key in Base64, with and without its end, and in hexadecimal; in lower case.
+fn forms(world: &World, key: &str) -> Result<[String; 3]> {
+    let decode = ["sh", "-c", "base64 -d | od -An -v -tx1 | tr -d ' \\n'"];
+    let hex = world.near.run_with_input(&decode, key)?.stdout;
+    ensure!(hex.len() == 64, "{} digits", hex.len());
+    let short = key.trim_end_matches('=');
+    Ok([key, short, &hex].map(str::to_ascii_lowercase))
+}

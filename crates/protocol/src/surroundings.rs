@@ -1,0 +1,76 @@
+//! What changes around a device while it stays the same: the machine has slept, or it is in
+//! another network.
+//!
+//! The paper knows neither. A kernel that has slept forgets all sessions; here the old ones
+//! last as long as they would have, and a new one is made before anybody needs it.
+
+use std::sync::Arc;
+
+use crate::device::{Device, clear_local};
+use crate::lock;
+use crate::peer::PeerId;
+use crate::session::Role;
+use crate::time::Now;
+use crate::timer::Reason;
+
+impl Device {
+    /// Has each peer that this side is in conversation with shake hands anew: after the
+    /// machine has slept. Its own address may be another, and what translates addresses on
+    /// the way has forgotten it.
+    ///
+    /// Those are peers whose session this side began, or tries to begin, and peers with a
+    /// persistent keepalive. Who began its session from elsewhere will again.
+    pub fn handle_awakening(&mut self, now: Now) {
+        if !self.is_up() {
+            return;
+        }
+        for id in self.peers.ids() {
+            let Some(slot) = self.peers.slot(id) else {
+                continue;
+            };
+            let is_under_way = slot.is_under_way();
+            let link = lock(&slot.peer.link);
+            let current = link.sessions.current.as_ref();
+            let is_ours = current.is_some_and(|it| it.session.role() == Role::Initiator);
+            let in_conversation = is_under_way || is_ours || !link.persistent_keepalive.is_zero();
+            drop(link);
+            if in_conversation {
+                self.hurry(now, id, false);
+            }
+        }
+    }
+
+    /// Sends initiations that have not been answered again, after routes or addresses have
+    /// changed: at once, or [`HURRIED_REKEY_TIMEOUT`](crate::limits::HURRIED_REKEY_TIMEOUT)
+    /// after the last. In the network before there may have been nobody to hear them.
+    pub fn handle_network_change(&mut self, now: Now) {
+        let mut hurried: Vec<PeerId> = self.pending.values().copied().collect();
+        hurried.sort_unstable();
+        hurried.dedup();
+        for id in hurried {
+            self.hurry(now, id, true);
+        }
+    }
+
+    fn hurry(&mut self, now: Now, id: PeerId, retry: bool) {
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let peer = Arc::clone(&slot.peer);
+        let mut link = lock(&peer.link);
+        link.hurried = true;
+        clear_local(&mut link);
+        if !retry {
+            link.attempts = 0;
+        }
+        let later = link.next_initiation().filter(|at| *at > now.boot);
+        if let Some(at) = later {
+            link.timers.set(Reason::Retransmit, at);
+        }
+        drop(link);
+        if later.is_none() {
+            self.send_initiation(now, id, retry);
+        }
+        self.settle(now, id);
+    }
+}

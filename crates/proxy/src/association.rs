@@ -1,0 +1,227 @@
+//! `UDP ASSOCIATE` of SOCKS (RFC 1928 §7): datagrams of one client, by one port on each side.
+//!
+//! Only the host that asked for it may send, from the port that it has told or sends from
+//! first; and only hosts that it has sent to may answer.
+
+use crate::address::{Host, Target};
+use crate::failure::Failure;
+use crate::limits::AT_ONCE;
+use crate::net::{ClientId, Net, Waiter};
+use crate::socks;
+use mio::net::UdpSocket;
+use mio::{Interest, Registry, Token};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+
+/// Hosts that may answer, the last ones.
+const MAX_HOSTS: usize = 256;
+
+/// Datagrams that wait for the address of a name.
+const MAX_WAITING: usize = 64;
+
+/// The longest datagram of a client.
+const LONGEST: usize = 65_536;
+
+/// Datagrams between a client and the tunnel.
+pub(crate) struct Association {
+    socket: UdpSocket,
+    /// In the tunnel.
+    local_port: u16,
+    host: IpAddr,
+    /// From where the client sends, as soon as that is known.
+    client: Option<SocketAddr>,
+    hosts: VecDeque<IpAddr>,
+    /// Payloads with their ports.
+    waiting: HashMap<u64, (u16, Vec<u8>)>,
+    next: u64,
+    message: Vec<u8>,
+}
+
+impl Association {
+    /// Opens a socket at the address at which the client, of `host`, has found the proxy: an
+    /// IPv4 address also where a listener of both families has it as an IPv6 one, which the
+    /// client could not send to.
+    pub(crate) fn open(
+        at: IpAddr,
+        host: IpAddr,
+        port: Option<u16>,
+        local_port: u16,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Self> {
+        let mut socket = UdpSocket::bind(SocketAddr::new(at.to_canonical(), 0))?;
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        Ok(Self {
+            socket,
+            local_port,
+            host,
+            client: port.map(|port| SocketAddr::new(host, port)),
+            hosts: VecDeque::new(),
+            waiting: HashMap::new(),
+            next: 0,
+            message: Vec::new(),
+        })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub(crate) fn local_port(&self) -> u16 {
+        self.local_port
+    }
+
+    /// Takes what the client has sent. Whether there may be more.
+    pub(crate) fn receive(&mut self, id: ClientId, net: &mut Net) -> bool {
+        let mut buffer = std::mem::take(&mut self.message);
+        buffer.resize(LONGEST, 0);
+        let mut is_more = true;
+        for _ in 0..AT_ONCE {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((length, from)) => {
+                    if let Some(datagram) = buffer.get(..length) {
+                        self.forward(id, net, from, datagram);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    is_more = false;
+                    break;
+                }
+                // The client's port was closed when an earlier one came, or a signal.
+                Err(_) => {}
+            }
+        }
+        self.message = buffer;
+        is_more
+    }
+
+    fn forward(&mut self, id: ClientId, net: &mut Net, from: SocketAddr, datagram: &[u8]) {
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let is_client = match self.client {
+            Some(client) => client == from,
+            None => self.host == from.ip(),
+        };
+        let Some((Target { host, port }, payload)) = socks::datagram(datagram) else {
+            return;
+        };
+        if !is_client {
+            return;
+        }
+        self.client = Some(from);
+        match host {
+            Host::Address(address) => self.send(net, SocketAddr::new(address, port), payload),
+            // Nothing waits that would be too long to be sent.
+            Host::Name(name) if self.waiting.len() < MAX_WAITING && payload.len() <= net.mtu => {
+                self.next += 1;
+                self.waiting.insert(self.next, (port, payload.to_vec()));
+                net.resolve(&name, Waiter::Datagram(id, self.next));
+            }
+            Host::Name(_) => {}
+        }
+    }
+
+    /// A name has been looked up, for the datagram with this number.
+    pub(crate) fn found(
+        &mut self,
+        number: u64,
+        result: Result<Vec<IpAddr>, Failure>,
+        net: &mut Net,
+    ) {
+        let Some((port, payload)) = self.waiting.remove(&number) else {
+            return;
+        };
+        let addresses = result.unwrap_or_default();
+        let reachable = addresses
+            .into_iter()
+            .find(|address| net.way_to(*address).is_ok());
+        if let Some(address) = reachable {
+            self.send(net, SocketAddr::new(address, port), &payload);
+        }
+    }
+
+    fn send(&mut self, net: &mut Net, to: SocketAddr, payload: &[u8]) {
+        if !self.hosts.contains(&to.ip()) {
+            if self.hosts.len() >= MAX_HOSTS {
+                self.hosts.pop_front();
+            }
+            self.hosts.push_back(to.ip());
+        }
+        net.send_datagram(self.local_port, to, payload);
+    }
+
+    /// Takes a datagram from the tunnel.
+    pub(crate) fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
+        if let (Some(client), true) = (self.client, self.hosts.contains(&from.ip())) {
+            socks::wrap(from, payload, &mut self.message);
+            // What its system has no room for is lost, as datagrams are.
+            let _ = self.socket.send_to(&self.message, client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::now;
+    use crate::net::Addresses;
+    use crate::tunnel::Tunnel;
+    use mio::{Poll, Waker};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use taupe_protocol::update::DeviceUpdate;
+
+    const MTU: usize = 1420;
+
+    fn net(registry: &Registry) -> Net {
+        let waker = Arc::new(Waker::new(registry, Token(0)).unwrap());
+        let (update, tokens) = (DeviceUpdate::default(), [Token(1), Token(2)]);
+        // Without a key nothing is read or written there.
+        let folder = std::env::temp_dir();
+        let tunnel = Tunnel::new(update, 0, Some(&folder), registry, tokens, waker);
+        let addresses = Addresses {
+            v4: Some(Ipv4Addr::new(10, 0, 0, 2)),
+            v6: None,
+        };
+        let mut net = Net::new(tunnel.ok().unwrap(), addresses, Vec::new(), MTU);
+        net.now = now().boot;
+        net
+    }
+
+    fn open(at: &str, registry: &Registry) -> Association {
+        let host = Ipv4Addr::LOCALHOST.into();
+        let at = at.parse().unwrap();
+        Association::open(at, host, None, 40_000, registry, Token(3)).unwrap()
+    }
+
+    #[test]
+    fn what_is_too_long_to_be_sent_does_not_wait_for_a_name() {
+        let poll = Poll::new().unwrap();
+        let mut net = net(poll.registry());
+        let mut association = open("127.0.0.1", poll.registry());
+        let id = ClientId {
+            number: 0,
+            serial: 1,
+        };
+        let mut waiting_after = |length: usize| {
+            let name = b"example.org";
+            let mut datagram = vec![0, 0, 0, 3, name.len() as u8];
+            datagram.extend(name);
+            datagram.extend(53u16.to_be_bytes());
+            datagram.resize(datagram.len() + length, 0);
+            association.forward(id, &mut net, "127.0.0.1:5000".parse().unwrap(), &datagram);
+            association.waiting.len()
+        };
+        assert_eq!(waiting_after(MTU + 1), 0);
+        assert_eq!(waiting_after(1000), 1);
+        assert_eq!(waiting_after(60_000), 1);
+    }
+
+    #[test]
+    fn an_ipv4_client_of_a_listener_of_both_families_is_told_an_ipv4_address() {
+        let poll = Poll::new().unwrap();
+        let association = open("::ffff:127.0.0.1", poll.registry());
+        let address = association.address().unwrap();
+        assert_eq!(address.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+}

@@ -1,0 +1,467 @@
+//! Names of the DNS, asked for through the tunnel: a state machine without I/O.
+//!
+//! A question goes out over UDP from a random port with a random number (RFC 5452), and again
+//! over TCP when its answer was cut (RFC 7766). Whoever is waiting for a name shares its
+//! look-up, and what was found is remembered as long as its name server allows.
+
+use crate::address::{Name, is_elsewhere};
+use crate::failure::Failure;
+use core::time::Duration;
+use simple_dns::rdata::RData;
+use simple_dns::{CLASS, Packet, PacketFlag, Question, RCODE, TYPE};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use taupe_protocol::time::Instant;
+
+/// The port of name servers.
+pub(crate) const PORT: u16 = 53;
+
+/// The local ports of questions.
+pub(crate) const LOCAL_PORTS: RangeInclusive<u16> = 1024..=32767;
+
+/// How long one name server has for one question.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a question is asked, of one server after the other.
+const TRIES: usize = 4;
+
+/// How long the addresses of one family wait for those of the other.
+const OTHER_FAMILY: Duration = Duration::from_millis(300);
+
+/// Names that are looked up at once.
+const MAX_LOOKUPS: usize = 1024;
+
+/// Names that are remembered.
+const MAX_CACHED: usize = 1024;
+
+/// Addresses of one name that are looked at.
+const MAX_ADDRESSES: usize = 16;
+
+/// Names that stand for one another, one after the other, that are followed: as far as name
+/// servers do. Each takes a look at all records, of which an answer over TCP has thousands.
+const MAX_ALIASES: usize = 16;
+
+/// For how long something is remembered at most, and that there is nothing.
+const MAX_TTL: Duration = Duration::from_secs(86_400);
+const NOTHING_TTL: Duration = Duration::from_secs(10);
+
+/// What is to be done.
+pub(crate) enum Output<W> {
+    /// Send a question over UDP.
+    Ask {
+        server: IpAddr,
+        local_port: u16,
+        message: Vec<u8>,
+    },
+    /// Ask over TCP, and give the answer to [`Resolver::handle_stream`] with this port.
+    AskStream {
+        server: IpAddr,
+        local_port: u16,
+        message: Vec<u8>,
+    },
+    /// Somebody has waited for this.
+    Found {
+        waiter: W,
+        result: Result<Vec<IpAddr>, Failure>,
+    },
+}
+
+/// The look-ups of a proxy, for those that wait, `W`.
+pub(crate) struct Resolver<W> {
+    servers: Vec<IpAddr>,
+    kinds: Vec<TYPE>,
+    random: fn() -> u32,
+    cache: HashMap<Name, Cached>,
+    lookups: HashMap<Name, Lookup<W>>,
+    /// By their local ports.
+    queries: HashMap<u16, Query>,
+    outputs: VecDeque<Output<W>>,
+}
+
+struct Cached {
+    until: Instant,
+    result: Result<Vec<IpAddr>, Failure>,
+}
+
+struct Lookup<W> {
+    waiters: Vec<W>,
+    pending: usize,
+    found: Vec<IpAddr>,
+    ttl: Duration,
+    no_such_name: bool,
+    failed: bool,
+    /// When what is there is enough.
+    settled: Option<Instant>,
+}
+
+struct Query {
+    name: Name,
+    kind: TYPE,
+    id: u16,
+    server: IpAddr,
+    tries: usize,
+    due: Instant,
+    over_tcp: bool,
+}
+
+/// What an answer says.
+#[derive(PartialEq, Eq, Debug)]
+enum Answer {
+    Addresses(Vec<IpAddr>, Duration),
+    NoSuchName,
+    Cut,
+    /// The server cannot or will not say.
+    Unwilling,
+}
+
+impl<W> Resolver<W> {
+    /// Asks `servers`, for the families in which there is an address.
+    pub(crate) fn new(servers: Vec<IpAddr>, v4: bool, v6: bool, random: fn() -> u32) -> Self {
+        let kinds = [(v6, TYPE::AAAA), (v4, TYPE::A)];
+        let kinds = kinds.into_iter().filter(|(has, _)| *has);
+        Self {
+            servers,
+            kinds: kinds.map(|(_, kind)| kind).collect(),
+            random,
+            cache: HashMap::new(),
+            lookups: HashMap::new(),
+            queries: HashMap::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Looks a name up for `waiter`, who is told in any case.
+    pub(crate) fn resolve(&mut self, now: Instant, name: &Name, waiter: W) {
+        let known = self.cache.get(name).filter(|known| known.until > now);
+        let result = if name.is_local() {
+            Err(Failure::NoSuchName)
+        } else if let Some(known) = known {
+            known.result.clone()
+        } else if self.servers.is_empty() {
+            Err(Failure::NoNameServers)
+        } else if let Some(lookup) = self.lookups.get_mut(name) {
+            lookup.waiters.push(waiter);
+            return;
+        } else if self.lookups.len() >= MAX_LOOKUPS {
+            Err(Failure::Busy)
+        } else {
+            let lookup = Lookup {
+                waiters: vec![waiter],
+                pending: self.kinds.len(),
+                found: Vec::new(),
+                ttl: MAX_TTL,
+                no_such_name: false,
+                failed: false,
+                settled: None,
+            };
+            self.lookups.insert(name.clone(), lookup);
+            for kind in self.kinds.clone() {
+                self.ask(now, name.clone(), kind, 0);
+            }
+            return;
+        };
+        self.outputs.push_back(Output::Found { waiter, result });
+    }
+
+    /// Whether the question with this port waits for an answer over TCP.
+    pub(crate) fn is_over_tcp(&self, local_port: u16) -> bool {
+        self.queries
+            .get(&local_port)
+            .is_some_and(|query| query.over_tcp)
+    }
+
+    pub(crate) fn poll_output(&mut self) -> Option<Output<W>> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Resolver::handle_deadline`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let queries = self.queries.values().map(|query| query.due);
+        let settled = self.lookups.values().filter_map(|lookup| lookup.settled);
+        queries.chain(settled).min()
+    }
+
+    pub(crate) fn handle_deadline(&mut self, now: Instant) {
+        let due = |(port, query): (&u16, &Query)| (query.due <= now).then_some(*port);
+        let due: Vec<u16> = self.queries.iter().filter_map(due).collect();
+        for port in due {
+            self.next_try(now, port);
+        }
+        let settled = |(name, lookup): (&Name, &Lookup<W>)| {
+            lookup
+                .settled
+                .is_some_and(|at| at <= now)
+                .then(|| name.clone())
+        };
+        let settled: Vec<Name> = self.lookups.iter().filter_map(settled).collect();
+        for name in settled {
+            self.queries.retain(|_, query| query.name != name);
+            self.finish(now, &name);
+        }
+    }
+
+    /// Takes a datagram from `from` to a port of [`LOCAL_PORTS`].
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        local_port: u16,
+        from: SocketAddr,
+        message: &[u8],
+    ) {
+        let Some(query) = self.queries.get(&local_port) else {
+            return;
+        };
+        if query.over_tcp || from != SocketAddr::new(query.server, PORT) {
+            return;
+        }
+        // What is no answer to it may be somebody's guess: the true one may still come.
+        let Some(answer) = read(query, message) else {
+            return;
+        };
+        if answer == Answer::Cut {
+            self.ask_stream(now, local_port);
+        } else {
+            self.take(now, local_port, answer);
+        }
+    }
+
+    /// Takes what came of [`Output::AskStream`]; `None` for nothing.
+    pub(crate) fn handle_stream(&mut self, now: Instant, local_port: u16, message: Option<&[u8]>) {
+        let Some(query) = self.queries.get(&local_port).filter(|query| query.over_tcp) else {
+            return;
+        };
+        let answer = message.and_then(|message| read(query, message));
+        let answer = answer.filter(|answer| *answer != Answer::Cut);
+        self.take(now, local_port, answer.unwrap_or(Answer::Unwilling));
+    }
+
+    fn ask(&mut self, now: Instant, name: Name, kind: TYPE, tries: usize) {
+        let server = self.servers.get(tries % self.servers.len().max(1)).copied();
+        let Some(server) = server.filter(|_| tries < TRIES) else {
+            return self.conclude(now, &name, |lookup| lookup.failed = true);
+        };
+        let number = (self.random)();
+        let query = Query {
+            kind,
+            id: number as u16,
+            server,
+            tries: tries + 1,
+            due: now + PATIENCE,
+            over_tcp: false,
+            name,
+        };
+        let Some(message) = write(&query) else {
+            let name = query.name;
+            return self.conclude(now, &name, |lookup| lookup.failed = true);
+        };
+        let span = LOCAL_PORTS.end() - LOCAL_PORTS.start() + 1;
+        // Of all these ports a few thousand are taken at most: a free one is next to any.
+        let mut local_port = LOCAL_PORTS.start() + (number >> 16) as u16 % span;
+        while self.queries.contains_key(&local_port) {
+            local_port = LOCAL_PORTS.start() + (local_port - LOCAL_PORTS.start() + 1) % span;
+        }
+        self.queries.insert(local_port, query);
+        self.outputs.push_back(Output::Ask {
+            server,
+            local_port,
+            message,
+        });
+    }
+
+    fn ask_stream(&mut self, now: Instant, local_port: u16) {
+        let Some(query) = self.queries.get_mut(&local_port) else {
+            return;
+        };
+        query.over_tcp = true;
+        query.due = now + 2 * PATIENCE;
+        if let Some(message) = write(query) {
+            self.outputs.push_back(Output::AskStream {
+                server: query.server,
+                local_port,
+                message,
+            });
+        }
+    }
+
+    fn next_try(&mut self, now: Instant, local_port: u16) {
+        if let Some(query) = self.queries.remove(&local_port) {
+            self.ask(now, query.name, query.kind, query.tries);
+        }
+    }
+
+    fn take(&mut self, now: Instant, local_port: u16, answer: Answer) {
+        if matches!(answer, Answer::Unwilling | Answer::Cut) {
+            return self.next_try(now, local_port);
+        }
+        let Some(query) = self.queries.remove(&local_port) else {
+            return;
+        };
+        self.conclude(now, &query.name, |lookup| match answer {
+            Answer::Addresses(addresses, ttl) => {
+                if !addresses.is_empty() {
+                    lookup.settled = Some(now + OTHER_FAMILY);
+                    lookup.ttl = lookup.ttl.min(ttl);
+                }
+                lookup.found.extend(addresses);
+            }
+            _ => lookup.no_such_name = true,
+        });
+    }
+
+    /// One of a look-up's questions has come to its end.
+    fn conclude(&mut self, now: Instant, name: &Name, note: impl FnOnce(&mut Lookup<W>)) {
+        let Some(lookup) = self.lookups.get_mut(name) else {
+            return;
+        };
+        note(lookup);
+        lookup.pending -= 1;
+        if lookup.pending == 0 {
+            self.finish(now, name);
+        }
+    }
+
+    fn finish(&mut self, now: Instant, name: &Name) {
+        let Some(lookup) = self.lookups.remove(name) else {
+            return;
+        };
+        let is_whole = lookup.pending == 0 && !lookup.failed;
+        let (result, ttl) = if !lookup.found.is_empty() {
+            (Ok(in_turn(&lookup.found)), lookup.ttl)
+        } else if lookup.no_such_name {
+            (Err(Failure::NoSuchName), NOTHING_TTL)
+        } else if lookup.failed {
+            (Err(Failure::NameServers), NOTHING_TTL)
+        } else {
+            (Err(Failure::NoAddress), NOTHING_TTL)
+        };
+        if is_whole {
+            self.remember(now, name, ttl, &result);
+        }
+        for waiter in lookup.waiters {
+            let result = result.clone();
+            self.outputs.push_back(Output::Found { waiter, result });
+        }
+    }
+
+    fn remember(
+        &mut self,
+        now: Instant,
+        name: &Name,
+        ttl: Duration,
+        result: &Result<Vec<IpAddr>, Failure>,
+    ) {
+        if self.cache.len() >= MAX_CACHED {
+            self.cache.retain(|_, known| known.until > now);
+        }
+        if self.cache.len() >= MAX_CACHED {
+            let soonest = self.cache.iter().min_by_key(|(_, known)| known.until);
+            if let Some(name) = soonest.map(|(name, _)| name.clone()) {
+                self.cache.remove(&name);
+            }
+        }
+        let known = Cached {
+            until: now + ttl,
+            result: result.clone(),
+        };
+        self.cache.insert(name.clone(), known);
+    }
+}
+
+/// Families in turn, IPv6 first (RFC 8305 §4).
+fn in_turn(found: &[IpAddr]) -> Vec<IpAddr> {
+    let of = |is_ipv4: bool| {
+        found
+            .iter()
+            .filter(move |a| a.is_ipv4() == is_ipv4)
+            .copied()
+    };
+    let (mut first, mut second) = (of(false), of(true));
+    let mut ordered = Vec::new();
+    while ordered.len() < MAX_ADDRESSES {
+        let (a, b) = (first.next(), second.next());
+        if a.is_none() && b.is_none() {
+            break;
+        }
+        ordered.extend(a.into_iter().chain(b));
+    }
+    ordered
+}
+
+/// A question (RFC 1035 §4).
+fn write(query: &Query) -> Option<Vec<u8>> {
+    let mut packet = Packet::new_query(query.id);
+    packet.set_flags(PacketFlag::RECURSION_DESIRED);
+    let name = simple_dns::Name::new(query.name.as_str()).ok()?;
+    let question = Question::new(name, query.kind.into(), CLASS::IN.into(), false);
+    packet.questions.push(question);
+    packet.build_bytes_vec().ok()
+}
+
+/// Reads the answer to a question; `None` if it is not the answer to it.
+fn read(query: &Query, message: &[u8]) -> Option<Answer> {
+    let packet = Packet::parse(message).ok()?;
+    let [question] = packet.questions.as_slice() else {
+        return None;
+    };
+    let is_ours = packet.has_flags(PacketFlag::RESPONSE)
+        && packet.id() == query.id
+        && question.qtype == query.kind.into()
+        && question.qclass == CLASS::IN.into()
+        && is(&question.qname, query.name.as_str());
+    if !is_ours {
+        return None;
+    }
+    if packet.has_flags(PacketFlag::TRUNCATION) {
+        return Some(Answer::Cut);
+    }
+    match packet.rcode() {
+        RCODE::NoError => {}
+        RCODE::NameError => return Some(Answer::NoSuchName),
+        _ => return Some(Answer::Unwilling),
+    }
+    // The name may stand for another one, in several steps.
+    let mut name = query.name.as_str().to_owned();
+    let mut ttl = MAX_TTL;
+    for _ in 0..packet.answers.len().min(MAX_ALIASES) {
+        let alias = packet
+            .answers
+            .iter()
+            .find_map(|record| match &record.rdata {
+                RData::CNAME(alias) if is(&record.name, &name) => {
+                    Some((alias.0.to_string(), record.ttl))
+                }
+                _ => None,
+            });
+        let Some((alias, seconds)) = alias else { break };
+        ttl = ttl.min(Duration::from_secs(seconds.into()));
+        name = alias;
+    }
+    let mut addresses = Vec::new();
+    for record in packet
+        .answers
+        .iter()
+        .filter(|record| is(&record.name, &name))
+    {
+        let address = match (&record.rdata, query.kind) {
+            (RData::A(a), TYPE::A) => IpAddr::V4(a.address.into()),
+            (RData::AAAA(a), TYPE::AAAA) => IpAddr::V6(a.address.into()),
+            _ => continue,
+        };
+        ttl = ttl.min(Duration::from_secs(record.ttl.into()));
+        if is_elsewhere(address) && addresses.len() < MAX_ADDRESSES {
+            addresses.push(address);
+        }
+    }
+    Some(Answer::Addresses(addresses, ttl))
+}
+
+/// Whether a name of a message is `text`, whatever their case and final dots.
+fn is(name: &simple_dns::Name<'_>, text: &str) -> bool {
+    let name = name.to_string();
+    let bare = |text: &'_ str| text.strip_suffix('.').map_or(text.len(), str::len);
+    name[..bare(&name)].eq_ignore_ascii_case(&text[..bare(text)])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Entry points for fuzzers, each with the invariants that it checks.
+
+use crate::{http, packet, socks};
+
+/// Reads bytes as everything that a client of SOCKS can send.
+pub fn socks(bytes: &[u8]) {
+    let within = |length: usize| assert!(length <= bytes.len() && length <= socks::LONGEST);
+    for method in [socks::Method::None, socks::Method::Password] {
+        if let Ok(Some((_, length))) = socks::greeting(bytes, method) {
+            within(length);
+        }
+    }
+    if let Ok(Some(((name, password), length))) = socks::login(bytes) {
+        within(length);
+        assert_eq!(length, 3 + name.len() + password.len());
+    }
+    match socks::request(bytes) {
+        Ok(Some((_, length))) => {
+            within(length);
+            // Cut to its length it reads the same, and one byte less is not whole.
+            assert!(
+                matches!(socks::request(&bytes[..length]), Ok(Some((_, same))) if same == length)
+            );
+            assert!(matches!(socks::request(&bytes[..length - 1]), Ok(None)));
+        }
+        // Whatever is not whole yet may become so before it is too long.
+        Ok(None) => assert!(bytes.len() < socks::LONGEST),
+        Err(_) => {}
+    }
+    if let Some((_, payload)) = socks::datagram(bytes) {
+        assert!(bytes.ends_with(payload));
+    }
+}
+
+/// Reads bytes as a request of HTTP: what is forwarded is a request of its own, with one
+/// host, that ends its connection.
+pub fn http(bytes: &[u8]) {
+    match http::request(bytes, None) {
+        Ok(Some((request, length))) => {
+            assert!(length <= bytes.len() && length <= http::LONGEST);
+            if let http::Request::Forward { head, .. } = request {
+                let mut headers = [httparse::EMPTY_HEADER; 256];
+                let mut request = httparse::Request::new(&mut headers);
+                let parsed = request.parse(&head);
+                assert_eq!(parsed, Ok(httparse::Status::Complete(head.len())));
+                let named = |name: &str| {
+                    let headers = request.headers.iter();
+                    headers
+                        .filter(|header| header.name.eq_ignore_ascii_case(name))
+                        .count()
+                };
+                assert_eq!((named("host"), named("connection")), (1, 1));
+                assert!(named("content-length") <= 1 && named("transfer-encoding") == 0);
+            }
+        }
+        Ok(None) => assert!(bytes.len() < http::LONGEST),
+        Err(refusal) => assert!(http::response(refusal).starts_with(b"HTTP/1.1 ")),
+    }
+}
+
+/// Reads bytes as a packet from the tunnel.
+pub fn packet(bytes: &[u8]) {
+    if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
+        assert!(payload.len() + 28 <= bytes.len());
+    }
+}

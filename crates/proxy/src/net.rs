@@ -1,0 +1,233 @@
+//! What clients share: the tunnel, its addresses, and who has which port there.
+
+use crate::address::{Name, is_elsewhere};
+use crate::clock::random;
+use crate::dns::Resolver;
+use crate::failure::Failure;
+use crate::outgoing::Outgoing;
+use crate::packet::{Ends, push_udp};
+use crate::stream::{Memory, Stream};
+use crate::tunnel::Tunnel;
+use core::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use taupe_protocol::time::Instant;
+use tracing::warn;
+
+/// The local ports of connections and associations; those below are for questions.
+const LOCAL_PORTS: RangeInclusive<u16> = 32768..=65535;
+
+/// From one complaint about a silent tunnel to the next.
+const COMPLAINING: Duration = Duration::from_secs(60);
+
+/// How often a free port is looked for.
+const TRIES: usize = 64;
+
+/// Whose something is. A client's number is used again when it has gone, its serial isn't.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ClientId {
+    pub(crate) number: usize,
+    pub(crate) serial: u64,
+}
+
+/// Who has a connection through the tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Owner {
+    Client(usize),
+    /// The question with this local port.
+    Question(u16),
+}
+
+/// Who waits for a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waiter {
+    Client(ClientId),
+    /// A datagram of an association, by its number.
+    Datagram(ClientId, u64),
+}
+
+/// The addresses of this side of the tunnel: the first of each family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) v4: Option<Ipv4Addr>,
+    pub(crate) v6: Option<Ipv6Addr>,
+}
+
+impl Addresses {
+    /// The one that packets to `remote` come from.
+    fn towards(self, remote: IpAddr) -> Option<IpAddr> {
+        match remote {
+            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
+            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
+}
+
+/// What clients share.
+pub(crate) struct Net {
+    pub(crate) now: Instant,
+    pub(crate) tunnel: Tunnel,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) resolver: Resolver<Waiter>,
+    pub(crate) servers: Vec<IpAddr>,
+    pub(crate) flows: HashMap<Ends, Owner>,
+    /// The associations, by their local ports.
+    pub(crate) associations: HashMap<u16, usize>,
+    /// Those who have more to send than there was room for.
+    pub(crate) stalled: HashSet<Owner>,
+    pub(crate) clients: usize,
+    addresses: Addresses,
+    /// Of the tunnel, in bytes.
+    pub(crate) mtu: usize,
+    memory: Memory,
+    complained: Option<Instant>,
+}
+
+impl Net {
+    pub(crate) fn new(
+        tunnel: Tunnel,
+        addresses: Addresses,
+        servers: Vec<IpAddr>,
+        mtu: usize,
+    ) -> Self {
+        let (v4, v6) = (addresses.v4.is_some(), addresses.v6.is_some());
+        let led_to =
+            |server: &IpAddr| addresses.towards(*server).is_some() && tunnel.leads_to(*server);
+        let servers: Vec<_> = servers.into_iter().filter(led_to).collect();
+        Self {
+            now: Instant::default(),
+            resolver: Resolver::new(servers.clone(), v4, v6, random),
+            servers,
+            tunnel,
+            outgoing: Outgoing::new(mtu),
+            flows: HashMap::new(),
+            associations: HashMap::new(),
+            stalled: HashSet::new(),
+            clients: 0,
+            addresses,
+            mtu,
+            memory: Memory::new(),
+            complained: None,
+        }
+    }
+
+    /// From where packets to `remote` come, if the tunnel leads there.
+    pub(crate) fn way_to(&self, remote: IpAddr) -> Result<IpAddr, Failure> {
+        let local = self.addresses.towards(remote);
+        let is_led_to = is_elsewhere(remote) && self.tunnel.leads_to(remote);
+        local.filter(|_| is_led_to).ok_or(Failure::Network)
+    }
+
+    /// The address that packets to `remote` come from, wherever they lead.
+    pub(crate) fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.addresses.towards(remote)
+    }
+
+    pub(crate) fn resolve(&mut self, name: &Name, waiter: Waiter) {
+        self.resolver.resolve(self.now, name, waiter);
+    }
+
+    /// Why there was no answer for a name: it may be the tunnel that is silent.
+    pub(crate) fn explain(&self, failure: Failure) -> Failure {
+        let is_silent = |server: &IpAddr| self.tunnel.silence(self.now, *server) == Failure::Tunnel;
+        match failure {
+            Failure::NameServers if self.servers.iter().all(is_silent) => Failure::Tunnel,
+            failure => failure,
+        }
+    }
+
+    /// Says now and then that a client has waited for the tunnel in vain.
+    pub(crate) fn complain(&mut self) {
+        let is_new = self
+            .complained
+            .is_none_or(|at| self.now.since(at) >= COMPLAINING);
+        if is_new {
+            self.complained = Some(self.now);
+            warn!(
+                "no handshake: the tunnel's peer does not answer, and connections are refused; \
+                 are Endpoint, PublicKey and PresharedKey right, and does the peer know this \
+                 public key?"
+            );
+        }
+    }
+
+    /// Begins a connection.
+    pub(crate) fn connect(&mut self, remote: SocketAddr, owner: Owner) -> Result<Stream, Failure> {
+        let local = self.way_to(remote.ip())?;
+        let ends = |port| Ends {
+            local: SocketAddr::new(local, port),
+            remote,
+        };
+        let mut ports = std::iter::repeat_with(random_port).take(TRIES);
+        let free = ports.find(|port| !self.flows.contains_key(&ends(*port)));
+        let ends = ends(free.ok_or(Failure::Busy)?);
+        let seed = u64::from(random()) << 32 | u64::from(random());
+        let windows = self.memory.take();
+        let stream = Stream::connect(self.now, ends.local, remote, self.mtu, windows, seed);
+        let Some(stream) = stream else {
+            self.memory.give_back(windows);
+            return Err(Failure::Refused);
+        };
+        self.flows.insert(ends, owner);
+        Ok(stream)
+    }
+
+    /// Hands over what a connection has to send. When there is no room its owner comes
+    /// again as soon as there is.
+    pub(crate) fn pump(&mut self, stream: &mut Stream, owner: Owner) {
+        while !stream.send(self.now, &mut self.outgoing) {
+            self.tunnel.send(&mut self.outgoing);
+            if !self.outgoing.has_room() {
+                self.stalled.insert(owner);
+                return;
+            }
+        }
+    }
+
+    /// A connection has ended.
+    pub(crate) fn release(&mut self, stream: Stream) {
+        self.flows.remove(&Ends {
+            local: stream.local,
+            remote: stream.remote,
+        });
+        self.memory.give_back(stream.windows);
+    }
+
+    /// Resets a connection.
+    pub(crate) fn abort(&mut self, mut stream: Stream) {
+        stream.socket().abort();
+        // Where that finds no room, the other side finds out by itself.
+        stream.send(self.now, &mut self.outgoing);
+        self.release(stream);
+    }
+
+    /// A local port for an association.
+    pub(crate) fn take_port(&mut self, client: usize) -> Option<u16> {
+        let mut ports = std::iter::repeat_with(random_port).take(TRIES);
+        let port = ports.find(|port| !self.associations.contains_key(port))?;
+        self.associations.insert(port, client);
+        Some(port)
+    }
+
+    /// Sends a datagram, if the tunnel leads there and it is not too long.
+    pub(crate) fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) {
+        let Ok(local) = self.way_to(remote.ip()) else {
+            return;
+        };
+        let ends = Ends {
+            local: SocketAddr::new(local, local_port),
+            remote,
+        };
+        if !self.outgoing.has_room() {
+            self.tunnel.send(&mut self.outgoing);
+        }
+        if self.outgoing.has_room() {
+            push_udp(&mut self.outgoing, self.mtu, ends, payload);
+        }
+    }
+}
+
+fn random_port() -> u16 {
+    LOCAL_PORTS.start() | random() as u16
+}

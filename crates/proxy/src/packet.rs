@@ -1,0 +1,222 @@
+//! Inner packets: what the stack of a single connection does not see to. For whom a packet
+//! is, datagrams of UDP, and what routers and hosts say about packets of ours.
+
+use crate::outgoing::Outgoing;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv6DstUnreachable, Icmpv6Message,
+    Icmpv6Packet, IpAddress, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet, UdpPacket, UdpRepr,
+};
+use std::net::{IpAddr, SocketAddr};
+
+/// What UDP puts before a payload.
+const UDP_HEADER: usize = 8;
+
+/// A packet's addresses, as its receiver sees them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Ends {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// What a packet from the tunnel is.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Incoming<'a> {
+    Tcp(Ends),
+    Udp(Ends, &'a [u8]),
+    /// A segment of ours has come to this.
+    Problem(Ends, Problem),
+}
+
+/// What a router or a host says of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Problem {
+    Network,
+    Host,
+    Refused,
+    HopLimit,
+    /// The way takes packets of this length.
+    TooLong(usize),
+}
+
+/// Reads a packet; `None` for what nobody here is concerned with. Fragments and IPv6
+/// packets with extension headers are.
+pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
+    let (source, destination, protocol, payload) = header(packet)?;
+    let ends = |ports: (u16, u16)| Ends {
+        remote: SocketAddr::new(source, ports.0),
+        local: SocketAddr::new(destination, ports.1),
+    };
+    match protocol {
+        // Its stack checks the rest.
+        IpProtocol::Tcp => Some(Incoming::Tcp(ends(ports(payload)?))),
+        IpProtocol::Udp => {
+            let udp = UdpPacket::new_checked(payload).ok()?;
+            let is_intact = udp.verify_checksum(&source.into(), &destination.into());
+            // Nobody may leave the checksum out over IPv6 (RFC 8200 §8.1).
+            let is_there = udp.checksum() != 0 || source.is_ipv4();
+            let ends = ends((udp.src_port(), udp.dst_port()));
+            (is_intact && is_there).then(|| Incoming::Udp(ends, udp.payload()))
+        }
+        IpProtocol::Icmp => {
+            let icmp = Icmpv4Packet::new_checked(payload).ok()?;
+            let code = icmp.msg_code();
+            let problem = match (icmp.msg_type(), Icmpv4DstUnreachable::from(code)) {
+                (Icmpv4Message::TimeExceeded, _) => Problem::HopLimit,
+                (Icmpv4Message::DstUnreachable, why) => match why {
+                    Icmpv4DstUnreachable::FragRequired => Problem::TooLong(
+                        u16::from_be_bytes(*payload.get(6..8)?.first_chunk()?).into(),
+                    ),
+                    Icmpv4DstUnreachable::NetUnreachable
+                    | Icmpv4DstUnreachable::DstNetUnknown
+                    | Icmpv4DstUnreachable::NetProhibited
+                    | Icmpv4DstUnreachable::NetUnreachToS => Problem::Network,
+                    Icmpv4DstUnreachable::PortUnreachable
+                    | Icmpv4DstUnreachable::ProtoUnreachable => Problem::Refused,
+                    _ => Problem::Host,
+                },
+                _ => return None,
+            };
+            let is_intact = icmp.verify_checksum();
+            is_intact
+                .then(|| about(payload.get(8..)?, destination, problem))
+                .flatten()
+        }
+        IpProtocol::Icmpv6 => {
+            let icmp = Icmpv6Packet::new_checked(payload).ok()?;
+            let code = icmp.msg_code();
+            let problem = match (icmp.msg_type(), Icmpv6DstUnreachable::from(code)) {
+                (Icmpv6Message::TimeExceeded, _) => Problem::HopLimit,
+                (Icmpv6Message::PktTooBig, _) => {
+                    Problem::TooLong(usize::try_from(icmp.pkt_too_big_mtu()).ok()?)
+                }
+                (Icmpv6Message::DstUnreachable, why) => match why {
+                    Icmpv6DstUnreachable::NoRoute | Icmpv6DstUnreachable::RejectRoute => {
+                        Problem::Network
+                    }
+                    Icmpv6DstUnreachable::PortUnreachable => Problem::Refused,
+                    _ => Problem::Host,
+                },
+                _ => return None,
+            };
+            let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) else {
+                return None;
+            };
+            let is_intact = icmp.verify_checksum(&source, &destination);
+            let about = || about(payload.get(8..)?, destination.into(), problem);
+            is_intact.then(about).flatten()
+        }
+        _ => None,
+    }
+}
+
+/// Adds a datagram. Whether it fits into the MTU: nothing is cut into fragments.
+pub(crate) fn push_udp(
+    outgoing: &mut Outgoing,
+    mtu: usize,
+    Ends { local, remote }: Ends,
+    payload: &[u8],
+) -> bool {
+    let (source, destination) = (IpAddress::from(local.ip()), IpAddress::from(remote.ip()));
+    if source.version() != destination.version() {
+        return false;
+    }
+    let length = UDP_HEADER + payload.len();
+    let ip = IpRepr::new(source, destination, IpProtocol::Udp, length, 64);
+    let total = ip.header_len() + length;
+    if total > mtu {
+        return false;
+    }
+    let checksums = ChecksumCapabilities::default();
+    outgoing.push(total, |packet| {
+        ip.emit(&mut *packet, &checksums);
+        let mut datagram = UdpPacket::new_unchecked(&mut packet[ip.header_len()..]);
+        let udp = UdpRepr {
+            src_port: local.port(),
+            dst_port: remote.port(),
+        };
+        let fill = |room: &mut [u8]| room.copy_from_slice(payload);
+        udp.emit(
+            &mut datagram,
+            &source,
+            &destination,
+            payload.len(),
+            fill,
+            &checksums,
+        );
+    });
+    true
+}
+
+/// The addresses, the protocol and the content of a packet that is whole.
+fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
+    match packet.first()? >> 4 {
+        4 => {
+            let ip = Ipv4Packet::new_checked(packet).ok()?;
+            let is_whole = !ip.more_frags() && ip.frag_offset() == 0;
+            let (source, destination) = (ip.src_addr(), ip.dst_addr());
+            let found = (
+                source.into(),
+                destination.into(),
+                ip.next_header(),
+                ip.payload(),
+            );
+            is_whole.then_some(found)
+        }
+        6 => {
+            let ip = Ipv6Packet::new_checked(packet).ok()?;
+            let (source, destination) = (ip.src_addr(), ip.dst_addr());
+            Some((
+                source.into(),
+                destination.into(),
+                ip.next_header(),
+                ip.payload(),
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// The ports at the beginning of a segment.
+fn ports(payload: &[u8]) -> Option<(u16, u16)> {
+    let [a, b, c, d] = *payload.first_chunk()?;
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+/// A problem with the TCP segment that a message quotes, if we have sent it.
+fn about(quoted: &[u8], us: IpAddr, problem: Problem) -> Option<Incoming<'static>> {
+    let (source, destination, protocol, payload) = match quoted.first()? >> 4 {
+        4 => {
+            let length = usize::from(quoted[0] & 0xf) * 4;
+            let source: [u8; 4] = *quoted.get(12..16)?.first_chunk()?;
+            let destination: [u8; 4] = *quoted.get(16..20)?.first_chunk()?;
+            (
+                source.into(),
+                destination.into(),
+                quoted[9],
+                quoted.get(length.max(20)..)?,
+            )
+        }
+        6 => {
+            let source: [u8; 16] = *quoted.get(8..24)?.first_chunk()?;
+            let destination: [u8; 16] = *quoted.get(24..40)?.first_chunk()?;
+            (
+                source.into(),
+                destination.into(),
+                quoted[6],
+                quoted.get(40..)?,
+            )
+        }
+        _ => return None,
+    };
+    let (local, remote) = ports(payload)?;
+    let ends = Ends {
+        local: SocketAddr::new(source, local),
+        remote: SocketAddr::new(destination, remote),
+    };
+    let is_ours = IpProtocol::from(protocol) == IpProtocol::Tcp && source == us;
+    is_ours.then_some(Incoming::Problem(ends, problem))
+}
+
+#[cfg(test)]
+mod tests;

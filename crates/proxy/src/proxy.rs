@@ -1,0 +1,651 @@
+//! The loop: one thread that waits for everything, and does what there is to do.
+
+use crate::client::{Clerk, Client, Fate, Service, Step};
+use crate::clock::now;
+use crate::dns::{self, Output};
+use crate::limits::{ACCEPT_AGAIN, AT_ONCE, KEEPALIVE, MAX_CLIENTS};
+use crate::net::{Addresses, ClientId, Net, Owner, Waiter};
+use crate::packet::{Incoming, parse};
+use crate::question::Question;
+use crate::tunnel::{LONGEST, Received, Tunnel};
+use crate::{Credentials, Options, RunError, StartError};
+use core::time::Duration;
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+use socket2::{SockRef, TcpKeepalive};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taupe_protocol::time::Instant;
+use tracing::{debug, warn};
+
+/// Two of each client: its connection, and its association. The last ones are others'.
+const LAST: usize = usize::MAX;
+const WAKER: Token = Token(LAST);
+const TUNNEL: [Token; 2] = [Token(LAST - 1), Token(LAST - 2)];
+const LISTENERS: usize = LAST - 3;
+
+/// What listens to clients.
+struct Listener {
+    socket: TcpListener,
+    service: Service,
+    is_ready: bool,
+}
+
+/// A proxy that listens.
+pub struct Proxy {
+    poll: Poll,
+    stopper: Stopper,
+    net: Net,
+    /// Which sockets of the tunnel may have something.
+    readable: Vec<bool>,
+    buffer: Vec<u8>,
+    listeners: Vec<Listener>,
+    /// When to accept again, after there was no descriptor left.
+    accept_again: Option<Instant>,
+    credentials: Option<Credentials>,
+    clients: Slab<Client>,
+    serial: u64,
+    /// Clients that have something to do.
+    due: Vec<usize>,
+    /// Clients whose associations may have something.
+    datagrams: Vec<usize>,
+    timers: BTreeSet<(Instant, usize)>,
+    /// Those asked over TCP, by their ports.
+    questions: HashMap<u16, Question>,
+}
+
+/// Ends a proxy.
+#[derive(Clone)]
+pub struct Stopper {
+    asked: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl Stopper {
+    /// Asks the proxy to end; [`Proxy::run`] returns soon after.
+    pub fn stop(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+        // Where that fails the process has no descriptors and no memory left.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Proxy {
+    /// Binds everything. Nothing is sent but keepalives, if the peers have an interval.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        options.check()?;
+        raise_descriptor_limit();
+        let poll = Poll::new().map_err(StartError::Events)?;
+        let registry = poll.registry();
+        let waker = Waker::new(registry, WAKER).map_err(StartError::Events)?;
+        let waker = Arc::new(waker);
+        let services = options
+            .socks5
+            .iter()
+            .map(|at| (*at, Service::Socks(Step::Greeting)));
+        let services = services.chain(options.http.iter().map(|at| (*at, Service::Http)));
+        let forwards = options.forwards.iter();
+        let forwards = forwards.map(|one| (one.listen, Service::Forward(one.target.clone())));
+        let mut listeners = Vec::new();
+        for (at, service) in services.chain(forwards) {
+            let listen = |source| StartError::Listen { at, source };
+            let mut socket = TcpListener::bind(at).map_err(listen)?;
+            let token = Token(LISTENERS - listeners.len());
+            let registered = registry.register(&mut socket, token, Interest::READABLE);
+            registered.map_err(StartError::Events)?;
+            listeners.push(Listener {
+                socket,
+                service,
+                is_ready: false,
+            });
+        }
+        let tunnel = Tunnel::new(
+            options.device,
+            options.listen_port,
+            options.state_dir.as_deref(),
+            registry,
+            TUNNEL,
+            Arc::clone(&waker),
+        )?;
+        let addresses = Addresses {
+            v4: options.v4,
+            v6: options.v6,
+        };
+        let net = Net::new(tunnel, addresses, options.dns, options.mtu);
+        let stopper = Stopper {
+            asked: Arc::default(),
+            waker,
+        };
+        Ok(Self {
+            readable: vec![false; net.tunnel.sockets()],
+            poll,
+            stopper,
+            net,
+            buffer: vec![0; LONGEST],
+            listeners,
+            accept_again: None,
+            credentials: options.credentials,
+            clients: Slab::new(),
+            serial: 0,
+            due: Vec::new(),
+            datagrams: Vec::new(),
+            timers: BTreeSet::new(),
+            questions: HashMap::new(),
+        })
+    }
+
+    /// Where it listens: SOCKS, then HTTP, then forwarded ports, each in the order of the
+    /// options. A port that was 0 is the one that the system chose.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listening(&self) -> io::Result<Vec<SocketAddr>> {
+        let listeners = self.listeners.iter();
+        listeners
+            .map(|listener| listener.socket.local_addr())
+            .collect()
+    }
+
+    /// Name servers that are asked: those of the options to which the tunnel leads.
+    #[must_use]
+    pub fn name_servers(&self) -> &[std::net::IpAddr] {
+        &self.net.servers
+    }
+
+    /// A handle by which another thread can end it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Serves clients until it is stopped. Their connections are reset then, and keys erased.
+    ///
+    /// # Errors
+    /// When the system cannot tell what happens any more.
+    pub fn run(mut self) -> Result<(), RunError> {
+        let mut events = Events::with_capacity(1024);
+        while !self.stopper.asked.load(Ordering::Relaxed) {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    return Err(RunError(error));
+                }
+                // What there was before a signal is found by the next look.
+                Err(_) => continue,
+                Ok(()) => {}
+            }
+            for event in &events {
+                self.note(event);
+            }
+            self.round();
+        }
+        self.net.now = now().boot;
+        for client in self.clients.drain() {
+            client.end(&mut self.net);
+        }
+        self.net.tunnel.send(&mut self.net.outgoing);
+        self.net.tunnel.close();
+        Ok(())
+    }
+
+    /// How long there is nothing to do.
+    fn timeout(&self) -> Option<Duration> {
+        let is_more = !self.due.is_empty()
+            || !self.datagrams.is_empty()
+            || self.readable.contains(&true)
+            || (self.accept_again.is_none() && self.may_accept());
+        if is_more {
+            return Some(Duration::ZERO);
+        }
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let questions = self.questions.values().filter_map(|question| question.due);
+        let soonest = [
+            timer,
+            self.accept_again,
+            self.net.tunnel.next_deadline(),
+            self.net.resolver.next_deadline(),
+        ];
+        let soonest = soonest.into_iter().flatten().chain(questions).min();
+        soonest.map(|at| at.since(now().boot))
+    }
+
+    fn may_accept(&self) -> bool {
+        self.clients.len() < MAX_CLIENTS && self.listeners.iter().any(|one| one.is_ready)
+    }
+
+    /// Notes what has become possible.
+    fn note(&mut self, event: &Event) {
+        let token = event.token();
+        if token == WAKER {
+            return;
+        }
+        if let Some(family) = TUNNEL.iter().position(|one| *one == token) {
+            let socket = self.net.tunnel.socket_of(family == 0);
+            if let Some(readable) = socket.and_then(|at| self.readable.get_mut(at)) {
+                *readable |= event.is_readable();
+            }
+            if event.is_writable() {
+                self.resume();
+            }
+            return;
+        }
+        if let Some(listener) = self.listeners.get_mut(LISTENERS.wrapping_sub(token.0)) {
+            listener.is_ready = true;
+            return;
+        }
+        let (number, is_association) = (token.0 / 2, token.0 % 2 == 1);
+        if is_association {
+            self.datagrams.push(number);
+        } else if let Some(client) = self.clients.get_mut(number) {
+            // One that has gone can be read to its end, and written to for its error.
+            let is_over = event.is_error() || event.is_read_closed();
+            client.note(
+                event.is_readable() || is_over,
+                event.is_writable() || event.is_error() || event.is_write_closed(),
+            );
+            self.make_due(number);
+        }
+    }
+
+    /// The system takes datagrams again.
+    fn resume(&mut self) {
+        self.net.tunnel.send(&mut self.net.outgoing);
+        for owner in std::mem::take(&mut self.net.stalled) {
+            match owner {
+                Owner::Client(number) => self.make_due(number),
+                Owner::Question(port) => self.ask_again(port),
+            }
+        }
+    }
+
+    fn make_due(&mut self, number: usize) {
+        if let Some(client) = self.clients.get_mut(number)
+            && !client.is_due
+        {
+            client.is_due = true;
+            self.due.push(number);
+        }
+    }
+
+    /// Does what there is to do.
+    fn round(&mut self) {
+        self.net.now = now().boot;
+        for socket in 0..self.readable.len() {
+            self.receive(socket);
+        }
+        self.accept();
+        for number in std::mem::take(&mut self.datagrams) {
+            self.take_datagrams(number);
+        }
+        while let Some((at, number)) = self.timers.first().copied()
+            && at <= self.net.now
+        {
+            self.timers.pop_first();
+            if let Some(client) = self.clients.get_mut(number) {
+                client.timer = None;
+            }
+            self.make_due(number);
+        }
+        let asked = self.questions.iter();
+        let asked = asked.filter(|(_, one)| one.due.is_some_and(|at| at <= self.net.now));
+        for port in asked.map(|(port, _)| *port).collect::<Vec<_>>() {
+            self.ask_again(port);
+        }
+        for number in std::mem::take(&mut self.due) {
+            self.serve(number);
+        }
+        self.look_up();
+        self.net.tunnel.send(&mut self.net.outgoing);
+        self.net.tunnel.settle();
+    }
+
+    /// Takes packets out of the tunnel.
+    fn receive(&mut self, socket: usize) {
+        if !self.readable.get(socket).copied().unwrap_or(false) {
+            return;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for _ in 0..AT_ONCE {
+            match self.net.tunnel.receive(socket, &mut buffer) {
+                Received::Packet(range) => {
+                    if let Some(packet) = buffer.get(range) {
+                        self.take(packet);
+                    }
+                }
+                Received::Other => {}
+                Received::Nothing => {
+                    self.readable[socket] = false;
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn take(&mut self, packet: &[u8]) {
+        match parse(packet) {
+            Some(Incoming::Tcp(ends)) => match self.net.flows.get(&ends).copied() {
+                Some(Owner::Client(number)) => {
+                    if let Some(client) = self.clients.get_mut(number) {
+                        client.take(packet, &mut self.net);
+                        self.make_due(number);
+                    }
+                }
+                Some(Owner::Question(port)) => {
+                    if let Some(question) = self.questions.get_mut(&port) {
+                        question.take(packet, &mut self.net);
+                        self.ask_again(port);
+                    }
+                }
+                None => {}
+            },
+            Some(Incoming::Udp(ends, payload)) => {
+                if Some(ends.local.ip()) != self.net.address_towards(ends.remote.ip()) {
+                    return;
+                }
+                let port = ends.local.port();
+                if dns::LOCAL_PORTS.contains(&port) {
+                    let now = self.net.now;
+                    self.net
+                        .resolver
+                        .handle_datagram(now, port, ends.remote, payload);
+                } else if let Some(number) = self.net.associations.get(&port)
+                    && let Some(client) = self.clients.get_mut(*number)
+                    && let Some(association) = client.association()
+                {
+                    association.deliver(ends.remote, payload);
+                }
+            }
+            Some(Incoming::Problem(ends, problem)) => {
+                if let Some(Owner::Client(number)) = self.net.flows.get(&ends).copied()
+                    && let Some(client) = self.clients.get_mut(number)
+                {
+                    client.take_problem(problem, &self.net);
+                    self.make_due(number);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn accept(&mut self) {
+        if self.accept_again.is_some_and(|at| at > self.net.now) {
+            return;
+        }
+        self.accept_again = None;
+        for at in 0..self.listeners.len() {
+            for _ in 0..AT_ONCE {
+                let listener = &mut self.listeners[at];
+                if !listener.is_ready || self.clients.len() >= MAX_CLIENTS {
+                    break;
+                }
+                let (mut stream, from) = match listener.socket.accept() {
+                    Ok(accepted) => accepted,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        listener.is_ready = false;
+                        break;
+                    }
+                    // It has gone again, or a signal came.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                        ) =>
+                    {
+                        continue;
+                    }
+                    Err(error) => {
+                        warn!(%error, "connections wait: they cannot be accepted now");
+                        self.accept_again = Some(self.net.now + ACCEPT_AGAIN);
+                        return;
+                    }
+                };
+                let service = listener.service.clone();
+                let entry = self.clients.vacant_entry();
+                let number = entry.key();
+                self.serial += 1;
+                let id = ClientId {
+                    number,
+                    serial: self.serial,
+                };
+                let _ = stream.set_nodelay(true);
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                let registered =
+                    self.poll
+                        .registry()
+                        .register(&mut stream, Token(2 * number), interest);
+                if let Err(error) = registered {
+                    warn!(%error, "a connection cannot be waited for");
+                    continue;
+                }
+                debug!(%from, "a client has come");
+                entry.insert(Client::new(id, stream, service, self.net.now));
+                self.net.clients = self.clients.len();
+                self.make_due(number);
+            }
+        }
+    }
+
+    fn take_datagrams(&mut self, number: usize) {
+        if let Some(client) = self.clients.get_mut(number) {
+            let id = client.id;
+            if let Some(association) = client.association()
+                && association.receive(id, &mut self.net)
+            {
+                self.datagrams.push(number);
+            }
+        }
+    }
+
+    /// Has a client do what it can do, and notes when it is next.
+    fn serve(&mut self, number: usize) {
+        self.with(number, Client::serve);
+    }
+
+    fn with(&mut self, number: usize, act: impl FnOnce(&mut Client, &mut Clerk<'_>) -> Fate) {
+        let Some(client) = self.clients.get_mut(number) else {
+            return;
+        };
+        client.is_due = false;
+        let mut clerk = Clerk {
+            net: &mut self.net,
+            credentials: self.credentials.as_ref(),
+            registry: self.poll.registry(),
+            token: Token(2 * number + 1),
+        };
+        let fate = act(client, &mut clerk);
+        let timer = (fate == Fate::Stays).then(|| client.next_deadline(self.net.now));
+        if timer != client.timer {
+            if let Some(before) = client.timer {
+                self.timers.remove(&(before, number));
+            }
+            client.timer = timer;
+            self.timers.extend(timer.map(|at| (at, number)));
+        }
+        if fate == Fate::Goes {
+            self.clients.remove(number).end(&mut self.net);
+            self.net.clients = self.clients.len();
+        }
+    }
+
+    /// Asks for names, and tells who waits for them.
+    fn look_up(&mut self) {
+        let now = self.net.now;
+        if self
+            .net
+            .resolver
+            .next_deadline()
+            .is_some_and(|at| at <= now)
+        {
+            self.net.resolver.handle_deadline(now);
+            let resolver = &self.net.resolver;
+            let over = |port: &u16| !resolver.is_over_tcp(*port);
+            for port in self
+                .questions
+                .keys()
+                .copied()
+                .filter(over)
+                .collect::<Vec<_>>()
+            {
+                self.forget_question(port);
+            }
+        }
+        while let Some(output) = self.net.resolver.poll_output() {
+            match output {
+                Output::Ask {
+                    server,
+                    local_port,
+                    message,
+                } => {
+                    let server = SocketAddr::new(server, dns::PORT);
+                    self.net.send_datagram(local_port, server, &message);
+                }
+                Output::AskStream {
+                    server,
+                    local_port,
+                    message,
+                } => {
+                    let server = SocketAddr::new(server, dns::PORT);
+                    match Question::begin(server, local_port, &message, &mut self.net) {
+                        Some(question) => {
+                            self.questions.insert(local_port, question);
+                            self.ask_again(local_port);
+                        }
+                        None => self.net.resolver.handle_stream(now, local_port, None),
+                    }
+                }
+                Output::Found { waiter, result } => self.tell(waiter, result),
+            }
+        }
+    }
+
+    fn tell(
+        &mut self,
+        waiter: Waiter,
+        result: Result<Vec<std::net::IpAddr>, crate::failure::Failure>,
+    ) {
+        let (Waiter::Client(id) | Waiter::Datagram(id, _)) = waiter;
+        // The number may be another client's by now.
+        let client = self.clients.get_mut(id.number);
+        let Some(client) = client.filter(|client| client.id == id) else {
+            return;
+        };
+        match waiter {
+            Waiter::Client(_) => self.with(id.number, |client, clerk| {
+                client.found(result, clerk);
+                client.serve(clerk)
+            }),
+            Waiter::Datagram(_, number) => {
+                if let Some(association) = client.association() {
+                    association.found(number, result, &mut self.net);
+                }
+            }
+        }
+    }
+
+    /// Goes on with a question over TCP.
+    fn ask_again(&mut self, port: u16) {
+        let Some(question) = self.questions.get_mut(&port) else {
+            return;
+        };
+        let Some(answer) = question.advance(&mut self.net) else {
+            return;
+        };
+        self.forget_question(port);
+        let now = self.net.now;
+        self.net
+            .resolver
+            .handle_stream(now, port, answer.as_deref());
+    }
+
+    fn forget_question(&mut self, port: u16) {
+        if let Some(question) = self.questions.remove(&port) {
+            question.end(&mut self.net);
+        }
+    }
+}
+
+/// A client takes a descriptor, and most systems give a thousand unless asked for more.
+fn raise_descriptor_limit() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            debug!(%error, "the limit of descriptors stays");
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::Proxy;
+    use crate::Options;
+    use std::net::{SocketAddr, TcpStream};
+    use std::time::{Duration, Instant};
+    use taupe_protocol::update::DeviceUpdate;
+
+    /// The kernel's word for a connection that it will ask after (proc_net_tcp(5): `tr`).
+    const KEEPALIVE_TIMER: &str = "02:";
+
+    /// The timer of the side of a connection that has been accepted.
+    fn timer(ours: SocketAddr, theirs: SocketAddr) -> Option<String> {
+        const ESTABLISHED: &str = "01";
+        let text = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let is_port = |field: &str, at: SocketAddr| field.ends_with(&format!(":{:04X}", at.port()));
+        text.lines().find_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let is_it = is_port(fields[1], ours) && is_port(fields[2], theirs);
+            (is_it && fields[3] == ESTABLISHED).then(|| fields[5].to_owned())
+        })
+    }
+
+    #[test]
+    fn clients_that_say_nothing_are_asked_whether_they_are_there() {
+        let proxy = Proxy::start(Options {
+            device: DeviceUpdate::default(),
+            listen_port: 0,
+            v4: Some("10.0.0.2".parse().unwrap()),
+            v6: None,
+            mtu: 1420,
+            dns: Vec::new(),
+            socks5: vec!["127.0.0.1:0".parse().unwrap()],
+            http: Vec::new(),
+            forwards: Vec::new(),
+            credentials: None,
+            // Without a key nothing is read or written there.
+            state_dir: Some(std::env::temp_dir()),
+        });
+        let proxy = proxy.ok().unwrap();
+        let (at, stopper) = (proxy.listening().unwrap()[0], proxy.stopper());
+        let running = std::thread::spawn(move || proxy.run().is_ok());
+        let client = TcpStream::connect(at).unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut last = None;
+        while Instant::now() < end {
+            last = timer(at, client.local_addr().unwrap());
+            if last
+                .as_ref()
+                .is_some_and(|timer| timer.starts_with(KEEPALIVE_TIMER))
+            {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stopper.stop();
+        assert!(running.join().unwrap());
+        let last = last.unwrap();
+        assert!(last.starts_with(KEEPALIVE_TIMER), "{last}");
+    }
+}

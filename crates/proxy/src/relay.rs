@@ -1,0 +1,185 @@
+//! Bytes between a client and a host.
+
+use crate::client::{MOST_DISCARDED, Socket, discard, patience};
+use crate::net::{Net, Owner};
+use crate::stream::{Stream, UNHEARD};
+use smoltcp::socket::tcp::{RecvError, State};
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use taupe_protocol::time::Instant;
+
+/// A connection that carries bytes both ways.
+pub(crate) struct Relay {
+    pub(crate) stream: Stream,
+    /// For the host, before what the client sends.
+    input: Vec<u8>,
+    /// For the client, before what the host sends.
+    output: Vec<u8>,
+    upload: Option<u64>,
+    /// The client has said all that it has to say, or the host.
+    up_ended: bool,
+    down_ended: bool,
+    moved: Instant,
+    /// Since when something waits for an acknowledgement.
+    waiting: Option<Instant>,
+}
+
+impl Relay {
+    pub(crate) fn new(
+        stream: Stream,
+        input: Vec<u8>,
+        output: Vec<u8>,
+        upload: Option<u64>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            stream,
+            input,
+            output,
+            upload,
+            up_ended: false,
+            down_ended: false,
+            moved: now,
+            waiting: None,
+        }
+    }
+
+    /// When it is given up unless something happens.
+    pub(crate) fn deadline(&self) -> Instant {
+        let idle = self.moved + patience(self.up_ended || self.down_ended);
+        let unheard = self
+            .waiting
+            .map(|since| since.max(self.stream.heard) + UNHEARD);
+        unheard.map_or(idle, |at| at.min(idle))
+    }
+
+    /// Carries what can be carried. Whether both sides have said all.
+    ///
+    /// # Errors
+    /// When either side has broken off, or `is_late`.
+    pub(crate) fn advance(
+        &mut self,
+        socket: &mut Socket,
+        net: &mut Net,
+        owner: Owner,
+        is_late: bool,
+    ) -> io::Result<bool> {
+        // It may have been heard of since the deadline was set.
+        if is_late && net.now >= self.deadline() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        loop {
+            let up = self.carry_up(socket)?;
+            let down = self.carry_down(socket)?;
+            net.pump(&mut self.stream, owner);
+            if !(up || down) {
+                break;
+            }
+            self.moved = net.now;
+        }
+        self.waiting = match self.stream.is_waiting() {
+            true => Some(self.waiting.unwrap_or(net.now)),
+            false => None,
+        };
+        Ok(self.up_ended && self.down_ended)
+    }
+
+    /// From the client to the host. Whether anything was.
+    fn carry_up(&mut self, socket: &mut Socket) -> io::Result<bool> {
+        let Self {
+            stream,
+            input,
+            upload,
+            up_ended,
+            ..
+        } = self;
+        let stream = stream.socket();
+        let mut any = false;
+        while !input.is_empty() && stream.can_send() {
+            let sent = stream.send_slice(input).unwrap_or(0);
+            input.drain(..sent);
+            any |= sent > 0;
+        }
+        if *up_ended || !input.is_empty() {
+            return Ok(any);
+        }
+        if *upload == Some(0) {
+            // What comes after the content is for nobody, but that there is no more is.
+            *up_ended = !discard(socket, MOST_DISCARDED)?;
+        }
+        while !*up_ended && *upload != Some(0) && socket.is_readable && stream.can_send() {
+            let most = upload.map_or(usize::MAX, |left| {
+                usize::try_from(left).unwrap_or(usize::MAX)
+            });
+            let read = stream.send(|room| {
+                let most = most.min(room.len());
+                match socket.read(&mut room[..most]) {
+                    Ok(count) => (count.unwrap_or(0), Ok(count)),
+                    Err(error) => (0, Err(error)),
+                }
+            });
+            match read.map_err(|_| io::Error::from(ErrorKind::BrokenPipe))?? {
+                Some(0) => *up_ended = true,
+                Some(count) => {
+                    any = true;
+                    if let Some(left) = upload {
+                        *left -= count as u64;
+                    }
+                }
+                None => {}
+            }
+        }
+        if *up_ended {
+            stream.close();
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// From the host to the client. Whether anything was.
+    fn carry_down(&mut self, socket: &mut Socket) -> io::Result<bool> {
+        let Self {
+            stream,
+            output,
+            down_ended,
+            ..
+        } = self;
+        let mut any = false;
+        while !output.is_empty() {
+            let Some(count) = socket.write(output)? else {
+                return Ok(any);
+            };
+            output.drain(..count);
+            any = true;
+        }
+        if *down_ended {
+            return Ok(any);
+        }
+        let stream = stream.socket();
+        loop {
+            if stream.can_recv() {
+                let written = stream.recv(|bytes| match socket.write(bytes) {
+                    Ok(count) => (count.unwrap_or(0), Ok(count)),
+                    Err(error) => (0, Err(error)),
+                });
+                match written.map_err(|_| io::Error::from(ErrorKind::ConnectionReset))?? {
+                    Some(_) => any = true,
+                    None => return Ok(any),
+                }
+                continue;
+            }
+            return match stream.recv(|_| (0, ())) {
+                Ok(()) => Ok(any),
+                Err(RecvError::Finished) => {
+                    *down_ended = true;
+                    socket.stream.shutdown(Shutdown::Write)?;
+                    Ok(true)
+                }
+                Err(RecvError::InvalidState) => {
+                    debug_assert_eq!(stream.state(), State::Closed);
+                    Err(ErrorKind::ConnectionReset.into())
+                }
+            };
+        }
+    }
+}

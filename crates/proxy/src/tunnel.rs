@@ -1,0 +1,350 @@
+//! The tunnel: WireGuard's state machine, and the UDP sockets that it speaks through.
+
+use crate::StartError;
+use crate::clock::{SystemRandom, now};
+use crate::failure::Failure;
+use crate::outgoing::{Outgoing, Slot};
+use core::ops::Range;
+use mio::net::UdpSocket;
+use mio::{Interest, Registry, Token, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::key::PublicKey;
+use taupe_protocol::time::Instant;
+use taupe_protocol::update::DeviceUpdate;
+use taupe_protocol::{DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, inner};
+use taupe_upkeep::labels::Labels;
+use taupe_upkeep::names::{Answer, Lookups, Question};
+use taupe_upkeep::resolver::SystemResolver;
+use tracing::{debug, info};
+
+/// The longest datagram.
+pub(crate) const LONGEST: usize = 65_536;
+
+/// Room in the system for what comes and goes in bursts, as far as it gives that to
+/// ordinary users.
+const SYSTEM_BUFFER: usize = 4 << 20;
+
+/// The tunnel.
+pub(crate) struct Tunnel {
+    device: Device,
+    path: Arc<DataPath>,
+    sockets: Vec<Bound>,
+    labels: Labels,
+    lookups: Lookups,
+    answers: mpsc::Receiver<Answer>,
+    sorted: Sorted,
+    /// Sealed messages that the system did not take.
+    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+struct Bound {
+    socket: UdpSocket,
+    is_ipv4: bool,
+}
+
+/// What a look at a socket has brought.
+pub(crate) enum Received {
+    /// A packet, in the buffer.
+    Packet(Range<usize>),
+    /// Something else.
+    Other,
+    /// There is no more.
+    Nothing,
+}
+
+impl Tunnel {
+    /// Binds sockets of both families, of which there has to be one. `tokens` are theirs.
+    pub(crate) fn new(
+        mut update: DeviceUpdate,
+        listen_port: u16,
+        state_dir: Option<&Path>,
+        registry: &Registry,
+        tokens: [Token; 2],
+        waker: Arc<Waker>,
+    ) -> Result<Self, StartError> {
+        let mut sockets = Vec::new();
+        let mut refused = None;
+        for (token, any) in tokens.into_iter().zip([
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ]) {
+            match bind(SocketAddr::new(any, listen_port)) {
+                Ok(mut socket) => {
+                    let interest = Interest::READABLE | Interest::WRITABLE;
+                    let registered = registry.register(&mut socket, token, interest);
+                    registered.map_err(StartError::Events)?;
+                    sockets.push(Bound {
+                        socket,
+                        is_ipv4: any.is_ipv4(),
+                    });
+                }
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    return Err(StartError::PortTaken(listen_port));
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        if let (true, Some(error)) = (sockets.is_empty(), refused) {
+            return Err(StartError::Socket(error));
+        }
+        let mut labels = Labels::new(state_dir);
+        if let Some(private) = &mut update.private_key {
+            let dh = default_provider().dh;
+            let public = private
+                .key
+                .as_ref()
+                .map(|key| PublicKey(dh.public(key.expose())));
+            private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
+        }
+        let (send, answers) = mpsc::channel();
+        let report = move |answer| {
+            if send.send(answer).is_ok() {
+                let _ = waker.wake();
+            }
+        };
+        // Who asks for attention does so in this thread, which looks by itself.
+        let mut device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
+        device.update(now(), update)?;
+        device.set_up(now());
+        let mut tunnel = Self {
+            path: Arc::clone(device.data_path()),
+            device,
+            sockets,
+            labels,
+            lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
+            answers,
+            sorted: Sorted::default(),
+            waiting: VecDeque::new(),
+        };
+        tunnel.settle();
+        Ok(tunnel)
+    }
+
+    /// Whether any peer is to be sent packets for `address`.
+    pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
+        self.path.routes().lookup(address).is_some()
+    }
+
+    /// Why nobody at `address` answers.
+    pub(crate) fn silence(&self, now: Instant, address: IpAddr) -> Failure {
+        match self.path.routes().lookup(address) {
+            Some(peer) if peer.has_session(now) => Failure::Silence,
+            _ => Failure::Tunnel,
+        }
+    }
+
+    /// When [`Tunnel::settle`] has something to do.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.device.next_deadline().map(|(at, _)| at)
+    }
+
+    /// Does what the protocol wants done now: after everything else.
+    pub(crate) fn settle(&mut self) {
+        while let Ok(answer) = self.answers.try_recv() {
+            self.take_answer(answer);
+        }
+        let now = now();
+        if self.device.wants_attention() {
+            self.device.handle_attention(now);
+        }
+        if self.next_deadline().is_some_and(|at| at <= now.boot) {
+            self.device.handle_deadline(now);
+        }
+        self.do_outputs();
+    }
+
+    /// Ends it, and erases its keys.
+    pub(crate) fn close(&mut self) {
+        self.device.close();
+        self.do_outputs();
+    }
+
+    /// Receives a datagram by one of the sockets. What is for the protocol is dealt with.
+    pub(crate) fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
+        let Some(bound) = self.sockets.get(socket) else {
+            return Received::Nothing;
+        };
+        let (length, from) = match bound.socket.recv_from(buffer) {
+            Ok(received) => received,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Nothing,
+            // An earlier datagram was refused, or a signal came.
+            Err(error) => {
+                debug!(%error, "receiving");
+                return Received::Other;
+            }
+        };
+        let (now, from) = (now(), Endpoint::from(from));
+        let Some(datagram) = buffer.get_mut(..length) else {
+            return Received::Other;
+        };
+        self.path
+            .receive(now.boot, from, datagram, length.max(1), &mut self.sorted);
+        if let Some(handshake) = self.sorted.handshakes.pop() {
+            let refused = self
+                .device
+                .handle_message(now, from, &datagram[handshake], 0);
+            match refused {
+                None => debug!(from = %from.remote, "took a handshake message"),
+                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
+            }
+            self.do_outputs();
+        }
+        self.sorted
+            .inner
+            .pop()
+            .map_or(Received::Other, Received::Packet)
+    }
+
+    /// The number of sockets.
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Which socket has which token.
+    pub(crate) fn socket_of(&self, is_ipv4: bool) -> Option<usize> {
+        self.sockets
+            .iter()
+            .position(|bound| bound.is_ipv4 == is_ipv4)
+    }
+
+    /// Seals and sends what waits, as far as the system takes it.
+    pub(crate) fn send(&mut self, outgoing: &mut Outgoing) {
+        let now = now().boot;
+        let mut done = 0;
+        while self.flush() {
+            let slots = outgoing.slots();
+            let Some(first) = slots.get(done).copied() else {
+                break;
+            };
+            let destination =
+                |slot| inner::parse(outgoing.packet(slot)).map(|view| view.destination);
+            let routes = self.path.routes();
+            let lookup = |slot| destination(slot).and_then(|address| routes.lookup(address));
+            let Some(peer) = lookup(first) else {
+                done += 1;
+                continue;
+            };
+            let stride = first.message();
+            let is_alike = |slot: Slot| {
+                slot.message() == stride
+                    && lookup(slot).is_some_and(|other| Arc::ptr_eq(other, peer))
+            };
+            let alike = slots[done..]
+                .iter()
+                .take_while(|slot| is_alike(**slot))
+                .count();
+            let run = done..done + alike.max(1);
+            let bytes = stride * run.len();
+            match self.path.reserve(now, peer, run.len() as u64, bytes as u64) {
+                Outbound::Send(reservation) => {
+                    let to = reservation.endpoint().remote;
+                    let messages = outgoing.messages(run.clone());
+                    let ready = reservation.seal(messages, stride);
+                    let mut messages = messages[..ready].chunks(stride);
+                    let sockets = &self.sockets;
+                    let refused = messages.find(|message| !transmit(sockets, to, message));
+                    let rest = refused.into_iter().chain(messages);
+                    self.waiting
+                        .extend(rest.map(|message| (to, message.to_vec())));
+                }
+                Outbound::Stage => stage(&self.path, now, peer, outgoing, run.clone()),
+                Outbound::NoEndpoint => {}
+            }
+            done = run.end;
+        }
+        outgoing.remove(done);
+    }
+
+    /// Sends what the system did not take before. Whether it has now.
+    fn flush(&mut self) -> bool {
+        while let Some((to, message)) = self.waiting.front() {
+            if !transmit(&self.sockets, *to, message) {
+                return false;
+            }
+            self.waiting.pop_front();
+        }
+        true
+    }
+
+    fn do_outputs(&mut self) {
+        while let Some(output) = self.device.poll_output() {
+            match output {
+                Output::Transmit {
+                    endpoint, datagram, ..
+                } => {
+                    // A handshake that is lost is begun again.
+                    transmit(&self.sockets, endpoint.remote, &datagram);
+                }
+                Output::Resolve { public_key, name } => {
+                    debug!(%name, "a peer is silent: looking its name up");
+                    if let Err(question) = self.lookups.ask(Question { public_key, name }, 0) {
+                        let Question { public_key, name } = question;
+                        self.device.handle_addresses(now(), &public_key, &name, &[]);
+                    }
+                }
+                Output::ReserveLabels { public_key, up_to } => {
+                    self.labels.store(&public_key, up_to);
+                }
+            }
+        }
+    }
+
+    fn take_answer(&mut self, answer: Answer) {
+        let Question { public_key, name } = answer.question;
+        let addresses = answer.addresses.unwrap_or_else(|error| {
+            info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
+            Vec::new()
+        });
+        let moved = self
+            .device
+            .handle_addresses(now(), &public_key, &name, &addresses);
+        if let Some(endpoint) = moved {
+            info!(%name, %endpoint, "a silent peer's endpoint moves");
+        }
+        self.lookups.proceed(0);
+    }
+}
+
+fn stage(path: &DataPath, now: Instant, peer: &Arc<Peer>, outgoing: &Outgoing, run: Range<usize>) {
+    let packets = outgoing.slots()[run].iter().map(|slot| Staged {
+        packet: outgoing.padded(*slot).to_vec(),
+        ecn: 0,
+    });
+    path.stage(now, peer, packets);
+}
+
+/// Sends a message. `false` when the system has no room now; what it refuses is lost.
+fn transmit(sockets: &[Bound], to: SocketAddr, message: &[u8]) -> bool {
+    let Some(bound) = sockets.iter().find(|bound| bound.is_ipv4 == to.is_ipv4()) else {
+        debug!(%to, "this system has no socket of that family");
+        return true;
+    };
+    match bound.socket.send_to(message, to) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+        Err(error) => debug!(%to, %error, "sending failed"),
+        Ok(_) => {}
+    }
+    true
+}
+
+fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    let _ = socket.set_recv_buffer_size(SYSTEM_BUFFER);
+    let _ = socket.set_send_buffer_size(SYSTEM_BUFFER);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(UdpSocket::from_std(socket.into()))
+}

@@ -1,0 +1,43 @@
+use super::{any_order, refusal};
+use crate::arguments::{CellOrder, ExecOrder, Order};
+
+fn exec(line: &str) -> ExecOrder {
+    match any_order(line, &[]) {
+        Order::Exec(order) => order,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_command_has_a_tunnel_of_its_own_or_another_one_s() {
+    for (line, hide_session) in [
+        ("taupe exec ./home.conf -- curl -v --join x", false),
+        (
+            "taupe exec --no-session-bus ./home.conf -- curl -v --join x",
+            true,
+        ),
+    ] {
+        let order = exec(line);
+        let file = "./home.conf".into();
+        assert_eq!(order.cell, CellOrder::New { file, hide_session });
+        assert_eq!(order.command, ["curl", "-v", "--join", "x"]);
+    }
+    let order = exec("taupe exec --join home -- curl");
+    let name = "home".into();
+    assert_eq!(order.cell, CellOrder::Join { name });
+}
+
+#[test]
+fn a_command_stands_behind_two_dashes() {
+    for (line, part) in [
+        ("taupe exec home", "COMMAND"),
+        ("taupe exec home --", "COMMAND"),
+        ("taupe exec home curl", "unexpected argument 'curl'"),
+        ("taupe exec -- curl", "CONF"),
+        ("taupe exec --join home home -- curl", "--join"),
+        ("taupe exec --join home --no-session-bus -- curl", "--join"),
+    ] {
+        let (text, _) = refusal(line, &[]);
+        assert!(text.contains(part), "{line}: {text}");
+    }
+}

@@ -1,0 +1,205 @@
+//! What the kernel takes, by trial.
+
+use super::Check;
+use std::fs;
+use taupe_transparent::programs::{
+    Programs, Trial, Way, try_all, try_forwarding, try_pinning, try_services,
+};
+
+/// Where the kernel says which security modules it runs with.
+const LSM: &str = "/sys/kernel/security/lsm";
+
+/// Its type information.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![release()];
+    checks.push(match fs::exists(BTF) {
+        Ok(true) => Check::ok("type-information", "the kernel has type information (BTF)"),
+        _ => Check::fail(
+            "type-information",
+            format!("there is no {BTF}: applications cannot be chosen"),
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have it",
+        ),
+    });
+    checks.push(cgroup2());
+    checks.push(programs(
+        "transparent-mode",
+        "transparent mode",
+        try_all(Way::Filters).map_err(|fault| fault.to_string()),
+        "use Linux 5.19 or newer; until then `taupe up` chooses applications in adapter mode",
+    ));
+    checks.push(programs(
+        "marks",
+        "adapter mode for chosen applications",
+        try_all(Way::Marks).map_err(|fault| fault.to_string()),
+        "use Linux 5.10 or newer",
+    ));
+    checks.push(match Programs::has_tcx() {
+        true => Check::ok("tcx", "filters stand in tcx"),
+        false => Check::warn(
+            "tcx",
+            "there is no tcx: another program's filter of priority 1 keeps a link from being \
+             guarded",
+            "use Linux 6.6 or newer, or remove such filters (`tc filter show`)",
+        ),
+    });
+    checks.push(match try_forwarding() {
+        true => Check::ok(
+            "netfilter",
+            "programs in netfilter can hold back what is forwarded",
+        ),
+        false => Check::warn(
+            "netfilter",
+            "there are no programs in netfilter: with Forwarded = tunnel, a link that appears \
+             while Taupe does not run lets out what is forwarded",
+            "use Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK",
+        ),
+    });
+    checks.push(lsm(&fs::read_to_string(LSM).unwrap_or_default()));
+    checks.push(unix_sockets());
+    checks.push(lock());
+    checks
+}
+
+fn release() -> Check {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let machine = name.machine().to_string_lossy();
+    Check::ok("kernel", format!("Linux {release}, {machine}"))
+}
+
+fn cgroup2() -> Check {
+    const NAME: &str = "cgroup2";
+    let kinds = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let has = kinds.lines().any(|line| line.ends_with("\tcgroup2"));
+    match has {
+        true => Check::ok(NAME, "the kernel has cgroup2"),
+        false => Check::fail(
+            NAME,
+            "the kernel has no cgroup2: applications cannot be chosen",
+            "use a kernel with CONFIG_CGROUPS and CONFIG_CGROUP_BPF",
+        ),
+    }
+}
+
+/// How the trial of a way's programs has gone.
+fn programs(
+    name: &'static str,
+    what: &str,
+    trials: Result<Vec<Trial>, String>,
+    fix: &str,
+) -> Check {
+    let trials = match trials {
+        Ok(trials) => trials,
+        Err(why) => return Check::fail(name, format!("{what} is not to be had: {why}"), fix),
+    };
+    let refused = |is_optional| {
+        let refused = trials.iter().filter_map(move |trial| {
+            (trial.is_optional == is_optional).then_some(())?;
+            trial.refused.as_ref().map(|fault| (trial.program, fault))
+        });
+        refused.collect::<Vec<_>>()
+    };
+    if let Some((_, fault)) = refused(false).first() {
+        return Check::fail(name, format!("{what} is not to be had: {fault}"), fix);
+    }
+    match refused(true).as_slice() {
+        [] => Check::ok(
+            name,
+            format!("{what}: the kernel takes all {} programs", trials.len()),
+        ),
+        some => {
+            let names: Vec<_> = some.iter().map(|(program, _)| *program).collect();
+            Check::warn(
+                name,
+                format!(
+                    "{what}: the kernel takes all programs but {}: sockets that are handed over \
+                     are looked at late, and some families are not refused",
+                    names.join(", ")
+                ),
+                "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM",
+            )
+        }
+    }
+}
+
+fn lsm(modules: &str) -> Check {
+    const NAME: &str = "bpf-lsm";
+    match modules.trim().split(',').any(|module| module == "bpf") {
+        true => Check::ok(NAME, "the kernel runs with BPF LSM"),
+        false => Check::warn(
+            NAME,
+            "the kernel runs without BPF LSM: chosen applications that send below IP (AF_PACKET) \
+             or by SMC, RDS, RXRPC or TIPC do so past the tunnel",
+            "add bpf to lsm= on the kernel's command line, if chosen applications do such a thing",
+        ),
+    }
+}
+
+fn unix_sockets() -> Check {
+    const NAME: &str = "unix-sockets";
+    match try_services() {
+        true => Check::ok(
+            NAME,
+            "the kernel takes programs where services' sockets are connected to",
+        ),
+        false => Check::warn(
+            NAME,
+            "chosen applications cannot be kept from the sockets of services that look up names \
+             (nss-resolve, nscd)",
+            "use Linux 6.7 or newer, or take resolve out of hosts: in /etc/nsswitch.conf",
+        ),
+    }
+}
+
+/// Where that is kept which holds without a process.
+fn lock() -> Check {
+    const NAME: &str = "lock";
+    match try_pinning() {
+        Ok(()) => Check::ok(
+            NAME,
+            "there is a place for what outlives a tunnel's process",
+        ),
+        Err(fault) => Check::fail(
+            NAME,
+            fault.to_string(),
+            "run Taupe there; chosen applications can have no lock here",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Outcome;
+    use super::*;
+
+    #[test]
+    fn security_modules_are_told_apart() {
+        for (modules, result) in [
+            ("lockdown,capability,bpf\n", Outcome::Ok),
+            ("bpf", Outcome::Ok),
+            ("lockdown,bpfilter", Outcome::Warn),
+            ("", Outcome::Warn),
+        ] {
+            assert_eq!(lsm(modules).result, result, "{modules}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_taken_is_told() {
+        let trial = |is_optional, refused| Trial {
+            program: "taupe_x",
+            needs: "y",
+            is_optional,
+            refused,
+        };
+        let fault = || taupe_transparent::fault::Fault::Missing("taupe_x");
+        let found = |trials| programs("n", "it", trials, "fix").result;
+        assert_eq!(found(Ok(vec![trial(false, None)])), Outcome::Ok);
+        assert_eq!(found(Ok(vec![trial(true, Some(fault()))])), Outcome::Warn);
+        let both = vec![trial(true, None), trial(false, Some(fault()))];
+        assert_eq!(found(Ok(both)), Outcome::Fail);
+        assert_eq!(found(Err("why".into())), Outcome::Fail);
+    }
+}

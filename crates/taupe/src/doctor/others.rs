@@ -1,0 +1,184 @@
+//! Other programs that lead packets elsewhere.
+
+use super::Check;
+use std::path::Path;
+use taupe_adapter::State;
+use taupe_net::system::{Link, Medium, Rule, System, SystemError};
+use taupe_transparent::programs::foreign_filters;
+
+/// Marks by which other programs know their own packets, and whose they are.
+const MARKS: [(u32, &str); 4] = [
+    (0x6d6f_6c65, "Mullvad"),
+    (0x0008_0000, "Tailscale"),
+    (0x0000_e1f1, "NordVPN"),
+    (0x0000_ca6c, "wg-quick (its default)"),
+];
+
+/// Where programs that turn packets by eBPF or TPROXY say that they run.
+const RUNNING: [(&str, &str); 5] = [
+    ("/sys/fs/bpf/dae", "dae"),
+    ("/run/dae.pid", "dae"),
+    ("/run/mihomo.pid", "mihomo"),
+    ("/run/clash.pid", "Clash"),
+    ("/run/xray.pid", "Xray"),
+];
+
+pub(super) fn checks() -> Vec<Check> {
+    let listed = || -> Result<_, SystemError> {
+        let mut system = System::open()?;
+        Ok((system.links()?, system.rules()?))
+    };
+    let (links, rules) = match listed() {
+        Ok(listed) => listed,
+        Err(error) => {
+            return vec![Check::fail(
+                "network",
+                format!("links and rules cannot be listed: {error}"),
+                "run it as root, in the network namespace that tunnels are in",
+            )];
+        }
+    };
+    let own = State::default().here();
+    let is_own = |name: &str| own.iter().any(|header| header.interface == name);
+    vec![
+        tunnels(&links, &is_own),
+        marks(&rules),
+        filters(&links),
+        running(),
+    ]
+}
+
+/// Interfaces of other tunnels. Chosen applications' packets can go through them, as
+/// through any link; two that take the same traffic do not know of each other.
+fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
+    const NAME: &str = "other-tunnels";
+    let is_tunnel = |link: &&Link| {
+        let kind = link.kind.as_deref().unwrap_or_default();
+        let is_tun = kind == "tun" && !matches!(link.medium, Medium::Ethernet(_));
+        link.up && (is_tun || kind == "wireguard") && !is_own(&link.name)
+    };
+    let names: Vec<_> = links
+        .iter()
+        .filter(is_tunnel)
+        .map(|link| &*link.name)
+        .collect();
+    match names.as_slice() {
+        [] => Check::ok(NAME, "no other tunnel is up"),
+        names => Check::warn(
+            NAME,
+            format!(
+                "other tunnels are up: {}; what Taupe sends to its endpoints may go through them",
+                names.join(", ")
+            ),
+            "if that is not meant, take them down, or give each other's endpoints a way past",
+        ),
+    }
+}
+
+/// Rules of routing that lead everything with, or without, somebody's mark elsewhere.
+fn marks(rules: &[Rule]) -> Check {
+    const NAME: &str = "routing-marks";
+    let owner = |rule: &Rule| {
+        let mark = rule.mark?;
+        let known = MARKS.iter().find(|(value, _)| *value == mark.value);
+        known.map(|(value, owner)| format!("{owner} ({value:#x})"))
+    };
+    let mut owners: Vec<_> = rules.iter().filter_map(owner).collect();
+    owners.sort();
+    owners.dedup();
+    match owners.as_slice() {
+        [] => Check::ok(
+            NAME,
+            "no rule of routing has a mark of a VPN that is known here",
+        ),
+        owners => Check::warn(
+            NAME,
+            format!(
+                "rules of routing have marks of {}: that program leads packets elsewhere, \
+                 perhaps Taupe's own",
+                owners.join(", ")
+            ),
+            "if Taupe's peers are not reached, end it, or have it leave their addresses out",
+        ),
+    }
+}
+
+/// Filters of other programs on links, which may see packets before Taupe's.
+fn filters(links: &[Link]) -> Check {
+    const NAME: &str = "other-filters";
+    let mut found = Vec::new();
+    for link in links.iter().filter(|link| link.medium != Medium::Loopback) {
+        match foreign_filters(link.index) {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => found.push(format!("{} ({})", link.name, names.join(", "))),
+            Err(fault) => found.push(format!("{} ({fault})", link.name)),
+        }
+    }
+    match found.as_slice() {
+        [] => Check::ok(NAME, "no other program has filters of packets on links"),
+        found => Check::warn(
+            NAME,
+            format!("other programs have filters on {}", found.join("; ")),
+            "`bpftool net` and `tc filter show dev LINK egress` show whose; one that is before \
+             Taupe's keeps chosen applications from using the link (`taupe status`)",
+        ),
+    }
+}
+
+fn running() -> Check {
+    const NAME: &str = "other-proxies";
+    let mut names: Vec<_> = RUNNING
+        .into_iter()
+        .filter_map(|(path, name)| Path::new(path).exists().then_some(name))
+        .collect();
+    names.dedup();
+    match names.as_slice() {
+        [] => Check::ok(
+            NAME,
+            "no transparent proxy that is known here leaves traces",
+        ),
+        names => Check::warn(
+            NAME,
+            format!(
+                "{} may be running, and turns packets or sockets as Taupe does",
+                names.join(", ")
+            ),
+            "let only one of them choose applications",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Outcome;
+    use super::*;
+    use taupe_net::system::Family;
+
+    #[test]
+    fn rules_of_others_are_known_by_their_marks() {
+        let marked = |mark| Rule::marked(Family::Ipv4, 100, mark, u32::MAX, 100);
+        assert_eq!(marks(&[marked(0x100_0000)]).result, Outcome::Ok);
+        let found = marks(&[marked(1), marked(0x6d6f_6c65)]);
+        assert_eq!(found.result, Outcome::Warn);
+        assert!(found.text.contains("Mullvad"), "{}", found.text);
+    }
+
+    #[test]
+    fn tunnels_of_others_are_told_from_taupes() {
+        let link = |name: &str, kind: &str| Link {
+            index: 7,
+            name: name.into(),
+            up: true,
+            mtu: 1420,
+            kind: Some(kind.into()),
+            medium: Medium::Other(65_534),
+            controller: None,
+        };
+        let links = [link("home", "tun"), link("veth0", "veth")];
+        let is_own = |name: &str| name == "home";
+        assert_eq!(tunnels(&links, &is_own).result, Outcome::Ok);
+        let links = [link("home", "tun"), link("wg0", "wireguard")];
+        let found = tunnels(&links, &is_own);
+        assert!(found.text.contains("wg0") && !found.text.contains("home"));
+    }
+}

@@ -1,0 +1,322 @@
+//! How the system is set up.
+
+use super::{Check, Outcome};
+use crate::names;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::SystemTime;
+use taupe_transparent::programs::try_services;
+
+const TUN: &str = "/dev/net/tun";
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![tun(), clock(), buffers()];
+    let nsswitch = read("/etc/nsswitch.conf").unwrap_or_default();
+    checks.push(resolver(&names::system_servers()));
+    checks.push(name_services(
+        &nsswitch,
+        &running_services(),
+        try_services(),
+    ));
+    checks.push(reverse_path());
+    checks.push(mptcp(read("/proc/sys/net/mptcp/enabled").as_deref()));
+    checks.push(user_namespaces(&Namespaces {
+        most: number("/proc/sys/user/max_user_namespaces"),
+        clone: number("/proc/sys/kernel/unprivileged_userns_clone"),
+        apparmor: number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+    }));
+    checks
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn number(path: &str) -> Option<u64> {
+    read(path)?.trim().parse().ok()
+}
+
+fn tun() -> Check {
+    const NAME: &str = "tun";
+    let opened = fs::OpenOptions::new().read(true).write(true).open(TUN);
+    match opened {
+        Ok(_) => Check::ok(NAME, format!("{TUN} can be opened")),
+        Err(error) => Check::fail(
+            NAME,
+            format!("{TUN} cannot be opened: {error}"),
+            match fs::exists(TUN) {
+                Ok(true) => "modprobe tun; in a container, allow the device 10:200",
+                _ => "modprobe tun; in a container, pass /dev/net/tun in",
+            },
+        ),
+    }
+}
+
+/// A clock that is behind makes handshakes fail: WireGuard takes none that is older than
+/// the last.
+fn clock() -> Check {
+    const NAME: &str = "clock";
+    let written = std::env::current_exe()
+        .and_then(fs::metadata)
+        .and_then(|data| data.modified());
+    match written {
+        Ok(written) if SystemTime::now() < written => Check::warn(
+            NAME,
+            "the clock is before the day that Taupe was installed",
+            "set the clock (`timedatectl set-ntp true`)",
+        ),
+        _ => Check::ok(
+            NAME,
+            "the clock is later than the day that Taupe was installed",
+        ),
+    }
+}
+
+/// Root gets larger buffers than the system's limit.
+fn buffers() -> Check {
+    let most = number("/proc/sys/net/core/rmem_max").unwrap_or_default();
+    Check::ok(
+        "udp-buffers",
+        format!("net.core.rmem_max is {most}; as root Taupe takes more where it needs it"),
+    )
+}
+
+fn resolver(servers: &[IpAddr]) -> Check {
+    const NAME: &str = "resolver";
+    let text = match servers.iter().find(|server| server.is_loopback()) {
+        Some(server) => format!(
+            "names are looked up by this machine's resolver at {server}: chosen applications ask \
+             the tunnel's DNS = instead, and without one this resolver, past the tunnel"
+        ),
+        None => format!(
+            "the name servers in {} are not this machine: chosen applications' questions go \
+             through the tunnel",
+            names::RESOLV_CONF
+        ),
+    };
+    Check::ok(NAME, text)
+}
+
+/// Services that look up names for others, by the sockets that they listen on.
+fn running_services() -> Vec<&'static str> {
+    const SOCKETS: [(&str, &str); 4] = [
+        (
+            "/run/systemd/resolve/io.systemd.Resolve",
+            "systemd-resolved",
+        ),
+        ("/run/nscd/socket", "nscd"),
+        ("/var/run/nscd/socket", "nscd"),
+        ("/run/avahi-daemon/socket", "avahi-daemon"),
+    ];
+    let mut there: Vec<_> = SOCKETS
+        .into_iter()
+        .filter_map(|(path, name)| Path::new(path).exists().then_some(name))
+        .collect();
+    there.dedup();
+    there
+}
+
+fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> Check {
+    const NAME: &str = "name-services";
+    let mut hosts = nsswitch
+        .lines()
+        .filter_map(|line| line.strip_prefix("hosts:"));
+    let hosts: Vec<_> = hosts
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let asks = |service: &&&str| match **service {
+        "systemd-resolved" => hosts.contains(&"resolve"),
+        "avahi-daemon" => hosts.iter().any(|word| word.starts_with("mdns")),
+        // It stands before all of them.
+        _ => true,
+    };
+    let asked: Vec<&str> = running.iter().filter(asks).copied().collect();
+    match asked.as_slice() {
+        [] => Check::ok(
+            NAME,
+            "no service of this machine looks up names for the C library",
+        ),
+        some if is_refused => Check::ok(
+            NAME,
+            format!(
+                "the C library may ask {}, which is refused to chosen applications of a tunnel \
+                 with DNS =",
+                some.join(" and ")
+            ),
+        ),
+        some => Check::warn(
+            NAME,
+            format!(
+                "the C library may ask {}, past the tunnel, for chosen applications too",
+                some.join(" and ")
+            ),
+            "have hosts: in /etc/nsswitch.conf be `files dns`, and stop nscd",
+        ),
+    }
+}
+
+/// A strict filter takes replies that come by another link for forged; Taupe's do not.
+fn reverse_path() -> Check {
+    let all = number("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+    let how = match all {
+        0 => "off",
+        1 => "strict",
+        _ => "loose",
+    };
+    Check::ok(
+        "rp-filter",
+        format!("net.ipv4.conf.all.rp_filter is {all} ({how}), which Taupe works with"),
+    )
+}
+
+fn mptcp(enabled: Option<&str>) -> Check {
+    const NAME: &str = "mptcp";
+    match enabled.map(str::trim) {
+        Some("1") => Check::ok(
+            NAME,
+            "MPTCP is enabled: chosen applications that ask for it are refused, and use TCP",
+        ),
+        _ => Check::ok(NAME, "MPTCP is not enabled"),
+    }
+}
+
+/// What says whether users may make user namespaces.
+struct Namespaces {
+    most: Option<u64>,
+    /// Debian's and Arch's.
+    clone: Option<u64>,
+    /// Ubuntu's.
+    apparmor: Option<u64>,
+}
+
+fn user_namespaces(found: &Namespaces) -> Check {
+    const NAME: &str = "user-namespaces";
+    let without = |what: &str, fix: &str| {
+        Check::warn(
+            NAME,
+            format!("users may not make user namespaces ({what}): that takes root here"),
+            fix,
+        )
+    };
+    match found {
+        Namespaces { most: Some(0), .. } => without(
+            "user.max_user_namespaces is 0",
+            "sysctl -w user.max_user_namespaces=15000",
+        ),
+        Namespaces { clone: Some(0), .. } => without(
+            "kernel.unprivileged_userns_clone is 0",
+            "sysctl -w kernel.unprivileged_userns_clone=1",
+        ),
+        Namespaces {
+            apparmor: Some(1..),
+            ..
+        } => without(
+            "kernel.apparmor_restrict_unprivileged_userns is 1",
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        Namespaces { most: None, .. } => {
+            without("the kernel has none", "use a kernel with CONFIG_USER_NS")
+        }
+        _ => Check {
+            result: Outcome::Ok,
+            ..Check::ok(NAME, "users may make user namespaces")
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resolver_of_this_machine_is_told_of() {
+        let parse = |text: &str| text.parse().unwrap();
+        for (servers, words) in [
+            (vec![parse("192.0.2.53")], "through the tunnel"),
+            (
+                vec![parse("192.0.2.53"), parse("127.0.0.53")],
+                "at 127.0.0.53",
+            ),
+            (vec![parse("::1")], "at ::1"),
+        ] {
+            let text = resolver(&servers).text;
+            assert!(text.contains(words), "{servers:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn services_count_when_the_library_asks_them() {
+        let resolve = "passwd: files\nhosts: files resolve [!UNAVAIL=return] dns\n";
+        let plain = "hosts: files dns\n";
+        for (nsswitch, running, result) in [
+            (resolve, &["systemd-resolved"][..], Outcome::Warn),
+            (plain, &["systemd-resolved", "avahi-daemon"], Outcome::Ok),
+            (
+                "hosts: files mdns4_minimal dns",
+                &["avahi-daemon"],
+                Outcome::Warn,
+            ),
+            (resolve, &[], Outcome::Ok),
+            (plain, &["nscd"], Outcome::Warn),
+        ] {
+            let found = name_services(nsswitch, running, false);
+            assert_eq!(found.result, result, "{nsswitch} {running:?}");
+            let refused = name_services(nsswitch, running, true);
+            assert_eq!(refused.result, Outcome::Ok, "{nsswitch} {running:?}");
+        }
+    }
+
+    #[test]
+    fn who_forbids_user_namespaces_is_named() {
+        let free = Namespaces {
+            most: Some(1000),
+            clone: Some(1),
+            apparmor: Some(0),
+        };
+        assert_eq!(user_namespaces(&free).result, Outcome::Ok);
+        let only_most = Namespaces {
+            clone: None,
+            apparmor: None,
+            ..free
+        };
+        assert_eq!(user_namespaces(&only_most).result, Outcome::Ok);
+        for (found, word) in [
+            (
+                Namespaces {
+                    most: Some(0),
+                    ..only_most
+                },
+                "max_user",
+            ),
+            (
+                Namespaces {
+                    clone: Some(0),
+                    ..only_most
+                },
+                "userns_clone",
+            ),
+            (
+                Namespaces {
+                    apparmor: Some(1),
+                    ..only_most
+                },
+                "apparmor",
+            ),
+            (
+                Namespaces {
+                    most: None,
+                    ..only_most
+                },
+                "CONFIG_USER_NS",
+            ),
+        ] {
+            let check = user_namespaces(&found);
+            let said = format!("{} {:?}", check.text, check.fix);
+            assert_eq!(check.result, Outcome::Warn);
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A command whose only network is a tunnel, without root: `taupe exec`.
+//!
+//! This process runs the device, in the network that it was started in; what is in the
+//! cell, and how a command gets there, is for the crate `cell` to know.
+
+mod plan;
+mod session;
+mod signals;
+
+use crate::arguments::{CellOrder, DeviceSettings, ExecOrder};
+use crate::check::{self, Checked, Unreadable, check_alone};
+use crate::conf::{self, Conf};
+use crate::console::say;
+use crate::device::Device;
+use crate::reach;
+use crate::root::is_root;
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use session::Session;
+use signals::Signals;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use taupe_adapter::Personality;
+use taupe_cell::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
+use taupe_config::file::File;
+use taupe_engine::{Options, StartError, TunSource, UapiSource, Underlay};
+
+/// Why the command was not started.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was started")]
+    Wrong { file: String, errors: String },
+    #[error(transparent)]
+    Endpoint(#[from] reach::Unresolved),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("cannot join: {0}")]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Cell(#[from] taupe_cell::Error),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(
+        "UDP port {0} cannot be had: it is in use, or it is one that takes root; delete the line \
+         ListenPort, for any port will do unless peers are to begin"
+    )]
+    Port(u16),
+    #[error("the device does not take what the file says: {0}")]
+    Configure(#[source] taupe_client::Error),
+    #[error("cannot {what}: {source}")]
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
+    move |source| Failure::System { what, source }
+}
+
+/// Runs the command. The status is the command's.
+pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
+    let ended = match &order.cell {
+        CellOrder::New { file, hide_session } => {
+            begin::<D>(file, *hide_session, &order.command, &order.device)
+        }
+        CellOrder::Join { name } => {
+            let name = name.to_string_lossy();
+            let namespaces = Namespaces::of(&name).map_err(Failure::Join);
+            namespaces.map(|namespaces| taupe_cell::join(&namespaces, &order.command))
+        }
+    };
+    match ended {
+        Ok(status) => status.into(),
+        Err(failure) => crate::complain(&failure, NOT_SET_UP),
+    }
+}
+
+/// Runs the first command of a tunnel, until the last has ended.
+fn begin<D: Device>(
+    word: &OsStr,
+    hide_session: bool,
+    command: &[OsString],
+    settings: &DeviceSettings,
+) -> Result<u8, Failure> {
+    let conf = Conf::find(word, Personality::Taupe)?;
+    let mut file = read(&conf)?;
+    for sentence in plan::without_effect(&mut file, is_root()) {
+        say(&format_args!("taupe: {}: {sentence}", conf.shown.display()));
+    }
+    let name = conf.interface.as_str();
+    let shared = Shared::take(name)?;
+    let endpoints = reach::endpoints(&file)?;
+    let plan = plan::cell(name, &file, &endpoints, hide_session, shared.folder());
+    // From here to there this is the only thread, of which the child is a copy.
+    let Enclosed {
+        tun,
+        watch,
+        namespaces,
+        remarks,
+        waiting,
+    } = enclose(&plan, command)?;
+    for remark in remarks {
+        say(&format_args!("taupe: {remark}"));
+    }
+    // A core file would hold keys. Where this cannot be had, it is as before.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Before there are threads, which get the same mask.
+    let signals = Signals::block().map_err(system("catch signals"))?;
+    settings.logging.begin();
+    let (listener, connection) = private_socket(&shared.folder().join(format!("{name}.device")))
+        .map_err(system("make the device's socket"))?;
+    let device = D::start(Options {
+        interface: name.to_owned(),
+        tun: TunSource::Elsewhere { tun, watch },
+        underlay: Underlay::Here,
+        tap: None,
+        uapi: UapiSource::Fd(listener),
+        offloads: settings.offloads,
+        state_dir: state(shared.folder()),
+    })?;
+    let configured =
+        taupe_client::apply_over(connection, &taupe_client::request(&file, &endpoints));
+    configured.map_err(|error| refused(error, file.interface.listen_port))?;
+    drop(file);
+    let child = waiting.release()?;
+    Session::new(name, shared, namespaces, child)
+        .run(device, signals)
+        .map_err(system("start a thread"))
+}
+
+/// Reads the file, and says what there is to say of it.
+fn read(conf: &Conf) -> Result<File, Failure> {
+    let Checked { file, remarks, .. } = check_alone(conf, Personality::Taupe)?;
+    for remark in &remarks {
+        say(remark);
+    }
+    file.ok_or_else(|| Failure::Wrong {
+        file: conf.shown.display().to_string(),
+        errors: check::count(&remarks),
+    })
+}
+
+/// Why the device does not take a file whose port is this.
+fn refused(error: taupe_client::Error, port: Option<u16>) -> Failure {
+    let in_use = rustix::io::Errno::ADDRINUSE.raw_os_error();
+    match port {
+        Some(port @ 1..) if error.errno() == in_use => Failure::Port(port),
+        _ => Failure::Configure(error),
+    }
+}
+
+/// A socket that listens, and a connection to it. Nobody else can connect: its path, in a
+/// folder of this user's, is gone when this returns.
+fn private_socket(path: &Path) -> io::Result<(OwnedFd, UnixStream)> {
+    let remove = || match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    remove()?;
+    let listener = UnixListener::bind(path)?;
+    let connection = UnixStream::connect(path);
+    remove()?;
+    Ok((listener.into(), connection?))
+}
+
+/// Where handshake labels are remembered: for root where all devices have them, for
+/// others in their home (XDG Base Directory Specification), or without one until the next
+/// start of the system.
+fn state(folder: &Path) -> Option<PathBuf> {
+    let user = geteuid();
+    if user.is_root() {
+        return None;
+    }
+    // The environment may be another user's, as with `su`.
+    let is_ours = |path: &PathBuf| {
+        let owner = fs::metadata(path).map(|found| found.uid());
+        path.is_absolute() && owner.is_ok_and(|owner| owner == user.as_raw())
+    };
+    let path = |name| env::var_os(name).map(PathBuf::from).filter(is_ours);
+    let home = || Some(path("HOME")?.join(".local/state"));
+    let state = path("XDG_STATE_HOME").or_else(home);
+    Some(state.map_or_else(|| folder.to_owned(), |state| state.join("taupe")))
+}

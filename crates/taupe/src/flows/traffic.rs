@@ -1,0 +1,157 @@
+//! Bytes of UDP in a tunnel, which only the tunnel's process counts: it tells them by a
+//! socket beside its journal to whoever connects, and takes nothing.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use taupe_adapter::journal::DIRECTORY;
+use taupe_transparent::translate::Translator;
+
+/// How long either end waits for the other.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of an answer at most: more than all flows of a table take.
+const LONGEST: u64 = 16 << 20;
+
+/// What a socket of UDP has exchanged with another end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Traffic {
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// Bytes of payload sent and received.
+    pub(super) bytes: [u64; 2],
+}
+
+/// Tells about a translation for as long as it is kept.
+#[derive(Debug)]
+pub(crate) struct Teller(PathBuf);
+
+impl Teller {
+    /// Begins to, in a thread that ends with this process.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
+        let path = place(interface);
+        let mut folder = DirBuilder::new();
+        folder.recursive(true).mode(0o700).create(DIRECTORY)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // That of a process that was killed.
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let serve = move || {
+            for stream in listener.incoming() {
+                let told = stream.and_then(|stream| tell(stream, &translator));
+                if let Err(error) = told {
+                    tracing::debug!(%error, "telling of flows");
+                    // There may be no descriptor left, for a moment.
+                    thread::sleep(PATIENCE / 20);
+                }
+            }
+        };
+        thread::Builder::new().name("flows".into()).spawn(serve)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn place(interface: &str) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{interface}.flows"))
+}
+
+fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let lines = translator.datagram_flows().into_iter().map(|flow| {
+        let [sent, received] = flow.bytes;
+        format!("{} {} {sent} {received}\n", flow.local, flow.remote)
+    });
+    stream.write_all(lines.collect::<String>().as_bytes())
+}
+
+/// What a tunnel's process tells; nothing where there is none that does.
+pub(super) fn ask(interface: &str) -> Vec<Traffic> {
+    let read = || -> io::Result<String> {
+        let stream = UnixStream::connect(place(interface))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut text = String::new();
+        stream.take(LONGEST).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    read()
+        .unwrap_or_default()
+        .lines()
+        .filter_map(parse)
+        .collect()
+}
+
+fn parse(line: &str) -> Option<Traffic> {
+    let mut words = line.split(' ');
+    let traffic = Traffic {
+        local: words.next()?.parse().ok()?,
+        remote: words.next()?.parse().ok()?,
+        bytes: [words.next()?.parse().ok()?, words.next()?.parse().ok()?],
+    };
+    words.next().is_none().then_some(traffic)
+}
+
+/// What belongs to a socket with these ends; one that is bound to no address has the
+/// port at all of them.
+pub(super) fn of_socket(
+    all: &[Traffic],
+    local: SocketAddr,
+    remote: Option<SocketAddr>,
+) -> Vec<Traffic> {
+    let is_same = |own: IpAddr| local.ip().is_unspecified() || own == local.ip();
+    let belongs = |one: &&Traffic| {
+        one.local.port() == local.port()
+            && is_same(one.local.ip())
+            && remote.is_none_or(|remote| remote == one.remote)
+    };
+    all.iter().filter(belongs).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_read() {
+        let one = Traffic {
+            local: "192.0.2.1:5000".parse().unwrap(),
+            remote: "[2001:db8::1]:443".parse().unwrap(),
+            bytes: [10, u64::MAX],
+        };
+        let line = "192.0.2.1:5000 [2001:db8::1]:443 10 18446744073709551615";
+        assert_eq!(parse(line), Some(one));
+        for wrong in ["", "192.0.2.1:5000", &format!("{line} 1"), "a b 1 2"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn traffic_belongs_to_the_socket_with_its_port() {
+        let one = parse("192.0.2.1:5000 198.51.100.1:443 1 2").unwrap();
+        let all = [one, parse("192.0.2.1:5001 198.51.100.1:443 3 4").unwrap()];
+        let of = |local: &str, remote: Option<&str>| {
+            let remote = remote.map(|text| text.parse().unwrap());
+            of_socket(&all, local.parse().unwrap(), remote)
+        };
+        assert_eq!(of("0.0.0.0:5000", None), [one]);
+        assert_eq!(of("192.0.2.1:5000", Some("198.51.100.1:443")), [one]);
+        assert_eq!(of("192.0.2.1:5000", Some("198.51.100.2:443")), []);
+        assert_eq!(of("192.0.2.2:5000", None), []);
+    }
+}

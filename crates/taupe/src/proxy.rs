@@ -1,0 +1,244 @@
+//! `taupe proxy`: the tunnel of a file in this process, for who asks for it.
+
+use crate::arguments::ProxyOrder;
+use crate::check::{self, Checked, Unreadable, check};
+use crate::conf::{self, Conf};
+use crate::console::{Console, say};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use sd_notify::NotifyState;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use taupe_adapter::{Personality, Report as _};
+use taupe_client::ResolveError;
+use taupe_config::file::{Endpoint, File, Table};
+use taupe_proxy::{
+    AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError, Stopper,
+};
+
+/// Why there is no proxy, or none any more.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was done")]
+    Wrong { file: String, errors: String },
+    #[error("the endpoint {endpoint} (line {line}) has no address: {source}")]
+    Endpoint {
+        endpoint: Endpoint,
+        line: usize,
+        source: ResolveError,
+    },
+    #[error(transparent)]
+    Auth(#[from] AuthError),
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("cannot tell where it listens: {0}")]
+    Listening(#[source] io::Error),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Runs it until a signal ends it.
+pub(crate) fn main(order: &ProxyOrder) -> ExitCode {
+    order.logging.begin();
+    match run(order) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => crate::complain(&failure, crate::FAILED),
+    }
+}
+
+fn run(order: &ProxyOrder) -> Result<(), Failure> {
+    // A core file would hold keys. Where this cannot be had, it is as before.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let conf = Conf::find(&order.file, Personality::Taupe)?;
+    let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
+    for remark in &remarks {
+        say(remark);
+    }
+    let shown = conf.shown.display();
+    let file = file.ok_or_else(|| Failure::Wrong {
+        file: shown.to_string(),
+        errors: check::count(&remarks),
+    })?;
+    let credentials = order.auth_file.as_deref().map(Credentials::read);
+    let credentials = credentials.transpose()?;
+
+    let stopper: Arc<OnceLock<Stopper>> = Arc::default();
+    let asked = Arc::clone(&stopper);
+    // What ends the terminal ends this too: there is nothing to read again.
+    let stop = move |_| {
+        if let Some(stopper) = asked.get() {
+            stopper.stop();
+        }
+    };
+    let console = Console::catching(false, stop).map_err(Failure::Signals)?;
+    let Some(endpoints) = endpoints(&file, &console)? else {
+        return Ok(());
+    };
+    let proxy = Proxy::start(options(order, &file, &endpoints, credentials))?;
+    let _ = stopper.set(proxy.stopper());
+    if console.is_interrupted() {
+        return Ok(());
+    }
+    introduce(order, &file, &proxy)?;
+    let unused = unused(&file);
+    if !unused.is_empty() {
+        let unused = unused.join(", ");
+        say(&format_args!(
+            "[!] {shown}: {unused}: no meaning for a proxy, not used"
+        ));
+    }
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    proxy.run()?;
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    Ok(())
+}
+
+/// Finds the addresses of endpoints; `None` when a signal came meanwhile.
+fn endpoints(file: &File, console: &Console) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
+    let mut endpoints = Vec::new();
+    for peer in &file.peers {
+        let (host, port) = match &peer.endpoint {
+            None => {
+                endpoints.push(None);
+                continue;
+            }
+            Some(Endpoint::Address(address)) => {
+                endpoints.push(Some(*address));
+                continue;
+            }
+            Some(Endpoint::Name { host, port }) => (host, *port),
+        };
+        let mut waiting = |line: Option<&str>| {
+            if let Some(line) = line {
+                say(&line);
+            }
+            !console.is_interrupted()
+        };
+        match taupe_client::resolve(host, port, &mut waiting) {
+            Ok(address) => endpoints.push(Some(address)),
+            Err(ResolveError::Interrupted) => return Ok(None),
+            Err(source) => {
+                return Err(Failure::Endpoint {
+                    endpoint: Endpoint::Name {
+                        host: host.clone(),
+                        port,
+                    },
+                    line: peer.line,
+                    source,
+                });
+            }
+        }
+    }
+    Ok(Some(endpoints))
+}
+
+fn options(
+    order: &ProxyOrder,
+    file: &File,
+    endpoints: &[Option<SocketAddr>],
+    credentials: Option<Credentials>,
+) -> Options {
+    let interface = &file.interface;
+    let addresses = || interface.addresses.iter().map(|one| one.address);
+    let v4 = addresses().find_map(|address| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    });
+    let v6 = addresses().find_map(|address| match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(address),
+    });
+    Options {
+        device: taupe_client::request(file, endpoints).device,
+        listen_port: interface.listen_port.unwrap_or(0),
+        v4,
+        v6,
+        mtu: interface.mtu.map_or(DEFAULT_MTU, |mtu| mtu as usize),
+        dns: interface.dns.clone(),
+        socks5: order.socks5.clone(),
+        http: order.http.clone(),
+        forwards: order.forwards.clone(),
+        credentials,
+        state_dir: state_dir(),
+    }
+}
+
+/// Where an ordinary user's programs remember things (XDG Base Directory Specification);
+/// `None` for the system's own place.
+fn state_dir() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let folder = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(state?.join("taupe"))
+}
+
+/// Says what listens where, and how it is used.
+fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failure> {
+    let listening = proxy.listening().map_err(Failure::Listening)?;
+    let (socks5, rest) = listening.split_at(order.socks5.len().min(listening.len()));
+    let (http, forwards) = rest.split_at(order.http.len().min(rest.len()));
+    for at in socks5 {
+        say(&format_args!(
+            "[#] SOCKS 5 at {at}: curl --proxy socks5h://{at} https://example.org/"
+        ));
+    }
+    for at in http {
+        say(&format_args!(
+            "[#] HTTP proxy at {at}: curl --proxy http://{at} https://example.org/"
+        ));
+    }
+    for (at, forward) in forwards.iter().zip(&order.forwards) {
+        say(&format_args!("[#] {at} leads to {}", forward.target));
+    }
+    let servers = proxy.name_servers();
+    if servers.is_empty() {
+        let reason = match file.interface.dns.is_empty() {
+            true => "the file has no DNS",
+            false => "DNS is not in AllowedIPs, or of a family without Address",
+        };
+        say(&format_args!(
+            "[!] {reason}: names cannot be looked up, only addresses work"
+        ));
+    } else {
+        let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
+        let servers = servers.join(", ");
+        say(&format_args!(
+            "[#] names are asked of {servers}, through the tunnel"
+        ));
+    }
+    Ok(())
+}
+
+/// What a file says that means nothing here.
+fn unused(file: &File) -> Vec<&'static str> {
+    let interface = &file.interface;
+    let hooks = &interface.hooks;
+    let all = [
+        ("Table", interface.table != Table::Auto),
+        ("FwMark", interface.fwmark.is_some_and(|mark| mark != 0)),
+        ("PreUp", !hooks.pre_up.is_empty()),
+        ("PostUp", !hooks.post_up.is_empty()),
+        ("PreDown", !hooks.pre_down.is_empty()),
+        ("PostDown", !hooks.post_down.is_empty()),
+        ("SaveConfig", interface.save_config),
+        ("search domains in DNS", !interface.dns_search.is_empty()),
+        ("keys about applications", file.transparent.first.is_some()),
+    ];
+    let unused = all.into_iter().filter(|(_, is_there)| *is_there);
+    unused.map(|(name, _)| name).collect()
+}

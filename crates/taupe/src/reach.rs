@@ -1,0 +1,83 @@
+//! What a file says of a tunnel whose interface is in a namespace of its own: where its
+//! peers are, and what is reached by it.
+
+use crate::console::say;
+use ipnet::IpNet;
+use std::net::SocketAddr;
+use taupe_adapter::mtu_inside;
+use taupe_config::file::{Endpoint, File};
+use taupe_net::system::{System, SystemError};
+
+/// A name without an address.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the endpoint {host}:{port} of the [Peer] in line {line} has no address: {reason}; correct the \
+     name, see by `getent ahosts {host}` whether this machine's name servers answer, or write an \
+     address in its place"
+)]
+pub(crate) struct Unresolved {
+    host: String,
+    port: u16,
+    line: usize,
+    reason: taupe_client::ResolveError,
+}
+
+/// Finds the addresses of the peers' endpoints, in the order of the file.
+pub(crate) fn endpoints(file: &File) -> Result<Vec<Option<SocketAddr>>, Unresolved> {
+    let address = |peer: &taupe_config::file::Peer| match &peer.endpoint {
+        None => Ok(None),
+        Some(Endpoint::Address(address)) => Ok(Some(*address)),
+        Some(Endpoint::Name { host, port }) => {
+            let found = taupe_client::resolve(host, *port, &mut |line| {
+                line.inspect(|line| say(line));
+                true
+            });
+            found.map(Some).map_err(|reason| Unresolved {
+                host: host.clone(),
+                port: *port,
+                line: peer.line,
+                reason,
+            })
+        }
+    };
+    file.peers.iter().map(address).collect()
+}
+
+/// The interface's addresses, with the lengths of their networks.
+pub(crate) fn addresses(file: &File) -> Vec<IpNet> {
+    let addresses = file.interface.addresses.iter();
+    addresses
+        .filter_map(|own| IpNet::new(own.address, own.length).ok())
+        .collect()
+}
+
+/// The networks that are reached through it. One that two peers have is one; which of them
+/// gets what is for the device to know.
+pub(crate) fn networks(file: &File) -> Vec<IpNet> {
+    let routes = file.peers.iter().flat_map(|peer| peer.routed());
+    let routes = routes.filter_map(|network| IpNet::new(network.address(), network.length()).ok());
+    let mut routes: Vec<IpNet> = routes.collect();
+    routes.sort_unstable();
+    routes.dedup();
+    routes
+}
+
+/// The file's MTU, or what fits through the narrowest path to one of these addresses.
+pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
+    let interface = &file.interface;
+    let inside = || mtu_inside(narrowest(endpoints, interface.fwmark));
+    interface.mtu.unwrap_or_else(inside)
+}
+
+/// The MTU of the narrowest path to a peer, if the system knows any.
+fn narrowest(endpoints: &[Option<SocketAddr>], mark: Option<u32>) -> Option<u32> {
+    let mut system = System::open().ok()?;
+    let links = system.links().ok()?;
+    let mut path = |address: &SocketAddr| -> Result<Option<u32>, SystemError> {
+        let route = system.route_to(address.ip(), mark.unwrap_or_default())?;
+        let link = links.iter().find(|link| link.index == route.interface);
+        Ok(route.mtu.or(link.map(|link| link.mtu)))
+    };
+    let known = endpoints.iter().flatten();
+    known.filter_map(|address| path(address).ok()?).min()
+}

@@ -1,0 +1,254 @@
+//! What a report of a bug should have, in one text without secrets.
+
+mod redact;
+
+use crate::arguments::ReportOrder;
+use crate::check;
+use crate::conf::{self, Conf};
+use crate::console::{NotPrinted, Paint, print, say};
+use crate::{doctor, flows, root, status};
+use redact::Redactor;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use taupe_adapter::Personality;
+use taupe_net::system::{System, SystemError};
+
+/// Lines of the log that are taken.
+const LOG_LINES: &str = "200";
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    NotRoot(#[from] root::Error),
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Status(#[from] status::Failure),
+    #[error(transparent)]
+    Doctor(#[from] doctor::Failure),
+    #[error("cannot write {}: {source}{}", .path.display(), advice(.source))]
+    NotWritten { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Output(#[from] NotPrinted),
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists => "; give the name of a file that is not there yet",
+        _ => "",
+    }
+}
+
+/// Writes it.
+pub(crate) fn main(order: &ReportOrder, arguments: &[OsString]) -> ExitCode {
+    match run(order, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
+        Err(failure) => crate::complain(&failure, crate::FAILED),
+    }
+}
+
+fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), Failure> {
+    root::require(Personality::Taupe, arguments)?;
+    // Before it takes a while.
+    let mut output = match &order.output {
+        Some(path) => Some((path, create(path)?)),
+        None => None,
+    };
+    let text = whole(order)?;
+    match &mut output {
+        None => print(text.as_bytes())?,
+        Some((path, file)) => {
+            file.write_all(text.as_bytes())
+                .map_err(|source| Failure::NotWritten {
+                    path: path.to_path_buf(),
+                    source,
+                })?;
+            say(&format_args!(
+                "{} is written; read it before you give it to anybody: addresses and names of \
+                 programs are in it",
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<std::fs::File, Failure> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(path);
+    opened.map_err(|source| Failure::NotWritten {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The text. What a part of it cannot tell does not keep the others from being told.
+fn whole(order: &ReportOrder) -> Result<String, Failure> {
+    let word = order.file.as_deref();
+    let status = match status::look(word) {
+        Ok(status) => Some(status),
+        // What is not up has a file, at least.
+        Err(error) if word.is_none() => return Err(error.into()),
+        Err(_) => None,
+    };
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    if let Some(word) = word {
+        let conf = Conf::find(word, Personality::Taupe);
+        if let Ok(conf) = conf {
+            names.push(conf.interface.to_string());
+            files.push(conf.path);
+        }
+    }
+    for tunnel in status.iter().flat_map(|status| &status.tunnels) {
+        names.push(tunnel.interface.clone());
+        files.extend(tunnel.file.clone());
+    }
+    names.sort();
+    names.dedup();
+    files.sort();
+    files.dedup();
+
+    let mut redactor = Redactor::new(order.hide_endpoints);
+    names.iter().for_each(|name| redactor.learn_device(name));
+    let mut text = format!(
+        "# Report of Taupe {}\n\nKeys are numbered in place of what they are.\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    // A file is examined by itself: what is wrong with it quotes it.
+    section(
+        &mut text,
+        "doctor",
+        &match doctor::examine(None) {
+            Ok(found) => found.text(Paint::none()),
+            Err(error) => format!("{error}\n"),
+        },
+    );
+    section(
+        &mut text,
+        "status",
+        &match &status {
+            Some(status) => status.json(),
+            None => "no such tunnel\n".into(),
+        },
+    );
+    section(
+        &mut text,
+        "flows",
+        &match flows::look(None) {
+            Ok(flows) => flows.text(),
+            Err(error) => format!("{error}\n"),
+        },
+    );
+    section(
+        &mut text,
+        "network",
+        &network().unwrap_or_else(|error| format!("{error}\n")),
+    );
+    for path in &files {
+        let shown = match check::read(path) {
+            Ok(file) => {
+                redactor.learn_file(&file);
+                redact::file(&String::from_utf8_lossy(&file))
+            }
+            Err(error) => format!("cannot be read: {error}\n"),
+        };
+        section(&mut text, &path.display().to_string(), &shown);
+    }
+    for name in &names {
+        let said = redactor.log(name, &log(name));
+        section(&mut text, &format!("log of taupe@{name}"), &said);
+    }
+    Ok(redactor.redact(&text))
+}
+
+fn section(text: &mut String, title: &str, content: &str) {
+    let _ = write!(text, "\n## {title}\n\n```text\n{content}```\n");
+}
+
+/// Links, addresses, routes and rules, as the kernel lists them.
+fn network() -> Result<String, SystemError> {
+    let mut system = System::open()?;
+    let mut text = String::new();
+    let links = system.links()?;
+    let name = |index: Option<u32>| {
+        let link = links.iter().find(|link| Some(link.index) == index);
+        link.map_or("-", |link| &*link.name)
+    };
+    for link in &links {
+        let _ = writeln!(
+            text,
+            "link {} {}: {}, mtu {}, kind {}, part of {}",
+            link.index,
+            link.name,
+            if link.up { "up" } else { "down" },
+            link.mtu,
+            link.kind.as_deref().unwrap_or("-"),
+            name(link.controller)
+        );
+    }
+    for address in system.addresses()? {
+        let _ = writeln!(
+            text,
+            "address {} dev {}",
+            address.network,
+            name(Some(address.interface))
+        );
+    }
+    for route in system.routes()? {
+        let via = route
+            .gateway
+            .map_or("-".into(), |gateway| gateway.to_string());
+        let _ = writeln!(
+            text,
+            "route {} {} via {via} dev {} table {} metric {}",
+            route.kind,
+            route.destination,
+            name(route.interface),
+            route.table,
+            route.metric
+        );
+    }
+    for rule in system.rules()? {
+        let mark = rule.mark.map_or("-".into(), |mark| {
+            format!("{:#x}/{:#x}", mark.value, mark.mask)
+        });
+        let not = if rule.invert { "not " } else { "" };
+        let _ = writeln!(
+            text,
+            "rule {:?} {}: {not}mark {mark} table {}{}",
+            rule.family,
+            rule.priority,
+            rule.table,
+            if rule.more { ", and more" } else { "" }
+        );
+    }
+    Ok(text)
+}
+
+/// The end of what a tunnel's service has logged; in the background nothing is.
+fn log(name: &str) -> String {
+    let unit = format!("taupe@{name}");
+    let arguments = [
+        "--unit",
+        &unit,
+        "--lines",
+        LOG_LINES,
+        "--no-pager",
+        "--output",
+        "short-iso",
+    ];
+    let said = Command::new("journalctl").args(arguments).output();
+    match said {
+        Ok(said) if said.status.success() => String::from_utf8_lossy(&said.stdout).into_owned(),
+        Ok(said) => String::from_utf8_lossy(&said.stderr).into_owned(),
+        Err(_) => "there is no journal here\n".into(),
+    }
+}

@@ -1,0 +1,324 @@
+//! Text without what nobody is to know.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use taupe_config::file::{self, Dialect};
+use taupe_config::key::Encoding;
+use zeroize::Zeroizing;
+
+/// The keys of files whose values are shown. What is not here may be a secret.
+const SHOWN: [&str; 18] = [
+    "Address",
+    "AllowedApps",
+    "AllowedIPs",
+    "BypassLanTraffic",
+    "DisallowedApps",
+    "DisallowedIPs",
+    "DNS",
+    "Endpoint",
+    "Forwarded",
+    "FwMark",
+    "KillSwitch",
+    "ListenPort",
+    "MTU",
+    "PersistentKeepalive",
+    "PublicKey",
+    "SaveConfig",
+    "SystemBus",
+    "Table",
+];
+
+/// What lines of Taupe's begin with where they are comments to other programs.
+const MARKS: [&str; 2] = ["#@taupe:", "#@ws:"];
+
+/// A file's text, with sections and the values of the keys above: no comment, and
+/// nothing that is not known to be harmless.
+pub(super) fn file(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let line = line.trim();
+        let (mark, rest) = marked(line);
+        match rest.split_once('=') {
+            _ if line.is_empty() => String::new(),
+            _ if rest.starts_with('#') => "# (a comment)".into(),
+            Some((key, value)) => match shown(key) {
+                Some(known) => {
+                    let value = value.split('#').next().unwrap_or_default().trim();
+                    format!("{mark}{known} = {value}")
+                }
+                None if is_word(key) => format!("{mark}{} = (hidden)", key.trim()),
+                None => "(hidden)".into(),
+            },
+            None if ["[interface]", "[peer]"].contains(&&*rest.to_ascii_lowercase()) => rest.into(),
+            None => "(hidden)".into(),
+        }
+    });
+    lines.map(|line| line + "\n").collect()
+}
+
+/// What a line begins with if it is a comment to other programs only, and the rest of it.
+fn marked(line: &str) -> (&'static str, &str) {
+    let mark = MARKS.iter().find(|mark| {
+        let start = line.get(..mark.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(mark))
+    });
+    let mark = mark.copied().unwrap_or_default();
+    (mark, &line[mark.len()..])
+}
+
+/// A key whose values are shown, as it is written.
+fn shown(key: &str) -> Option<&'static str> {
+    let mut known = SHOWN.into_iter();
+    known.find(|known| known.eq_ignore_ascii_case(key.trim()))
+}
+
+/// The values that [`file()`] hides: commands above all, which a log has as they were run.
+fn hidden(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let (_, rest) = marked(line.trim());
+        let value = match rest.split_once('=') {
+            Some((key, value)) if !rest.starts_with('#') && shown(key).is_none() => value.trim(),
+            _ => "",
+        };
+        // A comment may follow.
+        let without = value.split('#').next().unwrap_or_default().trim_end();
+        [value, without]
+            .into_iter()
+            .filter(|value| !value.is_empty())
+    })
+}
+
+/// Something that could be a key's name.
+fn is_word(text: &str) -> bool {
+    let text = text.trim();
+    text.len() <= 30 && text.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+/// Takes keys, and endpoints if they are wanted out, from a text.
+pub(super) struct Redactor {
+    /// In every encoding that there is.
+    secrets: Vec<Zeroizing<String>>,
+    /// Addresses and names of endpoints.
+    endpoints: BTreeSet<String>,
+    hides_endpoints: bool,
+    /// Values that are hidden in files.
+    hidden: Vec<Zeroizing<String>>,
+}
+
+impl Redactor {
+    pub(super) fn new(hides_endpoints: bool) -> Self {
+        Self {
+            secrets: Vec::new(),
+            endpoints: BTreeSet::new(),
+            hides_endpoints,
+            hidden: Vec::new(),
+        }
+    }
+
+    /// Learns the keys of a running device, and where its peers are.
+    pub(super) fn learn_device(&mut self, interface: &str) {
+        let Ok(device) = taupe_client::read(interface) else {
+            return;
+        };
+        if let Some(key) = &device.status.private_key {
+            self.learn(key.expose());
+        }
+        for peer in &device.status.peers {
+            if peer.preshared_key.is_set() {
+                self.learn(peer.preshared_key.expose());
+            }
+            self.endpoints
+                .extend(peer.endpoint.map(|endpoint| endpoint.ip().to_string()));
+            let name = peer.endpoint_name.as_ref().map(ToString::to_string);
+            self.endpoints.extend(name.as_deref().and_then(host));
+        }
+    }
+
+    /// Likewise, of a file; one with errors still says where its peers are, and its keys
+    /// look like keys.
+    pub(super) fn learn_file(&mut self, text: &[u8]) {
+        let lines = String::from_utf8_lossy(text);
+        let values = lines.lines().filter_map(|line| line.split_once('='));
+        let endpoints = values.filter(|(key, _)| key.trim().eq_ignore_ascii_case("endpoint"));
+        let hosts = endpoints.filter_map(|(_, value)| host(value.split('#').next()?.trim()));
+        for host in hosts.filter(|host| !host.is_empty()) {
+            // As everybody else writes it.
+            let address: Option<IpAddr> = host.parse().ok();
+            self.endpoints
+                .extend(address.map(|address| address.to_string()));
+            self.endpoints.insert(host);
+        }
+        let hidden = hidden(&lines).map(|value| Zeroizing::new(value.to_owned()));
+        self.hidden.extend(hidden);
+        // What has another one in it first.
+        self.hidden.sort_by_key(|value| Reverse(value.len()));
+        let Some(file) = file::parse(text, Dialect::Taupe).file else {
+            return;
+        };
+        if let Some(key) = &file.interface.private_key {
+            self.learn(key.expose());
+        }
+        for peer in &file.peers {
+            if let Some(key) = &peer.preshared_key {
+                self.learn(key.expose());
+            }
+        }
+    }
+
+    fn learn(&mut self, key: &[u8; 32]) {
+        self.secrets.push(Encoding::Base64.encode(key));
+        self.secrets.push(Encoding::Hex.encode(key));
+    }
+
+    /// A log of a tunnel without what is hidden in its file: hooks are logged as they are
+    /// run, whatever is written in them.
+    pub(super) fn log(&self, interface: &str, text: &str) -> String {
+        let mut text = text.to_owned();
+        for value in &self.hidden {
+            text = text.replace(value.as_str(), "(hidden)");
+            if value.contains("%i") {
+                text = text.replace(&value.replace("%i", interface), "(hidden)");
+            }
+        }
+        text
+    }
+
+    /// The text without them, and without whatever looks like a key: of those, equal ones
+    /// have equal numbers.
+    pub(super) fn redact(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for secret in &self.secrets {
+            text = text.replace(secret.as_str(), "(secret)");
+        }
+        if self.hides_endpoints {
+            // What has another one as its beginning first.
+            for endpoint in self.endpoints.iter().rev() {
+                text = text.replace(endpoint.as_str(), "(endpoint)");
+            }
+        }
+        without_keys(&text)
+    }
+}
+
+fn host(endpoint: &str) -> Option<String> {
+    let host = endpoint.rsplit_once(':')?.0;
+    Some(host.trim_matches(['[', ']']).to_owned())
+}
+
+/// Replaces every run of characters that may be a key.
+fn without_keys(text: &str) -> String {
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
+    let mut known: Vec<&str> = Vec::new();
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find(is_of_key) {
+        let (before, run) = rest.split_at(start);
+        out += before;
+        let end = run.find(|c| !is_of_key(c)).unwrap_or(run.len());
+        let (run, behind) = run.split_at(end);
+        rest = behind;
+        if !may_be_key(run, behind) {
+            out += run;
+            continue;
+        }
+        rest = rest.strip_prefix('=').unwrap_or(rest);
+        let at = known.iter().position(|key| *key == run);
+        let number = at.unwrap_or_else(|| {
+            known.push(run);
+            known.len() - 1
+        });
+        out += &format!("(key {})", number + 1);
+    }
+    out + rest
+}
+
+/// Base64 of 32 bytes has 43 characters and an `=`, hexadecimal 64; with some mistakes.
+/// A path has more slashes.
+fn may_be_key(run: &str, behind: &str) -> bool {
+    let is_exact = run.len() == 43 && behind.starts_with('=');
+    is_exact || run.len() >= 40 && run.matches('/').count() <= 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 32] = [0xa7; 32];
+
+    #[test]
+    fn a_key_is_nowhere_in_any_encoding() {
+        let base64 = Encoding::Base64.encode(&KEY);
+        let hex = Encoding::Hex.encode(&KEY);
+        let (base64, hex) = (base64.as_str(), hex.as_str());
+        let mut redactor = Redactor::new(false);
+        redactor.learn(&KEY);
+        for text in [
+            format!("PrivateKey={base64}"),
+            format!("PrivateKey = {base64}\n"),
+            format!("\"key\":\"{base64}\","),
+            format!("private_key={hex}\n"),
+            format!("x{base64}x"),
+            format!("x{hex}x"),
+        ] {
+            for redacted in [redactor.redact(&text), without_keys(&text)] {
+                assert!(!redacted.contains(base64), "{redacted}");
+                assert!(!redacted.contains(hex), "{redacted}");
+                // Nor most of one.
+                assert!(!redacted.contains(&base64[..20]), "{redacted}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_text_stays() {
+        let text = "firefox-esr (4711) tcp 192.168.1.1:5000 -> [2001:db8::1]:443 /usr/lib/x/y/z\n\
+                    /opt/somewhere/far/below/all/that/there/is/program = 7\n";
+        assert_eq!(without_keys(text), text);
+        let [a, b] = [[1; 32], [2; 32]].map(|key| Encoding::Base64.encode(&key));
+        let (a, b) = (a.as_str(), b.as_str());
+        let numbered = without_keys(&format!("{a} {b} {a}"));
+        assert_eq!(numbered, "(key 1) (key 2) (key 1)");
+    }
+
+    #[test]
+    fn of_a_file_only_what_is_harmless_is_shown() {
+        let text = "# my password is x\n[Interface]\nPrivateKey = secret\naddress=10.0.0.1/32 # y\n\
+                    PostUp = curl -u me:x example.org\n#PrivateKey = z\n[Peer]\n\
+                    #@ws:AllowedApps = curl\nnothing\nPassw0rd! = q\n";
+        let expected = "# (a comment)\n[Interface]\nPrivateKey = (hidden)\n\
+                        Address = 10.0.0.1/32\nPostUp = (hidden)\n# (a comment)\n[Peer]\n\
+                        #@ws:AllowedApps = curl\n(hidden)\n(hidden)\n";
+        assert_eq!(file(text), expected);
+    }
+
+    #[test]
+    fn what_a_file_hides_is_not_in_its_log() {
+        let file = "[Interface]\nMTU = 1420\nPostUp = curl -u me:pass %i # y\n\
+                    #@ws:PreDown = logger pw=#1\nPostDown = curl -u me:pass %i && true\n";
+        let log = "[#] ip link set mtu 1420 dev home\n[#] curl -u me:pass home\n\
+                   `curl -u me:pass %i` has failed\n[#] logger pw=#1\n\
+                   [#] curl -u me:pass home && true\n";
+        let expected = "[#] ip link set mtu 1420 dev home\n[#] (hidden)\n\
+                        `(hidden)` has failed\n[#] (hidden)\n[#] (hidden)\n";
+        let mut redactor = Redactor::new(false);
+        redactor.learn_file(file.as_bytes());
+        assert_eq!(redactor.log("home", log), expected);
+    }
+
+    #[test]
+    fn endpoints_are_taken_out_on_request() {
+        let file = format!(
+            "[Interface]\nPrivateKey = {0}\n[Peer]\nPublicKey = {0}\nEndpoint = 192.0.2.1:51820\n",
+            Encoding::Base64.encode(&KEY).as_str()
+        );
+        let text = "peer 192.0.2.1:51820";
+        for (hides, shown) in [(true, "peer (endpoint):51820"), (false, text)] {
+            let mut redactor = Redactor::new(hides);
+            redactor.learn_file(file.as_bytes());
+            assert_eq!(redactor.redact(text), shown);
+        }
+        let mut redactor = Redactor::new(true);
+        redactor.learn_file(b"[Peer]\nEndpoint = [2001:DB8:0::1]:51820\n");
+        let text = redactor.redact("peer [2001:db8::1]:51820");
+        assert_eq!(text, "peer [(endpoint)]:51820");
+    }
+}

@@ -1,0 +1,344 @@
+//! A tunnel that another one goes through: `taupe up INNER --via OUTER`.
+//!
+//! Both devices are in one process. The outer one's TUN is in a network namespace that
+//! nobody else sees, and so are the inner one's UDP sockets; the outer one's are where they
+//! always are.
+
+mod device;
+
+use crate::arguments::Beneath;
+use crate::check::{self, Checked, Unreadable, check_alone};
+use crate::conf::{self, Conf};
+use crate::console::say;
+use crate::endpoints::{self, Named};
+use crate::interface::InterfaceName;
+use crate::reach;
+use ipnet::IpNet;
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr};
+use taupe_adapter::journal::Header;
+use taupe_adapter::{Outer, Personality, State, mtu_inside};
+use taupe_config::file::{Endpoint, File, Peer, Table};
+
+pub(crate) use device::{Failure as NotStarted, Joined, Started, start};
+
+/// What IPv6 needs of a link (RFC 8200, section 5), in bytes.
+const IPV6_MTU: u32 = 1280;
+
+/// What IPv4 needs of a link (RFC 791, section 3.2), in bytes.
+const IPV4_MTU: u32 = 68;
+
+/// Why a tunnel cannot go through another one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was changed")]
+    Wrong { file: String, errors: String },
+    #[error("{0} cannot go through itself; name another file after --via; nothing was changed")]
+    Itself(String),
+    #[error(
+        "{outer} is up already; `taupe down {outer}` it, so that it can be up for {inner} alone, or do \
+         without --via, so that routes lead what {inner} sends; nothing was changed"
+    )]
+    Taken { outer: String, inner: String },
+    #[error(
+        "{outer} is up already, for {by} to go through; `taupe down {by}` ends it; nothing was changed"
+    )]
+    Beneath { outer: String, by: String },
+    #[error(
+        "{0}: there is no Address under [Interface], which what goes through it is sent from; write \
+         the one that the tunnel's provider gave you; nothing was changed"
+    )]
+    NoAddress(String),
+    #[error("{0}; nothing was changed")]
+    Unresolved(#[from] reach::Unresolved),
+    #[error(
+        "{inner}:{line}: the endpoint {endpoint} of this [Peer] cannot be reached through {outer}: \
+         {reason}; nothing was changed"
+    )]
+    Beyond {
+        inner: String,
+        line: usize,
+        endpoint: SocketAddr,
+        outer: String,
+        reason: String,
+    },
+    #[error(
+        "through {outer} (MTU {mtu}) {inner} has an MTU of {left}, and {family} needs {needed}: \
+         write MTU = {wanted} or more in {file}, if its path carries that{without}; nothing was \
+         changed"
+    )]
+    Narrow {
+        outer: String,
+        inner: String,
+        mtu: u32,
+        left: u32,
+        family: &'static str,
+        needed: u32,
+        wanted: u32,
+        file: String,
+        without: &'static str,
+    },
+}
+
+/// A tunnel to go through, and what is to be looked up for it.
+pub(crate) struct Through {
+    pub(crate) outer: Outer,
+    interface: InterfaceName,
+    named: Vec<Named>,
+}
+
+impl Through {
+    /// Reads the file of a tunnel for another one to go through. Its endpoints are looked up
+    /// unless what this process sends is held back.
+    pub(crate) fn find(word: &OsStr, inner: &Conf, is_closed: bool) -> Result<Self, Failure> {
+        let conf = Conf::find(word, Personality::Taupe)?;
+        let name = conf.interface.as_str();
+        if conf.interface == inner.interface {
+            return Err(Failure::Itself(name.to_owned()));
+        }
+        let Checked { file, remarks, .. } = check_alone(&conf, Personality::Taupe)?;
+        for remark in &remarks {
+            say(remark);
+        }
+        let shown = conf.shown.display();
+        let Some(file) = file else {
+            return Err(Failure::Wrong {
+                file: shown.to_string(),
+                errors: check::count(&remarks),
+            });
+        };
+        is_free(name)?;
+        if taupe_sys::interface::index(name).is_some() || taupe_client::read(name).is_ok() {
+            return Err(Failure::Taken {
+                outer: name.to_owned(),
+                inner: inner.interface.to_string(),
+            });
+        }
+        if let Some(keys) = without_effect(&file) {
+            say(&format_args!(
+                "[!] {shown}: {keys}: that means nothing for a tunnel which another one goes through"
+            ));
+        }
+        let addresses = file.interface.addresses.iter().map(|own| own.address);
+        let addresses: Vec<_> = addresses.collect();
+        if addresses.is_empty() {
+            return Err(Failure::NoAddress(shown.to_string()));
+        }
+        let endpoints = match is_closed {
+            false => reach::endpoints(&file)?,
+            true => file.peers.iter().map(address).collect(),
+        };
+        Ok(Self {
+            outer: Outer {
+                name: name.to_owned(),
+                config: conf.path.clone(),
+                addresses,
+                networks: reach::networks(&file),
+                mtu: reach::mtu(&file, &endpoints),
+                mark: file.interface.fwmark,
+                endpoints: endpoints.into_iter().flatten().collect(),
+            },
+            named: endpoints::named(&file),
+            interface: conf.interface,
+        })
+    }
+
+    /// What the device's process is told.
+    pub(crate) fn beneath(&self) -> Beneath {
+        Beneath {
+            interface: self.interface.clone(),
+            file: self.outer.config.clone(),
+            mtu: self.outer.mtu,
+        }
+    }
+
+    /// Says which endpoints have no address, once they have been looked up.
+    pub(crate) fn tell_of_endpoints(&self) {
+        for sentence in endpoints::await_addresses(self.interface.as_str(), &self.named) {
+            say(&format_args!("[!] {}: {sentence}", self.interface));
+        }
+    }
+}
+
+/// Fails where another tunnel goes through the one of this name.
+pub(crate) fn is_free(name: &str) -> Result<(), Failure> {
+    let is_beneath = |header: &Header| {
+        let outer = header.outer.as_ref();
+        outer.is_some_and(|outer| outer.name == name)
+            && State::default().of_running(&header.interface).is_some()
+    };
+    match State::default().here().into_iter().find(is_beneath) {
+        None => Ok(()),
+        Some(header) => Err(Failure::Beneath {
+            outer: name.to_owned(),
+            by: header.interface,
+        }),
+    }
+}
+
+/// The tunnel that a running one goes through, where its peers are now. That its file has
+/// been edited is said.
+pub(crate) fn present(inner: &str) -> Option<Outer> {
+    let header = State::default().of_running(inner)?;
+    if header.is_outer_edited() {
+        let config = header
+            .outer
+            .as_ref()
+            .map(|outer| outer.config.display().to_string());
+        say(&format_args!(
+            "[!] {} was edited: what it says now holds after `taupe down {inner}` and `taupe up`",
+            config.unwrap_or_default()
+        ));
+    }
+    let mut outer = header.outer?;
+    if let Ok(device) = taupe_client::read(&outer.name) {
+        let peers = device.status.peers.iter();
+        outer.endpoints = peers.filter_map(|peer| peer.endpoint).collect();
+    }
+    Some(outer)
+}
+
+/// Makes of a file what goes through the outer tunnel; what there is to say of that. The
+/// endpoints that are names are looked up unless what this process sends is held back.
+pub(crate) fn admit(
+    outer: &Outer,
+    conf: &Conf,
+    file: &mut File,
+    is_closed: bool,
+) -> Result<Vec<String>, Failure> {
+    for peer in &file.peers {
+        let found = match is_closed {
+            true => address(peer),
+            false => address(peer).or_else(|| endpoints::first_address(peer)),
+        };
+        if let Some(endpoint) = found
+            && let Err(reason) = reaches(outer, endpoint.ip())
+        {
+            return Err(Failure::Beyond {
+                inner: conf.shown.display().to_string(),
+                line: peer.line,
+                endpoint,
+                outer: outer.name.clone(),
+                reason,
+            });
+        }
+    }
+    let mut sentences = vec![narrow(outer, conf, file)?];
+    match (file.interface.fwmark, outer.mark) {
+        (Some(own), Some(theirs)) if own != theirs => sentences.push(format!(
+            "FwMark = {theirs:#x} of {} is not used: what {} sends has {own:#x}, for that is sent in \
+             the place of {}'s",
+            outer.config.display(),
+            outer.name,
+            conf.interface
+        )),
+        (own, theirs) => file.interface.fwmark = own.or(theirs),
+    }
+    Ok(sentences)
+}
+
+/// Whether something can be sent there through a tunnel, or why not.
+fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
+    let config = outer.config.display();
+    if !outer
+        .addresses
+        .iter()
+        .any(|own| own.is_ipv4() == to.is_ipv4())
+    {
+        let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(format!(
+            "{config} has no {family} address to send from; write one after Address there, or an \
+             Endpoint of the other family here"
+        ));
+    }
+    let alone = IpNet::from(to);
+    if !outer
+        .networks
+        .iter()
+        .any(|network| network.contains(&alone))
+    {
+        return Err(format!(
+            "AllowedIPs of {config} does not contain it; add it there, or do without --via"
+        ));
+    }
+    Ok(())
+}
+
+/// Gives the file the MTU that fits through the outer tunnel, which is said.
+fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure> {
+    let left = mtu_inside(Some(outer.mtu));
+    let mtu = file.interface.mtu.map_or(left, |own| own.min(left));
+    let addresses = &file.interface.addresses;
+    let has_ipv6 = addresses.iter().any(|own| own.address.is_ipv6());
+    let (family, needed, without) = match has_ipv6 {
+        true => (
+            "IPv6",
+            IPV6_MTU,
+            ", or take the IPv6 addresses out of Address",
+        ),
+        false => ("IPv4", IPV4_MTU, ""),
+    };
+    // What the file itself says is for the system to refuse.
+    if left < needed {
+        return Err(Failure::Narrow {
+            outer: outer.name.clone(),
+            inner: conf.interface.to_string(),
+            mtu: outer.mtu,
+            left,
+            family,
+            needed,
+            wanted: needed + outer.mtu.min(80),
+            file: outer.config.display().to_string(),
+            without,
+        });
+    }
+    let since = format!("since it goes through {} ({})", outer.name, outer.mtu);
+    Ok(match file.interface.mtu.replace(mtu) {
+        Some(own) if own > mtu => format!(
+            "MTU {mtu}, {since}: MTU = {own} of {} would not fit",
+            conf.shown.display()
+        ),
+        _ => format!("MTU {mtu}, {since}"),
+    })
+}
+
+/// Where a peer is, if its file has an address.
+fn address(peer: &Peer) -> Option<SocketAddr> {
+    match &peer.endpoint {
+        Some(Endpoint::Address(address)) => Some(*address),
+        Some(Endpoint::Name { .. }) | None => None,
+    }
+}
+
+/// The keys of a file that do nothing for a tunnel which another one goes through.
+fn without_effect(file: &File) -> Option<String> {
+    let interface = &file.interface;
+    let hooks = &interface.hooks;
+    let mut keys = Vec::new();
+    for (name, is_there) in [
+        ("PreUp", !hooks.pre_up.is_empty()),
+        ("PostUp", !hooks.post_up.is_empty()),
+        ("PreDown", !hooks.pre_down.is_empty()),
+        ("PostDown", !hooks.post_down.is_empty()),
+        (
+            "DNS",
+            !(interface.dns.is_empty() && interface.dns_search.is_empty()),
+        ),
+        ("Table", interface.table != Table::Auto),
+        ("SaveConfig", interface.save_config),
+    ] {
+        keys.extend(is_there.then(|| name.to_owned()));
+    }
+    if let Some((key, line)) = file.transparent.first {
+        keys.push(format!("{key} in line {line} and what belongs to it"));
+    }
+    (!keys.is_empty()).then(|| keys.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

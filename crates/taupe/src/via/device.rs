@@ -1,0 +1,209 @@
+//! The outer device, in the process of the inner one.
+
+use crate::arguments::{Beneath, DeviceOrder};
+use crate::check;
+use crate::conf::Conf;
+use crate::device::Device;
+use crate::endpoints;
+use crate::reach;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use taupe_adapter::Personality;
+use taupe_cell::{NetworkError, Opened, lay};
+use taupe_client::SetRequest;
+use taupe_config::file::File;
+use taupe_engine::{Exit, Options, StartError, TunSource, UapiSource, Underlay};
+use taupe_sys::namespace::Network;
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Unreadable(#[from] check::Unreadable),
+    #[error("{0} has changed, and has errors now (`taupe check` says which)")]
+    Wrong(String),
+    #[error("there can be no network namespace for {interface}: {source}; it takes root")]
+    Namespace {
+        interface: String,
+        source: io::Error,
+    },
+    #[error("{interface}: {source}")]
+    Network {
+        interface: String,
+        source: NetworkError,
+    },
+    #[error("{interface}: {source}")]
+    Start {
+        interface: String,
+        source: StartError,
+    },
+    #[error("{interface} takes nothing of its file: {source}")]
+    Configure {
+        interface: String,
+        source: taupe_client::Error,
+    },
+}
+
+/// An outer device that runs. It ends when [`Started::end`] is called.
+pub(crate) struct Started<D> {
+    device: D,
+    interface: String,
+}
+
+/// Starts and configures it. What is beneath the inner device then comes with it. Names of
+/// its endpoints are looked up unless what this process sends is held back;
+/// [`endpoints::serve`] finds those without an address.
+pub(crate) fn start<D: Device>(
+    beneath: &Beneath,
+    order: &DeviceOrder,
+    is_closed: bool,
+) -> Result<(Started<D>, Underlay), Failure> {
+    let interface = beneath.interface.to_string();
+    let file = read(beneath)?;
+    let failed = |source| Failure::Namespace {
+        interface: interface.clone(),
+        source,
+    };
+    let network = Network::new().map_err(failed)?;
+    let (addresses, routes) = (reach::addresses(&file), reach::networks(&file));
+    let plan = taupe_cell::Network {
+        interface: &interface,
+        addresses: &addresses,
+        routes: &routes,
+        mtu: beneath.mtu,
+    };
+    let mut remarks = Vec::new();
+    let laid = network.within(|| lay(&plan, &mut remarks));
+    let Opened { tun, watch } = laid.map_err(failed)?.map_err(|source| Failure::Network {
+        interface: interface.clone(),
+        source,
+    })?;
+    for remark in remarks {
+        tracing::warn!("{interface}: {remark}");
+    }
+    let device = D::start(Options {
+        interface: interface.clone(),
+        tun: TunSource::Elsewhere { tun, watch },
+        underlay: Underlay::Here,
+        tap: None,
+        uapi: UapiSource::Bind,
+        offloads: order.offloads,
+        state_dir: None,
+    });
+    let device = device.map_err(|source| Failure::Start {
+        interface: interface.clone(),
+        source,
+    })?;
+    let started = Started { device, interface };
+    match started.configure(&file, is_closed) {
+        Ok(()) => {
+            let underlay = started.underlay(network);
+            Ok((started, underlay))
+        }
+        Err(source) => {
+            let interface = started.interface.clone();
+            started.end();
+            Err(Failure::Configure { interface, source })
+        }
+    }
+}
+
+fn read(beneath: &Beneath) -> Result<File, Failure> {
+    let conf = Conf {
+        interface: beneath.interface.clone(),
+        path: beneath.file.clone(),
+        shown: beneath.file.clone(),
+    };
+    let checked = check::check_alone(&conf, Personality::Taupe)?;
+    let wrong = || Failure::Wrong(conf.shown.display().to_string());
+    checked.file.ok_or_else(wrong)
+}
+
+impl<D: Device> Started<D> {
+    fn configure(&self, file: &File, is_closed: bool) -> Result<(), taupe_client::Error> {
+        let found = file.peers.iter().map(|peer| match is_closed {
+            false => super::address(peer).or_else(|| endpoints::first_address(peer)),
+            true => super::address(peer),
+        });
+        let found: Vec<_> = found.collect();
+        taupe_client::apply(&self.interface, taupe_client::request(file, &found))?;
+        // A name without an address is not in the request.
+        endpoints::hand_over(&self.interface, &endpoints::named(file))
+    }
+
+    /// What the inner device needs to know.
+    fn underlay(&self, network: Network) -> Underlay {
+        let interface = self.interface.clone();
+        let mark = move |mark| {
+            let request = SetRequest {
+                fwmark: Some(mark),
+                ..SetRequest::default()
+            };
+            taupe_client::apply(&interface, request).map_err(|error| error.to_string())
+        };
+        Underlay::Behind {
+            network,
+            mark: Box::new(mark),
+        }
+    }
+
+    /// Finds the addresses of endpoints that have none.
+    pub(crate) fn serve_endpoints(&self) {
+        endpoints::serve(&self.interface);
+    }
+
+    pub(crate) fn end(self) {
+        self.device.stopper()();
+        let _ = self.device.run();
+    }
+
+    /// Has the outer device end with the inner one, and the inner one with it.
+    pub(crate) fn join(self, end_inner: impl FnOnce() + Send + 'static) -> io::Result<Joined> {
+        let Self { device, interface } = self;
+        let (end_outer, give_up) = (Box::new(device.stopper()), device.stopper());
+        let is_first = Arc::new(AtomicBool::new(true));
+        let ended = Arc::clone(&is_first);
+        let wait = move || {
+            let exit = device.run();
+            // Nobody else has ended it.
+            let first = ended.swap(false, Ordering::AcqRel);
+            end_inner();
+            first.then(|| format!("{interface}, which it goes through, has ended ({exit:?})"))
+        };
+        let thread = thread::Builder::new().name("outer".into()).spawn(wait);
+        let thread = match thread {
+            Ok(thread) => thread,
+            Err(error) => {
+                give_up();
+                return Err(error);
+            }
+        };
+        Ok(Joined {
+            end_outer,
+            is_first,
+            thread,
+        })
+    }
+}
+
+/// An outer device that ends with the inner one.
+pub(crate) struct Joined {
+    end_outer: Box<dyn FnOnce() + Send>,
+    is_first: Arc<AtomicBool>,
+    thread: JoinHandle<Option<String>>,
+}
+
+impl Joined {
+    /// To be called when the inner device has ended: ends the outer one, or tells that this
+    /// was the first to end.
+    pub(crate) fn end(self, exit: Exit) -> Exit {
+        self.is_first.store(false, Ordering::Release);
+        (self.end_outer)();
+        match (exit, self.thread.join()) {
+            (Exit::Stopped, Ok(Some(why))) => Exit::Failed(why),
+            (exit, _) => exit,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Programs of kinds that aya does not know: taken out of the object, and loaded with the
+//! maps that are pinned.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use aya::Btf;
+use aya_obj::Object;
+use aya_obj::btf::BtfFeatures;
+
+use super::FILTERS_OBJECT;
+use crate::pins::Pins;
+use crate::syscall::{self, Code};
+
+/// Loads the program of [`Way::Filters`](super::Way::Filters) that is called so, as one of
+/// a kind ([`syscall::program_type`]) for a place ([`syscall::attach_type`]).
+pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::Result<OwnedFd> {
+    let mut object = Object::parse(FILTERS_OBJECT).map_err(io::Error::other)?;
+    // Whoever has one of these kinds has all that types can be.
+    let all = BtfFeatures::new(true, true, true, true, true, true, true, true);
+    let types = object.fixup_and_sanitize_btf(&all);
+    let types = types.map_err(io::Error::other)?;
+    let types = types.ok_or(io::ErrorKind::NotFound)?.to_bytes();
+    let kernel = Btf::from_sys_fs().map_err(io::Error::other)?;
+    object.relocate_btf(&kernel).map_err(io::Error::other)?;
+    let program = object.programs.get(name);
+    let key = program.ok_or(io::ErrorKind::NotFound)?.function_key();
+    // Of other programs maps may be missing. What is in no program's section is called.
+    let sections: HashSet<_> = object
+        .programs
+        .values()
+        .map(|it| it.function_key().0)
+        .collect();
+    let is_part = |other: &(usize, u64)| *other == key || !sections.contains(&other.0);
+    object.functions.retain(|other, _| is_part(other));
+    object.programs.retain(|other, _| other == name);
+    let opened = std::mem::take(&mut object.maps);
+    let opened = opened.into_iter().filter_map(|(name, map)| {
+        // What is not pinned is none of its.
+        let fd = syscall::open(&pins.map(&name)).ok()?;
+        Some((name, fd, map))
+    });
+    let opened: Vec<_> = opened.collect();
+    let maps = opened
+        .iter()
+        .map(|(name, fd, map)| (name.as_str(), fd.as_raw_fd(), map));
+    let sections = object.functions.keys().map(|(section, _)| *section);
+    let sections: HashSet<_> = sections.collect();
+    object
+        .relocate_maps(maps, &sections)
+        .map_err(io::Error::other)?;
+    object.relocate_calls(&sections).map_err(io::Error::other)?;
+    let function = object.functions.get(&key).ok_or(io::ErrorKind::NotFound)?;
+    syscall::load(&Code {
+        name,
+        kind,
+        attach_type,
+        instructions: &function.instructions,
+        types: &types,
+        functions: (
+            &function.func_info.func_info_bytes(),
+            function.func_info_rec_size,
+        ),
+    })
+}

@@ -1,0 +1,65 @@
+//! Who answers questions for names, and the services of this machine that chosen
+//! applications do not reach for that.
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
+
+use tracing::debug;
+
+use super::{Gap, Programs, Way, alone};
+use crate::fault::Fault;
+use crate::pins::{self, Pins};
+use crate::state::Names;
+use crate::syscall::{self, Target, attach_type, program_type};
+
+const PROGRAM: &str = "taupe_unix";
+
+/// Its link.
+const LINK: &str = "unix";
+
+impl Programs {
+    /// Who answers questions for names of chosen applications.
+    #[must_use]
+    pub fn names(&self) -> Names {
+        Names::of(self.maps.state.names.load(Ordering::Relaxed))
+    }
+
+    /// Whether connections to services that resolve names are refused.
+    pub(crate) fn refuses_services(pins: &Pins) -> bool {
+        pins.link(LINK).exists()
+    }
+
+    /// Chooses who answers questions for names of chosen applications; returns what does
+    /// not hold then. With [`Way::Marks`] nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`]; [`Fault::Call`]: a link cannot be pinned or removed.
+    pub fn set_names(&mut self, names: Names) -> Result<Option<Gap>, Fault> {
+        if self.way == Way::Marks {
+            return Ok(None);
+        }
+        self.maps.set_services()?;
+        self.maps.state.names.store(names.bits(), Ordering::Relaxed);
+        let pin = self.pins.link(LINK);
+        if !names.any() {
+            pins::remove(&pin)?;
+            return Ok(None);
+        }
+        let (kind, place) = (program_type::CGROUP_SOCK_ADDR, attach_type::UNIX_CONNECT);
+        let link = alone::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
+            let cgroup = syscall::root_cgroup()?;
+            syscall::attach(program.as_fd(), Target::Cgroup(cgroup.as_fd(), place))
+        });
+        match link {
+            Ok(link) => {
+                pins::replace(link.as_fd(), &pin)?;
+                Ok(None)
+            }
+            Err(error) => {
+                debug!(%error, "attaching {PROGRAM}");
+                Ok(Some(Gap::Services))
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which of the tunnel's name servers is asked.
+//!
+//! One of each family at a time, the first of them to begin with, until it is silent: a
+//! question comes when another has waited for [`PATIENCE`] and nothing has been heard
+//! since, or it says that nobody listens there. Then the next one's turn is; behind the
+//! last comes the first again. Resolvers ask again after 5 s or sooner, so that a server
+//! which is gone costs one question that time, and the others nothing.
+
+use std::{net::IpAddr, time::Duration};
+
+use taupe_net::ip::Version;
+use taupe_protocol::time::Instant;
+
+use super::number;
+
+/// How long a server may be silent. Most answers take less than a tenth of that; who asks
+/// two questions at once is not asking again.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Servers {
+    v4: Family,
+    v6: Family,
+}
+
+/// The servers of one family.
+#[derive(Debug)]
+struct Family {
+    all: Vec<u128>,
+    /// Whose turn it is.
+    turn: usize,
+    /// When the first question was sent to it that came after all that has been heard of it.
+    asked: Option<Instant>,
+}
+
+impl Servers {
+    pub(super) fn new(all: &[IpAddr]) -> Self {
+        let family = |wanted| {
+            let all = all.iter().map(|&address| number(address));
+            let all = all.filter(|&(version, _)| version == wanted);
+            Family {
+                all: all.map(|(_, ip)| ip).collect(),
+                turn: 0,
+                asked: None,
+            }
+        };
+        Self {
+            v4: family(Version::V4),
+            v6: family(Version::V6),
+        }
+    }
+
+    fn family(&mut self, version: Version) -> &mut Family {
+        match version {
+            Version::V4 => &mut self.v4,
+            Version::V6 => &mut self.v6,
+        }
+    }
+
+    /// Who gets a question now that an application has for `asked`: that one, if it is a
+    /// server of the tunnel.
+    pub(super) fn ask(&mut self, now: Instant, version: Version, asked: u128) -> u128 {
+        let family = self.family(version);
+        if family.all.contains(&asked) {
+            return asked;
+        }
+        if family
+            .asked
+            .is_some_and(|since| now.since(since) >= PATIENCE)
+        {
+            family.next();
+        }
+        let Some(&server) = family.all.get(family.turn) else {
+            return asked;
+        };
+        family.asked.get_or_insert(now);
+        server
+    }
+
+    /// Something has come from a server.
+    pub(super) fn hear(&mut self, version: Version, server: u128) {
+        let family = self.family(version);
+        if family.is_turn_of(server) {
+            family.asked = None;
+        }
+    }
+
+    /// Nobody listens there.
+    pub(super) fn pass(&mut self, version: Version, server: u128) {
+        let family = self.family(version);
+        if family.is_turn_of(server) {
+            family.next();
+        }
+    }
+}
+
+impl Family {
+    fn is_turn_of(&self, server: u128) -> bool {
+        self.all.get(self.turn) == Some(&server)
+    }
+
+    fn next(&mut self) {
+        self.turn = (self.turn + 1) % self.all.len().max(1);
+        self.asked = None;
+    }
+}

@@ -1,0 +1,126 @@
+//! Which name server is asked.
+
+use std::time::Duration;
+
+use super::*;
+
+const LOCAL: &str = V4.local;
+const SERVERS: [&str; 2] = ["10.66.0.1", "10.66.0.9"];
+
+fn question(port: u16) -> Vec<u8> {
+    udp(socket(LOCAL, port), socket(V4.public_dns, 53), b"q")
+}
+
+/// Which of the servers a packet has gone to.
+fn server(packet: &[u8]) -> usize {
+    let to = View::parse(packet).unwrap().outgoing().remote.ip;
+    let is = |text: &str| number(address(text)).1 == to;
+    SERVERS.iter().position(|text| is(text)).expect("a server")
+}
+
+fn answer(tunnel: &mut Tunnel, asked: &[u8]) {
+    let View { source, .. } = View::parse(asked).unwrap();
+    assert_eq!(source, number(address(V4.tunnel)).1);
+    let port = View::parse(asked).unwrap().outgoing().local.port;
+    let from = socket(SERVERS[server(asked)], 53);
+    tunnel.receive(&udp(from, socket(V4.tunnel, port), b"a"));
+}
+
+#[test]
+fn a_silent_server_gives_its_turn_to_the_next() {
+    let mut tunnel = Tunnel::new();
+    assert_eq!(server(&tunnel.send(&question(5000))), 0);
+    // The second question of the same moment is none that is asked again.
+    tunnel.wait(Duration::from_millis(999));
+    assert_eq!(server(&tunnel.send(&question(5000))), 0);
+    assert_eq!(server(&tunnel.send(&question(5001))), 0);
+    tunnel.wait(Duration::from_millis(1));
+    // From the same port, which is what the C library does, and from another.
+    let again = tunnel.send(&question(5000));
+    assert_eq!(server(&again), 1);
+    assert_eq!(server(&tunnel.send(&question(5002))), 1);
+    answer(&mut tunnel, &again);
+    tunnel.wait(Duration::from_secs(60));
+    let later = tunnel.send(&question(5003));
+    assert_eq!(server(&later), 1, "it keeps its turn");
+    answer(&mut tunnel, &later);
+    tunnel.send(&question(5004));
+    tunnel.wait(Duration::from_secs(5));
+    assert_eq!(server(&tunnel.send(&question(5004))), 0);
+}
+
+#[test]
+fn any_answer_keeps_a_server_its_turn() {
+    let mut tunnel = Tunnel::new();
+    for _ in 0..20 {
+        tunnel.send(&question(5000));
+        tunnel.wait(Duration::from_millis(900));
+        let other = tunnel.send(&question(5001));
+        assert_eq!(server(&other), 0);
+        answer(&mut tunnel, &other);
+    }
+}
+
+#[test]
+fn where_nobody_listens_the_next_is_asked_at_once() {
+    let mut tunnel = Tunnel::new();
+    let asked = tunnel.send(&question(5000));
+    let error = icmp_error(address(SERVERS[0]), address(V4.tunnel), &asked);
+    tunnel.receive(&error);
+    assert_eq!(server(&tunnel.send(&question(5001))), 1);
+    // By TCP likewise.
+    let (local, to) = (socket(LOCAL, 6000), socket(V4.public_dns, 53));
+    let asked = tunnel.send(&tcp(local, to, SYN, b""));
+    assert_eq!(server(&asked), 1);
+    let from = socket(SERVERS[1], 53);
+    tunnel.receive(&tcp(from, socket(V4.tunnel, 6000), RST | ACK, b""));
+    assert_eq!(server(&tunnel.send(&question(5002))), 0);
+}
+
+#[test]
+fn a_connection_stays_where_it_is() {
+    let mut tunnel = Tunnel::new();
+    let (local, to) = (socket(LOCAL, 6000), socket(V4.public_dns, 53));
+    let (from, outside) = (socket(SERVERS[0], 53), socket(V4.tunnel, 6000));
+    assert_eq!(server(&tunnel.send(&tcp(local, to, SYN, b""))), 0);
+    tunnel.receive(&tcp(from, outside, SYN | ACK, b""));
+    assert_eq!(server(&tunnel.send(&tcp(local, to, ACK, b"q"))), 0);
+    // Others find it silent.
+    tunnel.send(&question(5000));
+    tunnel.wait(Duration::from_secs(1));
+    assert_eq!(server(&tunnel.send(&question(5001))), 1);
+    assert_eq!(server(&tunnel.send(&tcp(local, to, ACK, b"q"))), 0);
+    tunnel.receive(&tcp(from, outside, ACK, b"a"));
+}
+
+#[test]
+fn one_that_has_not_answered_a_connection_loses_it() {
+    let mut tunnel = Tunnel::new();
+    let (local, to) = (socket(LOCAL, 6000), socket(V4.public_dns, 53));
+    assert_eq!(server(&tunnel.send(&tcp(local, to, SYN, b""))), 0);
+    tunnel.wait(Duration::from_secs(1));
+    assert_eq!(server(&tunnel.send(&tcp(local, to, SYN, b""))), 1);
+}
+
+#[test]
+fn without_a_server_of_its_family_a_question_is_refused() {
+    let settings = Settings {
+        dns: vec![address(V6.dns)],
+        ..settings()
+    };
+    let mut tunnel = Tunnel::with(&settings);
+    let (_, reason) = tunnel.answered(VirtioHeader::default(), &question(5000));
+    assert_eq!(reason, Reason::NoServer);
+    let other = udp(socket(LOCAL, 5000), socket(V4.public_dns, 54), b"q");
+    tunnel.send(&other);
+}
+
+/// A stranger may ask from port 53 as from any other.
+#[test]
+fn answers_to_port_53_go_where_they_should() {
+    let mut tunnel = Tunnel::new();
+    let stranger = socket(V4.server, 53);
+    tunnel.receive(&udp(stranger, socket(V4.tunnel, 7000), b"q"));
+    let sent = tunnel.send(&udp(socket(LOCAL, 7000), stranger, b"a"));
+    assert_eq!(sent, udp(socket(V4.tunnel, 7000), stranger, b"a"));
+}
