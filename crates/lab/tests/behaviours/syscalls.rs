@@ -1,16 +1,28 @@
 //! What a packet costs in system calls.
 
 use crate::pair::{FAR, FAR_OUTER, Pair};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::thread::sleep;
 use std::time::Duration;
 use taupe_lab::host::{Host, link};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{figure, scratch};
-use taupe_lab::traffic::ping;
+use taupe_lab::traffic::{Pinger, ping};
 use taupe_lab::{Error, Result, ensure};
 
 const PINGS: usize = 20;
+
+/// Between two pings: more than the window in which a thread looks how busy it is.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long something may take that only has to happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A thread that was on its way with packets for a quarter of 10 ms or more asks how much
+/// of that it has run, which is a call more (`engine/src/load.rs`). Without other programs
+/// that take the processor from it, it is faster even while it is traced.
+const LONG: Duration = Duration::from_micros(2500);
 
 /// One thread carries them both ways while there are few, and makes three calls
 /// for each: one waits, one reads, one writes. No other makes any.
@@ -29,44 +41,10 @@ pub(crate) fn of_a_ping() -> Result<()> {
     ping(&near, FAR, 5)?;
     let process = pair.near.id()?;
     let threads = threads(process)?;
-
-    let file = scratch("strace").display().to_string();
-    let id = process.to_string();
-    let mut strace = near.spawn(&["strace", "-f", "-o", &file, "-p", &id])?;
-    wait_until("strace", Duration::from_secs(10), || {
-        ensure!(strace.runs()?, "strace: {}", strace.output());
-        threads.keys().try_fold(true, |all, thread| {
-            let path = format!("/proc/{process}/task/{thread}/status");
-            let status = fs::read_to_string(&path).map_err(Error::io(path))?;
-            Ok(all && !status.contains("TracerPid:\t0\n"))
-        })
-    })?;
-    // Every call in which a thread waits is in the file once.
-    std::thread::sleep(Duration::from_millis(500));
-    let count = PINGS.to_string();
-    let to = FAR.to_string();
-    near.run(&["ping", "-n", "-i", "0.1", "-c", &count, "-W", "5", &to])?;
-    // The thread that wrote the last answer goes back to its wait.
-    std::thread::sleep(Duration::from_millis(500));
-    strace.signal(rustix::process::Signal::INT)?;
-    strace.wait(Duration::from_secs(10))?;
-
-    let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
-    let mut calls: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for line in text.lines() {
-        let Some((id, rest)) = line.split_once(' ') else {
-            continue;
-        };
-        let rest = rest.trim_start();
-        // The end of a call that has been counted at its beginning.
-        if rest.starts_with("<... ") || rest.starts_with(['+', '-']) {
-            continue;
-        }
-        let thread = id.parse().ok().and_then(|id: u32| threads.get(&id));
-        let thread = thread.map_or("another", String::as_str);
-        let call = rest.split('(').next().unwrap_or(rest);
-        *calls.entry((thread, call)).or_default() += 1;
-    }
+    // The threads that have carried these leave the next ones to another.
+    sleep(10 * PAUSE);
+    let text = traced(&near, process, &threads)?;
+    let calls = count(&text, &threads);
     figure("system calls for 20 pings", &calls);
     let made = |thread: &str| -> BTreeMap<&str, usize> {
         calls
@@ -102,6 +80,92 @@ pub(crate) fn of_a_ping() -> Result<()> {
         .sum();
     ensure!(others <= PINGS, "other threads: {calls:?}");
     Ok(())
+}
+
+/// What strace writes of the process while pings are answered, one after the other.
+fn traced(near: &Host, process: u32, threads: &BTreeMap<u32, String>) -> Result<String> {
+    let file = scratch("strace").display().to_string();
+    let id = process.to_string();
+    let mut strace = near.spawn(&["strace", "-f", "-ttt", "-o", &file, "-p", &id])?;
+    // Every call in which a thread waits is in the file once.
+    wait_until("strace", PATIENCE, || {
+        ensure!(strace.runs()?, "strace: {}", strace.output());
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let seen: BTreeSet<_> = lines(&text).map(|line| line.thread).collect();
+        Ok(threads.keys().all(|thread| seen.contains(thread)))
+    })?;
+    // One after the other: two that wait together would be carried together.
+    let mut pinger = Pinger::new(near, FAR)?;
+    for _ in 0..PINGS {
+        ensure!(pinger.ping(PATIENCE)?, "{pinger}");
+        sleep(PAUSE);
+    }
+    wait_until("the wait after the last answer", PATIENCE, || {
+        let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
+        let mut carried = lines(&text)
+            .filter(|line| threads.get(&line.thread).is_some_and(|name| name == "both"));
+        Ok(carried.next_back().and_then(|line| line.begins()) == Some("ppoll"))
+    })?;
+    strace.signal(rustix::process::Signal::INT)?;
+    strace.wait(PATIENCE)?;
+    fs::read_to_string(&file).map_err(Error::io(file))
+}
+
+/// How often each thread has begun each call.
+fn count<'a>(
+    text: &'a str,
+    threads: &'a BTreeMap<u32, String>,
+) -> BTreeMap<(&'a str, &'a str), usize> {
+    let mut calls: BTreeMap<_, usize> = BTreeMap::new();
+    let (mut read_at, mut last) = (None, Duration::ZERO);
+    for line in lines(text) {
+        let thread = threads.get(&line.thread).map_or("another", String::as_str);
+        let Some(call) = line.begins() else {
+            continue;
+        };
+        // No less than what carrying a packet took: it was read before, and is written.
+        let took = read_at.map_or(Duration::ZERO, |read| line.at.saturating_sub(read));
+        match (thread, call) {
+            ("both", "preadv2" | "recvmsg" | "recvmmsg") => read_at = Some(line.at),
+            ("both", "ppoll") => last = took,
+            // What it looks back at is this packet, or this and the one before.
+            ("both", "clock_gettime") if last + took >= LONG => continue,
+            _ => {}
+        }
+        *calls.entry((thread, call)).or_default() += 1;
+    }
+    calls
+}
+
+/// A line of `strace -f -ttt`.
+struct Line<'a> {
+    thread: u32,
+    /// When it was written, since the epoch.
+    at: Duration,
+    text: &'a str,
+}
+
+/// All whole lines of strace's, and one that is not.
+fn lines(text: &str) -> impl DoubleEndedIterator<Item = Line<'_>> {
+    text.lines().filter_map(|line| {
+        let (thread, rest) = line.split_once(' ')?;
+        let (at, text) = rest.trim_start().split_once(' ')?;
+        Some(Line {
+            thread: thread.parse().ok()?,
+            at: Duration::try_from_secs_f64(at.parse().ok()?).ok()?,
+            text,
+        })
+    })
+}
+
+impl<'a> Line<'a> {
+    /// The call that begins here: neither the end of one that was counted at its
+    /// beginning, nor a signal or the end of the thread.
+    fn begins(&self) -> Option<&'a str> {
+        let call = self.text.split_once('(')?.0;
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        call.chars().all(is_name).then_some(call)
+    }
 }
 
 fn without_ipv6(near: &Host, far: &Host) -> Result<Pair> {
