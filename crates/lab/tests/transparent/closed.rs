@@ -84,7 +84,11 @@ pub(crate) fn everybody() -> Result<()> {
         &["home: degraded", "any application sends is held back"],
     )?;
     let explain = ["explain", "--conf", &file, &bird.0, "198.51.100.1:8080"];
-    says(&world, &explain, &["or nowhere while its process is gone"])?;
+    let words = [
+        "what any application sends is held back",
+        "or nowhere while its process is gone",
+    ];
+    says(&world, &explain, &words)?;
     step("up again, closed, and down");
     world.up(&file)?;
     as_when_up()?;
