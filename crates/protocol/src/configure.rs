@@ -130,6 +130,10 @@ impl Device {
                 PeerStatus {
                     public_key: *slot.peer.public_key(),
                     preshared_key: slot.preshared_key.clone(),
+                    pq_public_key: None,
+                    post_quantum: None,
+                    pq_latched: false,
+                    suite: None,
                     endpoint: link.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: slot.latest_handshake,
@@ -146,6 +150,7 @@ impl Device {
             .collect();
         DeviceStatus {
             private_key: self.identity.as_ref().map(|i| i.keys.private.clone()),
+            pq_private_key: None,
             peers,
         }
     }

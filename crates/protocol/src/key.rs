@@ -4,6 +4,8 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use subtle::ConstantTimeEq;
+use taupe_crypto::{KemParameters, Provider, Secret};
+use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Length of every WireGuard key, in bytes.
@@ -94,3 +96,100 @@ impl PartialEq for PresharedKey {
 }
 
 impl Eq for PresharedKey {}
+
+/// The seed of a device's ML-KEM key pairs: d ‖ z of FIPS 203 §7.1, zeroised on drop.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PqPrivateKey(Secret<{ Self::LEN }>);
+
+impl PqPrivateKey {
+    /// Its length in bytes.
+    pub const LEN: usize = 64;
+
+    /// Wraps `seed`. `None` for all zeros, which the UAPI uses for "no key".
+    #[must_use]
+    pub fn new(seed: Secret<{ Self::LEN }>) -> Option<Self> {
+        (seed != Secret::zeroed()).then_some(Self(seed))
+    }
+
+    /// The seed itself. Never log it.
+    #[must_use]
+    pub fn expose(&self) -> &Secret<{ Self::LEN }> {
+        &self.0
+    }
+
+    /// The public key of one parameter set.
+    #[must_use]
+    pub fn public(&self, crypto: &Provider, parameters: KemParameters) -> PqPublicKey {
+        let key = crypto.kem.decapsulation_key(parameters, &self.0);
+        PqPublicKey(key.encapsulation_key().into())
+    }
+}
+
+/// A peer's static ML-KEM encapsulation key, which has passed the checks of FIPS 203 §7.2.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PqPublicKey(Box<[u8]>);
+
+/// Why bytes are no encapsulation key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum InvalidPqPublicKey {
+    /// Neither ML-KEM-768's length nor ML-KEM-512's.
+    #[error("it has {0} bytes; a key of ML-KEM-768 has 1184, one of ML-KEM-512 800. Is it whole?")]
+    Length(usize),
+    /// A coefficient that is not reduced.
+    #[error("it has a coefficient that is not below 3329; has a character of it been changed?")]
+    Modulus,
+}
+
+impl PqPublicKey {
+    /// Checks `bytes`: the length of a parameter set, and every coefficient below 3329.
+    ///
+    /// # Errors
+    /// Those of [`InvalidPqPublicKey`].
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidPqPublicKey> {
+        let length = InvalidPqPublicKey::Length(bytes.len());
+        let parameters = parameters_of(bytes.len()).ok_or(length)?;
+        // ByteEncode12 (FIPS 203 §4.2.1): two coefficients in three bytes; ρ follows.
+        let polynomials = parameters.encapsulation_key_len() - 32;
+        let reduced = bytes[..polynomials].chunks_exact(3).all(|three| {
+            let [a, b, c] = [three[0], three[1], three[2]].map(u16::from);
+            (a | (b & 15) << 8) < 3329 && (b >> 4 | c << 4) < 3329
+        });
+        reduced
+            .then(|| Self(bytes.into()))
+            .ok_or(InvalidPqPublicKey::Modulus)
+    }
+
+    /// The key, as FIPS 203 encodes it.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Which parameter set it belongs to.
+    #[must_use]
+    pub fn parameters(&self) -> KemParameters {
+        parameters_of(self.0.len()).unwrap_or(KemParameters::MlKem768)
+    }
+
+    /// BLAKE2s-256 of it: short enough to be compared by people.
+    #[must_use]
+    pub fn fingerprint(&self, crypto: &Provider) -> [u8; 32] {
+        crypto.hash.hash(&[&self.0])
+    }
+}
+
+fn parameters_of(length: usize) -> Option<KemParameters> {
+    [KemParameters::MlKem768, KemParameters::MlKem512]
+        .into_iter()
+        .find(|parameters| parameters.encapsulation_key_len() == length)
+}
+
+impl fmt::Debug for PqPublicKey {
+    /// The first four bytes in hex: enough to tell keys apart in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.first_chunk() {
+            Some([a, b, c, d]) => write!(f, "{a:02x}{b:02x}{c:02x}{d:02x}…"),
+            None => f.write_str("…"),
+        }
+    }
+}

@@ -31,6 +31,7 @@ mod configure;
 mod cookie;
 mod device;
 mod handshake;
+pub mod hybrid;
 pub mod inner;
 mod inspect;
 pub mod key;

@@ -8,7 +8,8 @@ use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU16;
 use core::time::Duration;
 
-use crate::key::{PresharedKey, PrivateKey, PublicKey};
+pub use crate::hybrid::Suite;
+use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use crate::time::{Instant, Tai64N};
 
 /// An address prefix: the allowed IPs' unit. Host bits are always zero.
@@ -110,6 +111,32 @@ pub enum AllowedIpChange {
     Remove(Prefix),
 }
 
+/// Whether handshakes with a peer must withstand quantum computers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostQuantum {
+    /// Only ordinary handshakes.
+    Off,
+    /// Hybrid ones; ordinary ones while the peer has never answered a hybrid one.
+    Prefer,
+    /// Only hybrid ones.
+    Require,
+}
+
+impl PostQuantum {
+    /// All, strictest last.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Prefer, Self::Require];
+
+    /// As files and the UAPI have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+        }
+    }
+}
+
 /// A change of one peer.
 pub struct PeerUpdate {
     /// Which peer.
@@ -120,6 +147,16 @@ pub struct PeerUpdate {
     pub update_only: bool,
     /// Sets the preshared key ([`PresharedKey::NONE`] clears it).
     pub preshared_key: Option<PresharedKey>,
+    /// Sets the peer's static ML-KEM key; `Some(None)` takes it away.
+    pub pq_public_key: Option<Option<PqPublicKey>>,
+    /// Sets which handshakes there are with the peer; `Some(None)`, and never to have said,
+    /// is [`PostQuantum::Require`] with an ML-KEM key and [`PostQuantum::Off`] without.
+    /// Any change also forgets that [`PostQuantum::Prefer`] has become as strict as
+    /// [`PostQuantum::Require`].
+    pub post_quantum: Option<Option<PostQuantum>>,
+    /// Remembers that the peer has answered hybrid handshakes before: from then on
+    /// [`PostQuantum::Prefer`] is as strict as [`PostQuantum::Require`].
+    pub pq_latched: bool,
     /// Sets where the peer is reached. Without `endpoint_name` it also forgets
     /// the name that the endpoint had.
     pub endpoint: Option<SocketAddr>,
@@ -143,6 +180,9 @@ impl PeerUpdate {
             remove: false,
             update_only: false,
             preshared_key: None,
+            pq_public_key: None,
+            post_quantum: None,
+            pq_latched: false,
             endpoint: None,
             endpoint_name: None,
             persistent_keepalive: None,
@@ -166,6 +206,8 @@ pub struct PrivateKeyUpdate {
 pub struct DeviceUpdate {
     /// Changes the device's private key.
     pub private_key: Option<PrivateKeyUpdate>,
+    /// Changes the seed of the device's ML-KEM keys; `Some(None)` removes it.
+    pub pq_private_key: Option<Option<PqPrivateKey>>,
     /// Removes every peer before `peers` is applied.
     pub replace_peers: bool,
     /// Changes of peers, in order.
@@ -176,6 +218,8 @@ pub struct DeviceUpdate {
 pub struct DeviceStatus {
     /// The private key, if set.
     pub private_key: Option<PrivateKey>,
+    /// The seed of its ML-KEM keys, if set.
+    pub pq_private_key: Option<PqPrivateKey>,
     /// The peers, in the order in which they were added.
     pub peers: Vec<PeerStatus>,
 }
@@ -195,6 +239,14 @@ pub struct PeerStatus {
     pub public_key: PublicKey,
     /// Its preshared key ([`PresharedKey::NONE`] when none is set).
     pub preshared_key: PresharedKey,
+    /// Its static ML-KEM key.
+    pub pq_public_key: Option<PqPublicKey>,
+    /// Which handshakes there are with it, as it was said, if it was.
+    pub post_quantum: Option<PostQuantum>,
+    /// Whether [`PostQuantum::Prefer`] has become as strict as [`PostQuantum::Require`].
+    pub pq_latched: bool,
+    /// The suite of the current session; `None` if that is ordinary, or there is none.
+    pub suite: Option<Suite>,
     /// Where it is reached now.
     pub endpoint: Option<SocketAddr>,
     /// The name by which the endpoint is found again.
