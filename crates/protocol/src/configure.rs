@@ -8,6 +8,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 use crate::device::{Device, UpdateError};
+use crate::hybrid::HybridUpdate;
 use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
@@ -40,6 +41,9 @@ impl Device {
         let mut touched: BTreeMap<PeerId, bool> = BTreeMap::new();
         if let Some(private_key) = update.private_key {
             touched = self.set_private_key(private_key, &mut routes);
+        }
+        if let Some(key) = update.pq_private_key {
+            self.set_pq_private_key(key);
         }
         // All that lose their allowed IPs lose them in one pass over the table.
         let losing: BTreeSet<PeerId> = update
@@ -127,13 +131,15 @@ impl Device {
                 let mut prefixes = prefixes.map(core::mem::take).unwrap_or_default();
                 prefixes.sort_unstable();
                 let link = lock(&slot.peer.link);
+                let hybrid = slot.hybrid.as_ref();
+                let current = link.sessions.current.as_ref();
                 PeerStatus {
                     public_key: *slot.peer.public_key(),
                     preshared_key: slot.preshared_key.clone(),
-                    pq_public_key: None,
-                    post_quantum: None,
-                    pq_latched: false,
-                    suite: None,
+                    pq_public_key: hybrid.and_then(|it| it.remote.pq_public_key.clone()),
+                    post_quantum: hybrid.and_then(|it| it.setting),
+                    pq_latched: hybrid.is_some_and(|it| it.latched),
+                    suite: current.and_then(|it| it.session.suite()),
                     endpoint: link.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: slot.latest_handshake,
@@ -150,7 +156,7 @@ impl Device {
             .collect();
         DeviceStatus {
             private_key: self.identity.as_ref().map(|i| i.keys.private.clone()),
-            pq_private_key: None,
+            pq_private_key: self.pq_private_key.clone(),
             peers,
         }
     }
@@ -170,9 +176,10 @@ impl Device {
         if let Some(before) = &mut self.identity {
             before.release(&mut self.outputs);
         }
-        self.identity = update
-            .key
-            .map(|private| Identity::new(self.crypto, private, update.timestamp_floor));
+        self.identity = update.key.map(|private| {
+            let seed = self.pq_private_key.as_ref();
+            Identity::new(self.crypto, private, seed, update.timestamp_floor)
+        });
         // Nobody is a peer of itself.
         let own = self.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
@@ -181,6 +188,7 @@ impl Device {
         }
         for id in self.peers.ids() {
             self.abandon_initiation(id);
+            self.forget_provisional(id, |_| true);
             let Some(slot) = self.peers.slot(id) else {
                 continue;
             };
@@ -194,6 +202,7 @@ impl Device {
             link.attempts = 0;
             link.renewed_on_receive = false;
             link.timers.stop(Reason::Retransmit);
+            link.timers.stop(Reason::ResendParts);
             // What was sent to the old key may still arrive; nothing is sent.
             if let Some(current) = &mut link.sessions.current {
                 current.may_send = false;
@@ -226,6 +235,12 @@ impl Device {
         }
         let id = known.unwrap_or_else(|| self.add_peer(key));
         let up = self.up;
+        let hybrid = HybridUpdate {
+            key: update.pq_public_key,
+            setting: update.post_quantum,
+            latched: update.pq_latched,
+        };
+        self.update_hybrid(id, hybrid);
         let slot = self.peers.slot(id)?;
         if let Some(preshared_key) = update.preshared_key {
             slot.preshared_key = preshared_key;

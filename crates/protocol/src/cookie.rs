@@ -6,6 +6,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
 use taupe_crypto::{Provider, Secret};
 use zerocopy::byteorder::little_endian::U32;
@@ -112,9 +113,9 @@ impl Cookie {
 pub(crate) struct Stamper {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
-    /// mac1 of the last message sent, until a cookie has answered it: what a
-    /// cookie reply must be bound to.
-    awaited: Option<[u8; MAC_LEN]>,
+    /// mac1 of the last message sent, or of its parts, until a cookie has answered one: what
+    /// a cookie reply must be bound to.
+    awaited: ArrayVec<[u8; MAC_LEN], 2>,
     cookie: Option<(Secret<16>, Instant)>,
 }
 
@@ -124,13 +125,26 @@ impl Stamper {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
             cookie_key: Secret::new(crypto.hash.hash(&[LABEL_COOKIE, &remote.0])),
-            awaited: None,
+            awaited: ArrayVec::new(),
             cookie: None,
         }
     }
 
-    /// Fills in the last 32 bytes of `message`.
+    /// Fills in the last 32 bytes of a message that is one datagram.
     pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
+        self.awaited.clear();
+        self.stamp_part(crypto, now, message);
+    }
+
+    /// Fills in the last 32 bytes of each part of a message.
+    pub(crate) fn stamp_all(&mut self, crypto: &Provider, now: Instant, parts: &mut [Vec<u8>]) {
+        self.awaited.clear();
+        for part in parts {
+            self.stamp_part(crypto, now, part);
+        }
+    }
+
+    fn stamp_part(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
         let Some(body_len) = message.len().checked_sub(2 * MAC_LEN) else {
             return;
         };
@@ -144,28 +158,27 @@ impl Stamper {
         };
         macs[..MAC_LEN].copy_from_slice(&mac1);
         macs[MAC_LEN..].copy_from_slice(&mac2);
-        self.awaited = Some(mac1);
+        let _ = self.awaited.try_push(mac1);
     }
 
     /// Takes the cookie out of a reply to the last message. Whether it did: a
     /// reply that answers nothing, was answered before or does not verify
     /// changes nothing.
     pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
-        let Some(mac1) = self.awaited else {
+        let open = |mac1: &[u8; MAC_LEN]| {
+            let mut sealed = reply.cookie;
+            let opened = crypto
+                .aead
+                .xopen_with(&self.cookie_key, &reply.nonce, mac1, &mut sealed);
+            opened.ok().map(|()| sealed)
+        };
+        let Some(sealed) = self.awaited.iter().find_map(open) else {
             return false;
         };
-        let mut sealed = reply.cookie;
-        if crypto
-            .aead
-            .xopen_with(&self.cookie_key, &reply.nonce, &mac1, &mut sealed)
-            .is_err()
-        {
-            return false;
-        }
         let mut cookie = Secret::zeroed();
         cookie.expose_mut().copy_from_slice(&sealed[..MAC_LEN]);
         self.cookie = Some((cookie, now));
-        self.awaited = None;
+        self.awaited.clear();
         true
     }
 }

@@ -1,6 +1,7 @@
 //! The control half: timers, and what is sent without being asked. Handshakes
 //! are in [`crate::handshake`], configuration in [`crate::configure`].
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use taupe_crypto::{Provider, TAG_LEN};
 use thiserror::Error;
 
-use crate::key::PublicKey;
+use crate::hybrid::Early;
+use crate::key::{PqPrivateKey, PublicKey};
 use crate::limits::{
     ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER, MAX_PEERS,
 };
@@ -46,6 +48,15 @@ pub enum Output {
         /// The greatest label that may be sent from now on.
         up_to: Tai64N,
     },
+    /// Remember durably whether a peer has shaken hands in a post-quantum way, and say so with
+    /// [`crate::update::PeerUpdate::pq_latched`] when the peer is added again: so that nobody
+    /// leads it back to ordinary handshakes.
+    Latch {
+        /// The peer.
+        peer: PublicKey,
+        /// Whether it is remembered, or forgotten.
+        latched: bool,
+    },
     /// Ask for the addresses of a peer that does not answer, and give them, or
     /// none, to [`Device::handle_addresses`] at any later time: the peer's name
     /// is not asked for again before.
@@ -79,10 +90,15 @@ pub struct Device {
     pub(crate) path: Arc<DataPath>,
     pub(crate) up: bool,
     pub(crate) identity: Option<Identity>,
+    pub(crate) pq_private_key: Option<PqPrivateKey>,
     pub(crate) peers: Peers,
     /// Which peer a handshake that waits for its response is with, by the local
     /// index it has.
     pub(crate) pending: BTreeMap<u32, PeerId>,
+    /// Which peer a hybrid handshake is of that somebody has begun, by where it came from and
+    /// the index it has there.
+    pub(crate) halves: BTreeMap<(SocketAddr, u32), PeerId>,
+    pub(crate) early: Early,
     pub(crate) loaded: Option<Instant>,
     pub(crate) limiter: RateLimiter,
     pub(crate) askers: Askers,
@@ -101,8 +117,11 @@ impl Device {
             path: Arc::new(DataPath::new(wake)),
             up: false,
             identity: None,
+            pq_private_key: None,
             peers: Peers::default(),
             pending: BTreeMap::new(),
+            halves: BTreeMap::new(),
+            early: Early::default(),
             loaded: None,
             limiter: RateLimiter::default(),
             askers: Askers::default(),
@@ -325,6 +344,10 @@ impl Device {
                 drop(link);
                 self.send_initiation(now, id, true);
             }
+            Reason::ResendParts => {
+                drop(link);
+                self.resend_parts(now, id);
+            }
             Reason::Keepalive => {
                 let another = core::mem::take(&mut link.another_keepalive);
                 drop(link);
@@ -427,9 +450,14 @@ impl Device {
                 link.renewed_on_receive = false;
                 slot.latest_handshake = Some(now.wall);
             }
+            let current = link.sessions.current.as_ref();
+            let current = current.map(|current| current.session.local_index());
             drop(link);
             if wants.confirmed {
                 self.abandon_initiation(id);
+                if let Some(index) = current {
+                    self.confirm_provisional(id, index);
+                }
             }
             if wants.confirmed || wants.flush {
                 self.flush(now, id);
@@ -490,6 +518,7 @@ impl Device {
     /// Takes a peer to the state it has on a device that is down.
     pub(crate) fn silence(&mut self, id: PeerId) {
         self.abandon_initiation(id);
+        self.forget_provisional(id, |_| true);
         let Some(slot) = self.peers.slot(id) else {
             return;
         };

@@ -10,11 +10,14 @@
 
 use std::sync::Arc;
 
+use taupe_crypto::{Provider, SharedSecret};
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::cookie::claims_cookie;
+use crate::Random;
+use crate::cookie::{Cookie, claims_cookie};
 use crate::device::{Device, Output};
+use crate::hybrid::{Suite, Way, begin_hybrid};
 use crate::limits::{
     HANDSHAKE_TOS, INITIATIONS_PER_SECOND, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH,
 };
@@ -25,7 +28,8 @@ use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
 use crate::ratelimit::Asked;
 use crate::session::{Role, Session};
-use crate::time::{Instant, Now};
+use crate::slots::{Identity, Pending, Slot};
+use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
 
 impl Device {
@@ -47,6 +51,12 @@ impl Device {
             Ok(kind @ Kind::Response) => self
                 .admit(now, from, kind, message, under_load)
                 .and_then(|()| self.handle_response(now, from, message)),
+            Ok(kind @ Kind::HybridInitiation) => self
+                .admit(now, from, kind, message, under_load)
+                .and_then(|()| self.handle_hybrid_initiation(now, from, message)),
+            Ok(kind @ Kind::HybridResponse) => self
+                .admit(now, from, kind, message, under_load)
+                .and_then(|()| self.handle_hybrid_response(now, from, message)),
             Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
             Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
             Err(Malformed::Length) => Err(Cause::Length),
@@ -114,12 +124,38 @@ impl Device {
         {
             return Err(Cause::CookieWithheld);
         }
+        self.reply_cookie(from, message, &cookie)
+    }
+
+    /// Has the sender of a message show that it receives where it sends from: answers with a
+    /// cookie unless the message was made with one.
+    pub(crate) fn demand_cookie(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), Cause> {
+        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
+        let random = self.random.as_mut();
+        let checker = &mut identity.checker;
+        let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
+        if claims_cookie(message) && cookie.is_known(self.crypto, message) {
+            let allowed = self.limiter.allow(now.boot, from.remote.ip());
+            return allowed.then_some(()).ok_or(Cause::RateLimited);
+        }
+        self.reply_cookie(from, message, &cookie)
+    }
+
+    fn reply_cookie(
+        &mut self,
+        from: Endpoint,
+        message: &[u8],
+        cookie: &Cookie,
+    ) -> Result<(), Cause> {
         let [sender, _] = indices(message).ok_or(Cause::Length)?;
         let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
-        let reply =
-            identity
-                .checker
-                .reply(self.crypto, self.random.as_mut(), &cookie, message, sender);
+        let checker = &identity.checker;
+        let reply = checker.reply(self.crypto, self.random.as_mut(), cookie, message, sender);
         if let Some(reply) = reply {
             self.outputs.push_back(Output::Transmit {
                 endpoint: from,
@@ -139,7 +175,7 @@ impl Device {
         kind: Kind,
         message: &[u8],
     ) -> Result<Option<Asked>, Cause> {
-        if kind == Kind::Response {
+        if matches!(kind, Kind::Response | Kind::HybridResponse) {
             let [_, receiver] = indices(message).ok_or(Cause::Length)?;
             // Only the peer knows the index of a handshake that waits for it.
             let waited_for = self.pending.contains_key(&receiver);
@@ -166,6 +202,9 @@ impl Device {
             .find(claim.public_key())
             .ok_or(Cause::UnknownPeer)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
+        if slot.refuses_ordinary() {
+            return Err(Cause::PostQuantumRequired);
+        }
         let static_static = slot
             .static_static(self.crypto, &identity.keys)
             .ok_or(Cause::InitiationNotAuthentic)?;
@@ -221,6 +260,7 @@ impl Device {
             index,
             receiver,
             now.boot,
+            None,
         ));
         let mut response = Response {
             kind: U32::new(Kind::Response as u32),
@@ -257,8 +297,9 @@ impl Device {
         let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
         let handshakes = slot.handshakes.as_mut().ok_or(Cause::UnknownHandshake)?;
-        let initiation = handshakes.initiation.as_ref();
-        let (_, initiator) = initiation.ok_or(Cause::UnknownHandshake)?;
+        let Some((_, Pending::Ordinary(initiator))) = &handshakes.initiation else {
+            return Err(Cause::UnknownHandshake);
+        };
         let fields = ResponseFields {
             ephemeral: response.ephemeral,
             empty: response.empty,
@@ -266,17 +307,45 @@ impl Device {
         let keys = initiator
             .finish(self.crypto, &identity.keys, &slot.preshared_key, &fields)
             .map_err(|_| Cause::ResponseNotAuthentic)?;
+        let finished = Finished {
+            index,
+            remote_index: response.sender.get(),
+            keys,
+            suite: None,
+            bytes: message.len() as u64,
+        };
+        self.finish_initiation(now, from, id, finished);
+        Ok(())
+    }
 
+    /// Puts the session in place that a response has made.
+    pub(crate) fn finish_initiation(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        id: PeerId,
+        finished: Finished,
+    ) {
+        let Finished {
+            index,
+            remote_index,
+            keys,
+            suite,
+            bytes,
+        } = finished;
+        self.abandon_initiation(id);
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
         let session = Arc::new(Session::new(
             self.crypto,
             &keys,
             Role::Initiator,
             index,
-            response.sender.get(),
+            remote_index,
             now.boot,
+            suite,
         ));
-        handshakes.initiation = None;
-        self.pending.remove(&index);
         slot.latest_handshake = Some(now.wall);
         self.path
             .sessions
@@ -285,15 +354,23 @@ impl Device {
         link.sessions.install_initiated(session);
         link.endpoint = Some(from);
         link.timers.stop(Reason::Retransmit);
+        link.timers.stop(Reason::ResendParts);
         link.attempts = 0;
         link.renewed_on_receive = false;
-        link.received(now.boot, message.len() as u64);
+        link.received(now.boot, bytes);
         drop(link);
+        match suite {
+            Some(_) => self.latch(id),
+            None => {
+                if let Some(hybrid) = &mut slot.hybrid {
+                    hybrid.fell_back = true;
+                }
+            }
+        }
         // The responder may not send before it has received with the new
         // session: if nothing waits to be sent, a keepalive tells it.
         self.send_keepalive(now, id);
         self.settle(now, id);
-        Ok(())
     }
 
     fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), Cause> {
@@ -317,7 +394,6 @@ impl Device {
         }
         let jitter = self.jitter();
         let index = self.new_index();
-        let ephemeral = self.random.secret();
         let Some(identity) = self.identity.as_mut() else {
             return;
         };
@@ -335,44 +411,46 @@ impl Device {
             link.postpone_handshake();
             return;
         }
+        let way = slot.way(&link, now.boot);
         drop(link);
         // A peer whose key is of low order stays, and never hears from us.
         let Some(static_static) = slot.static_static(self.crypto, &identity.keys) else {
             return;
         };
         let label = identity.label(now, slot.label_sent(), &mut self.outputs);
-        let started = Initiator::start(
-            self.crypto,
-            &identity.keys,
-            slot.peer.public_key(),
-            &static_static,
-            ephemeral,
+        let random = self.random.as_mut();
+        let begin = Begin {
+            static_static: &static_static,
+            random,
             label,
-        );
-        let Ok((initiator, fields)) = started else {
+            index,
+        };
+        let begun = match way {
+            Way::Ordinary => begin_ordinary(self.crypto, now, identity, slot, begin),
+            Way::Hybrid => begin_hybrid(self.crypto, now, identity, slot, begin),
+        };
+        let Some((pending, datagrams)) = begun else {
             return;
+        };
+        let resend = match &pending {
+            Pending::Ordinary(_) => None,
+            Pending::Hybrid(waiting) => waiting.resend_at(),
         };
         let handshakes = slot.handshakes(self.crypto);
         handshakes.label_sent = Some(label);
-        let mut initiation = Initiation {
-            kind: U32::new(Kind::Initiation as u32),
-            sender: U32::new(index),
-            ephemeral: fields.ephemeral,
-            static_key: fields.static_key,
-            timestamp: fields.timestamp,
-            macs: Macs::default(),
-        };
-        handshakes
-            .stamper
-            .stamp(self.crypto, now.boot, initiation.as_mut_bytes());
-        let replaced = handshakes.initiation.replace((index, initiator));
+        let replaced = handshakes.initiation.replace((index, pending));
+        let bytes = datagrams.iter().map(Vec::len).sum::<usize>() as u64;
 
         let mut link = lock(&slot.peer.link);
         link.handshake_sent = Some(now.boot);
         link.hurried = false;
-        link.sent(now.boot, size_of::<Initiation>() as u64, Traffic::Other);
+        link.sent(now.boot, bytes, Traffic::Other);
         link.timers
             .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
+        match resend {
+            Some(at) => link.timers.set(Reason::ResendParts, at),
+            None => link.timers.stop(Reason::ResendParts),
+        }
         link.initiations = match link.unanswered {
             Some(_) => link.initiations.saturating_add(1),
             None => 1,
@@ -387,19 +465,15 @@ impl Device {
             self.pending.remove(&old);
         }
         self.pending.insert(index, id);
-        self.outputs.push_back(Output::Transmit {
-            endpoint,
-            tos: HANDSHAKE_TOS,
-            datagram: initiation.as_bytes().to_vec(),
-        });
+        let public_key = *slot.peer.public_key();
+        self.transmit_parts(endpoint, datagrams);
         if let Some(name) = name {
-            let public_key = *slot.peer.public_key();
             self.outputs.push_back(Output::Resolve { public_key, name });
         }
     }
 
     /// A random index that neither a session nor a handshake has.
-    fn new_index(&mut self) -> u32 {
+    pub(crate) fn new_index(&mut self) -> u32 {
         loop {
             let index = self.random.number();
             if !self.pending.contains_key(&index) && !self.path.sessions.contains(index) {
@@ -407,6 +481,55 @@ impl Device {
             }
         }
     }
+}
+
+/// What an initiation is made of, beside the keys of both sides.
+pub(crate) struct Begin<'a> {
+    pub(crate) static_static: &'a SharedSecret,
+    pub(crate) random: &'a mut dyn Random,
+    pub(crate) label: Tai64N,
+    pub(crate) index: u32,
+}
+
+/// What a response leads to.
+pub(crate) struct Finished {
+    pub(crate) index: u32,
+    pub(crate) remote_index: u32,
+    pub(crate) keys: TransportKeys,
+    pub(crate) suite: Option<Suite>,
+    /// Of the message that completed it.
+    pub(crate) bytes: u64,
+}
+
+/// Makes an ordinary initiation, with its MACs.
+fn begin_ordinary(
+    crypto: &Provider,
+    now: Now,
+    identity: &Identity,
+    slot: &mut Slot,
+    begin: Begin<'_>,
+) -> Option<(Pending, Vec<Vec<u8>>)> {
+    let (initiator, fields) = Initiator::start(
+        crypto,
+        &identity.keys,
+        slot.peer.public_key(),
+        begin.static_static,
+        begin.random.secret(),
+        begin.label,
+    )
+    .ok()?;
+    let mut initiation = Initiation {
+        kind: U32::new(Kind::Initiation as u32),
+        sender: U32::new(begin.index),
+        ephemeral: fields.ephemeral,
+        static_key: fields.static_key,
+        timestamp: fields.timestamp,
+        macs: Macs::default(),
+    };
+    let stamper = &mut slot.handshakes(crypto).stamper;
+    stamper.stamp(crypto, now.boot, initiation.as_mut_bytes());
+    let pending = Pending::Ordinary(Box::new(initiator));
+    Some((pending, vec![initiation.as_bytes().to_vec()]))
 }
 
 /// The index that the sender of an initiation or response chose, which both have

@@ -90,6 +90,22 @@ pub const MAX_RESOLVE_INTERVAL: Duration = Duration::from_secs(120);
 /// another address of the same answer is tried (no standard).
 pub const ROUNDS_PER_ADDRESS: u32 = 2;
 
+/// A hybrid initiation's parts are sent again this long after they were first sent, until they
+/// are answered (no standard).
+pub const RESEND_PARTS_AFTER: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(1_000),
+    Duration::from_millis(2_000),
+];
+/// Hybrid initiations that go unanswered before an ordinary one is sent to a peer that need not
+/// be post-quantum (no standard).
+pub const ORDINARY_AFTER_ATTEMPTS: u32 = 3;
+/// Hybrid handshakes of one peer that wait for their confirmation at once (no standard).
+pub const MAX_PROVISIONAL: usize = 4;
+/// Second parts of hybrid initiations, of all peers, that wait for their first (no standard).
+pub const MAX_EARLY_PARTS: usize = 16;
+
 /// Plaintext is padded to a multiple of this (whitepaper §5.4.6).
 pub const PADDING: usize = 16;
 /// The traffic class of handshake messages: DSCP AF41 (kernel), no ECN.

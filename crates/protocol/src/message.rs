@@ -9,6 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use taupe_crypto::TAG_LEN;
 
+use crate::hybrid::{Part, Side};
+
 /// The kinds of message, each with its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -21,6 +23,10 @@ pub enum Kind {
     CookieReply = 3,
     /// An encrypted packet, 32 bytes or more.
     Data = 4,
+    /// A part of a hybrid initiation.
+    HybridInitiation = Side::Initiation as u32,
+    /// A part of a hybrid response.
+    HybridResponse = Side::Response as u32,
 }
 
 /// Why a datagram is not a WireGuard message.
@@ -35,18 +41,20 @@ pub enum Malformed {
 /// Tells what `datagram` claims to be. Its length fits its kind when it is.
 pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
-    let kind = match u32::from_le_bytes(*word) {
-        1 => Kind::Initiation,
-        2 => Kind::Response,
-        3 => Kind::CookieReply,
-        4 => Kind::Data,
-        _ => return Err(Malformed::Type),
-    };
-    let fits = match kind {
-        Kind::Initiation => datagram.len() == size_of::<Initiation>(),
-        Kind::Response => datagram.len() == size_of::<Response>(),
-        Kind::CookieReply => datagram.len() == size_of::<CookieReply>(),
-        Kind::Data => datagram.len() >= DATA_OVERHEAD,
+    let length = datagram.len();
+    let (kind, fits) = match u32::from_le_bytes(*word) {
+        1 => (Kind::Initiation, length == size_of::<Initiation>()),
+        2 => (Kind::Response, length == size_of::<Response>()),
+        3 => (Kind::CookieReply, length == size_of::<CookieReply>()),
+        4 => (Kind::Data, length >= DATA_OVERHEAD),
+        _ => {
+            let part = Part::of(*word).ok_or(Malformed::Type)?;
+            let kind = match part.side {
+                Side::Initiation => Kind::HybridInitiation,
+                Side::Response => Kind::HybridResponse,
+            };
+            (kind, length == part.len())
+        }
     };
     if fits {
         Ok(kind)

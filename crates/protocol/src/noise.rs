@@ -95,7 +95,7 @@ impl Initiator {
         timestamp: Tai64N,
     ) -> Result<(Self, InitiationFields), NoiseError> {
         // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
-        let mut transcript = Transcript::new(crypto, remote);
+        let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &remote.0);
 
         // msg.ephemeral := E_i^pub; C := KDF1(C, E_i^pub); H := HASH(H ‖ msg.ephemeral)
         let public = crypto.dh.public(ephemeral.expose());
@@ -177,7 +177,7 @@ impl Claim {
         local: &StaticKeys,
         message: InitiationFields,
     ) -> Result<Self, NoiseError> {
-        let mut transcript = Transcript::new(crypto, &local.public);
+        let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
         transcript.mix_ephemeral(crypto, &message.ephemeral);
 
         let shared = crypto
@@ -270,7 +270,7 @@ impl Responder {
     }
 }
 
-fn agree(
+pub(crate) fn agree(
     crypto: &Provider,
     private: &Secret<32>,
     public: &[u8; 32],
@@ -283,46 +283,60 @@ fn agree(
 
 /// The chaining key and the hash of everything sent so far.
 #[derive(Clone)]
-struct Transcript {
+pub(crate) struct Transcript {
     chaining_key: Secret<32>,
     hash: [u8; 32],
 }
 
 impl Transcript {
-    fn new(crypto: &Provider, responder: &PublicKey) -> Self {
-        let chaining_key = crypto.hash.hash(&[CONSTRUCTION]);
-        let hash = crypto.hash.hash(&[&chaining_key, IDENTIFIER]);
-        let hash = crypto.hash.hash(&[&hash, &responder.0]);
+    pub(crate) fn new(
+        crypto: &Provider,
+        construction: &[u8],
+        identifier: &[u8],
+        responder: &[u8; 32],
+    ) -> Self {
+        let chaining_key = crypto.hash.hash(&[construction]);
+        let hash = crypto.hash.hash(&[&chaining_key, identifier]);
+        let hash = crypto.hash.hash(&[&hash, responder]);
         Self {
             chaining_key: Secret::new(chaining_key),
             hash,
         }
     }
 
-    fn mix_hash(&mut self, crypto: &Provider, data: &[u8]) {
+    /// The hash of everything so far.
+    pub(crate) fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+
+    pub(crate) fn mix_hash(&mut self, crypto: &Provider, data: &[u8]) {
         self.hash = crypto.hash.hash(&[&self.hash, data]);
     }
 
     /// With a preshared key in the pattern, Noise mixes ephemeral keys into the
     /// chaining key as well (Noise revision 34 §9.2).
-    fn mix_ephemeral(&mut self, crypto: &Provider, public: &[u8; 32]) {
+    pub(crate) fn mix_ephemeral(&mut self, crypto: &Provider, public: &[u8; 32]) {
         let [chaining_key] = self.kdf(crypto, public);
         self.chaining_key = chaining_key;
         self.mix_hash(crypto, public);
     }
 
-    fn mix_secret(&mut self, crypto: &Provider, shared: &SharedSecret) {
+    pub(crate) fn mix_secret(&mut self, crypto: &Provider, shared: &SharedSecret) {
         let [chaining_key] = self.kdf(crypto, shared.expose());
         self.chaining_key = chaining_key;
     }
 
-    fn mix_key(&mut self, crypto: &Provider, shared: &SharedSecret) -> Secret<32> {
+    pub(crate) fn mix_key(&mut self, crypto: &Provider, shared: &SharedSecret) -> Secret<32> {
         let [chaining_key, key] = self.kdf(crypto, shared.expose());
         self.chaining_key = chaining_key;
         key
     }
 
-    fn mix_preshared_key(&mut self, crypto: &Provider, preshared: &PresharedKey) -> Secret<32> {
+    pub(crate) fn mix_preshared_key(
+        &mut self,
+        crypto: &Provider,
+        preshared: &PresharedKey,
+    ) -> Secret<32> {
         let [chaining_key, tau, key] = self.kdf(crypto, preshared.expose());
         self.chaining_key = chaining_key;
         self.mix_hash(crypto, tau.expose());
@@ -330,12 +344,12 @@ impl Transcript {
     }
 
     /// `data` ends with room for the tag.
-    fn seal(&mut self, crypto: &Provider, key: &Secret<32>, data: &mut [u8]) {
+    pub(crate) fn seal(&mut self, crypto: &Provider, key: &Secret<32>, data: &mut [u8]) {
         crypto.aead.seal_with(key, 0, &self.hash, data);
         self.mix_hash(crypto, data);
     }
 
-    fn open(
+    pub(crate) fn open(
         &mut self,
         crypto: &Provider,
         key: &Secret<32>,
@@ -347,14 +361,30 @@ impl Transcript {
         Ok(())
     }
 
+    /// A key that depends on everything mixed so far.
+    pub(crate) fn derive_key(&mut self, crypto: &Provider) -> Secret<32> {
+        let [chaining_key, key] = self.kdf(crypto, &[]);
+        self.chaining_key = chaining_key;
+        key
+    }
+
     /// The initiator's sending key, then the responder's.
     fn split(&self, crypto: &Provider) -> (Secret<32>, Secret<32>) {
-        let [initiator, responder] = self.kdf(crypto, &[]);
+        self.split_with(crypto, &[])
+    }
+
+    /// The same, bound to the transcript.
+    pub(crate) fn split_bound(&self, crypto: &Provider) -> (Secret<32>, Secret<32>) {
+        self.split_with(crypto, &self.hash)
+    }
+
+    fn split_with(&self, crypto: &Provider, input: &[u8]) -> (Secret<32>, Secret<32>) {
+        let [initiator, responder] = self.kdf(crypto, input);
         (initiator, responder)
     }
 
     /// KDFn: HMAC in the extract-and-expand form of HKDF (whitepaper §5.4).
-    fn kdf<const N: usize>(&self, crypto: &Provider, input: &[u8]) -> [Secret<32>; N] {
+    pub(crate) fn kdf<const N: usize>(&self, crypto: &Provider, input: &[u8]) -> [Secret<32>; N] {
         let extracted = crypto.hash.hmac(self.chaining_key.expose(), &[input]);
         let mut previous: Option<Secret<32>> = None;
         core::array::from_fn(|i| {

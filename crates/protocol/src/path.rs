@@ -297,11 +297,15 @@ pub enum Cause {
     BacklogFull,
     /// A datagram of this device that a route has led back into it.
     RoutingLoop,
+    /// An ordinary initiation of a peer that must be post-quantum.
+    PostQuantumRequired,
+    /// A part of a hybrid response that has been received before.
+    PartRepeated,
 }
 
 impl Cause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::Length,
         Self::Type,
         Self::UnknownSession,
@@ -327,11 +331,13 @@ impl Cause {
         Self::CookieRefused,
         Self::BacklogFull,
         Self::RoutingLoop,
+        Self::PostQuantumRequired,
+        Self::PartRepeated,
     ];
 }
 
 // Counters are found by the number of a cause.
-const _: () = assert!(Cause::ALL.len() == Cause::RoutingLoop as usize + 1);
+const _: () = assert!(Cause::ALL.len() == Cause::PartRepeated as usize + 1);
 
 impl fmt::Display for Cause {
     /// What has happened, and where a person can do something, what.
@@ -375,6 +381,10 @@ impl fmt::Display for Cause {
             Self::RoutingLoop => {
                 "a route leads to a peer's endpoint through the tunnel to that peer"
             }
+            Self::PostQuantumRequired => {
+                "the handshake is ordinary, and PostQuantum = require; has the peer our PqPublicKey?"
+            }
+            Self::PartRepeated => "it has been received before"
         })
     }
 }

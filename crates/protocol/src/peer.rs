@@ -493,6 +493,9 @@ pub(crate) struct Sessions {
     /// Made by a response of this side; becomes current when the initiator has
     /// sent something with it.
     pub(crate) next: Option<Arc<Session>>,
+    /// Made by hybrid responses of this side to who may not be the peer: one becomes current
+    /// when the initiator has sent something with it, and counts for nothing before.
+    pub(crate) provisional: Vec<Arc<Session>>,
     /// Sessions that have lost their place: the control loop takes them out of
     /// the table.
     pub(crate) retired: Vec<Arc<Session>>,
@@ -548,6 +551,11 @@ impl Sessions {
     /// Notes that a packet of `session` has been received. Whether that
     /// confirmed it.
     fn confirm(&mut self, session: &Arc<Session>) -> bool {
+        let provisional = &mut self.provisional;
+        if let Some(found) = provisional.iter().position(|it| Arc::ptr_eq(it, session)) {
+            let session = provisional.swap_remove(found);
+            self.retired.extend(self.next.replace(session));
+        }
         match self.next.take() {
             Some(next) if Arc::ptr_eq(&next, session) => {
                 self.retired.extend(self.previous.take());
@@ -566,8 +574,17 @@ impl Sessions {
     pub(crate) fn retire_if(&mut self, gone: impl Fn(&Session) -> bool) {
         self.retired.extend(self.previous.take_if(|s| gone(s)));
         self.retired.extend(self.next.take_if(|s| gone(s)));
+        let provisional = self.provisional.extract_if(.., |s| gone(s));
+        self.retired.extend(provisional);
         let current = self.current.take_if(|c| gone(&c.session));
         self.retired.extend(current.map(|c| c.session));
+    }
+
+    /// Retires the provisional session that this side calls `index`.
+    pub(crate) fn retire_provisional(&mut self, index: u32) {
+        let provisional = &mut self.provisional;
+        let gone = provisional.extract_if(.., |session| session.local_index() == index);
+        self.retired.extend(gone);
     }
 
     /// When the oldest session was born.
@@ -576,6 +593,7 @@ impl Sessions {
         [self.previous.as_ref(), current, self.next.as_ref()]
             .into_iter()
             .flatten()
+            .chain(&self.provisional)
             .map(|session| session.born())
             .min()
     }

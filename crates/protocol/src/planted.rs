@@ -25,11 +25,17 @@ pub enum Defect {
     LostStaged,
     /// A clock that went back sends labels that peers have already seen.
     ClockLockout,
+    /// The second part of a hybrid message is taken for any first one.
+    PqPartMixup,
+    /// A part of a response that comes again puts its session in place again.
+    PqReinstall,
+    /// A hybrid handshake counts before the initiator has used its session.
+    PqEarlyCommit,
 }
 
 impl Defect {
     /// Every defect, by the name that the command line has for it.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("nonce-reuse", Self::NonceReuse),
         ("replay-window-off-by-one", Self::ReplayWindowOffByOne),
         ("late-key", Self::LateKey),
@@ -37,6 +43,9 @@ impl Defect {
         ("missed-deadline", Self::MissedDeadline),
         ("lost-staged", Self::LostStaged),
         ("clock-lockout", Self::ClockLockout),
+        ("pq-part-mixup", Self::PqPartMixup),
+        ("pq-reinstall", Self::PqReinstall),
+        ("pq-early-commit", Self::PqEarlyCommit),
     ];
 }
 

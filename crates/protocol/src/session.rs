@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use taupe_crypto::{AeadKey, Packet, Provider};
 
+use crate::hybrid::Suite;
 use crate::limits::{REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME};
 use crate::message::{DATA_HEADER_LEN, write_data_header};
 use crate::noise::TransportKeys;
@@ -33,6 +34,7 @@ pub struct Session {
     local_index: u32,
     remote_index: u32,
     role: Role,
+    suite: Option<Suite>,
     born: Instant,
     sealer: Box<dyn AeadKey>,
     opener: Box<dyn AeadKey>,
@@ -47,11 +49,13 @@ impl Session {
         local_index: u32,
         remote_index: u32,
         born: Instant,
+        suite: Option<Suite>,
     ) -> Self {
         Self {
             local_index,
             remote_index,
             role,
+            suite,
             born,
             sealer: crypto.aead.key(&keys.send),
             opener: crypto.aead.key(&keys.receive),
@@ -75,6 +79,12 @@ impl Session {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// The hybrid handshake it comes from; `None` for an ordinary one.
+    #[must_use]
+    pub fn suite(&self) -> Option<Suite> {
+        self.suite
     }
 
     /// When its keys were derived.

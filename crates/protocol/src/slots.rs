@@ -8,7 +8,8 @@ use taupe_crypto::{Provider, SharedSecret};
 
 use crate::cookie::{Checker, Stamper};
 use crate::device::Output;
-use crate::key::{PresharedKey, PrivateKey, PublicKey};
+use crate::hybrid::{Hybrid, IDENTITY_LEN, LocalKeys, Waiting};
+use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use crate::names::Named;
 use crate::noise::{Initiator, StaticKeys};
 use crate::peer::{Peer, PeerId};
@@ -19,6 +20,7 @@ use crate::timer::Reason;
 /// Everything that follows from the private key.
 pub(crate) struct Identity {
     pub(crate) keys: StaticKeys,
+    pub(crate) hybrid: LocalKeys,
     pub(crate) checker: Checker,
     /// Labels up to this one may have been sent, before this device was made or
     /// to peers that have been removed.
@@ -38,15 +40,26 @@ const LABEL_STEP: Duration = Duration::from_secs(10);
 impl Identity {
     /// What follows from `private`, with which labels up to `floor` may have
     /// been sent.
-    pub(crate) fn new(crypto: &Provider, private: PrivateKey, floor: Tai64N) -> Self {
+    pub(crate) fn new(
+        crypto: &Provider,
+        private: PrivateKey,
+        seed: Option<&PqPrivateKey>,
+        floor: Tai64N,
+    ) -> Self {
         let keys = StaticKeys::new(crypto, private);
         Self {
+            hybrid: LocalKeys::new(crypto, &keys, seed),
             checker: Checker::new(crypto, &keys.public),
             keys,
             floor,
             reserved: floor,
             sent: None,
         }
+    }
+
+    /// Takes another seed of ML-KEM keys.
+    pub(crate) fn expand(&mut self, crypto: &Provider, seed: Option<&PqPrivateKey>) {
+        self.hybrid = LocalKeys::new(crypto, &self.keys, seed);
     }
 
     /// The label of the next initiation to a peer whose last one was `last`:
@@ -95,6 +108,8 @@ pub(crate) struct Slot {
     pub(crate) preshared_key: PresharedKey,
     /// The endpoint's name, if it has one.
     pub(crate) named: Option<Box<Named>>,
+    /// What hybrid handshakes need, if any are configured.
+    pub(crate) hybrid: Option<Box<Hybrid>>,
     /// Made when a handshake first needs it: most of many peers are idle.
     pub(crate) handshakes: Option<Box<Handshakes>>,
     pub(crate) latest_handshake: Option<Duration>,
@@ -107,13 +122,19 @@ pub(crate) struct Handshakes {
     /// `Some(None)` when the peer's key is of low order.
     pub(crate) static_static: Option<Option<SharedSecret>>,
     /// The initiation that waits for a response, by its local index.
-    pub(crate) initiation: Option<(u32, Initiator)>,
+    pub(crate) initiation: Option<(u32, Pending)>,
     pub(crate) stamper: Stamper,
     /// The label of the last initiation sent.
     pub(crate) label_sent: Option<Tai64N>,
     /// The greatest label received.
     pub(crate) label_received: Option<Tai64N>,
     pub(crate) initiation_accepted: Option<Instant>,
+}
+
+/// An initiation that waits for its response.
+pub(crate) enum Pending {
+    Ordinary(Box<Initiator>),
+    Hybrid(Box<Waiting>),
 }
 
 impl Slot {
@@ -149,6 +170,11 @@ impl Slot {
             .clone()
     }
 
+    /// The greatest label received.
+    pub(crate) fn label_received(&self) -> Option<Tai64N> {
+        self.handshakes.as_ref()?.label_received
+    }
+
     /// The label of the last initiation sent.
     pub(crate) fn label_sent(&self) -> Option<Tai64N> {
         self.handshakes.as_ref()?.label_sent
@@ -162,12 +188,38 @@ pub(crate) struct Peers {
     pub(crate) slots: Vec<Option<Box<Slot>>>,
     pub(crate) free: Vec<u32>,
     pub(crate) by_key: BTreeMap<PublicKey, PeerId>,
+    /// Peers with hybrid handshakes, by what their initiations say they are.
+    by_identity: BTreeMap<[u8; IDENTITY_LEN], PeerId>,
     pub(crate) added: u64,
 }
 
 impl Peers {
     pub(crate) fn find(&self, key: &PublicKey) -> Option<PeerId> {
         self.by_key.get(key).copied()
+    }
+
+    /// The peer whose hybrid initiations say `identity`.
+    pub(crate) fn find_identity(&self, identity: &[u8; IDENTITY_LEN]) -> Option<PeerId> {
+        self.by_identity.get(identity).copied()
+    }
+
+    /// Has a peer be found by the identity it has now, or not at all.
+    pub(crate) fn index_identity(&mut self, id: PeerId) {
+        let Some(slot) = self.slot(id) else {
+            return;
+        };
+        let suite = slot.suite();
+        let Some(hybrid) = slot.hybrid.as_mut() else {
+            return;
+        };
+        let after = suite.map(|_| hybrid.remote.identity.sent());
+        let before = core::mem::replace(&mut hybrid.found_by, after);
+        if let Some(before) = before {
+            self.by_identity.remove(&before);
+        }
+        if let Some(after) = after {
+            self.by_identity.insert(after, id);
+        }
     }
 
     pub(crate) fn slot(&mut self, id: PeerId) -> Option<&mut Slot> {
@@ -187,6 +239,7 @@ impl Peers {
             added: self.added,
             preshared_key: PresharedKey::NONE,
             named: None,
+            hybrid: None,
             handshakes: None,
             latest_handshake: None,
             deadline: None,
@@ -202,6 +255,9 @@ impl Peers {
     pub(crate) fn remove(&mut self, id: PeerId) -> Option<Box<Slot>> {
         let slot = self.slots.get_mut(id.0 as usize)?.take()?;
         self.by_key.remove(slot.peer.public_key());
+        if let Some(identity) = slot.hybrid.as_ref().and_then(|hybrid| hybrid.found_by) {
+            self.by_identity.remove(&identity);
+        }
         self.free.push(id.0);
         Some(slot)
     }

@@ -7,6 +7,8 @@ use crate::time::Instant;
 pub enum Reason {
     /// An initiation has not been answered: send another (§6.4).
     Retransmit,
+    /// Parts of a hybrid initiation have not been answered: send them again.
+    ResendParts,
     /// Data has been received and nothing sent since: send a keepalive (§6.5).
     Keepalive,
     /// Data has been sent and nothing received since: start a handshake (§6.5).
@@ -19,8 +21,9 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the table.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Retransmit,
+        Self::ResendParts,
         Self::Keepalive,
         Self::DeadPeer,
         Self::EraseKeys,

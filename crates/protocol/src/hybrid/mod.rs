@@ -1,6 +1,27 @@
 //! Handshakes that withstand quantum computers: docs/post-quantum.md is their specification.
+//!
+//! | module | what |
+//! |---|---|
+//! | `part` | the datagrams, byte by byte |
+//! | [`noise`] | the key schedule, without knowledge of peers, indices or MACs |
+//! | `keys` | what follows from the static keys, and hedged randomness |
+//! | `peer` | what a peer's slot keeps for it |
+//! | `initiate`, `respond` | the two sides, as parts of [`crate::Device`] |
+
+mod initiate;
+mod keys;
+pub mod noise;
+mod part;
+mod peer;
+mod respond;
 
 use taupe_crypto::KemParameters;
+
+pub(crate) use initiate::{Waiting, Way, begin_hybrid};
+pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
+pub use part::{Half, Part, Side};
+pub(crate) use peer::{Hybrid, HybridUpdate};
+pub(crate) use respond::Early;
 
 /// A hybrid handshake, by what it is made of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,6 +66,23 @@ impl Suite {
             None => Self::Light,
             Some(KemParameters::MlKem512) => Self::Hybrid512,
             Some(KemParameters::MlKem768) => Self::Hybrid768,
+        }
+    }
+
+    /// Whether peers have static KEM keys, so that messages have two parts.
+    #[must_use]
+    pub const fn has_static_keys(self) -> bool {
+        !matches!(self, Self::Light)
+    }
+
+    /// What the chaining key begins with: one string for each suite, so that nothing of one
+    /// means anything in another.
+    #[must_use]
+    pub const fn construction(self) -> &'static [u8] {
+        match self {
+            Self::Light => b"Noise_IKpsk1+psk2_25519+MLKEM512_ChaChaPoly_BLAKE2s hybrid-light",
+            Self::Hybrid512 => b"Noise_IKpsk1+psk2_25519+MLKEM512_ChaChaPoly_BLAKE2s hybrid-512",
+            Self::Hybrid768 => b"Noise_IKpsk1+psk2_25519+MLKEM768_ChaChaPoly_BLAKE2s hybrid-768",
         }
     }
 }

@@ -1,0 +1,211 @@
+//! The initiator's side: which handshake is begun, sending parts again, and the response.
+
+use taupe_crypto::Provider;
+
+use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
+use super::part::{Half, Part, indices};
+use crate::device::{Device, Output};
+use crate::handshake::{Begin, Finished};
+use crate::limits::{HANDSHAKE_TOS, ORDINARY_AFTER_ATTEMPTS, RESEND_PARTS_AFTER};
+use crate::lock;
+use crate::path::Cause;
+use crate::peer::{Endpoint, Link, PeerId, Traffic};
+use crate::slots::{Identity, Pending, Slot};
+use crate::time::{Instant, Now};
+use crate::timer::Reason;
+use crate::update::PostQuantum;
+
+/// An initiation that waits for its response.
+pub(crate) struct Waiting {
+    initiator: Initiator,
+    begun: Instant,
+    /// How often the parts have been sent again.
+    resent: usize,
+    parts: Parts,
+    halfway: Option<Halfway>,
+    /// The second part of a response that has come before the first.
+    early: Option<Vec<u8>>,
+}
+
+impl Waiting {
+    pub(crate) fn new(initiator: Initiator, parts: Parts, now: Instant) -> Self {
+        Self {
+            initiator,
+            begun: now,
+            resent: 0,
+            parts,
+            halfway: None,
+            early: None,
+        }
+    }
+
+    /// When the parts are sent again next.
+    pub(crate) fn resend_at(&self) -> Option<Instant> {
+        let after = RESEND_PARTS_AFTER.get(self.resent)?;
+        Some(self.begun + *after)
+    }
+}
+
+/// Which handshake to begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Ordinary,
+    Hybrid,
+}
+
+impl Slot {
+    /// Which handshake is begun with the peer now.
+    ///
+    /// `prefer` turns to ordinary ones when hybrid ones have not been answered, and to
+    /// hybrid ones again when there is a session to wait with.
+    pub(crate) fn way(&self, link: &Link, now: Instant) -> Way {
+        let fell_back = self.hybrid.as_ref().is_some_and(|hybrid| hybrid.fell_back);
+        match self.policy() {
+            PostQuantum::Off => Way::Ordinary,
+            PostQuantum::Require => Way::Hybrid,
+            PostQuantum::Prefer
+                if link.attempts >= ORDINARY_AFTER_ATTEMPTS
+                    || (fell_back && !link.can_send(now)) =>
+            {
+                Way::Ordinary
+            }
+            PostQuantum::Prefer => Way::Hybrid,
+        }
+    }
+}
+
+/// Makes a hybrid initiation, with its MACs. `None` without the keys for it.
+pub(crate) fn begin_hybrid(
+    crypto: &Provider,
+    now: Now,
+    identity: &Identity,
+    slot: &mut Slot,
+    begin: Begin<'_>,
+) -> Option<(Pending, Parts)> {
+    let local = Local {
+        keys: &identity.keys,
+        hybrid: &identity.hybrid,
+    };
+    let (initiator, parts) = Initiator::start(
+        crypto,
+        local,
+        &slot.hybrid.as_ref()?.remote,
+        &slot.preshared_key,
+        begin.static_static,
+        begin.random,
+        begin.label,
+        begin.index,
+    )
+    .ok()?;
+    let mut stamped = parts.clone();
+    let stamper = &mut slot.handshakes(crypto).stamper;
+    stamper.stamp_all(crypto, now.boot, &mut stamped);
+    let waiting = Waiting::new(initiator, parts, now.boot);
+    Some((Pending::Hybrid(Box::new(waiting)), stamped))
+}
+
+impl Device {
+    /// Sends the parts again that have not been answered.
+    pub(crate) fn resend_parts(&mut self, now: Now, id: PeerId) {
+        let crypto = self.crypto;
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let Some(handshakes) = slot.handshakes.as_mut() else {
+            return;
+        };
+        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
+            return;
+        };
+        let mut link = lock(&slot.peer.link);
+        let Some(endpoint) = link.endpoint else {
+            return;
+        };
+        waiting.resent += 1;
+        if let Some(at) = waiting.resend_at() {
+            link.timers.set(Reason::ResendParts, at);
+        }
+        // Who has answered a part has had it.
+        let mut parts = match (&waiting.halfway, &waiting.early) {
+            (Some(_), _) => waiting.parts.iter().skip(1).cloned().collect(),
+            (None, Some(_)) => waiting.parts.iter().take(1).cloned().collect(),
+            (None, None) => waiting.parts.clone(),
+        };
+        handshakes.stamper.stamp_all(crypto, now.boot, &mut parts);
+        let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
+        link.sent(now.boot, bytes, Traffic::Other);
+        drop(link);
+        self.transmit_parts(endpoint, parts);
+    }
+
+    pub(crate) fn transmit_parts(&mut self, endpoint: Endpoint, parts: Parts) {
+        let transmit = |datagram| Output::Transmit {
+            endpoint,
+            tos: HANDSHAKE_TOS,
+            datagram,
+        };
+        self.outputs.extend(parts.into_iter().map(transmit));
+    }
+
+    /// Takes a part of a response.
+    pub(crate) fn handle_hybrid_response(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), Cause> {
+        let crypto = self.crypto;
+        let part = message.first_chunk().and_then(|header| Part::of(*header));
+        let part = part.ok_or(Cause::Type)?;
+        let [sender, index] = indices(message).ok_or(Cause::Length)?;
+        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
+        let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
+        let handshakes = slot.handshakes.as_mut().ok_or(Cause::UnknownHandshake)?;
+        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
+            return Err(Cause::UnknownHandshake);
+        };
+        let local = Local {
+            keys: &identity.keys,
+            hybrid: &identity.hybrid,
+        };
+        let psk = &slot.preshared_key;
+        let forged = |_| Cause::ResponseNotAuthentic;
+        let keys = match (part.half, &waiting.halfway) {
+            (Half::A, Some(_)) => return Err(Cause::PartRepeated),
+            (Half::A, None) => {
+                let after = waiting.initiator.take_a(crypto, local, psk, message);
+                match after.map_err(forged)? {
+                    AfterA::Done(keys) => Some(keys),
+                    AfterA::Halfway(halfway) => {
+                        let early = waiting.early.take();
+                        let keys = early.and_then(|b| halfway.take_b(crypto, local, psk, &b).ok());
+                        waiting.halfway = Some(halfway);
+                        keys
+                    }
+                }
+            }
+            (Half::B, Some(halfway)) => {
+                let keys = halfway.take_b(crypto, local, psk, message);
+                Some(keys.map_err(forged)?)
+            }
+            // It cannot be verified before the first.
+            (Half::B, None) => {
+                waiting.early = Some(message.to_vec());
+                None
+            }
+        };
+        let Some(keys) = keys else {
+            return Ok(());
+        };
+        let finished = Finished {
+            index,
+            remote_index: sender,
+            keys,
+            suite: Some(part.suite),
+            bytes: message.len() as u64,
+        };
+        self.finish_initiation(now, from, id, finished);
+        Ok(())
+    }
+}

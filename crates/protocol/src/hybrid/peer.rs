@@ -1,0 +1,198 @@
+//! What a peer's slot keeps for hybrid handshakes, and how it is configured.
+
+use taupe_crypto::Provider;
+
+use super::respond::Provisional;
+use super::{IDENTITY_LEN, RemoteKeys, Suite};
+use crate::device::{Device, Output};
+use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
+use crate::lock;
+use crate::peer::PeerId;
+use crate::slots::Slot;
+use crate::update::PostQuantum;
+
+/// Of a peer for which anything of it is configured.
+pub(crate) struct Hybrid {
+    /// What was said, if anything was.
+    pub(crate) setting: Option<PostQuantum>,
+    /// A hybrid handshake has succeeded: `prefer` is `require` from now on.
+    pub(crate) latched: bool,
+    /// The last handshake that `prefer` completed was an ordinary one.
+    pub(crate) fell_back: bool,
+    pub(crate) remote: RemoteKeys,
+    /// What of its identity the device finds it by, while hybrid handshakes are wanted.
+    pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
+    /// Handshakes that the peer has begun and not confirmed.
+    pub(crate) provisional: Vec<Provisional>,
+}
+
+impl Hybrid {
+    fn new(crypto: &Provider, peer: PublicKey) -> Self {
+        Self {
+            setting: None,
+            latched: false,
+            fell_back: false,
+            remote: RemoteKeys::new(crypto, peer, None),
+            found_by: None,
+            provisional: Vec::new(),
+        }
+    }
+
+    /// Which handshakes there are with the peer.
+    pub(crate) fn policy(&self) -> PostQuantum {
+        match (self.setting, &self.remote.pq_public_key) {
+            (Some(PostQuantum::Prefer), _) if self.latched => PostQuantum::Require,
+            (Some(setting), _) => setting,
+            (None, Some(_)) => PostQuantum::Require,
+            (None, None) => PostQuantum::Off,
+        }
+    }
+}
+
+impl Slot {
+    /// Whether ordinary handshakes with the peer are refused.
+    pub(crate) fn refuses_ordinary(&self) -> bool {
+        self.policy() == PostQuantum::Require
+    }
+
+    pub(crate) fn policy(&self) -> PostQuantum {
+        let hybrid = self.hybrid.as_ref();
+        hybrid.map_or(PostQuantum::Off, |hybrid| hybrid.policy())
+    }
+
+    /// The suite of hybrid handshakes with the peer, if there are any.
+    pub(crate) fn suite(&self) -> Option<Suite> {
+        let hybrid = self.hybrid.as_ref()?;
+        (hybrid.policy() != PostQuantum::Off).then_some(hybrid.remote.suite)
+    }
+}
+
+/// What of an update concerns hybrid handshakes.
+pub(crate) struct HybridUpdate {
+    pub(crate) key: Option<Option<PqPublicKey>>,
+    pub(crate) setting: Option<Option<PostQuantum>>,
+    pub(crate) latched: bool,
+}
+
+impl Device {
+    /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
+    /// still receive, and send no more.
+    pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) {
+        if self.pq_private_key == key {
+            return;
+        }
+        self.pq_private_key = key;
+        if let Some(identity) = &mut self.identity {
+            identity.expand(self.crypto, self.pq_private_key.as_ref());
+        }
+        for id in self.peers.ids() {
+            if self.peers.slot(id).is_none_or(|slot| slot.hybrid.is_none()) {
+                continue;
+            }
+            self.abandon_initiation(id);
+            self.forget_provisional(id, |_| true);
+            let Some(slot) = self.peers.slot(id) else {
+                continue;
+            };
+            let mut link = lock(&slot.peer.link);
+            if let Some(current) = &mut link.sessions.current
+                && current.session.suite().is_some()
+            {
+                current.may_send = false;
+            }
+        }
+    }
+
+    /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
+    /// those of the peer ends.
+    pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
+        let crypto = self.crypto;
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let HybridUpdate {
+            key,
+            setting,
+            latched,
+        } = update;
+        let says_nothing =
+            matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !latched;
+        if slot.hybrid.is_none() && says_nothing {
+            return;
+        }
+        let peer = *slot.peer.public_key();
+        let before = (slot.policy(), slot.suite());
+        let hybrid = slot
+            .hybrid
+            .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
+        let was_latched = hybrid.latched;
+        let mut other_key = false;
+        if let Some(key) = key
+            && key != hybrid.remote.pq_public_key
+        {
+            hybrid.remote = RemoteKeys::new(crypto, peer, key);
+            hybrid.latched = false;
+            other_key = true;
+        }
+        if let Some(setting) = setting {
+            hybrid.setting = setting;
+            if hybrid.policy() == PostQuantum::Off {
+                hybrid.latched = false;
+            }
+        }
+        hybrid.fell_back = false;
+        // A record of the time before the key was another, or it was switched off.
+        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer) && !other_key;
+        // A peer that is added has no key to differ from.
+        if latched && !was_latched && hybrid.setting == Some(PostQuantum::Prefer) {
+            hybrid.latched = true;
+        }
+        if was_latched && !hybrid.latched {
+            self.outputs.push_back(Output::Latch {
+                peer,
+                latched: false,
+            });
+        }
+        let after = (slot.policy(), slot.suite());
+        if before == after && !other_key {
+            return;
+        }
+        self.peers.index_identity(id);
+        self.abandon_initiation(id);
+        self.forget_provisional(id, |_| true);
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let suite = slot.suite();
+        let refuses_ordinary = slot.refuses_ordinary();
+        lock(&slot.peer.link)
+            .sessions
+            .retire_if(|session| match session.suite() {
+                None => refuses_ordinary,
+                Some(made) => other_key || suite != Some(made),
+            });
+    }
+
+    /// A hybrid handshake with the peer has succeeded.
+    pub(crate) fn latch(&mut self, id: PeerId) {
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let Some(hybrid) = slot.hybrid.as_mut() else {
+            return;
+        };
+        hybrid.fell_back = false;
+        if hybrid.latched || hybrid.setting != Some(PostQuantum::Prefer) {
+            return;
+        }
+        hybrid.latched = true;
+        let peer = *slot.peer.public_key();
+        let mut link = lock(&slot.peer.link);
+        link.sessions.retire_if(|session| session.suite().is_none());
+        drop(link);
+        self.outputs.push_back(Output::Latch {
+            peer,
+            latched: true,
+        });
+    }
+}

@@ -1,0 +1,378 @@
+//! The responder's side. Who has all X25519 secrets can begin a handshake as anybody, so that
+//! until the initiator has used the session nothing of it counts: not its label, not the
+//! address it came from, not the session.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::noise::{Claim, Local, Opened, Parts, Ready};
+use super::part::{Half, Part, indices, lasting};
+use crate::device::Device;
+use crate::limits::{MAX_EARLY_PARTS, MAX_PROVISIONAL, REKEY_TIMEOUT};
+use crate::lock;
+use crate::noise::NoiseError;
+use crate::path::Cause;
+use crate::peer::{Endpoint, PeerId};
+use crate::planted::{self, Defect};
+use crate::session::{Role, Session};
+use crate::time::{Instant, Now, Tai64N};
+
+/// A handshake that a peer, or who has its X25519 key, has begun.
+pub(crate) struct Provisional {
+    from: Endpoint,
+    /// The initiator's index.
+    sender: u32,
+    /// HASH of the first part, but for its MACs.
+    a: [u8; 32],
+    label: Tai64N,
+    since: Instant,
+    state: State,
+}
+
+enum State {
+    WaitsForB(Box<Opened>),
+    Answered {
+        /// Of the session that waits for confirmation.
+        index: u32,
+        /// HASH of the second part, but for its MACs.
+        b: [u8; 32],
+        parts: Parts,
+    },
+}
+
+impl Provisional {
+    /// Whether the initiator may still be at it: it begins anew after Rekey-Timeout.
+    fn is_live(&self, now: Instant) -> bool {
+        now.since(self.since) < REKEY_TIMEOUT
+    }
+
+    fn session(&self) -> Option<u32> {
+        match self.state {
+            State::WaitsForB(_) => None,
+            State::Answered { index, .. } => Some(index),
+        }
+    }
+}
+
+/// Second parts that have come before the first: few, the oldest goes first.
+#[derive(Default)]
+pub(crate) struct Early(VecDeque<(SocketAddr, Vec<u8>)>);
+
+impl Early {
+    fn keep(&mut self, from: SocketAddr, part: &[u8]) {
+        if self.0.len() == MAX_EARLY_PARTS {
+            self.0.pop_front();
+        }
+        self.0.push_back((from, part.to_vec()));
+    }
+
+    fn take(&mut self, from: SocketAddr, sender: u32) -> Option<Vec<u8>> {
+        let is_it = |(at, part): &(SocketAddr, Vec<u8>)| {
+            *at == from && indices(part).is_some_and(|[index, _]| index == sender)
+        };
+        let found = self.0.iter().position(is_it)?;
+        self.0.remove(found).map(|(_, part)| part)
+    }
+}
+
+impl Device {
+    /// Takes a part of an initiation.
+    pub(crate) fn handle_hybrid_initiation(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), Cause> {
+        let part = message.first_chunk().and_then(|header| Part::of(*header));
+        let part = part.ok_or(Cause::Type)?;
+        let [sender, _] = indices(message).ok_or(Cause::Length)?;
+        let id = match part.half {
+            Half::A => self.take_initiation_a(now, from, part, sender, message)?,
+            Half::B => self.take_initiation_b(now, from, sender, message)?,
+        };
+        if let Some(id) = id {
+            self.settle(now, id);
+        }
+        Ok(())
+    }
+
+    fn take_initiation_a(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        part: Part,
+        sender: u32,
+        message: &[u8],
+    ) -> Result<Option<PeerId>, Cause> {
+        let crypto = self.crypto;
+        let digest = crypto.hash.hash(&[lasting(message)]);
+        if let Some((id, entry)) = self.provisional(from.remote, sender)
+            && entry.a == digest
+        {
+            self.answer_again(now, from, id, sender, Half::A);
+            return Ok(None);
+        }
+        let forged = |_: NoiseError| Cause::InitiationNotAuthentic;
+        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let local = Local {
+            keys: &identity.keys,
+            hybrid: &identity.hybrid,
+        };
+        let claim = Claim::open(crypto, local, part.suite, message).map_err(forged)?;
+        let id = self.peers.find_identity(claim.identity());
+        let id = id.ok_or(Cause::UnknownPeer)?;
+        let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
+        let static_static = slot
+            .static_static(crypto, &identity.keys)
+            .ok_or(Cause::InitiationNotAuthentic)?;
+        let hybrid = slot.hybrid.as_ref().ok_or(Cause::UnknownPeer)?;
+        let opened = claim
+            .verify(crypto, &hybrid.remote, &slot.preshared_key, &static_static)
+            .map_err(forged)?;
+        let label = opened.timestamp();
+        // One that is under way already: who begins another shows that it is where it says,
+        // so that nobody pushes out another's from everywhere at once.
+        let contended = hybrid.provisional.iter().any(|it| it.is_live(now.boot));
+        if slot.label_received().is_some_and(|last| label <= last) {
+            return Err(Cause::InitiationReplayed);
+        }
+        if contended {
+            self.demand_cookie(now, from, message)?;
+        }
+        let entry = Provisional {
+            from,
+            sender,
+            a: digest,
+            label,
+            since: now.boot,
+            state: State::WaitsForB(Box::new(opened)),
+        };
+        self.keep_provisional(now, id, entry);
+        self.go_on(now, from, id, sender);
+        Ok(Some(id))
+    }
+
+    /// Answers a first part at once if it is all there is, or its second has come before it.
+    fn go_on(&mut self, now: Now, from: Endpoint, id: PeerId, sender: u32) {
+        let Some((_, entry)) = self.provisional(from.remote, sender) else {
+            return;
+        };
+        let State::WaitsForB(opened) = &mut entry.state else {
+            return;
+        };
+        if let Some(ready) = opened.without_b() {
+            self.answer(now, id, sender, from, ready, [0; 32]);
+        } else if let Some(b) = self.early.take(from.remote, sender) {
+            // What was kept unverified may be anything.
+            let _ = self.take_initiation_b(now, from, sender, &b);
+        }
+    }
+
+    fn take_initiation_b(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        sender: u32,
+        message: &[u8],
+    ) -> Result<Option<PeerId>, Cause> {
+        let crypto = self.crypto;
+        let Some((id, entry)) = self.provisional(from.remote, sender) else {
+            self.early.keep(from.remote, message);
+            return Ok(None);
+        };
+        let digest = crypto.hash.hash(&[lasting(message)]);
+        match &entry.state {
+            State::Answered { b, .. } if *b == digest => {
+                self.answer_again(now, from, id, sender, Half::B);
+                Ok(None)
+            }
+            State::Answered { .. } => Err(Cause::InitiationNotAuthentic),
+            State::WaitsForB(opened) => {
+                let ready = opened
+                    .take_b(crypto, message)
+                    .map_err(|_| Cause::InitiationNotAuthentic)?;
+                self.answer(now, id, sender, from, ready, digest);
+                Ok(Some(id))
+            }
+        }
+    }
+
+    /// Responds to a whole initiation. The session waits for its confirmation.
+    fn answer(
+        &mut self,
+        now: Now,
+        id: PeerId,
+        sender: u32,
+        from: Endpoint,
+        ready: Ready,
+        b: [u8; 32],
+    ) {
+        let crypto = self.crypto;
+        let index = self.new_index();
+        let (Some(identity), Some(slot)) = (self.identity.as_ref(), self.peers.slot(id)) else {
+            return;
+        };
+        let Some(hybrid) = slot.hybrid.as_mut() else {
+            return;
+        };
+        let local = Local {
+            keys: &identity.keys,
+            hybrid: &identity.hybrid,
+        };
+        let random = self.random.as_mut();
+        let psk = &slot.preshared_key;
+        let clock = Tai64N::from_wall(now.wall);
+        let Ok((parts, keys)) =
+            ready.respond(crypto, local, &hybrid.remote, psk, random, clock, index)
+        else {
+            return;
+        };
+        let suite = hybrid.remote.suite;
+        let entry = hybrid
+            .provisional
+            .iter_mut()
+            .find(|it| it.sender == sender && it.from.remote == from.remote);
+        let Some(entry) = entry else {
+            return;
+        };
+        entry.state = State::Answered {
+            index,
+            b,
+            parts: parts.clone(),
+        };
+        let label = entry.label;
+        let session = Session::new(
+            crypto,
+            &keys,
+            Role::Responder,
+            index,
+            sender,
+            now.boot,
+            Some(suite),
+        );
+        let session = Arc::new(session);
+        self.path
+            .sessions
+            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
+        let peer = Arc::clone(&slot.peer);
+        if planted::is(Defect::PqEarlyCommit) {
+            slot.handshakes(crypto).label_received = Some(label);
+            let mut link = lock(&peer.link);
+            link.endpoint = Some(from);
+            link.sessions.install_responded(session);
+        } else {
+            lock(&peer.link).sessions.provisional.push(session);
+        }
+        self.send_parts(now, id, from, parts);
+    }
+
+    /// Sends a part of a response that has been made again, as it was.
+    fn answer_again(&mut self, now: Now, from: Endpoint, id: PeerId, sender: u32, half: Half) {
+        let Some((_, entry)) = self.provisional(from.remote, sender) else {
+            return;
+        };
+        let State::Answered { parts, .. } = &entry.state else {
+            return;
+        };
+        let part = parts.get(half as usize).cloned();
+        self.send_parts(now, id, from, part.into_iter().collect());
+    }
+
+    /// Sends parts of a response to where the initiation came from. It is not an answer to
+    /// the peer before the session is confirmed, and moves none of its timers.
+    fn send_parts(&mut self, now: Now, id: PeerId, to: Endpoint, mut parts: Parts) {
+        let crypto = self.crypto;
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let stamper = &mut slot.handshakes(crypto).stamper;
+        stamper.stamp_all(crypto, now.boot, &mut parts);
+        let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
+        let mut link = lock(&slot.peer.link);
+        link.tx_bytes = link.tx_bytes.saturating_add(bytes);
+        drop(link);
+        self.transmit_parts(to, parts);
+    }
+
+    /// The handshake that `from` has begun with its index `sender`.
+    fn provisional(&mut self, from: SocketAddr, sender: u32) -> Option<(PeerId, &mut Provisional)> {
+        let id = *self.halves.get(&(from, sender))?;
+        let hybrid = self.peers.slot(id)?.hybrid.as_mut()?;
+        let entry = hybrid
+            .provisional
+            .iter_mut()
+            .find(|it| it.sender == sender && it.from.remote == from)?;
+        Some((id, entry))
+    }
+
+    /// Keeps a handshake that has begun, in the place of another if there are too many.
+    fn keep_provisional(&mut self, now: Now, id: PeerId, entry: Provisional) {
+        let key = (entry.from.remote, entry.sender);
+        self.forget_provisional(id, |it| {
+            let given_up = it.session().is_none() && !it.is_live(now.boot);
+            given_up || (it.from.remote, it.sender) == key
+        });
+        let lot = self.random.number();
+        let Some(hybrid) = self.peers.slot(id).and_then(|slot| slot.hybrid.as_mut()) else {
+            return;
+        };
+        let kept = &hybrid.provisional;
+        if kept.len() >= MAX_PROVISIONAL {
+            // Its own from the same place, or one that nobody waits for; else any, so that
+            // nobody can tell which.
+            let same = kept
+                .iter()
+                .position(|it| it.from.remote == entry.from.remote);
+            let stale = kept.iter().position(|it| !it.is_live(now.boot));
+            let victim = same.or(stale).unwrap_or(lot as usize % kept.len());
+            let victim = kept.get(victim).map(|it| (it.from.remote, it.sender));
+            self.forget_provisional(id, |it| Some((it.from.remote, it.sender)) == victim);
+        }
+        self.halves.insert(key, id);
+        if let Some(hybrid) = self.peers.slot(id).and_then(|slot| slot.hybrid.as_mut()) {
+            hybrid.provisional.push(entry);
+        }
+    }
+
+    /// Forgets handshakes that have not been confirmed, with their sessions.
+    pub(crate) fn forget_provisional(&mut self, id: PeerId, is_it: impl Fn(&Provisional) -> bool) {
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let Some(hybrid) = slot.hybrid.as_mut() else {
+            return;
+        };
+        let mut link = lock(&slot.peer.link);
+        for entry in hybrid.provisional.extract_if(.., |it| is_it(it)) {
+            self.halves.remove(&(entry.from.remote, entry.sender));
+            if let Some(index) = entry.session() {
+                link.sessions.retire_provisional(index);
+            }
+        }
+    }
+
+    /// The initiator has used the session `index`: it has its ML-KEM key, and now its
+    /// handshake counts.
+    pub(crate) fn confirm_provisional(&mut self, id: PeerId, index: u32) {
+        let crypto = self.crypto;
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let Some(hybrid) = slot.hybrid.as_ref() else {
+            return;
+        };
+        let confirmed = hybrid
+            .provisional
+            .iter()
+            .find(|it| it.session() == Some(index));
+        let Some(label) = confirmed.map(|it| it.label) else {
+            return;
+        };
+        let received = &mut slot.handshakes(crypto).label_received;
+        *received = (*received).max(Some(label));
+        // Whatever is not newer can only be an older one of the same peer, or made up.
+        self.forget_provisional(id, |it| it.label <= label);
+        self.latch(id);
+    }
+}
