@@ -31,7 +31,8 @@ pub struct PeerSnapshot {
     renewed_on_receive: bool,
     handshake_sent: Option<Instant>,
     unanswered: Option<Instant>,
-    tx_bytes: u64,
+    /// Bytes sent, with handshakes.
+    pub tx_bytes: u64,
     rx_bytes: u64,
     label_sent: Option<Tai64N>,
     label_received: Option<Tai64N>,
@@ -72,6 +73,13 @@ impl Device {
             initiation_accepted: handshakes.and_then(|h| h.initiation_accepted),
             latest_handshake: slot.latest_handshake,
         })
+    }
+
+    /// Hybrid handshakes of others that wait for their second part or their confirmation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn half_handshakes(&self) -> usize {
+        self.halves.len()
     }
 
     /// Initiations that wait for a response.

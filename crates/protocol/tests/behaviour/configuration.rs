@@ -148,6 +148,7 @@ each_backend! {
                 0,
                 DeviceUpdate {
                     private_key: Some(new_key),
+                    pq_private_key: None,
                     replace_peers,
                     peers,
                 },

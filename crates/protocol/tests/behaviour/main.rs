@@ -8,6 +8,7 @@
 mod common;
 
 mod configuration;
+mod hybrid;
 mod keepalive;
 mod labels;
 mod lifetime;

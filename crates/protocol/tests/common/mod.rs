@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "no test binary uses all of it")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
+pub mod hybrid;
 pub mod packets;
 pub mod random;
 pub mod raw;
@@ -137,6 +138,8 @@ pub struct Node {
     pub reserved: Vec<(Tai64N, usize)>,
     /// Look-ups that it has asked for.
     pub asked: Vec<(Instant, PublicKey, EndpointName)>,
+    /// What it wants remembered of peers that have shaken hands in a post-quantum way.
+    pub latches: Vec<(PublicKey, bool)>,
     /// How many handshake messages wait, as the engine would tell.
     pub backlog: usize,
     /// What its wall clock shows at `START`.
@@ -450,6 +453,7 @@ impl Net {
                 Output::Resolve { public_key, name } => {
                     node.asked.push((self.now, public_key, name));
                 }
+                Output::Latch { peer, latched } => node.latches.push((peer, latched)),
                 Output::ReserveLabels { public_key, up_to } => {
                     // A key that is replaced gives back what it has not used.
                     if public_key == node.public {
@@ -641,6 +645,7 @@ fn node(crypto: &'static Provider, i: usize) -> Node {
         delivered: Vec::new(),
         reserved: Vec::new(),
         asked: Vec::new(),
+        latches: Vec::new(),
         backlog: 0,
         wall: WALL,
         numbers,

@@ -1,0 +1,613 @@
+//! Hybrid handshakes (docs/post-quantum.md): what they need, what they bear, and what they
+//! refuse.
+
+use std::net::SocketAddr;
+
+use taupe_protocol::crypto::Provider;
+use taupe_protocol::hybrid::Suite;
+use taupe_protocol::message::Kind;
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::{PeerUpdate, PostQuantum};
+use taupe_protocol::{Cause, Reason};
+
+use crate::common::hybrid::{Thief, public, seed};
+use crate::common::raw::word;
+use crate::common::{Datagram, Fate, Net, Outcome, START, WALL, label, millis, secs, stranger};
+use crate::each_backend;
+
+/// The layout of docs/post-quantum.md: bytes of each part, initiations first.
+fn lengths(suite: Suite) -> Vec<usize> {
+    match suite {
+        Suite::Light => vec![944, 860],
+        Suite::Hybrid512 => vec![912, 848, 860, 844],
+        Suite::Hybrid768 => vec![1232, 1232, 1180, 1164],
+    }
+}
+
+fn is_part(datagram: &Datagram) -> bool {
+    matches!(
+        datagram.kind(),
+        Kind::HybridInitiation | Kind::HybridResponse
+    )
+}
+
+/// What has been sent of hybrid handshakes since `mark`.
+fn parts(net: &Net, mark: usize) -> Vec<Datagram> {
+    net.log[mark..]
+        .iter()
+        .filter(|d| is_part(d))
+        .cloned()
+        .collect()
+}
+
+/// All but the MACs.
+fn lasting(datagram: &Datagram) -> &[u8] {
+    &datagram.bytes[..datagram.bytes.len() - 32]
+}
+
+fn connected(crypto: &'static Provider, suite: Suite) -> Net {
+    let mut net = Net::hybrid_pair(crypto, suite);
+    assert_eq!(net.ping(0, 1), Outcome::Staged);
+    assert_eq!(
+        net.nodes[1].delivered.len(),
+        1,
+        "{suite:?}: the first packet arrives"
+    );
+    net
+}
+
+/// Both have a session of `suite` and it carries packets both ways.
+fn assert_works(net: &mut Net, suite: Suite) {
+    let before = [0, 1].map(|i| net.nodes[i].delivered.len());
+    net.ping(0, 1);
+    net.ping(1, 0);
+    let after = [0, 1].map(|i| net.nodes[i].delivered.len());
+    assert_eq!(after, before.map(|n| n + 1), "{suite:?}");
+    assert_eq!(net.suite(0, 1), Some(Some(suite)));
+    assert_eq!(net.suite(1, 0), Some(Some(suite)));
+}
+
+/// A wire that decides by the number that a part has among all parts.
+fn on_parts(net: &mut Net, mut fate: impl FnMut(usize) -> Fate + 'static) {
+    let mut n = 0;
+    net.wire = Box::new(move |datagram| {
+        if !is_part(datagram) {
+            return Fate::Pass;
+        }
+        n += 1;
+        fate(n - 1)
+    });
+}
+
+fn endpoint(net: &Net, at: usize) -> Option<SocketAddr> {
+    net.nodes[at].device.status().peers[0].endpoint
+}
+
+/// Distinct addresses of an attacker.
+fn elsewhere(n: u16) -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1 + (n >> 8) as u8], 1024 + (n & 255)))
+}
+
+/// A label that no clock will reach.
+fn future(n: u32) -> Tai64N {
+    Tai64N::from_wall(WALL + secs(1_000_000) + millis(u64::from(n)))
+}
+
+each_backend! {
+    fn each_suite_makes_a_session_with_the_parts_of_its_layout(crypto) {
+        for suite in Suite::ALL {
+            let mut net = connected(crypto, suite);
+            let sent: Vec<usize> = parts(&net, 0).iter().map(|d| d.bytes.len()).collect();
+            assert_eq!(sent, lengths(suite));
+            assert!(sent.iter().all(|length| *length <= 1232));
+            assert_works(&mut net, suite);
+            let handshakes: Vec<_> = net.log.iter().filter(|d| d.kind() != Kind::Data).collect();
+            assert_eq!(handshakes.len(), sent.len(), "and nothing ordinary");
+            let status = net.nodes[0].device.status();
+            assert_eq!(status.peers[0].suite, Some(suite));
+            assert!(status.peers[0].latest_handshake.is_some());
+        }
+    }
+
+    fn a_recording_shows_no_identity(crypto) {
+        for suite in Suite::ALL {
+            let net = connected(crypto, suite);
+            let thief = Thief::new(&net, 0, 1, suite);
+            let identity = thief.identity().sent();
+            let mut secrets: Vec<Vec<u8>> = vec![identity[..8].to_vec()];
+            for node in [0, 1] {
+                secrets.push(net.nodes[node].public.0[..8].to_vec());
+                if let Some(key) = public(crypto, node, suite) {
+                    secrets.push(key.as_bytes()[..8].to_vec());
+                }
+            }
+            for part in parts(&net, 0) {
+                for secret in &secrets {
+                    let found = part.bytes.windows(8).any(|window| window == &secret[..]);
+                    assert!(!found, "{suite:?}: a public key in clear");
+                }
+            }
+        }
+    }
+
+    fn any_part_may_be_lost_once(crypto) {
+        for suite in Suite::ALL {
+            for lost in 0..lengths(suite).len() {
+                let mut net = Net::hybrid_pair(crypto, suite);
+                on_parts(&mut net, move |n| if n == lost { Fate::Drop } else { Fate::Pass });
+                net.ping(0, 1);
+                net.advance_to_offset(millis(249));
+                assert_eq!(net.suite(0, 1), None, "{suite:?} without {lost}");
+                net.advance_to_offset(millis(250));
+                assert_works(&mut net, suite);
+            }
+        }
+    }
+
+    fn parts_are_sent_again_as_they_were(crypto) {
+        for suite in Suite::ALL {
+            let each = lengths(suite).len() / 2;
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.cut();
+            net.ping(0, 1);
+            net.advance_to_offset(millis(4_999));
+            let sent = net.since(0, 0);
+            let times: Vec<_> = sent.iter().map(|d| d.at.since(START)).collect();
+            let expected: Vec<_> = [0, 250, 500, 1_000, 2_000]
+                .into_iter()
+                .flat_map(|at| vec![millis(at); each])
+                .collect();
+            assert_eq!(times, expected);
+            for (i, part) in sent.iter().enumerate() {
+                assert_eq!(lasting(part), lasting(&sent[i % each]));
+            }
+            // Then a new handshake, after Rekey-Timeout and its jitter.
+            net.advance_to_offset(secs(6));
+            let next = net.since(sent.len(), 0);
+            assert_ne!(lasting(&next[0]), lasting(&sent[0]));
+        }
+    }
+
+    fn a_response_is_stored_and_not_made_again(crypto) {
+        for suite in Suite::ALL {
+            let each = lengths(suite).len() / 2;
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.cut_from(1);
+            net.ping(0, 1);
+            net.advance_to_offset(millis(2_000));
+            let answers = net.since(0, 1);
+            assert_eq!(answers.len(), 5 * each, "{suite:?}: one for each part");
+            for (i, part) in answers.iter().enumerate() {
+                assert_eq!(lasting(part), lasting(&answers[i % each]));
+            }
+            assert_eq!(net.nodes[1].device.sessions().len(), 1);
+            net.mend();
+            net.deliver(&answers[0]);
+            if each == 2 {
+                net.deliver(&answers[1]);
+            }
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn parts_may_come_in_any_order(crypto) {
+        for suite in [Suite::Hybrid512, Suite::Hybrid768] {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.wire = Box::new(|d| if is_part(d) { Fate::Hold } else { Fate::Pass });
+            net.ping(0, 1);
+            for _ in 0..2 {
+                let mut held = net.take_held();
+                assert_eq!(held.len(), 2);
+                held.reverse();
+                held.iter().for_each(|part| net.deliver(part));
+            }
+            assert_works(&mut net, suite);
+            assert_eq!(net.now, START, "without waiting for anything");
+        }
+    }
+
+    fn parts_that_come_twice_change_nothing(crypto) {
+        for suite in Suite::ALL {
+            let mut net = connected(crypto, suite);
+            assert_works(&mut net, suite);
+            let sessions = [0, 1].map(|i| net.nodes[i].device.sessions().len());
+            let before = [0, 1].map(|i| {
+                let of = net.nodes[1 - i].public;
+                net.nodes[i].device.snapshot(&of)
+            });
+            for part in parts(&net, 0) {
+                net.deliver(&part);
+                net.deliver(&part);
+            }
+            let after = [0, 1].map(|i| {
+                let of = net.nodes[1 - i].public;
+                net.nodes[i].device.snapshot(&of)
+            });
+            assert_eq!(before, after, "{suite:?}");
+            assert_eq!([0, 1].map(|i| net.nodes[i].device.sessions().len()), sessions);
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn any_changed_bit_is_refused_and_the_handshake_goes_on(crypto) {
+        for suite in Suite::ALL {
+            let count = lengths(suite).len();
+            for part in 0..count {
+                for place in [4, 8, 9, 40, 44, 100, 800] {
+                    let mut net = Net::hybrid_pair(crypto, suite);
+                    let key = net.nodes[usize::from(part < count / 2)].public;
+                    let mut n = 0;
+                    net.wire = Box::new(move |datagram| {
+                        if is_part(datagram) {
+                            if n == part {
+                                datagram.bytes[place] ^= 1;
+                                crate::common::raw::stamp_for(crypto, &key, &mut datagram.bytes);
+                            }
+                            n += 1;
+                        }
+                        Fate::Pass
+                    });
+                    net.ping(0, 1);
+                    assert_eq!(net.suite(0, 1), None, "{suite:?} {part} {place}");
+                    // A changed index asks for an answer to somewhere else; all others are
+                    // mended by the next try.
+                    net.advance_to_offset(secs(7));
+                    assert_works(&mut net, suite);
+                }
+            }
+        }
+    }
+
+    fn a_wrong_key_of_any_kind_makes_no_session(crypto) {
+        for suite in [Suite::Hybrid512, Suite::Hybrid768] {
+            let wrong: [fn(&mut Net, Suite); 4] = [
+                |net, suite| net.set_hybrid(0, 1, public(net.crypto, 7, suite), None),
+                |net, suite| net.set_hybrid(1, 0, public(net.crypto, 7, suite), None),
+                |net, _| net.set_seed(0, Some(seed(7))),
+                |net, _| net.set_preshared_key(1, 0, [7; 32]),
+            ];
+            for (i, make_wrong) in wrong.into_iter().enumerate() {
+                let mut net = Net::hybrid_pair(crypto, suite);
+                make_wrong(&mut net, suite);
+                net.ping(0, 1);
+                net.ping(1, 0);
+                net.advance_to_offset(secs(30));
+                assert_eq!(net.suite(0, 1), None, "{suite:?} {i}");
+                assert_eq!(net.suite(1, 0), None, "{suite:?} {i}");
+                assert!(net.nodes.iter().all(|node| node.delivered.is_empty()));
+                assert!(!net.log.iter().any(|d| matches!(d.kind(), Kind::Data | Kind::Initiation)));
+            }
+        }
+    }
+
+    fn peers_of_different_suites_make_no_session(crypto) {
+        let mut net = Net::hybrid_pair(crypto, Suite::Hybrid768);
+        net.set_hybrid(1, 0, public(crypto, 0, Suite::Hybrid512), None);
+        net.ping(0, 1);
+        net.ping(1, 0);
+        net.advance_to_offset(secs(30));
+        assert_eq!((net.suite(0, 1), net.suite(1, 0)), (None, None));
+        assert!(net.nodes[1].count(Cause::UnknownPeer) > 0);
+    }
+
+    fn without_a_seed_nothing_is_sent(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_hybrid(0, 1, public(crypto, 1, Suite::Hybrid768), None);
+        net.ping(0, 1);
+        net.advance_to_offset(secs(30));
+        assert!(net.log.is_empty());
+    }
+
+    fn a_peer_that_must_be_hybrid_is_never_reached_by_an_ordinary_handshake(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
+            net.ping(0, 1);
+            net.advance_to_offset(secs(4));
+            assert_eq!(net.nodes[1].count(Cause::PostQuantumRequired), 1);
+            assert!(net.since(0, 1).is_empty());
+            net.ping(1, 0);
+            net.advance_to_offset(secs(120));
+            assert!(net.kinds(0, 1).iter().all(|kind| *kind == Kind::HybridInitiation));
+            assert!(net.nodes.iter().all(|node| node.delivered.is_empty()));
+        }
+    }
+
+    fn sessions_end_that_the_new_rules_forbid(crypto) {
+        let mut net = Net::connected(crypto);
+        assert_eq!(net.suite(0, 1), Some(None));
+        net.make_hybrid(0, 1, Suite::Hybrid768);
+        assert_eq!((net.suite(0, 1), net.suite(1, 0)), (None, None));
+        net.advance(secs(6));
+        net.ping(0, 1);
+        assert_works(&mut net, Suite::Hybrid768);
+        let another = public(crypto, 7, Suite::Hybrid768);
+        net.set_hybrid(0, 1, another, None);
+        assert_eq!(net.suite(0, 1), None, "made with another key");
+    }
+
+    fn ordinary_and_hybrid_peers_share_a_device(crypto) {
+        let mut net = Net::new(crypto, 4);
+        for (node, suite) in [(1, None), (2, Some(Suite::Hybrid768)), (3, Some(Suite::Light))] {
+            net.join(0, node);
+            if let Some(suite) = suite {
+                net.make_hybrid(0, node, suite);
+            }
+        }
+        for node in 1..4 {
+            net.ping(node, 0);
+            net.ping(0, node);
+        }
+        assert_eq!(net.suite(0, 1), Some(None));
+        assert_eq!(net.suite(0, 2), Some(Some(Suite::Hybrid768)));
+        assert_eq!(net.suite(0, 3), Some(Some(Suite::Light)));
+        assert_eq!(net.nodes[0].delivered.len(), 3);
+    }
+
+    fn both_may_begin_at_once(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.hold();
+            net.ping(0, 1);
+            net.ping(1, 0);
+            net.mend();
+            net.release();
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn sessions_are_renewed_in_time(crypto) {
+        for suite in Suite::ALL {
+            let mut net = connected(crypto, suite);
+            let first = net.nodes[0].device.sessions()[0].local_index();
+            for second in 1..400 {
+                net.advance_to_offset(secs(second));
+                assert_works(&mut net, suite);
+            }
+            let key = net.nodes[1].public;
+            let current = net.nodes[0].current(&key).unwrap();
+            assert_ne!(current.local_index(), first);
+            assert!(net.nodes.iter_mut().all(|node| node.device.sessions().len() <= 3));
+            let initiations = net.times(0, 0, Kind::HybridInitiation);
+            assert!(initiations.iter().any(|at| *at >= secs(120) && *at < secs(122)));
+        }
+    }
+
+    fn prefer_turns_to_ordinary_handshakes_after_three_that_nobody_answers(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(14));
+        assert!(net.kinds(0, 0).iter().all(|kind| *kind == Kind::HybridInitiation));
+        net.advance_to_offset(secs(17));
+        assert_eq!(net.suite(0, 1), Some(None));
+        assert_eq!(net.nodes[1].delivered.len(), 1);
+        assert!(net.nodes[0].latches.is_empty());
+        let handshakes: Vec<_> = net
+            .fired
+            .iter()
+            .filter(|(_, node, reason)| *node == 0 && *reason == Reason::Retransmit)
+            .collect();
+        assert_eq!(handshakes.len(), 3);
+        // It tries again when the session is renewed, while the old one still carries.
+        let mark = net.mark();
+        for second in 18..200 {
+            net.advance_to_offset(secs(second));
+            net.ping(0, 1);
+        }
+        assert!(net.kinds(mark, 0).contains(&Kind::HybridInitiation));
+        assert_eq!(net.nodes[1].delivered.len(), 183, "and nothing was lost meanwhile");
+    }
+
+    fn prefer_is_require_once_a_hybrid_handshake_has_succeeded(crypto) {
+        let mut net = Net::pair(crypto);
+        for (x, y) in [(0, 1), (1, 0)] {
+            net.set_seed(x, Some(seed(x)));
+            let key = public(crypto, y, Suite::Hybrid768);
+            net.set_hybrid(x, y, key, Some(PostQuantum::Prefer));
+        }
+        net.ping(0, 1);
+        assert_works(&mut net, Suite::Hybrid768);
+        for (x, y) in [(0, 1), (1, 0)] {
+            assert_eq!(net.nodes[x].latches, [(net.nodes[y].public, true)], "either role");
+            assert!(net.nodes[x].device.status().peers[0].pq_latched);
+        }
+        // The peer has lost its keys, or somebody drops what is hybrid.
+        net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
+        let mark = net.mark();
+        net.advance(secs(200));
+        net.ping(0, 1);
+        net.ping(1, 0);
+        net.advance(secs(100));
+        assert!(net.kinds(mark, 0).iter().all(|kind| *kind != Kind::Initiation));
+        let key = net.nodes[1].public;
+        assert!(!net.nodes[0].peer(&key).has_session(net.now));
+        assert!(net.nodes[0].count(Cause::PostQuantumRequired) > 0);
+        // Only `off` forgets it.
+        net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
+        let last = net.nodes[0].latches.last();
+        assert_eq!(last, Some(&(net.nodes[1].public, false)));
+    }
+
+    fn what_was_latched_before_a_restart_stays(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let mut update = PeerUpdate::new(net.nodes[1].public);
+        update.pq_public_key = Some(public(crypto, 1, Suite::Hybrid768));
+        update.post_quantum = Some(Some(PostQuantum::Prefer));
+        update.pq_latched = true;
+        net.update(0, update);
+        net.ping(0, 1);
+        net.advance_to_offset(secs(100));
+        assert!(net.kinds(0, 0).iter().all(|kind| *kind == Kind::HybridInitiation));
+    }
+
+    fn who_has_all_x25519_secrets_gets_no_session(crypto) {
+        for suite in [Suite::Hybrid512, Suite::Hybrid768] {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            let mut thief = Thief::new(&net, 0, 1, suite);
+            let begun = thief.begin(7, label(1));
+            let mark = net.mark();
+            thief.send(&mut net, 1, stranger(), &begun);
+            let answer: Vec<_> = net.since(mark, 1);
+            assert_eq!(answer.len(), 2, "it cannot be told from the peer yet");
+            assert!(answer.iter().all(|part| part.to == stranger()));
+            let parts: Vec<_> = answer.into_iter().map(|part| part.bytes).collect();
+            assert!(thief.finish(&begun, &parts).is_none());
+        }
+        // In hybrid-light, which says so, it does.
+        let mut net = Net::hybrid_pair(crypto, Suite::Light);
+        let mut thief = Thief::new(&net, 0, 1, Suite::Light);
+        let begun = thief.begin(7, label(1));
+        let mark = net.mark();
+        thief.send(&mut net, 1, stranger(), &begun);
+        let parts: Vec<_> = net.since(mark, 1).into_iter().map(|part| part.bytes).collect();
+        assert!(thief.finish(&begun, &parts).is_some());
+    }
+
+    fn who_has_all_x25519_secrets_moves_and_displaces_nothing(crypto) {
+        for suite in [Suite::Hybrid512, Suite::Hybrid768] {
+            let mut net = connected(crypto, suite);
+            assert_works(&mut net, suite);
+            net.advance(secs(10));
+            let mut thief = Thief::new(&net, 0, 1, suite);
+            let victim = net.nodes[0].public;
+            let before = net.nodes[1].device.snapshot(&victim).unwrap();
+            let deadline = net.nodes[1].device.next_deadline();
+            for n in 0..20 {
+                let begun = thief.begin(n, future(n));
+                thief.send(&mut net, 1, elsewhere(n as u16), &begun);
+            }
+            let mut after = net.nodes[1].device.snapshot(&victim).unwrap();
+            assert!(after.tx_bytes > before.tx_bytes, "it has answered some");
+            after.tx_bytes = before.tx_bytes;
+            assert_eq!(before, after, "{suite:?}");
+            assert_eq!(endpoint(&net, 1), Some(net.nodes[0].address));
+            assert_eq!(net.nodes[1].device.next_deadline(), deadline);
+            assert!(net.nodes[1].device.sessions().len() <= 1 + 4);
+            assert_works(&mut net, suite);
+            // And the peer renews its session although its clock is far behind the thief's.
+            net.advance(secs(111));
+            net.ping(0, 1);
+            let key = net.nodes[1].public;
+            assert_eq!(net.nodes[0].current(&key).unwrap().born(), net.now);
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn who_has_all_x25519_secrets_locks_nobody_out(crypto) {
+        // The thief begins a handshake as the peer before, between and behind its parts, from
+        // places where it does not receive: the peer's own address among them.
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        let mut thief = Thief::new(&net, 0, 1, suite);
+        let own = net.nodes[0].address;
+        let mut n = 0;
+        net.wire = Box::new(|d| if is_part(d) { Fate::Hold } else { Fate::Pass });
+        net.ping(0, 1);
+        for _ in 0..400 {
+            for address in [elsewhere(n), own] {
+                n += 1;
+                let begun = thief.begin(u32::from(n), future(u32::from(n)));
+                thief.send(&mut net, 1, address, &begun);
+            }
+            let held = net.take_held();
+            if held.is_empty() {
+                net.advance(millis(25));
+            }
+            for part in held {
+                // What answers the thief at the peer's own address is refused there.
+                if part.to.ip() == net.nodes[0].address.ip() || part.from == Some(0) {
+                    net.deliver(&part);
+                }
+                n += 1;
+                let begun = thief.begin(u32::from(n), future(u32::from(n)));
+                thief.send(&mut net, 1, own, &begun);
+            }
+            if net.suite(0, 1).is_some() {
+                break;
+            }
+        }
+        net.mend();
+        assert!(net.now.since(START) < secs(7), "{:?}", net.now.since(START));
+        assert_works(&mut net, suite);
+    }
+
+    fn under_load_parts_need_a_cookie(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.nodes[1].backlog = 512;
+            net.ping(0, 1);
+            let kinds = net.kinds(0, 1);
+            assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == Kind::CookieReply));
+            assert!(net.nodes[1].device.sessions().is_empty());
+            net.advance_to_offset(millis(250));
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn half_handshakes_are_few_and_end(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        let mut thief = Thief::new(&net, 0, 1, suite);
+        for n in 0..100 {
+            let begun = thief.begin(n, future(n));
+            // First parts, and second parts of which the first never comes.
+            net.inject(1, elsewhere(n as u16), &begun.parts[(n % 2) as usize]);
+            net.advance(secs(6));
+        }
+        assert!(net.nodes[1].device.half_handshakes() <= 4);
+        let key = net.nodes[0].public;
+        net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
+        assert_eq!(net.nodes[1].device.half_handshakes(), 0);
+        assert!(net.nodes[1].device.snapshot(&key).is_some());
+    }
+
+    fn an_old_initiation_is_refused(crypto) {
+        for suite in Suite::ALL {
+            let mut net = connected(crypto, suite);
+            let old: Vec<_> = parts(&net, 0)
+                .into_iter()
+                .filter(|d| d.from == Some(0))
+                .collect();
+            net.advance(secs(130));
+            net.ping(0, 1);
+            assert_works(&mut net, suite);
+            let refused = net.nodes[1].count(Cause::InitiationReplayed);
+            let mark = net.mark();
+            for part in &old {
+                net.inject(1, stranger(), &part.bytes);
+            }
+            assert_eq!(net.nodes[1].count(Cause::InitiationReplayed), refused + 1);
+            assert!(net.since(mark, 1).is_empty());
+        }
+    }
+
+    fn lengths_and_headers_that_no_part_has_are_refused(crypto) {
+        let net = connected(crypto, Suite::Hybrid768);
+        let good = parts(&net, 0)[0].bytes.clone();
+        let mut net = net;
+        for change in [
+            |part: &mut Vec<u8>| part.truncate(part.len() - 1),
+            |part: &mut Vec<u8>| part.push(0),
+            |part: &mut Vec<u8>| part[1] = 0,
+            |part: &mut Vec<u8>| part[1] = 4,
+            |part: &mut Vec<u8>| part[2] = 2,
+            |part: &mut Vec<u8>| part[3] = 1,
+            |part: &mut Vec<u8>| part[0] = 0x4a,
+        ] {
+            let mut part = good.clone();
+            change(&mut part);
+            let key = net.nodes[1].public;
+            crate::common::raw::stamp_for(crypto, &key, &mut part);
+            let mark = net.mark();
+            net.inject(1, stranger(), &part);
+            assert!(net.since(mark, 1).is_empty());
+        }
+        let count = net.nodes[1].count(Cause::Length) + net.nodes[1].count(Cause::Type);
+        assert_eq!(count, 7);
+        assert_eq!(word(&good, 0), 0x0000_0348);
+    }
+}

@@ -1,0 +1,173 @@
+//! Pairs with ML-KEM keys, and the attacker who has all X25519 secrets.
+
+use std::net::SocketAddr;
+
+use taupe_protocol::crypto::{Provider, Secret};
+use taupe_protocol::hybrid::noise::{AfterA, Halfway, Initiator, Local};
+use taupe_protocol::hybrid::{Identity, LocalKeys, RemoteKeys, Suite};
+use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey};
+use taupe_protocol::noise::{StaticKeys, TransportKeys};
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
+
+use super::Net;
+use super::random::{SharedNumbers, TestRandom};
+use super::raw::stamp_for;
+
+/// The seed of a node's ML-KEM keys.
+pub fn seed(node: usize) -> PqPrivateKey {
+    let mut bytes = Secret::zeroed();
+    let mut random = TestRandom::new(0x9c + node as u64, SharedNumbers::default());
+    taupe_protocol::Random::fill(&mut random, bytes.expose_mut());
+    PqPrivateKey::new(bytes).expect("not zero")
+}
+
+/// A node's static ML-KEM key in a suite that has them.
+pub fn public(crypto: &Provider, node: usize, suite: Suite) -> Option<PqPublicKey> {
+    suite
+        .has_static_keys()
+        .then(|| seed(node).public(crypto, suite.parameters()))
+}
+
+impl Net {
+    /// Gives a node its seed.
+    pub fn set_seed(&mut self, at: usize, seed: Option<PqPrivateKey>) {
+        let pq_private_key = Some(seed);
+        self.apply(
+            at,
+            DeviceUpdate {
+                pq_private_key,
+                ..DeviceUpdate::default()
+            },
+        );
+    }
+
+    /// Configures hybrid handshakes of `at` with `of`.
+    pub fn set_hybrid(
+        &mut self,
+        at: usize,
+        of: usize,
+        key: Option<PqPublicKey>,
+        post_quantum: Option<PostQuantum>,
+    ) {
+        let mut update = PeerUpdate::new(self.nodes[of].public);
+        update.pq_public_key = Some(key);
+        update.post_quantum = Some(post_quantum);
+        self.update(at, update);
+    }
+
+    /// Two peers of each other with hybrid handshakes, which have not spoken yet.
+    pub fn hybrid_pair(crypto: &'static Provider, suite: Suite) -> Self {
+        let mut net = Self::pair(crypto);
+        net.make_hybrid(0, 1, suite);
+        net
+    }
+
+    pub fn make_hybrid(&mut self, a: usize, b: usize, suite: Suite) {
+        for (x, y) in [(a, b), (b, a)] {
+            if suite.has_static_keys() {
+                self.set_seed(x, Some(seed(x)));
+            }
+            let key = public(self.crypto, y, suite);
+            self.set_hybrid(x, y, key, Some(PostQuantum::Require));
+        }
+    }
+
+    /// The suite of the session with which `at` sends to `of`, if there is a session.
+    pub fn suite(&mut self, at: usize, of: usize) -> Option<Option<Suite>> {
+        let key = self.nodes[of].public;
+        self.nodes[at].current(&key).map(|session| session.suite())
+    }
+}
+
+/// Who knows every X25519 secret of `victim` and all public keys, and says to be `victim`.
+pub struct Thief {
+    crypto: &'static Provider,
+    keys: StaticKeys,
+    hybrid: LocalKeys,
+    remote: RemoteKeys,
+    suite: Suite,
+    random: TestRandom,
+}
+
+/// What the thief has begun.
+pub struct Begun {
+    initiator: Initiator,
+    pub parts: Vec<Vec<u8>>,
+}
+
+impl Thief {
+    pub fn new(net: &Net, victim: usize, target: usize, suite: Suite) -> Self {
+        let crypto = net.crypto;
+        let keys = StaticKeys::new(crypto, net.nodes[victim].private.clone());
+        let theirs = public(crypto, victim, suite);
+        let identity = RemoteKeys::new(crypto, keys.public, theirs).identity;
+        let remote = public(crypto, target, suite);
+        Self {
+            crypto,
+            hybrid: LocalKeys::pretending(crypto, &keys, &seed(99), suite, identity),
+            keys,
+            remote: RemoteKeys::new(crypto, net.nodes[target].public, remote),
+            suite,
+            random: TestRandom::new(4711, SharedNumbers::default()),
+        }
+    }
+
+    fn local(&self) -> Local<'_> {
+        Local {
+            keys: &self.keys,
+            hybrid: &self.hybrid,
+        }
+    }
+
+    /// Begins a handshake.
+    pub fn begin(&mut self, index: u32, label: Tai64N) -> Begun {
+        let crypto = self.crypto;
+        let private = self.keys.private.expose();
+        let shared = crypto.dh.agree(private, &self.remote.public_key.0);
+        let local = Local {
+            keys: &self.keys,
+            hybrid: &self.hybrid,
+        };
+        let (initiator, mut parts) = Initiator::start(
+            crypto,
+            local,
+            &self.remote,
+            &PresharedKey::NONE,
+            &shared.expect("not of low order"),
+            &mut self.random,
+            label,
+            index,
+        )
+        .expect("good keys");
+        for part in &mut parts {
+            stamp_for(crypto, &self.remote.public_key, part);
+        }
+        Begun { initiator, parts }
+    }
+
+    /// How far the thief gets with a response.
+    pub fn finish(&self, begun: &Begun, response: &[Vec<u8>]) -> Option<TransportKeys> {
+        let psk = PresharedKey::NONE;
+        let after = begun
+            .initiator
+            .take_a(self.crypto, self.local(), &psk, &response[0]);
+        let halfway: Halfway = match after.ok()? {
+            AfterA::Done(keys) => return Some(keys),
+            AfterA::Halfway(halfway) => halfway,
+        };
+        let keys = halfway.take_b(self.crypto, self.local(), &psk, &response[1]);
+        keys.ok()
+    }
+
+    /// Sends the parts of an initiation to a node.
+    pub fn send(&self, net: &mut Net, to: usize, from: SocketAddr, begun: &Begun) {
+        for part in &begun.parts {
+            net.inject(to, from, part);
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        *self.hybrid.identity(self.suite).expect("of the suite")
+    }
+}
