@@ -662,6 +662,8 @@ fn handshake_kind(message: &[u8]) -> Option<&'static str> {
         Kind::Initiation => Some("initiation"),
         Kind::Response => Some("response"),
         Kind::CookieReply => Some("cookie reply"),
+        Kind::HybridInitiation => Some("initiation (a part of a hybrid one)"),
+        Kind::HybridResponse => Some("response (a part of a hybrid one)"),
         Kind::Data => None,
     }
 }

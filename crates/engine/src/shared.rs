@@ -138,31 +138,37 @@ struct Queued {
     expected: bool,
 }
 
-/// A handshake message. Each has a place of the same size, so that a flood of
-/// them allocates nothing.
+/// A handshake message.
 pub(crate) struct Message {
     pub(crate) from: Endpoint,
-    bytes: [u8; Self::CAPACITY],
-    length: usize,
+    bytes: MessageBytes,
+}
+
+/// Ordinary messages have places of the same size, so that a flood of them allocates
+/// nothing; parts of hybrid ones are eight times as long.
+enum MessageBytes {
+    Ordinary([u8; size_of::<Initiation>()], usize),
+    Part(Box<[u8]>),
 }
 
 impl Message {
-    /// The longest there is.
-    const CAPACITY: usize = size_of::<Initiation>();
-
-    /// `None` for what is too long to be one.
-    fn new(from: Endpoint, message: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Self::CAPACITY];
-        bytes.get_mut(..message.len())?.copy_from_slice(message);
-        Some(Self {
-            from,
-            bytes,
-            length: message.len(),
-        })
+    fn new(from: Endpoint, message: &[u8]) -> Self {
+        let mut place = [0; size_of::<Initiation>()];
+        let bytes = match place.get_mut(..message.len()) {
+            Some(start) => {
+                start.copy_from_slice(message);
+                MessageBytes::Ordinary(place, message.len())
+            }
+            None => MessageBytes::Part(message.into()),
+        };
+        Self { from, bytes }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
+        match &self.bytes {
+            MessageBytes::Ordinary(place, length) => place.get(..*length).unwrap_or_default(),
+            MessageBytes::Part(bytes) => bytes,
+        }
     }
 }
 
@@ -188,11 +194,10 @@ impl HandshakeQueue {
         let mut queued = self.lock();
         let mut dropped = 0;
         for message in messages {
-            match Message::new(from, message) {
-                Some(message) if queued.messages.len() < MAX_QUEUED_HANDSHAKES => {
-                    queued.messages.push_back(message);
-                }
-                _ => dropped += 1,
+            if queued.messages.len() < MAX_QUEUED_HANDSHAKES {
+                queued.messages.push_back(Message::new(from, message));
+            } else {
+                dropped += 1;
             }
         }
         let wake = !std::mem::replace(&mut queued.expected, true);
