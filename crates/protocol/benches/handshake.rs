@@ -5,11 +5,18 @@
 //! MACs, sessions and peers come on top: the laboratory's table `handshake-pq`
 //! measures whole devices.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
 use divan::{Bencher, black_box};
 use taupe_crypto::{Provider, Secret, SharedSecret};
-use taupe_protocol::key::{PresharedKey, PrivateKey};
-use taupe_protocol::noise::{Claim, InitiationFields, Initiator, StaticKeys};
-use taupe_protocol::time::Tai64N;
+use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite, noise as hybrid};
+use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::noise::{Claim, InitiationFields, Initiator, StaticKeys, TransportKeys};
+use taupe_protocol::time::{Instant, Now, Tai64N};
+use taupe_protocol::update::{DeviceUpdate, PrivateKeyUpdate};
+use taupe_protocol::{Device, Endpoint, Random};
 
 fn main() {
     divan::main();
@@ -44,6 +51,53 @@ fn initiator(bencher: Bencher<'_, '_>, provider: &str) {
         // The same initiation each time, so that the response is to it.
         initiator.finish(pair.crypto, &pair.initiator, &PresharedKey::NONE, &response)
     });
+}
+
+/// Makes a hybrid initiation and takes the response.
+#[divan::bench(args = suites())]
+fn hybrid_initiator(bencher: Bencher<'_, '_>, suite: &str) {
+    let pair = HybridPair::new(suite);
+    let (state, initiation) = pair.initiate();
+    let response = pair.respond(&initiation);
+    bencher.bench_local(|| {
+        let made = pair.initiate();
+        // The same initiation each time, so that the response is to it.
+        (made, pair.finish(&state, &response))
+    });
+}
+
+/// Takes a hybrid initiation and makes the response.
+#[divan::bench(args = suites())]
+fn hybrid_responder(bencher: Bencher<'_, '_>, suite: &str) {
+    let pair = HybridPair::new(suite);
+    bencher
+        .with_inputs(|| pair.initiate().1)
+        .bench_local_refs(|initiation| pair.respond(initiation));
+}
+
+/// What a device does with a first part whose mac1 is wrong, or whose content is made up by who
+/// knows the public key (a good mac1); of an ordinary initiation for `x25519`.
+#[divan::bench(args = ["x25519, mac1", "x25519, content", "hybrid-768, mac1", "hybrid-768, content"])]
+fn forged(bencher: Bencher<'_, '_>, what: &str) {
+    let crypto = taupe_crypto::default_provider();
+    let (mut device, public) = device(crypto);
+    let mut message = if what.starts_with("x25519") {
+        let mut message = vec![7; 148];
+        message[..4].copy_from_slice(&[1, 0, 0, 0]);
+        message
+    } else {
+        let mut message = vec![7; 1232];
+        message[..4].copy_from_slice(&[0x48, 3, 0, 0]);
+        message
+    };
+    if what.ends_with("content") {
+        let body = message.len() - 32;
+        let key = crypto.hash.hash(&[b"mac1----", &public.0]);
+        let mac1 = crypto.hash.mac(&key, &[&message[..body]]);
+        message[body..body + 16].copy_from_slice(&mac1);
+    }
+    let from = Endpoint::from(SocketAddr::from(([192, 0, 2, 1], 1)));
+    bencher.bench_local(|| device.handle_message(NOW, from, black_box(&message), 0));
 }
 
 /// The responder's multiplications: one of the base point, three of others.
@@ -91,6 +145,135 @@ fn seal(bencher: Bencher<'_, '_>, provider: &str) {
     bencher.with_inputs(|| [0; 48]).bench_local_refs(|data| {
         aead.seal_with(&key, 0, &[3; 32], data);
     });
+}
+
+const NOW: Now = Now {
+    boot: Instant(1),
+    wall: Duration::from_secs(1_700_000_000),
+};
+
+/// A device that is up and has all keys.
+fn device(crypto: &'static Provider) -> (Device, PublicKey) {
+    let private = PrivateKey::new([9; 32]).unwrap();
+    let public = PublicKey(crypto.dh.public(private.expose()));
+    let mut device = Device::new(crypto, Box::new(Repeating), Arc::new(|| {}));
+    let update = DeviceUpdate {
+        private_key: Some(PrivateKeyUpdate {
+            key: Some(private),
+            timestamp_floor: Tai64N::ZERO,
+        }),
+        pq_private_key: Some(PqPrivateKey::new(Secret::new([9; 64]))),
+        ..DeviceUpdate::default()
+    };
+    device.update(NOW, update).unwrap();
+    device.set_up(NOW);
+    (device, public)
+}
+
+fn suites() -> impl Iterator<Item = &'static str> {
+    Suite::ALL.into_iter().map(Suite::name)
+}
+
+/// Random enough for a measurement.
+struct Repeating;
+
+impl Random for Repeating {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill(5);
+    }
+}
+
+/// Two that know each other's ML-KEM keys too, with the default backend.
+struct HybridPair {
+    pair: Pair,
+    suite: Suite,
+    initiator: LocalKeys,
+    responder: LocalKeys,
+    remotes: [RemoteKeys; 2],
+}
+
+impl HybridPair {
+    fn new(suite: &str) -> Self {
+        let suite = Suite::ALL
+            .into_iter()
+            .find(|it| it.name() == suite)
+            .unwrap();
+        let pair = Pair::new(taupe_crypto::default_provider().name);
+        let seed = |byte| PqPrivateKey::new(Secret::new([byte; 64])).unwrap();
+        let make = |keys: &StaticKeys, byte| {
+            let given = suite.has_static_keys().then(|| seed(byte));
+            let local = LocalKeys::new(pair.crypto, keys, given.as_ref());
+            let public = given.map(|seed| seed.public(pair.crypto, suite.parameters()));
+            (local, RemoteKeys::new(pair.crypto, keys.public, public))
+        };
+        let (initiator, first) = make(&pair.initiator, 1);
+        let (responder, second) = make(&pair.responder, 2);
+        Self {
+            pair,
+            suite,
+            initiator,
+            responder,
+            remotes: [first, second],
+        }
+    }
+
+    fn initiate(&self) -> (hybrid::Initiator, hybrid::Parts) {
+        let local = hybrid::Local {
+            keys: &self.pair.initiator,
+            hybrid: &self.initiator,
+        };
+        let psk = PresharedKey::NONE;
+        let secret = &self.pair.static_static;
+        let label = Tai64N::ZERO;
+        let remote = &self.remotes[1];
+        hybrid::Initiator::start(
+            self.pair.crypto,
+            local,
+            remote,
+            &psk,
+            secret,
+            &mut Repeating,
+            label,
+            1,
+        )
+        .unwrap()
+    }
+
+    fn respond(&self, initiation: &hybrid::Parts) -> hybrid::Parts {
+        let crypto = self.pair.crypto;
+        let local = hybrid::Local {
+            keys: &self.pair.responder,
+            hybrid: &self.responder,
+        };
+        let psk = PresharedKey::NONE;
+        let claim = hybrid::Claim::open(crypto, local, self.suite, &initiation[0]).unwrap();
+        let remote = &self.remotes[0];
+        let mut opened = claim
+            .verify(crypto, remote, &psk, &self.pair.static_static)
+            .unwrap();
+        let ready = match opened.without_b() {
+            Some(ready) => ready,
+            None => opened.take_b(crypto, &initiation[1]).unwrap(),
+        };
+        let label = Tai64N::ZERO;
+        let made = ready.respond(crypto, local, remote, &psk, &mut Repeating, label, 2);
+        made.unwrap().0
+    }
+
+    fn finish(&self, state: &hybrid::Initiator, response: &hybrid::Parts) -> TransportKeys {
+        let crypto = self.pair.crypto;
+        let local = hybrid::Local {
+            keys: &self.pair.initiator,
+            hybrid: &self.initiator,
+        };
+        let psk = PresharedKey::NONE;
+        match state.take_a(crypto, local, &psk, &response[0]).unwrap() {
+            hybrid::AfterA::Done(keys) => keys,
+            hybrid::AfterA::Halfway(halfway) => {
+                halfway.take_b(crypto, local, &psk, &response[1]).unwrap()
+            }
+        }
+    }
 }
 
 /// Two that know each other.

@@ -13,10 +13,13 @@ use crate::error::{Error, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use taupe_crypto::{AWS_LC, Provider, Secret};
-use taupe_protocol::key::{PrivateKey, PublicKey};
+use taupe_protocol::hybrid::Suite;
+use taupe_protocol::key::{PqPrivateKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{self, Now, Tai64N};
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{
+    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
+};
 use taupe_protocol::{Device, Endpoint, Output, Random, Sorted, Staged, padded_len};
 
 /// Its name, with which the keys of its metrics begin.
@@ -42,11 +45,28 @@ pub struct Variant {
 }
 
 /// Every handshake that is measured, in the order of the table.
-pub const VARIANTS: &[Variant] = &[Variant {
-    id: "x25519",
-    label: "WireGuard, X25519",
-    begin: || Ok(Box::new(Vanilla::new()?)),
-}];
+pub const VARIANTS: &[Variant] = &[
+    Variant {
+        id: "x25519",
+        label: "WireGuard, X25519",
+        begin: || Ok(Box::new(Devices::new(None)?)),
+    },
+    Variant {
+        id: "hybrid-768",
+        label: "Taupe, hybrid-768",
+        begin: || Ok(Box::new(Devices::new(Some(Suite::Hybrid768))?)),
+    },
+    Variant {
+        id: "hybrid-512",
+        label: "Taupe, hybrid-512",
+        begin: || Ok(Box::new(Devices::new(Some(Suite::Hybrid512))?)),
+    },
+    Variant {
+        id: "hybrid-light",
+        label: "Taupe, hybrid-light",
+        begin: || Ok(Box::new(Devices::new(Some(Suite::Light))?)),
+    },
+];
 
 /// Two ends that shake hands as often as they are asked to.
 pub trait Handshake {
@@ -188,24 +208,26 @@ fn measure_one(variant: &Variant, handshakes: usize, report: &mut Report) -> Res
     Ok(())
 }
 
-/// WireGuard as it is.
-struct Vanilla {
+/// Two devices that shake hands in an ordinary or a hybrid way.
+struct Devices {
+    suite: Option<Suite>,
     client: End,
     server: End,
     now: Now,
 }
 
-impl Vanilla {
-    fn new() -> Result<Self> {
+impl Devices {
+    fn new(suite: Option<Suite>) -> Result<Self> {
         let mut client = End::new([192, 0, 2, 1], [10, 0, 0, 1])?;
         let mut server = End::new([192, 0, 2, 2], [10, 0, 0, 2])?;
         let now = Now {
             boot: time::Instant(1),
             wall: Duration::from_secs(1_700_000_000),
         };
-        client.know(now, &server)?;
-        server.know(now, &client)?;
+        client.know(now, &server, suite)?;
+        server.know(now, &client, suite)?;
         Ok(Self {
+            suite,
             client,
             server,
             now,
@@ -213,7 +235,7 @@ impl Vanilla {
     }
 }
 
-impl Handshake for Vanilla {
+impl Handshake for Devices {
     fn shake(&mut self) -> Result<Exchange> {
         let (client, server) = (&mut self.client, &mut self.server);
         // Time enough for another handshake; a device that was down has no session.
@@ -231,21 +253,36 @@ impl Handshake for Vanilla {
         let (responding, response) = server.take(now, client.address, &initiation)?;
         let (finishing, first) = client.take(now, server.address, &response)?;
 
-        let kinds = [&initiation, &response, &first].map(|message| classify(message));
-        let whole = [Kind::Initiation, Kind::Response, Kind::Data].map(Ok);
+        let kinds = [&initiation, &response, &first].map(|messages| kinds(messages));
+        let whole = match self.suite {
+            None => [Kind::Initiation, Kind::Response, Kind::Data],
+            Some(_) => [Kind::HybridInitiation, Kind::HybridResponse, Kind::Data],
+        };
+        let whole = whole.map(|kind| Some(vec![kind]));
         ensure!(kinds == whole, "the handshake was {kinds:?}");
-        server.open(now, client, first)?;
+        let first = first.into_iter().next();
+        server.open(now, client, first.unwrap_or_default())?;
+        let messages = initiation.iter().chain(&response);
         Ok(Exchange {
-            messages: vec![initiation.len(), response.len()],
+            messages: messages.map(Vec::len).collect(),
             client: initiating + finishing,
             server: responding,
         })
     }
 }
 
+/// The kinds of `messages`, each once if it follows itself. `None` if one has no kind.
+fn kinds(messages: &[Vec<u8>]) -> Option<Vec<Kind>> {
+    let kinds = messages.iter().map(|message| classify(message).ok());
+    let mut kinds: Vec<Kind> = kinds.collect::<Option<_>>()?;
+    kinds.dedup();
+    Some(kinds)
+}
+
 /// A device, and where it would be.
 struct End {
     device: Device,
+    seed: PqPrivateKey,
     public: PublicKey,
     /// Outside the tunnel.
     address: SocketAddr,
@@ -263,6 +300,10 @@ impl End {
             boot: time::Instant(0),
             wall: Duration::ZERO,
         };
+        let mut seed = Secret::zeroed();
+        SystemRandom.fill(seed.expose_mut());
+        let seed = PqPrivateKey::new(seed);
+        let seed = seed.ok_or_else(|| Error::unmet("a seed of zeros"))?;
         let mut device = Device::new(CRYPTO, Box::new(SystemRandom), std::sync::Arc::new(|| {}));
         let key = PrivateKeyUpdate {
             key: Some(private),
@@ -270,11 +311,13 @@ impl End {
         };
         let update = DeviceUpdate {
             private_key: Some(key),
+            pq_private_key: Some(Some(seed.clone())),
             ..DeviceUpdate::default()
         };
         update_device(&mut device, now, update)?;
         Ok(Self {
             device,
+            seed,
             public,
             address: (outer, 51_820).into(),
             inner: inner.into(),
@@ -282,10 +325,15 @@ impl End {
     }
 
     /// Makes the other one its peer.
-    fn know(&mut self, now: Now, other: &Self) -> Result<()> {
+    fn know(&mut self, now: Now, other: &Self, suite: Option<Suite>) -> Result<()> {
         let prefix = Prefix::new(IpAddr::V4(other.inner), 32);
         let mut peer = PeerUpdate::new(other.public);
         peer.endpoint = Some(other.address);
+        if let Some(suite) = suite {
+            let key = || other.seed.public(CRYPTO, suite.parameters());
+            peer.pq_public_key = Some(suite.has_static_keys().then(key));
+            peer.post_quantum = Some(Some(PostQuantum::Require));
+        }
         peer.allowed_ips = prefix.map(AllowedIpChange::Add).into_iter().collect();
         let update = DeviceUpdate {
             peers: vec![peer],
@@ -314,11 +362,18 @@ impl End {
         packet
     }
 
-    /// Takes a handshake message.
-    fn take(&mut self, now: Now, from: SocketAddr, message: &[u8]) -> Result<(Duration, Vec<u8>)> {
+    /// Takes a handshake message, in parts or not.
+    fn take(
+        &mut self,
+        now: Now,
+        from: SocketAddr,
+        parts: &[Vec<u8>],
+    ) -> Result<(Duration, Vec<Vec<u8>>)> {
         let mut refused = None;
         let done = self.act(|device| {
-            refused = device.handle_message(now, Endpoint::from(from), message, 0);
+            refused = parts
+                .iter()
+                .find_map(|part| device.handle_message(now, Endpoint::from(from), part, 0));
         });
         match refused {
             Some(cause) => Err(Error::unmet(format!("a handshake message: {cause}"))),
@@ -327,16 +382,17 @@ impl End {
     }
 
     /// Does something, and tells how long that took and what it sent.
-    fn act(&mut self, work: impl FnOnce(&mut Device)) -> Result<(Duration, Vec<u8>)> {
+    fn act(&mut self, work: impl FnOnce(&mut Device)) -> Result<(Duration, Vec<Vec<u8>>)> {
         let start = Instant::now();
         work(&mut self.device);
-        let sent =
-            std::iter::from_fn(|| self.device.poll_output()).find_map(|output| match output {
-                Output::Transmit { datagram, .. } => Some(datagram),
-                Output::ReserveLabels { .. } | Output::Resolve { .. } => None,
-            });
+        let outputs = std::iter::from_fn(|| self.device.poll_output());
+        let sent = outputs.filter_map(|output| match output {
+            Output::Transmit { datagram, .. } => Some(datagram),
+            Output::ReserveLabels { .. } | Output::Resolve { .. } | Output::Latch { .. } => None,
+        });
+        let sent: Vec<_> = sent.collect();
         let took = start.elapsed();
-        let sent = sent.ok_or_else(|| Error::unmet("a handshake goes on with no message"))?;
+        ensure!(!sent.is_empty(), "a handshake goes on with no message");
         Ok((took, sent))
     }
 
@@ -377,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_handshake_of_wireguard_has_the_sizes_of_its_paper() -> Result<()> {
-        let mut ends = Vanilla::new()?;
+        let mut ends = Devices::new(None)?;
         for _ in 0..3 {
             let exchange = ends.shake()?;
             assert_eq!(exchange.messages, [148, 92]);
@@ -388,8 +444,23 @@ mod tests {
     }
 
     #[test]
+    fn handshakes_of_taupe_have_the_sizes_of_their_document() -> Result<()> {
+        for (suite, sizes) in [
+            (Suite::Light, vec![944, 860]),
+            (Suite::Hybrid512, vec![912, 848, 860, 844]),
+            (Suite::Hybrid768, vec![1232, 1232, 1180, 1164]),
+        ] {
+            let mut ends = Devices::new(Some(suite))?;
+            for _ in 0..3 {
+                assert_eq!(ends.shake()?.messages, sizes);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn ends_that_do_not_share_a_secret_do_not_complete() -> Result<()> {
-        let mut ends = Vanilla::new()?;
+        let mut ends = Devices::new(None)?;
         let mut peer = PeerUpdate::new(ends.client.public);
         peer.preshared_key = Some(PresharedKey::new([7; 32]));
         let update = DeviceUpdate {
@@ -404,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_does_not_open_is_noticed() -> Result<()> {
-        let (mut one, mut other) = (Vanilla::new()?, Vanilla::new()?);
+        let (mut one, mut other) = (Devices::new(None)?, Devices::new(None)?);
         one.shake()?;
         other.shake()?;
         let foreign = vec![4; 64];
@@ -412,7 +483,8 @@ mod tests {
         // A message of theirs that belongs to another device's session.
         other.server.want_to_send(other.now, &other.client)?;
         let now = other.now;
-        let (_, message) = other.server.act(|device| device.handle_attention(now))?;
+        let (_, mut messages) = other.server.act(|device| device.handle_attention(now))?;
+        let message = messages.remove(0);
         assert!(
             one.client
                 .open(one.now, &other.server, message.clone())
