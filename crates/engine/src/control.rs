@@ -42,6 +42,7 @@ use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
 use taupe_upkeep::labels::Labels;
+use taupe_upkeep::latches::Latches;
 use taupe_upkeep::names::{Answer, Lookups, Question};
 use taupe_upkeep::resolver::Resolver;
 
@@ -67,6 +68,7 @@ pub(crate) struct Control {
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
     labels: Labels,
+    latches: Latches,
     link: LinkWatch,
     underlay: Underlay,
     routes: RouteWatch,
@@ -138,6 +140,7 @@ impl Control {
             commands,
             lookups,
             labels: Labels::new(state_dir.as_deref()),
+            latches: Latches::new(state_dir.as_deref()),
             link,
             underlay,
             routes,
@@ -384,6 +387,13 @@ impl Control {
                 Output::ReserveLabels { public_key, up_to } => {
                     self.labels.store(&public_key, up_to);
                 }
+                Output::Latch {
+                    public_key,
+                    peer,
+                    latched,
+                } => {
+                    self.latches.store(&public_key, peer, latched);
+                }
             }
         }
     }
@@ -576,6 +586,7 @@ impl Control {
             let public = update.key.as_ref().map(public_key);
             update.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
         }
+        self.latches.recall(self.device.public_key(), &mut device);
         self.device
             .update(now(), device)
             .map_err(|_| Errno::Invalid)

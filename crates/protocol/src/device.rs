@@ -52,6 +52,8 @@ pub enum Output {
     /// [`crate::update::PeerUpdate::pq_latched`] when the peer is added again: so that nobody
     /// leads it back to ordinary handshakes.
     Latch {
+        /// The public key of the device.
+        public_key: PublicKey,
         /// The peer.
         peer: PublicKey,
         /// Whether it is remembered, or forgotten.
@@ -128,6 +130,12 @@ impl Device {
             outputs: VecDeque::new(),
             deadlines: BTreeSet::new(),
         }
+    }
+
+    /// The device's public key, if it has a private one.
+    #[must_use]
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.identity.as_ref().map(|identity| identity.keys.public)
     }
 
     /// The half that moves packets.

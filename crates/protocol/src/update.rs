@@ -151,7 +151,7 @@ pub struct PeerUpdate {
     pub pq_public_key: Option<Option<PqPublicKey>>,
     /// Sets which handshakes there are with the peer; `Some(None)`, and never to have said,
     /// is [`PostQuantum::Require`] with an ML-KEM key and [`PostQuantum::Off`] without.
-    /// Any change also forgets that [`PostQuantum::Prefer`] has become as strict as
+    /// Off also forgets that [`PostQuantum::Prefer`] has become as strict as
     /// [`PostQuantum::Require`].
     pub post_quantum: Option<Option<PostQuantum>>,
     /// Remembers that the peer has answered hybrid handshakes before: from then on

@@ -19,6 +19,7 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, inner};
 use taupe_upkeep::labels::Labels;
+use taupe_upkeep::latches::Latches;
 use taupe_upkeep::names::{Answer, Lookups, Question};
 use taupe_upkeep::resolver::SystemResolver;
 use tracing::{debug, info};
@@ -36,6 +37,7 @@ pub(crate) struct Tunnel {
     path: Arc<DataPath>,
     sockets: Vec<Bound>,
     labels: Labels,
+    latches: Latches,
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     sorted: Sorted,
@@ -102,6 +104,8 @@ impl Tunnel {
                 .map(|key| PublicKey(dh.public(key.expose())));
             private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
         }
+        let mut latches = Latches::new(state_dir);
+        latches.recall(None, &mut update);
         let (send, answers) = mpsc::channel();
         let report = move |answer| {
             if send.send(answer).is_ok() {
@@ -117,6 +121,7 @@ impl Tunnel {
             device,
             sockets,
             labels,
+            latches,
             lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
             answers,
             sorted: Sorted::default(),
@@ -290,6 +295,13 @@ impl Tunnel {
                 }
                 Output::ReserveLabels { public_key, up_to } => {
                     self.labels.store(&public_key, up_to);
+                }
+                Output::Latch {
+                    public_key,
+                    peer,
+                    latched,
+                } => {
+                    self.latches.store(&public_key, peer, latched);
                 }
             }
         }

@@ -13,8 +13,7 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Tai64N;
 use tracing::warn;
 
-/// Where it is when nothing else is said.
-const DEFAULT_DIR: &str = "/var/lib/taupe";
+use crate::files::{self, hex};
 
 /// The labels of all keys that have been used on this machine.
 pub struct Labels {
@@ -27,7 +26,7 @@ impl Labels {
     #[must_use]
     pub fn new(dir: Option<&Path>) -> Self {
         Self {
-            dir: dir.unwrap_or(Path::new(DEFAULT_DIR)).join("labels"),
+            dir: files::state_dir(dir).join("labels"),
             warned: false,
         }
     }
@@ -55,7 +54,7 @@ impl Labels {
 
     fn read(&self, key: &PublicKey) -> io::Result<Tai64N> {
         let text = fs::read_to_string(self.path(key))?;
-        parse(text.trim()).ok_or_else(|| {
+        files::parse_hex(text.trim()).map(Tai64N).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -67,22 +66,9 @@ impl Labels {
     }
 
     fn write(&self, key: &PublicKey, label: Tai64N) -> io::Result<()> {
-        owners_folder().create(&self.dir)?;
-        let path = self.path(key);
-        let new = path.with_extension("new");
-        let mut file = owners_file().open(&new)?;
-        writeln!(file, "{}", hex(&label.0))?;
-        file.sync_data()?;
-        fs::rename(new, path)?;
-        self.sync()
-    }
-
-    /// The new name must survive a power cut as well. Only Unix opens folders.
-    fn sync(&self) -> io::Result<()> {
-        if cfg!(unix) {
-            fs::File::open(&self.dir)?.sync_all()?;
-        }
-        Ok(())
+        files::replace(&self.dir, &self.path(key), |file| {
+            writeln!(file, "{}", hex(&label.0))
+        })
     }
 
     fn path(&self, key: &PublicKey) -> PathBuf {
@@ -99,39 +85,6 @@ impl Labels {
             );
         }
     }
-}
-
-/// A folder for nobody but its owner.
-fn owners_folder() -> fs::DirBuilder {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-}
-
-/// A file to be written anew, for nobody but its owner.
-fn owners_file() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn parse(text: &str) -> Option<Tai64N> {
-    let mut label = [0; 12];
-    if text.len() != 2 * label.len() || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (i, byte) in label.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok()?;
-    }
-    Some(Tai64N(label))
 }
 
 #[cfg(test)]

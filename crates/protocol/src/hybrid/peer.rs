@@ -125,34 +125,24 @@ impl Device {
         let hybrid = slot
             .hybrid
             .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
-        let was_latched = hybrid.latched;
         let mut other_key = false;
         if let Some(key) = key
             && key != hybrid.remote.pq_public_key
         {
             hybrid.remote = RemoteKeys::new(crypto, peer, key);
-            hybrid.latched = false;
             other_key = true;
         }
-        if let Some(setting) = setting {
-            hybrid.setting = setting;
-            if hybrid.policy() == PostQuantum::Off {
-                hybrid.latched = false;
-            }
-        }
+        hybrid.setting = setting.unwrap_or(hybrid.setting);
         hybrid.fell_back = false;
-        // A record of the time before the key was another, or it was switched off.
-        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer) && !other_key;
-        // A peer that is added has no key to differ from.
-        if latched && !was_latched && hybrid.setting == Some(PostQuantum::Prefer) {
-            hybrid.latched = true;
+        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
+        let forgotten = hybrid.latched && hybrid.policy() == PostQuantum::Off;
+        hybrid.latched &= !forgotten;
+        if forgotten {
+            self.remember(peer, false);
         }
-        if was_latched && !hybrid.latched {
-            self.outputs.push_back(Output::Latch {
-                peer,
-                latched: false,
-            });
-        }
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
         let after = (slot.policy(), slot.suite());
         if before == after && !other_key {
             return;
@@ -190,9 +180,16 @@ impl Device {
         let mut link = lock(&slot.peer.link);
         link.sessions.retire_if(|session| session.suite().is_none());
         drop(link);
-        self.outputs.push_back(Output::Latch {
-            peer,
-            latched: true,
-        });
+        self.remember(peer, true);
+    }
+
+    fn remember(&mut self, peer: PublicKey, latched: bool) {
+        if let Some(identity) = &self.identity {
+            self.outputs.push_back(Output::Latch {
+                public_key: identity.keys.public,
+                peer,
+                latched,
+            });
+        }
     }
 }

@@ -453,7 +453,7 @@ impl Net {
                 Output::Resolve { public_key, name } => {
                     node.asked.push((self.now, public_key, name));
                 }
-                Output::Latch { peer, latched } => node.latches.push((peer, latched)),
+                Output::Latch { peer, latched, .. } => node.latches.push((peer, latched)),
                 Output::ReserveLabels { public_key, up_to } => {
                     // A key that is replaced gives back what it has not used.
                     if public_key == node.public {
