@@ -1,0 +1,202 @@
+//! Hybrid handshakes on real interfaces: what is on the wire, who gets an answer, and ordinary
+//! peers beside them.
+
+mod world;
+
+use std::time::Duration;
+use taupe_lab::capture::{Capture, Message, messages};
+use taupe_lab::host::{Host, link};
+use taupe_lab::peers::Implementation;
+use taupe_lab::sandbox::{Suite, SystemTest};
+use taupe_lab::traffic::ping;
+use taupe_lab::{Result, ensure};
+
+use world::{End, FAR, NEAR, Pair};
+
+fn main() {
+    Suite::new(vec![
+        SystemTest::new("each_suite_over_1280", each_suite_over_1280),
+        SystemTest::new("a_link_that_loses", a_link_that_loses),
+        SystemTest::new("ordinary_peers_beside_hybrid_ones", ordinary_peers),
+        SystemTest::new("the_same_x25519_keys_are_not_enough", the_same_keys),
+        SystemTest::new("one_character_of_a_key", one_character),
+        SystemTest::new("prefer_is_remembered", prefer_is_remembered),
+    ])
+    .prepare(|| {
+        Implementation::Taupe.install()?;
+        Implementation::WireGuardGo.install().map(drop)
+    })
+    .main()
+}
+
+/// Over IPv6 with its least MTU: each part is a datagram, none is fragmented, none shows a
+/// public key.
+fn each_suite_over_1280() -> Result<()> {
+    for (suite, parts) in [
+        ("hybrid-768", vec![1232, 1232, 1180, 1164]),
+        ("hybrid-512", vec![912, 848, 860, 844]),
+        ("hybrid-light", vec![944, 860]),
+    ] {
+        let (near, far) = world::neighbours(1280)?;
+        let capture = Capture::start(&near, "eth0", "ip6")?;
+        let pair = Pair::new(&near, &far, suite, suite)?;
+        ping(&near, FAR, 5)?;
+        ping(&far, NEAR, 5)?;
+        let packets =
+            capture.stop_once("data", |seen| messages(seen, Message::Data).count() >= 4)?;
+        let fragments = packets
+            .iter()
+            .filter(|packet| packet.ip.get(6) == Some(&44));
+        ensure!(fragments.count() == 0, "{suite}: fragments");
+        let seen: Vec<&[u8]> = packets
+            .iter()
+            .filter_map(|packet| packet.datagram())
+            .map(|datagram| datagram.payload)
+            .filter(|payload| matches!(payload.first(), Some(0x48 | 0x49)))
+            .collect();
+        let lengths: Vec<usize> = seen.iter().map(|payload| payload.len()).collect();
+        ensure!(lengths == parts, "{suite}: parts of {lengths:?}");
+        let ordinary = [Message::Initiation, Message::Response];
+        let ordinary = ordinary.map(|kind| messages(&packets, kind).count());
+        ensure!(ordinary == [0, 0], "{suite}: ordinary handshakes");
+        for key in pair.public_keys()? {
+            let start = &key[..16];
+            let shown = seen
+                .iter()
+                .any(|payload| payload.windows(16).any(|it| it == start));
+            ensure!(!shown, "{suite}: a public key in clear");
+        }
+        for end in [&pair.near, &pair.far] {
+            let shown = end.taupe(&["show", end.interface()])?;
+            let line = format!("post-quantum: {suite}");
+            ensure!(shown.contains(&line), "{suite}: {shown}");
+        }
+    }
+    Ok(())
+}
+
+/// One datagram in four is lost each way; parts are sent again.
+fn a_link_that_loses() -> Result<()> {
+    let (near, far) = world::neighbours(1280)?;
+    for host in [&near, &far] {
+        #[rustfmt::skip]
+        host.run(&[
+            "tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", "25%",
+        ])?;
+    }
+    let _pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
+    taupe_lab::traffic::first_answer(&near, FAR, Duration::from_secs(60)).map(drop)
+}
+
+/// One interface has an ordinary peer that is another program, and a hybrid one.
+fn ordinary_peers() -> Result<()> {
+    let (near, far) = world::neighbours(1500)?;
+    let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
+    let third = Host::new("third")?;
+    link(
+        near.port("eth1", &["198.51.100.1/24"]),
+        third.port("eth0", &["198.51.100.2/24"]),
+        1500,
+    )?;
+    let go = Implementation::WireGuardGo;
+    let third = End::start(&third, go, "wgthird", &["10.77.0.3/24"], 51822)?;
+    third.know(&pair.near, "10.77.0.1/32", Some("198.51.100.1:51820"))?;
+    pair.near.know(&third, "10.77.0.3/32", None)?;
+    ping(&third.host, NEAR, 5)?;
+    ping(&near, FAR, 5)?;
+    let shown = pair.near.taupe(&["show", "wgnear"])?;
+    ensure!(
+        shown.matches("post-quantum: hybrid-768").count() == 1,
+        "{shown}"
+    );
+    ensure!(shown.matches("latest handshake").count() == 2, "{shown}");
+    Ok(())
+}
+
+/// A peer that must be post-quantum is not reached by a program that has its X25519 keys.
+fn the_same_keys() -> Result<()> {
+    let (near, far) = world::neighbours(1500)?;
+    let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
+    let Pair {
+        near: local,
+        far: remote,
+    } = pair;
+    let keys = remote.keys.clone();
+    drop(remote);
+    let go = Implementation::WireGuardGo;
+    let thief = End::start_with_keys(&far, go, "wgthief", &["10.77.0.2/24"], 51821, keys)?;
+    let capture = Capture::start(&near, "eth0", "udp")?;
+    thief.know(&local, "10.77.0.1/32", Some("[2001:db8::1]:51820"))?;
+    ensure!(
+        ping(&far, NEAR, 3).is_err(),
+        "an ordinary handshake was answered"
+    );
+    ensure!(ping(&near, FAR, 3).is_err(), "an ordinary session was made");
+    let packets = capture.stop_once("an initiation", |seen| {
+        messages(seen, Message::Initiation).next().is_some()
+    })?;
+    for kind in [Message::Response, Message::CookieReply, Message::Data] {
+        let sent = messages(&packets, kind).count();
+        ensure!(sent == 0, "{sent} of {kind:?}");
+    }
+    let from_near = |packet: &&taupe_lab::capture::Packet| {
+        packet
+            .datagram()
+            .is_some_and(|it| it.source.port() == 51820)
+    };
+    let ordinary = messages(&packets, Message::Initiation)
+        .filter(from_near)
+        .count();
+    ensure!(ordinary == 0, "it has sent an ordinary initiation itself");
+    Ok(())
+}
+
+/// A public key with another character is refused, or at least never leads to a session.
+fn one_character() -> Result<()> {
+    let (near, far) = world::neighbours(1500)?;
+    let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
+    ping(&near, FAR, 5)?;
+    let good = pair.far.pq_public_key("hybrid-768")?;
+    // The last 32 bytes may be anything; those before are checked as well.
+    let mut bad = good.clone().into_bytes();
+    bad[1560] = if bad[1560] == b'A' { b'B' } else { b'A' };
+    let bad = String::from_utf8_lossy(&bad).into_owned();
+    pair.near.set_hybrid(&pair.far, Some(&bad), "require")?;
+    ensure!(ping(&near, FAR, 7).is_err(), "a session with a wrong key");
+    ensure!(ping(&far, NEAR, 7).is_err(), "a session with a wrong key");
+    pair.near.set_hybrid(&pair.far, Some(&good), "require")?;
+    taupe_lab::traffic::first_answer(&near, FAR, Duration::from_secs(20)).map(drop)
+}
+
+/// A peer with `prefer` that has shaken hands in a hybrid way once is not led back to ordinary
+/// handshakes, also after a restart.
+fn prefer_is_remembered() -> Result<()> {
+    let (near, far) = world::neighbours(1500)?;
+    let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
+    let key = pair.far.pq_public_key("hybrid-768")?;
+    pair.near.set_hybrid(&pair.far, Some(&key), "prefer")?;
+    ping(&near, FAR, 5)?;
+    let shown = pair.near.taupe(&["show", "wgnear"])?;
+    ensure!(shown.contains("post-quantum: hybrid-768"), "{shown}");
+    let Pair {
+        near: local,
+        far: remote,
+    } = pair;
+    let restarted = local.restart()?;
+    restarted.set_hybrid(&remote, Some(&key), "prefer")?;
+    // The other side knows only ordinary handshakes now.
+    remote.set_hybrid(&restarted, None, "off")?;
+    let capture = Capture::start(&near, "eth0", "udp")?;
+    ensure!(
+        ping(&far, NEAR, 3).is_err(),
+        "led back to an ordinary handshake"
+    );
+    ensure!(
+        ping(&near, FAR, 20).is_err(),
+        "led back to an ordinary handshake"
+    );
+    let packets = capture.stop()?;
+    let responses = messages(&packets, Message::Response).count();
+    ensure!(responses == 0, "{responses} ordinary responses");
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Two machines, and devices on them that shake hands in a hybrid way.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use taupe_lab::host::{Host, Transport, add_address, link};
+use taupe_lab::peers::{Implementation, Keys, Tunnel};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::scratch_file;
+use taupe_lab::{Error, Result};
+
+/// The inner addresses.
+pub(crate) const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+pub(crate) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+
+/// Two machines on one cable.
+pub(crate) fn neighbours(mtu: u32) -> Result<(Host, Host)> {
+    let (near, far) = (Host::new("near")?, Host::new("far")?);
+    link(
+        near.port("eth0", &["2001:db8::1/64"]),
+        far.port("eth0", &["2001:db8::2/64"]),
+        mtu,
+    )?;
+    Ok((near, far))
+}
+
+/// A device with its keys.
+pub(crate) struct End {
+    pub(crate) host: Host,
+    pub(crate) keys: Keys,
+    tunnel: Tunnel,
+    /// The seed of its ML-KEM keys, in base64.
+    seed: String,
+    addresses: Vec<String>,
+    port: u16,
+}
+
+impl End {
+    pub(crate) fn start(
+        host: &Host,
+        program: Implementation,
+        interface: &str,
+        addresses: &[&str],
+        port: u16,
+    ) -> Result<Self> {
+        let keys = Keys::new(host)?;
+        Self::start_with_keys(host, program, interface, addresses, port, keys)
+    }
+
+    pub(crate) fn start_with_keys(
+        host: &Host,
+        program: Implementation,
+        interface: &str,
+        addresses: &[&str],
+        port: u16,
+        keys: Keys,
+    ) -> Result<Self> {
+        let taupe = Implementation::Taupe.program()?;
+        let taupe = taupe.to_string_lossy();
+        let seed = host.run(&[&taupe, "genkey", "--pq"])?.text().to_owned();
+        let end = Self {
+            tunnel: program.start(host, interface)?,
+            host: host.clone(),
+            keys,
+            seed,
+            addresses: addresses.iter().map(|it| (*it).to_owned()).collect(),
+            port,
+        };
+        end.begin()?;
+        Ok(end)
+    }
+
+    /// Gives the interface its keys and addresses and takes it up.
+    fn begin(&self) -> Result<()> {
+        let key = scratch_file("key", &self.keys.private)?;
+        let port = self.port.to_string();
+        self.tunnel
+            .set(&["private-key", &key, "listen-port", &port])?;
+        for address in &self.addresses {
+            add_address(&self.host, self.interface(), address)?;
+        }
+        self.host
+            .ip(&["link", "set", self.interface(), "mtu", "1200", "up"])?;
+        wait_until("a listening port", Duration::from_secs(10), || {
+            self.host.listens(Transport::Udp, self.port)
+        })
+    }
+
+    /// The same device as after a restart of its program.
+    pub(crate) fn restart(mut self) -> Result<Self> {
+        let interface = self.interface().to_owned();
+        let process = self.tunnel.process();
+        let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
+        process.stop()?;
+        self.tunnel = Implementation::Taupe.start(&self.host, &interface)?;
+        self.begin()?;
+        self.give_seed()?;
+        Ok(self)
+    }
+
+    pub(crate) fn interface(&self) -> &str {
+        self.tunnel.interface()
+    }
+
+    /// What `taupe` with these arguments prints.
+    pub(crate) fn taupe(&self, arguments: &[&str]) -> Result<String> {
+        let taupe = Implementation::Taupe.program()?;
+        let taupe = taupe.to_string_lossy();
+        let command = [&[&*taupe], arguments].concat();
+        Ok(self.host.run(&command)?.stdout)
+    }
+
+    /// Makes another one its peer.
+    pub(crate) fn know(&self, other: &Self, allowed: &str, at: Option<&str>) -> Result<()> {
+        let mut arguments = vec!["peer", &other.keys.public, "allowed-ips", allowed];
+        if let Some(at) = at {
+            arguments.extend(["endpoint", at]);
+        }
+        self.tunnel.set(&arguments).map(drop)
+    }
+
+    pub(crate) fn give_seed(&self) -> Result<()> {
+        let seed = scratch_file("seed", &self.seed)?;
+        self.taupe(&["set", self.interface(), "pq-private-key", &seed])
+            .map(drop)
+    }
+
+    /// Its public ML-KEM key in a suite, in base64.
+    pub(crate) fn pq_public_key(&self, suite: &str) -> Result<String> {
+        let taupe = Implementation::Taupe.program()?;
+        let taupe = taupe.to_string_lossy();
+        let command = [&*taupe, "pubkey", "--pq", "--suite", suite];
+        let key = self.host.run_with_input(&command, &self.seed)?;
+        Ok(key.text().to_owned())
+    }
+
+    /// Which handshakes it has with a peer, and the peer's key.
+    pub(crate) fn set_hybrid(&self, other: &Self, key: Option<&str>, rule: &str) -> Result<()> {
+        let peer = &other.keys.public;
+        let mut arguments = vec!["set", self.interface(), "peer", peer];
+        let file = match key {
+            Some(key) => scratch_file("pq-key", key)?,
+            None => String::new(),
+        };
+        if key.is_some() {
+            arguments.extend(["pq-public-key", &file]);
+        }
+        arguments.extend(["post-quantum", rule]);
+        self.taupe(&arguments).map(drop)
+    }
+}
+
+/// Two that know each other; `near` knows where `far` is.
+pub(crate) struct Pair {
+    pub(crate) near: End,
+    pub(crate) far: End,
+}
+
+impl Pair {
+    /// With the suite that each is configured with.
+    pub(crate) fn new(near: &Host, far: &Host, suite: &str, other: &str) -> Result<Self> {
+        let taupe = Implementation::Taupe;
+        let pair = Self {
+            near: End::start(near, taupe, "wgnear", &["10.77.0.1/24"], 51820)?,
+            far: End::start(far, taupe, "wgfar", &["10.77.0.2/24"], 51821)?,
+        };
+        let at = Some("[2001:db8::2]:51821");
+        pair.near.know(&pair.far, "10.77.0.2/32", at)?;
+        pair.far.know(&pair.near, "10.77.0.1/32", None)?;
+        for (one, peer, suite) in [
+            (&pair.near, &pair.far, suite),
+            (&pair.far, &pair.near, other),
+        ] {
+            let key = match suite {
+                "hybrid-light" => None,
+                _ => {
+                    one.give_seed()?;
+                    Some(peer.pq_public_key(suite)?)
+                }
+            };
+            one.set_hybrid(peer, key.as_deref(), "require")?;
+        }
+        Ok(pair)
+    }
+
+    /// Every public key there is, in bytes.
+    pub(crate) fn public_keys(&self) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        for end in [&self.near, &self.far] {
+            let mut texts = vec![end.keys.public.clone()];
+            for suite in ["hybrid-768", "hybrid-512"] {
+                texts.push(end.pq_public_key(suite)?);
+            }
+            for text in texts {
+                keys.push(decode(&text)?);
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// Base64 with padding (RFC 4648 §4).
+fn decode(text: &str) -> Result<Vec<u8>> {
+    let value = |c: u8| match c {
+        b'A'..=b'Z' => Some(c - b'A'),
+        b'a'..=b'z' => Some(c - b'a' + 26),
+        b'0'..=b'9' => Some(c - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let mut bytes = Vec::new();
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let mut bits = 0_u32;
+        for c in four {
+            let six = value(*c).ok_or_else(|| Error::unmet(format!("{text:?} is no base64")))?;
+            bits = bits << 6 | u32::from(six);
+        }
+        bits <<= 6 * (4 - four.len());
+        bytes.extend(&bits.to_be_bytes()[1..four.len()]);
+    }
+    Ok(bytes)
+}
