@@ -14,6 +14,15 @@ _taupe_tunnels() {
         esac
         return
     fi
+    if [[ ${COMP_WORDS[1]} == @(genkey|pubkey) && $program != wg ]]; then
+        case ${COMP_WORDS[1]},$COMP_CWORD,$3 in
+            *,2,*) _taupe_words --pq ;;
+            pubkey,3,*) _taupe_words --suite ;;
+            pubkey,4,--suite) _taupe_words hybrid-768 hybrid-512 ;;
+            *) COMPREPLY=() ;;
+        esac
+        return
+    fi
     if [[ $word == -* ]]; then return; fi
     case ${COMP_WORDS[1]},$COMP_CWORD in
         explain,*)
@@ -53,18 +62,25 @@ _taupe_tunnels() {
 _taupe_set() {
     COMPREPLY=()
     case $1 in
-        private-key | preshared-key) _taupe_files ;;
+        private-key | preshared-key | pq-private-key | pq-public-key) _taupe_files ;;
+        post-quantum) _taupe_words require prefer off default ;;
         peer) _taupe_words $(taupe show "${COMP_WORDS[2]}" peers 2>/dev/null) ;;
         listen-port | fwmark | endpoint | persistent-keepalive | allowed-ips) ;;
         *)
             case " ${COMP_WORDS[*]:3} " in
                 *" peer "*)
-                    _taupe_words peer remove preshared-key endpoint persistent-keepalive allowed-ips
+                    _taupe_words peer remove preshared-key endpoint persistent-keepalive allowed-ips \
+                        $(_taupe_own pq-public-key post-quantum)
                     ;;
-                *) _taupe_words peer listen-port fwmark private-key ;;
+                *) _taupe_words peer listen-port fwmark private-key $(_taupe_own pq-private-key) ;;
             esac
             ;;
     esac
+}
+
+# Words that `wg` does not have.
+_taupe_own() {
+    if [[ ${COMP_WORDS[0]##*/} != wg ]]; then echo "$@"; fi
 }
 
 # These use `word` of their caller. Offers those of some words that it begins.

@@ -25,6 +25,12 @@ pub enum Error {
     /// What the device answers is not an answer.
     #[error("the device's answer is cut short or malformed")]
     Malformed,
+    /// The device is the kernel's, or another program's, and is told of hybrid handshakes.
+    #[error(
+        "this device has no post-quantum handshakes: it is run by the kernel or by another program \
+         than taupe; bring the tunnel up with `taupe up`, or take the post-quantum keys away"
+    )]
+    NoPostQuantum,
     /// The device, or the kernel for it, refuses.
     #[error("{}{}", text(*.errno), because(.reason.as_deref()))]
     Refused {
@@ -43,6 +49,7 @@ impl Error {
             Self::NoDevice => Errno::NODEV.raw_os_error(),
             Self::NoKernelSupport => Errno::PROTONOSUPPORT.raw_os_error(),
             Self::Io(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+            Self::NoPostQuantum => Errno::OPNOTSUPP.raw_os_error(),
             Self::Malformed => Errno::PROTO.raw_os_error(),
             Self::Refused { errno, .. } => *errno,
         }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod extras;
 mod kernel;
 mod request;
 mod resolve;
@@ -21,13 +22,20 @@ use std::time::Duration;
 
 use taupe_protocol::crypto::default_provider;
 
+use extras::Features;
+
 pub use error::{Error, text as errno_text};
 pub use request::{addition, new_private_key, request};
 pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
 pub use sync::difference;
 pub use taupe_config::uapi::{Device, SetRequest};
-pub use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
-pub use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, Prefix};
+pub use taupe_protocol::crypto::Secret;
+pub use taupe_protocol::key::{
+    KEY_LEN, PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey,
+};
+pub use taupe_protocol::update::{
+    AllowedIpChange, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
+};
 
 /// The names of all running devices, in the order in which `wg` lists them:
 /// first the kernel's, then those that have a socket, as the directory has
@@ -71,16 +79,14 @@ pub fn read(interface: &str) -> Result<Device, Error> {
 /// several pieces: when one is refused, those before it stay.
 ///
 /// Names of endpoints are passed on to a device that takes them, and left out
-/// for any other.
+/// for any other. Hybrid handshakes are not left out silently: a device that has none
+/// refuses.
 ///
 /// # Errors
 /// See [`Error`].
 pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
-    let mut peers = request.device.peers.iter();
-    if peers.any(|peer| peer.endpoint_name.is_some()) && !takes_endpoint_names(interface)? {
-        for peer in &mut request.device.peers {
-            peer.endpoint_name = None;
-        }
+    if extras::are_in(&request) {
+        extras::fit(&mut request, features(interface)?)?;
     }
     match socket::connect(interface)? {
         Some(stream) => socket::apply(stream, &request),
@@ -117,11 +123,21 @@ pub fn public_key(private: &[u8; KEY_LEN]) -> PublicKey {
     PublicKey(default_provider().dh.public(private))
 }
 
+/// The ML-KEM public key of a seed, for a suite.
+#[must_use]
+pub fn pq_public_key(private: &PqPrivateKey, suite: Suite) -> PqPublicKey {
+    private.public(&default_provider(), suite.parameters())
+}
+
 /// The connection for this is closed when it returns: a device may serve one
 /// at a time.
-fn takes_endpoint_names(interface: &str) -> Result<bool, Error> {
-    match socket::connect(interface)? {
-        Some(stream) => Ok(socket::read(stream, interface)?.takes_endpoint_names),
-        None => Ok(false),
-    }
+fn features(interface: &str) -> Result<Features, Error> {
+    let Some(stream) = socket::connect(interface)? else {
+        return Ok(Features::default());
+    };
+    let device = socket::read(stream, interface)?;
+    Ok(Features {
+        endpoint_names: device.takes_endpoint_names,
+        post_quantum: device.takes_post_quantum,
+    })
 }

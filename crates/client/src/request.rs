@@ -9,7 +9,8 @@ use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
 
 /// Makes the device what the file says, and nothing else: without a key in the
-/// file it has none.
+/// file it has none. A seed of ML-KEM keys stays where the file has none, since only
+/// some devices can be told to forget it; no peer of the file's needs it.
 ///
 /// `endpoints` are the addresses of the peers' endpoints, in the order of the
 /// file.
@@ -43,6 +44,7 @@ pub fn addition(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
             key: Some(key),
             timestamp_floor: Tai64N::ZERO,
         });
+    request.device.pq_private_key = file.interface.pq_private_key.clone().map(Some);
     let addresses = endpoints.iter().copied().chain(std::iter::repeat(None));
     // Room for all of them at once: growing would leave keys behind.
     request.device.peers.reserve_exact(file.peers.len());
@@ -72,6 +74,8 @@ fn update(peer: &Peer, address: Option<SocketAddr>) -> PeerUpdate {
     let networks = peer.routed();
     PeerUpdate {
         preshared_key: peer.preshared_key.clone(),
+        pq_public_key: peer.pq_public_key.as_ref().map(|key| Some(key.key.clone())),
+        post_quantum: peer.post_quantum.map(Some),
         endpoint: address,
         endpoint_name: address.and(name).map(Some),
         persistent_keepalive: peer.persistent_keepalive,

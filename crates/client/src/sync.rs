@@ -12,6 +12,10 @@ use taupe_protocol::update::PeerUpdate;
 /// wanted are removed first, so that their networks are free.
 #[must_use]
 pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
+    // A seed, a key or a word that is there already is left out: said again, it would have
+    // the device forget what it knows of handshakes.
+    let seed = wanted.device.pq_private_key.take().flatten();
+    wanted.device.pq_private_key = (seed != device.status.pq_private_key).then_some(seed);
     if wanted.device.peers.is_empty() {
         wanted.device.replace_peers = true;
         return wanted;
@@ -32,6 +36,10 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
         if before.persistent_keepalive != 0 {
             peer.persistent_keepalive.get_or_insert(0);
         }
+        let key = peer.pq_public_key.take().flatten();
+        peer.pq_public_key = (key != before.pq_public_key).then_some(key);
+        let said = peer.post_quantum.take().flatten();
+        peer.post_quantum = (said != before.post_quantum).then_some(said);
         if before.endpoint_name.is_some() {
             peer.endpoint_name.get_or_insert(None);
         }
@@ -66,7 +74,9 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
 mod tests {
     use super::*;
     use taupe_config::uapi::push_peer;
-    use taupe_protocol::key::PublicKey;
+    use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+    use taupe_protocol::key::{PqPrivateKey, PublicKey};
+    use taupe_protocol::update::PostQuantum;
 
     fn key(byte: u8) -> PublicKey {
         PublicKey([byte; 32])
@@ -126,6 +136,40 @@ mod tests {
         assert_eq!(peers[1].persistent_keepalive, Some(9));
         assert!(peers[2].preshared_key.is_none());
         assert_eq!(peers[2].persistent_keepalive, None);
+    }
+
+    #[test]
+    fn of_hybrid_handshakes_only_what_is_new_is_said() {
+        let seed = |byte| PqPrivateKey::new(Secret::new([byte; 64]));
+        let public = |byte| {
+            let seed = seed(byte).expect("not zero");
+            Some(seed.public(&default_provider(), KemParameters::MlKem512))
+        };
+        let mut device = device(&[1, 2, 3]);
+        device.status.pq_private_key = seed(9);
+        for peer in &mut device.status.peers {
+            peer.pq_public_key = public(1);
+            peer.post_quantum = Some(PostQuantum::Prefer);
+        }
+        let mut request = wanted(&[1, 2, 3]);
+        request.device.pq_private_key = Some(seed(9));
+        request.device.peers[0].pq_public_key = Some(public(1));
+        request.device.peers[0].post_quantum = Some(Some(PostQuantum::Prefer));
+        request.device.peers[1].pq_public_key = Some(public(2));
+        request.device.peers[1].post_quantum = Some(Some(PostQuantum::Require));
+        let difference = difference(&device, request).device;
+        assert!(difference.pq_private_key.is_none());
+        let [same, other, none] = difference.peers.as_slice() else {
+            panic!("{} peers", difference.peers.len());
+        };
+        assert!(same.pq_public_key.is_none() && same.post_quantum.is_none());
+        assert_eq!(other.pq_public_key, Some(public(2)));
+        assert_eq!(other.post_quantum, Some(Some(PostQuantum::Require)));
+        assert_eq!(none.pq_public_key, Some(None));
+        assert_eq!(none.post_quantum, Some(None));
+        // Without a file's seed the device has none any more.
+        let without = super::difference(&device, wanted(&[])).device;
+        assert!(without.pq_private_key == Some(None));
     }
 
     #[test]

@@ -33,7 +33,8 @@ mod word;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::update::PostQuantum;
 
 use crate::networks;
 use crate::prefix::Prefix;
@@ -41,8 +42,9 @@ use crate::prefix::Prefix;
 pub use diagnostic::{
     AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
 };
-pub use parse::parse;
+pub use parse::{KeyFileProblem, KeyFiles, MAX_KEY_FILE, parse, parse_with};
 pub use print::{Current, print, save};
+pub(crate) use print::{write_pq_of_peer, write_pq_private_key};
 pub use strip::strip;
 pub use transparent::{Forwarded, KillSwitch, SystemBus, Transparent};
 pub use wg::wg_message;
@@ -80,6 +82,8 @@ pub struct File {
 pub struct Interface {
     /// `PrivateKey`.
     pub private_key: Option<PrivateKey>,
+    /// `PqPrivateKey`.
+    pub pq_private_key: Option<PqPrivateKey>,
     /// `ListenPort`; 0 lets the system choose.
     pub listen_port: Option<u16>,
     /// `FwMark`; 0 is off.
@@ -142,6 +146,10 @@ pub struct Peer {
     pub public_key: PublicKey,
     /// `PresharedKey`; all zeros are [`PresharedKey::NONE`].
     pub preshared_key: Option<PresharedKey>,
+    /// `PqPublicKey`.
+    pub pq_public_key: Option<PeerPqKey>,
+    /// `PostQuantum`; without it, handshakes are hybrid where there is a `pq_public_key`.
+    pub post_quantum: Option<PostQuantum>,
     /// `Endpoint`.
     pub endpoint: Option<Endpoint>,
     /// `AllowedIPs`, in the order of the file, host bits cleared.
@@ -152,6 +160,16 @@ pub struct Peer {
     pub persistent_keepalive: Option<u16>,
     /// The line of its `[Peer]`, counted from 1; 0 when it is from no file.
     pub line: usize,
+}
+
+/// A peer's ML-KEM key, and where it is from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerPqKey {
+    /// The key.
+    pub key: PqPublicKey,
+    /// The path of the file that has it, as it stands after `file:`, unless the key itself
+    /// stands in the configuration.
+    pub file: Option<String>,
 }
 
 /// Where a peer is reached.
@@ -179,6 +197,24 @@ pub enum Dialect {
     Quick,
     /// Those of `wg setconf` only.
     Wg,
+    /// Those of `wg setconf`, and Taupe's for hybrid handshakes: what `taupe setconf` takes.
+    Setconf,
+}
+
+impl Dialect {
+    /// Whether it is for devices alone, and not for whoever brings a tunnel up.
+    fn is_of_device(self) -> bool {
+        matches!(self, Self::Wg | Self::Setconf)
+    }
+
+    /// Whether it has a key at all.
+    fn has(self, key: Key) -> bool {
+        match self {
+            Self::Taupe | Self::Quick => true,
+            Self::Wg => key.known_to_wg(),
+            Self::Setconf => key.known_to_wg() || key.is_of_handshake(),
+        }
+    }
 }
 
 /// What became of a file.

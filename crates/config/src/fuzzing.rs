@@ -85,6 +85,7 @@ pub(crate) fn same_set(a: &SetRequest, b: &SetRequest) -> bool {
     } = a;
     let DeviceUpdate {
         private_key,
+        pq_private_key,
         replace_peers,
         peers,
     } = device;
@@ -100,6 +101,7 @@ pub(crate) fn same_set(a: &SetRequest, b: &SetRequest) -> bool {
         _ => false,
     };
     same_key
+        && *pq_private_key == b.device.pq_private_key
         && *listen_port == b.listen_port
         && *fwmark == b.fwmark
         && *replace_peers == b.device.replace_peers
@@ -116,6 +118,9 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         remove,
         update_only,
         preshared_key,
+        pq_public_key,
+        post_quantum,
+        pq_latched,
         endpoint,
         endpoint_name,
         persistent_keepalive,
@@ -126,6 +131,9 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         && *remove == b.remove
         && *update_only == b.update_only
         && *preshared_key == b.preshared_key
+        && *pq_public_key == b.pq_public_key
+        && *post_quantum == b.post_quantum
+        && *pq_latched == b.pq_latched
         && *endpoint == b.endpoint
         && *endpoint_name == b.endpoint_name
         && *persistent_keepalive == b.persistent_keepalive

@@ -1,9 +1,13 @@
 //! Keys as text: hex on the UAPI, base64 in files.
 
+mod pq;
+
 use base64ct::{Base64, Encoding as _};
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+pub use pq::PqKeyError;
 
 /// How a key of 32 bytes is written.
 ///

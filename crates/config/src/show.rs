@@ -3,6 +3,7 @@
 //! Everything here writes secrets: `out` must not leave copies in memory.
 
 mod colour;
+mod post_quantum;
 mod units;
 
 use core::fmt::{self, Write};
@@ -13,11 +14,13 @@ use core::time::Duration;
 use taupe_protocol::key::KEY_LEN;
 use taupe_protocol::update::{PeerStatus, Prefix};
 
+use crate::file::{write_pq_of_peer, write_pq_private_key};
 use crate::key::Encoding;
 use crate::uapi::Device;
 use crate::{networks, prefix};
 
 pub use colour::Colours;
+pub use post_quantum::{Handshakes, fingerprint, handshakes, wanted_handshakes};
 
 use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
 
@@ -36,7 +39,7 @@ pub struct Pretty<'a> {
     pub now: Duration,
     /// See [`ScopeNames`].
     pub scopes: ScopeNames<'a>,
-    /// What `taupe show` adds: the names of endpoints, and these lines of
+    /// What `taupe show` adds: the names of endpoints, what handshakes are like, and these lines of
     /// label and text about the device; it also tells long lists of networks by what they
     /// leave out. `None` prints what `wg` does.
     pub more: Option<&'a [(&'a str, String)]>,
@@ -177,9 +180,20 @@ fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt
         units::duration(out, paint, peer.persistent_keepalive.into())?;
         out.write_char('\n')?;
     }
-    if let (Some(_), Some(name)) = (how.more, &peer.endpoint_name) {
+    if how.more.is_none() {
+        return Ok(());
+    }
+    if let Some(name) = &peer.endpoint_name {
         label(out, paint, "endpoint name")?;
         writeln!(out, "{name}")?;
+    }
+    if let Some(key) = &peer.pq_public_key {
+        label(out, paint, "post-quantum key")?;
+        writeln!(out, "{}", fingerprint(key))?;
+    }
+    if let Some(handshakes) = handshakes(peer, how.now) {
+        label(out, paint, "post-quantum")?;
+        writeln!(out, "{handshakes}")?;
     }
     Ok(())
 }
@@ -352,11 +366,17 @@ fn dump_peer(out: &mut impl Write, peer: &PeerStatus, scopes: ScopeNames<'_>) ->
     out.write_char('\n')
 }
 
-/// Writes a device as a file that `wg setconf` takes.
+/// Writes a device as a file that `wg setconf` takes, with what only `taupe setconf` reads
+/// in comments, unless `more` is false.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn showconf(out: &mut impl Write, device: &Device, scopes: ScopeNames<'_>) -> fmt::Result {
+pub fn showconf(
+    out: &mut impl Write,
+    device: &Device,
+    more: bool,
+    scopes: ScopeNames<'_>,
+) -> fmt::Result {
     out.write_str("[Interface]\n")?;
     if device.listen_port != 0 {
         writeln!(out, "ListenPort = {}", device.listen_port)?;
@@ -367,6 +387,9 @@ pub fn showconf(out: &mut impl Write, device: &Device, scopes: ScopeNames<'_>) -
     if let Some(key) = &device.status.private_key {
         writeln!(out, "PrivateKey = {}", base64(key.expose()).as_str())?;
     }
+    if let (true, Some(key)) = (more, &device.status.pq_private_key) {
+        write_pq_private_key(out, key)?;
+    }
     out.write_char('\n')?;
     for (index, peer) in device.status.peers.iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
@@ -375,6 +398,9 @@ pub fn showconf(out: &mut impl Write, device: &Device, scopes: ScopeNames<'_>) -
         if peer.preshared_key.is_set() {
             let key = base64(peer.preshared_key.expose());
             writeln!(out, "PresharedKey = {}", key.as_str())?;
+        }
+        if more {
+            write_pq_of_peer(out, peer.pq_public_key.as_ref(), None, peer.post_quantum)?;
         }
         if !peer.allowed_ips.is_empty() {
             out.write_str("AllowedIPs = ")?;

@@ -21,7 +21,15 @@
 //! nobody until somebody resolves it. `wg` passes over keys that it
 //! does not know in the answer to `get`, but a device of another make refuses a
 //! `set` that has the key: the first line of the answer to `get`,
-//! `features=endpoint_name`, says that this one does not.
+//! `features=endpoint_name post_quantum`, says that this one does not.
+//!
+//! Of hybrid handshakes (docs/post-quantum.md) there are, in `set` and `get`,
+//! `pq_private_key=HEX` of the device: the 64 bytes of the seed, of which zeros mean none;
+//! and of a peer `pq_public_key=HEX`, an ML-KEM key of which nothing after the `=` takes it
+//! away, and `post_quantum=require|prefer|off`, or `default` in `set` for what holds when
+//! nothing is said. In `get` alone there are `pq_latched=true` of a peer that is preferred
+//! to be hybrid and has become as strict as `require`, and `pq_suite=NAME` of one whose
+//! current session is hybrid.
 
 mod answer;
 mod error;

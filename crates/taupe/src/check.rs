@@ -10,7 +10,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_adapter::Personality;
-use taupe_config::file::{self, Diagnostic, Dialect, MAX_FILE, Parsed, Severity};
+use taupe_config::file::{
+    self, Diagnostic, Dialect, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Severity,
+};
 use zeroize::Zeroizing;
 
 /// A file that has been read, and all that there is to say about it.
@@ -75,7 +77,7 @@ pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Un
 /// been told before, or does not want to be.
 pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
-    let parsed = file::parse(&text, dialect(personality));
+    let parsed = parse(&conf.path, &text, dialect(personality));
     Ok(checked(conf, personality, text, parsed))
 }
 
@@ -85,7 +87,7 @@ pub(crate) fn check_text(
     personality: Personality,
     text: Zeroizing<Vec<u8>>,
 ) -> Checked {
-    let mut parsed = file::parse(&text, dialect(personality));
+    let mut parsed = parse(&conf.path, &text, dialect(personality));
     if personality == Personality::Taupe {
         doubts::warn(&text, &mut parsed);
     }
@@ -124,6 +126,26 @@ pub(crate) fn dialect(personality: Personality) -> Dialect {
     match personality {
         Personality::Taupe => Dialect::Taupe,
         Personality::WgQuick => Dialect::Quick,
+    }
+}
+
+/// Reads what the file at a path says, with the files of keys that it names: from the folder
+/// where it is, if they are not absolute.
+pub(crate) fn parse(path: &Path, text: &[u8], dialect: Dialect) -> Parsed {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    file::parse_with(text, dialect, &|path| key_file(&folder.join(path)))
+}
+
+/// Reads the file of a key.
+pub(crate) fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
+    // It may be a private key by mistake: growing would leave copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE + 1));
+    File::open(path)
+        .and_then(|file| file.take(MAX_KEY_FILE as u64 + 1).read_to_end(&mut text))
+        .map_err(|error| KeyFileProblem::Unreadable(error.to_string()))?;
+    match text.len() {
+        ..=MAX_KEY_FILE => Ok(text),
+        _ => Err(KeyFileProblem::TooLong),
     }
 }
 

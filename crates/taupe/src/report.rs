@@ -155,7 +155,7 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
     for path in &files {
         let shown = match check::read(path) {
             Ok(file) => {
-                redactor.learn_file(&file);
+                redactor.learn_file(path, &file);
                 redact::file(&String::from_utf8_lossy(&file))
             }
             Err(error) => format!("cannot be read: {error}\n"),

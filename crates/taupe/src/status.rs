@@ -23,7 +23,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
-use taupe_config::file::{self, Dialect, Forwarded, Key};
+use taupe_client::{PeerStatus, Suite};
+use taupe_config::file::{Dialect, Forwarded, Key};
 use taupe_net::system::{System, SystemError};
 use taupe_sys::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
@@ -209,6 +210,33 @@ struct Peer {
     unanswered_handshakes: u32,
     received_bytes: u64,
     sent_bytes: u64,
+    /// `None` where nothing is said of it.
+    post_quantum: Option<Handshakes>,
+}
+
+/// Of the handshakes with a peer, how they withstand quantum computers.
+#[derive(Serialize)]
+struct Handshakes {
+    /// What is wanted: `require`, `prefer` or `off`.
+    wanted: &'static str,
+    /// A peer that is preferred to have them has had them, and has to from now on.
+    latched: bool,
+    /// The suite of the current session; none where that is ordinary, or there is none.
+    suite: Option<&'static str>,
+    /// Both in words, to follow `post-quantum:`.
+    text: String,
+}
+
+impl Handshakes {
+    fn of(peer: &PeerStatus) -> Option<Self> {
+        let wanted = taupe_config::show::wanted_handshakes(peer)?;
+        Some(Self {
+            wanted: wanted.name(),
+            latched: peer.pq_latched,
+            suite: peer.suite.map(Suite::name),
+            text: taupe_config::show::handshakes(peer, now())?.to_string(),
+        })
+    }
 }
 
 impl Tunnel {
@@ -334,6 +362,7 @@ impl Tunnel {
                 unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
                 received_bytes: peer.rx_bytes,
                 sent_bytes: peer.tx_bytes,
+                post_quantum: Handshakes::of(peer),
             });
         }
     }
@@ -342,7 +371,7 @@ impl Tunnel {
     fn see_file(&mut self, header: &Header, is_running: bool, chooses: bool) {
         let path = &header.config;
         let parsed = check::read(path).ok();
-        let parsed = parsed.and_then(|text| file::parse(&text, Dialect::Taupe).file);
+        let parsed = parsed.and_then(|text| check::parse(path, &text, Dialect::Taupe).file);
         let Some(mut file) = parsed else {
             let shown = path.display();
             self.notes.push(format!(

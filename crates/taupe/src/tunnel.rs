@@ -535,6 +535,7 @@ fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     if personality == Personality::Taupe && checked.file.is_none() {
         return Err(wrong(conf, &checked.remarks));
     }
-    let stripped = file::strip(&checked.text, dialect(personality));
+    let folder = conf.path.parent().unwrap_or(std::path::Path::new("/"));
+    let stripped = file::strip(&checked.text, dialect(personality), folder);
     Ok(print(&stripped)?)
 }

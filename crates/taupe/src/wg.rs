@@ -97,7 +97,22 @@ impl Command {
     }
 
     /// What may follow it.
-    const fn grammar(self) -> &'static str {
+    const fn grammar(self, personality: Personality) -> &'static str {
+        match (self, personality) {
+            (Self::Set, Personality::Taupe) => {
+                " <interface> [listen-port <port>] [fwmark <mark>] [private-key <file path>] \
+                 [pq-private-key <file path>] [peer <base64 public key> [remove] [preshared-key \
+                 <file path>] [pq-public-key {<file path>|-}] [post-quantum \
+                 {require|prefer|off|default}] [endpoint <host>:<port>] [persistent-keepalive \
+                 <interval seconds>] [allowed-ips [+|-]<ip1>/<cidr1>[,[+|-]<ip2>/<cidr2>]...] ]..."
+            }
+            (Self::Genkey, Personality::Taupe) => " [--pq]",
+            (Self::Pubkey, Personality::Taupe) => " [--pq [--suite {hybrid-768|hybrid-512}]]",
+            (command, _) => command.grammar_of_wg(),
+        }
+    }
+
+    const fn grammar_of_wg(self) -> &'static str {
         match self {
             Self::Show => {
                 " { <interface> | all | interfaces } [public-key | private-key | listen-port | \
@@ -185,7 +200,12 @@ impl Call<'_> {
     }
 
     fn print_usage(&self) {
-        let command = [self.command.name(), self.command.grammar(), "\n"].concat();
+        let command = [
+            self.command.name(),
+            self.command.grammar(self.personality),
+            "\n",
+        ]
+        .concat();
         let program = self.program.as_bytes();
         console::complain(&[b"Usage: ", program, b" ", command.as_bytes()].concat());
     }

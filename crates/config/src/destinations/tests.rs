@@ -65,6 +65,8 @@ fn peer(allowed: &str, disallowed: &str) -> Peer {
     Peer {
         public_key: PublicKey([1; 32]),
         preshared_key: None,
+        pq_public_key: None,
+        post_quantum: None,
         endpoint: None,
         allowed_ips: networks(allowed),
         disallowed_ips: networks(disallowed),

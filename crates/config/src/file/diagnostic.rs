@@ -11,8 +11,9 @@ use super::fix::{
 };
 use super::transparent::{MOST, MOST_BYTES};
 use super::word::{Foreign, Key, Section};
-use super::{MAX_FILE, MAX_LINE};
+use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
 use crate::application::{ApplicationError, Doubt};
+use crate::key::PqKeyError;
 use crate::prefix::display;
 
 /// One thing worth telling about a file. Never repeats a secret.
@@ -197,7 +198,41 @@ pub enum DiagnosticKind {
         /// Why.
         problem: KeyProblem,
     },
-    /// A key of 32 zero bytes.
+    /// Not an ML-KEM key.
+    #[error("{key}: {problem}")]
+    NotAPqKey {
+        /// Which.
+        key: Key,
+        /// Why.
+        problem: PqKeyError,
+    },
+    /// The file of a key cannot be read.
+    #[error("PqPublicKey: the file with the key {problem}")]
+    KeyFile {
+        /// Why.
+        problem: KeyFileProblem,
+    },
+    /// A peer has an ML-KEM key, and this side has none.
+    #[error(
+        "[Interface] has no PqPrivateKey: the peer with this PqPublicKey could not tell who calls"
+    )]
+    NoPqPrivateKey,
+    /// The peer's ML-KEM key belongs to the tunnel's own seed.
+    #[error("this PqPublicKey belongs to the PqPrivateKey of line {private}, not to the peer")]
+    OwnPqPublicKey {
+        /// The line of the private key.
+        private: usize,
+    },
+    /// Hybrid handshakes with a peer whose ML-KEM key is not known.
+    #[error(
+        "without PqPublicKey handshakes are hybrid-light: a quantum computer of the future does not \
+         read what is recorded today, but X25519 alone says who the peer is"
+    )]
+    LightHandshakes,
+    /// None of its words.
+    #[error("PostQuantum is not require, prefer or off")]
+    PostQuantum,
+    /// A key of zero bytes.
     #[error("{key} is all zeros, which {}", zeros(*.key))]
     ZeroKey {
         /// Which.
@@ -456,6 +491,8 @@ pub enum KeyProblem {
     Hex,
     /// The path of a file.
     Path,
+    /// As long as an ML-KEM key.
+    MlKem,
 }
 
 /// Why a text is not an address or network.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PublicKey};
+use taupe_protocol::update::PostQuantum;
 
 use super::diagnostic::DiagnosticKind;
 use super::line::Piece;
@@ -11,7 +12,7 @@ use super::report::Report;
 use super::seen::Seen;
 use super::value::{self, Value};
 use super::word::Key;
-use super::{Dialect, Endpoint, Interface, InterfaceAddress, Table};
+use super::{Dialect, Endpoint, Hooks, Interface, InterfaceAddress, KeyFiles, PeerPqKey, Table};
 use crate::key::Encoding;
 use crate::networks::Addresses;
 use crate::prefix::Prefix;
@@ -23,6 +24,7 @@ pub(super) struct InterfaceDraft<'a> {
     pub(super) seen: Seen,
     pub(super) plain: Interface,
     pub(super) private_key_at: Option<Piece<'a>>,
+    pub(super) pq_private_key_at: Option<Piece<'a>>,
     /// The lines of the addresses.
     pub(super) address_lines: HashMap<InterfaceAddress, usize>,
     pub(super) mtu: Option<(u32, Piece<'a>)>,
@@ -52,6 +54,11 @@ pub(super) struct PeerDraft<'a> {
     pub(super) public_key: Option<(PublicKey, Piece<'a>)>,
     pub(super) preshared_key: Option<PresharedKey>,
     pub(super) preshared_key_at: Option<Piece<'a>>,
+    pub(super) pq_public_key: Option<PeerPqKey>,
+    pub(super) pq_public_key_at: Option<Piece<'a>>,
+    pub(super) post_quantum: Option<PostQuantum>,
+    post_quantum_at: Option<Piece<'a>>,
+    key_files: KeyFiles<'a>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) allowed_ips: Vec<Prefix>,
     pub(super) disallowed_ips: Vec<(Prefix, Piece<'a>)>,
@@ -66,12 +73,22 @@ impl<'a> InterfaceDraft<'a> {
             Key::PrivateKey => {
                 let read = value::key(key, value, Encoding::private_key);
                 if let Some(read) = taken(read, report) {
-                    if read.is_none() && report.dialect() != Dialect::Wg {
+                    if read.is_none() && !report.dialect().is_of_device() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
                     repeated(key, value, first, plain.private_key == read, report);
                     plain.private_key = read;
                     self.private_key_at = Some(value);
+                }
+            }
+            Key::PqPrivateKey => {
+                if let Some(read) = taken(value::pq_private_key(value), report) {
+                    if read.is_none() {
+                        report.add(value, DiagnosticKind::ZeroKey { key });
+                    }
+                    repeated(key, value, first, plain.pq_private_key == read, report);
+                    plain.pq_private_key = read;
+                    self.pq_private_key_at = Some(value);
                 }
             }
             Key::ListenPort => {
@@ -157,20 +174,13 @@ impl<'a> InterfaceDraft<'a> {
     }
 
     pub(super) fn check(&self, dialect: Dialect, report: &mut Report) {
-        if dialect == Dialect::Wg {
+        if dialect.is_of_device() {
             return;
         }
         let Some(header) = self.header else {
             return report.add(Piece::new("", 1), DiagnosticKind::NoInterface);
         };
-        // A hook may read the key from a file or a password store.
-        let hooks = &self.plain.hooks;
-        let set_by_hook = hooks.pre_up.iter().chain(&hooks.post_up).any(|hook| {
-            ["private-key", "setconf", "addconf", "syncconf"]
-                .iter()
-                .any(|word| hook.contains(word))
-        });
-        if self.seen.lacks(Key::PrivateKey) && !set_by_hook {
+        if self.seen.lacks(Key::PrivateKey) && !is_set_by(&self.plain.hooks, "private-key") {
             report.add(header, DiagnosticKind::NoPrivateKey);
         }
         if let (Some(at), false) = (self.dns_search_at, self.dns_server) {
@@ -187,14 +197,36 @@ impl<'a> InterfaceDraft<'a> {
     }
 }
 
+impl InterfaceDraft<'_> {
+    /// Whether hybrid handshakes would fail for want of an own ML-KEM key.
+    pub(super) fn lacks_pq_private_key(&self, dialect: Dialect) -> bool {
+        // The device may have one.
+        !dialect.is_of_device()
+            && self.seen.lacks(Key::PqPrivateKey)
+            && !is_set_by(&self.plain.hooks, "pq-private-key")
+    }
+}
+
+/// Whether a hook may set a key, which it reads from a file or a password store.
+fn is_set_by(hooks: &Hooks, word: &str) -> bool {
+    let words = [word, "setconf", "addconf", "syncconf"];
+    let mut hooks = hooks.pre_up.iter().chain(&hooks.post_up);
+    hooks.any(|hook| words.iter().any(|word| hook.contains(word)))
+}
+
 impl<'a> PeerDraft<'a> {
-    pub(super) fn new(header: Piece<'a>) -> Self {
+    pub(super) fn new(header: Piece<'a>, key_files: KeyFiles<'a>) -> Self {
         Self {
             header,
             seen: Seen::default(),
             public_key: None,
             preshared_key: None,
             preshared_key_at: None,
+            pq_public_key: None,
+            pq_public_key_at: None,
+            post_quantum: None,
+            post_quantum_at: None,
+            key_files,
             endpoint: None,
             allowed_ips: Vec::new(),
             disallowed_ips: Vec::new(),
@@ -232,6 +264,20 @@ impl<'a> PeerDraft<'a> {
                 }
                 set(&mut self.preshared_key, key, value, first, read, report);
                 self.preshared_key_at = Some(value);
+            }
+            Key::PqPublicKey => {
+                if let Some(read) = taken(value::pq_public_key(value, self.key_files), report) {
+                    let before = self.pq_public_key.as_ref();
+                    let same = before.is_some_and(|before| before.key == read.key);
+                    repeated(key, value, first, same, report);
+                    self.pq_public_key = Some(read);
+                    self.pq_public_key_at = Some(value);
+                }
+            }
+            Key::PostQuantum => {
+                let read = value::post_quantum(value);
+                set(&mut self.post_quantum, key, value, first, read, report);
+                self.post_quantum_at = Some(value);
             }
             Key::Endpoint => {
                 if let Some((endpoint, doubt)) = taken(value::endpoint(value), report) {
@@ -283,6 +329,12 @@ impl<'a> PeerDraft<'a> {
         }
         if self.seen.lacks(Key::AllowedIps) {
             report.add(self.header, DiagnosticKind::NoAllowedIps);
+        }
+        if let (Some(PostQuantum::Prefer | PostQuantum::Require), Some(at)) =
+            (self.post_quantum, self.post_quantum_at)
+            && self.seen.lacks(Key::PqPublicKey)
+        {
+            report.add(at, DiagnosticKind::LightHandshakes);
         }
         if self.disallowed_ips.is_empty() {
             return;

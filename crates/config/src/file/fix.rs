@@ -3,6 +3,7 @@
 
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
 use super::word::{Foreign, Key, Section};
+use crate::key::PqKeyError;
 use crate::prefix::display;
 
 impl DiagnosticKind {
@@ -65,6 +66,23 @@ impl DiagnosticKind {
                 return format!("add PublicKey = and what `{tool} pubkey` prints at the peer");
             }
             Self::NotAKey { key, problem } => return key_fix(*key, *problem, tool),
+            Self::NotAPqKey { key, problem } => pq_key_fix(*key, *problem),
+            Self::KeyFile { .. } => {
+                "write file: and the path of a file with what `taupe pubkey --pq` prints at the peer; \
+                 a path without / in front begins at the folder of this configuration"
+            }
+            Self::NoPqPrivateKey => {
+                "add PqPrivateKey = and what `taupe genkey --pq` prints, and give the peer what \
+                 `taupe pubkey --pq` makes of it; or write PostQuantum = off"
+            }
+            Self::OwnPqPublicKey { .. } => "write what `taupe pubkey --pq` prints at the peer",
+            Self::LightHandshakes => {
+                "add PqPublicKey = and what `taupe pubkey --pq` prints at the peer, if it has such a key"
+            }
+            Self::PostQuantum => {
+                "write require (only hybrid handshakes), prefer (ordinary ones while the peer has \
+                 never answered a hybrid one) or off"
+            }
             Self::ZeroKey { key } => return zero_fix(*key, tool),
             Self::RepeatedPeer { .. } => "join the two sections, or give the right key to each",
             Self::PublicKeyIsPrivate { .. } => {
@@ -266,11 +284,22 @@ pub(super) fn key_problem(problem: KeyProblem) -> impl core::fmt::Display {
         }
         KeyProblem::Hex => f.write_str("it is in hexadecimal; expected base64, 44 characters"),
         KeyProblem::Path => f.write_str("it is the path of a file; expected the key itself"),
+        KeyProblem::MlKem => f.write_str("it is as long as a key of ML-KEM, not of X25519"),
     })
 }
 
 fn key_fix(key: Key, problem: KeyProblem, tool: &str) -> String {
     match (problem, key) {
+        (KeyProblem::Path, Key::PqPublicKey) => "write file: in front of the path".to_owned(),
+        (KeyProblem::Path, Key::PqPrivateKey) => "write what the file holds, or set it from the \
+             file: PostUp = taupe set %i pq-private-key FILE"
+            .to_owned(),
+        (KeyProblem::MlKem, Key::PublicKey) => {
+            "write it as PqPublicKey, beside the PublicKey".to_owned()
+        }
+        (KeyProblem::MlKem, Key::PrivateKey) => {
+            "write it as PqPrivateKey, beside the PrivateKey".to_owned()
+        }
         (KeyProblem::Path, Key::PresharedKey) => format!(
             "write what the file holds (`{tool} set` takes a file, a configuration takes the key)"
         ),
@@ -282,6 +311,26 @@ fn key_fix(key: Key, problem: KeyProblem, tool: &str) -> String {
         (_, Key::PrivateKey) => format!("copy all of what `{tool} genkey` has printed"),
         (_, Key::PresharedKey) => format!("copy all of what `{tool} genpsk` has printed"),
         _ => format!("copy all of what `{tool} pubkey` has printed at the peer"),
+    }
+}
+
+fn pq_key_fix(key: Key, problem: PqKeyError) -> &'static str {
+    match (problem, key) {
+        (PqKeyError::PrivateForPublic, _) => {
+            "make a new one if anyone but its owner has seen it, and write what `taupe pubkey --pq` \
+             makes of it"
+        }
+        (PqKeyError::PublicForPrivate, _) => {
+            "write what `taupe genkey --pq` has printed, and give the peer the public key"
+        }
+        (PqKeyError::Classic, Key::PqPrivateKey) => {
+            "write what `taupe genkey --pq` prints, beside the PrivateKey"
+        }
+        (PqKeyError::Classic, _) => {
+            "write what `taupe pubkey --pq` prints at the peer, beside the PublicKey"
+        }
+        (_, Key::PqPrivateKey) => "copy all of what `taupe genkey --pq` has printed",
+        _ => "copy all of what `taupe pubkey --pq` has printed at the peer",
     }
 }
 
@@ -300,6 +349,7 @@ fn zero_fix(key: Key, tool: &str) -> String {
             format!("delete the line, or write what `{tool} genpsk` prints, at both sides")
         }
         Key::PublicKey => format!("write what `{tool} pubkey` prints at the peer"),
+        Key::PqPrivateKey => "write what `taupe genkey --pq` prints".to_owned(),
         _ => format!("write what `{tool} genkey` prints"),
     }
 }

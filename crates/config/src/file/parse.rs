@@ -4,7 +4,10 @@ use core::mem;
 use std::collections::HashMap;
 
 use taupe_protocol::crypto::default_provider;
-use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::key::{KEY_LEN, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::update::{PostQuantum, Suite};
+use thiserror::Error;
+use zeroize::Zeroizing;
 
 use super::diagnostic::{DiagnosticKind, Severity};
 use super::draft::{InterfaceDraft, PeerDraft};
@@ -21,13 +24,42 @@ use crate::prefix::Prefix;
 /// `WireSock` either.
 pub(super) const MARKS: [&str; 2] = ["#@ws:", "#@taupe:"];
 
+/// The longest file of a key, in bytes.
+pub const MAX_KEY_FILE: usize = 4096;
+
+/// Reads the file of a key by its path as the configuration has it, up to [`MAX_KEY_FILE`].
+/// By mistake it may hold a secret.
+pub type KeyFiles<'a> = &'a dyn Fn(&str) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem>;
+
+/// Why the file of a key cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum KeyFileProblem {
+    /// The system's reason.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// More than [`MAX_KEY_FILE`].
+    #[error("is longer than {MAX_KEY_FILE} bytes, which no key is")]
+    TooLong,
+    /// The configuration comes from where there are no files.
+    #[error("cannot be read here")]
+    NotHere,
+}
+
 /// Reads a file, and finds everything that is wrong with it.
 ///
 /// Takes time and memory in proportion to the text, which may hold secrets:
 /// zeroising it is up to its owner.
+///
+/// What a key's value has in a file of its own counts as unreadable: see [`parse_with`].
 #[must_use]
 pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
-    let mut parser = Parser::new(dialect);
+    parse_with(text, dialect, &|_| Err(KeyFileProblem::NotHere))
+}
+
+/// [`parse()`] with the files of keys, which `key_files` reads.
+#[must_use]
+pub fn parse_with(text: &[u8], dialect: Dialect, key_files: KeyFiles<'_>) -> Parsed {
+    let mut parser = Parser::new(dialect, key_files);
     let utf16 = matches!(
         text,
         // With a mark, and without one: every other byte of ASCII is NUL.
@@ -72,6 +104,7 @@ pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
 
 struct Parser<'a> {
     dialect: Dialect,
+    key_files: KeyFiles<'a>,
     report: Report,
     section: At<'a>,
     interface: InterfaceDraft<'a>,
@@ -85,6 +118,8 @@ struct Parser<'a> {
     public_pieces: Vec<(PublicKey, Piece<'a>)>,
     /// Where each preshared key stands, by the number of its peer.
     preshared_pieces: Vec<(usize, Piece<'a>)>,
+    /// Where each ML-KEM key stands, likewise.
+    pq_pieces: Vec<(usize, Piece<'a>)>,
     /// Each allowed network, with the peer that has it and its line.
     allowed: HashMap<Prefix, (usize, usize)>,
 }
@@ -100,9 +135,10 @@ enum At<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(dialect: Dialect) -> Self {
+    fn new(dialect: Dialect, key_files: KeyFiles<'a>) -> Self {
         Self {
             dialect,
+            key_files,
             report: Report::new(dialect),
             section: At::Nowhere,
             interface: InterfaceDraft::default(),
@@ -112,6 +148,7 @@ impl<'a> Parser<'a> {
             public_keys: HashMap::new(),
             public_pieces: Vec::new(),
             preshared_pieces: Vec::new(),
+            pq_pieces: Vec::new(),
             allowed: HashMap::new(),
         }
     }
@@ -125,13 +162,7 @@ impl<'a> Parser<'a> {
         if let Some((_, nul)) = line.find(|c| c == '\0') {
             return self.report.add(nul, DiagnosticKind::NulByte);
         }
-        let mark = match self.dialect {
-            Dialect::Taupe | Dialect::Quick => {
-                let mut marks = MARKS.into_iter();
-                marks.find(|mark| line.trim().text.starts_with(mark))
-            }
-            Dialect::Wg => None,
-        };
+        let mark = self.mark(line.trim().text);
         let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
         let comment = rest.split_once('#');
         let body = comment.map_or(rest, |(body, _)| body).trim();
@@ -210,6 +241,21 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// What the line begins with, if that makes it a comment to others only.
+    fn mark(&self, line: &str) -> Option<&'static str> {
+        let mark = MARKS.into_iter().find(|mark| line.starts_with(mark))?;
+        let is_taken = match self.dialect {
+            Dialect::Taupe | Dialect::Quick => true,
+            Dialect::Wg => false,
+            Dialect::Setconf => {
+                let name = line.get(mark.len()..)?.split('=').next()?;
+                matches!(word::find(name.trim_matches(is_blank)),
+                    Some(Word::Known(key)) if key.is_of_handshake())
+            }
+        };
+        is_taken.then_some(mark)
+    }
+
     /// A line that begins with `[`.
     fn header(&mut self, body: Piece<'a>) {
         if self.looks_alike(body) {
@@ -243,7 +289,7 @@ impl<'a> Parser<'a> {
             }
             Some(Section::Peer) => {
                 self.peer_sections += 1;
-                At::Peer(Box::new(PeerDraft::new(body)))
+                At::Peer(Box::new(PeerDraft::new(body, self.key_files)))
             }
             None => At::Unknown,
         };
@@ -286,7 +332,7 @@ impl<'a> Parser<'a> {
                     meant: Some(key),
                 }
             }
-            Some(Word::Known(key)) if self.dialect == Dialect::Quick && key.is_of_tunnel() => {
+            Some(Word::Known(key)) if self.dialect == Dialect::Quick && key.is_of_taupe() => {
                 DiagnosticKind::NotForQuick { key, comment }
             }
             Some(Word::Known(key)) => match section {
@@ -294,9 +340,7 @@ impl<'a> Parser<'a> {
                     name: Some(key.name().to_owned()),
                     key: Some(key),
                 },
-                Some(_) if self.dialect == Dialect::Wg && !key.known_to_wg() => {
-                    DiagnosticKind::NotForWg { key }
-                }
+                Some(_) if !self.dialect.has(key) => DiagnosticKind::NotForWg { key },
                 Some(section) if !key.fits(section) => DiagnosticKind::Misplaced { key },
                 Some(_) => return Some(key),
             },
@@ -407,6 +451,8 @@ impl<'a> Parser<'a> {
         let number = self.peers.len();
         self.preshared_pieces
             .extend(peer.preshared_key_at.map(|at| (number, at)));
+        self.pq_pieces
+            .extend(peer.pq_public_key_at.map(|at| (number, at)));
         self.interface.ipv6 |= peer.allowed_ips.iter().any(|ip| ip.address().is_ipv6());
         push(
             &mut self.peers,
@@ -414,6 +460,8 @@ impl<'a> Parser<'a> {
                 public_key,
                 // Moving it would leave it behind where it was.
                 preshared_key: peer.preshared_key.clone(),
+                pq_public_key: peer.pq_public_key,
+                post_quantum: peer.post_quantum,
                 endpoint: peer.endpoint,
                 allowed_ips: peer.allowed_ips,
                 disallowed_ips: peer.disallowed_ips.into_iter().map(|(ip, _)| ip).collect(),
@@ -447,7 +495,7 @@ impl<'a> Parser<'a> {
                 }
             }
             for peer in &mut self.peers {
-                if peer.public_key == own && report.dialect() != Dialect::Wg {
+                if peer.public_key == own && !report.dialect().is_of_device() {
                     // Taking it out would move others, and leave their keys.
                     peer.allowed_ips.clear();
                     peer.disallowed_ips.clear();
@@ -467,6 +515,42 @@ impl<'a> Parser<'a> {
                 report.add(*at, DiagnosticKind::PresharedKeyIsPublic { public });
             }
         }
+        self.check_pq_keys();
+    }
+
+    /// Whether hybrid handshakes can succeed with the keys that there are.
+    fn check_pq_keys(&mut self) {
+        let report = &mut self.report;
+        let crypto = default_provider();
+        let interface = &self.interface;
+        let private = interface.plain.private_key.as_ref();
+        let own = private.map(|private| PublicKey(crypto.dh.public(private.expose())));
+        let seed = interface.plain.pq_private_key.as_ref();
+        let seed = seed.zip(interface.pq_private_key_at.map(|at| at.number));
+        let lacks_seed = interface.lacks_pq_private_key(self.dialect);
+        // Expanded once, not for every peer.
+        let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
+            (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
+                .map(|suite| seed.public(&crypto, suite.parameters()))
+                .into(),
+            _ => Vec::new(),
+        };
+        for (number, at) in &self.pq_pieces {
+            let Some(peer) = self.peers.get(*number) else {
+                continue;
+            };
+            let key = peer.pq_public_key.as_ref().map(|key| &key.key);
+            // Of the tunnel itself in its list of peers, there is a diagnostic already.
+            let is_other = own != Some(peer.public_key);
+            if lacks_seed && peer.post_quantum != Some(PostQuantum::Off) {
+                report.add(*at, DiagnosticKind::NoPqPrivateKey);
+            } else if let Some((_, private)) = seed
+                && is_other
+                && key.is_some_and(|key| own_pq.contains(key))
+            {
+                report.add(*at, DiagnosticKind::OwnPqPublicKey { private });
+            }
+        }
     }
 }
 
@@ -480,6 +564,8 @@ fn push(peers: &mut Vec<Peer>, peer: Peer) {
         grown.extend(peers.iter_mut().map(|peer| Peer {
             public_key: peer.public_key,
             preshared_key: peer.preshared_key.clone(),
+            pq_public_key: peer.pq_public_key.take(),
+            post_quantum: peer.post_quantum,
             endpoint: peer.endpoint.take(),
             allowed_ips: mem::take(&mut peer.allowed_ips),
             disallowed_ips: mem::take(&mut peer.disallowed_ips),

@@ -3,12 +3,15 @@
 use core::fmt::{self, Write};
 use core::net::IpAddr;
 
-use taupe_protocol::key::{KEY_LEN, PublicKey};
-use taupe_protocol::update::{DeviceStatus, PeerStatus};
+use taupe_protocol::key::{KEY_LEN, PqPrivateKey, PqPublicKey, PublicKey};
+use taupe_protocol::update::{DeviceStatus, PeerStatus, PostQuantum};
 use zeroize::Zeroizing;
 
+use super::parse::MARKS;
 use super::word::Key;
-use super::{Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, Table, Transparent};
+use super::{
+    Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, PeerPqKey, Table, Transparent,
+};
 use crate::application::{AppRules, Rule};
 use crate::key::Encoding;
 use crate::networks::aggregate;
@@ -68,6 +71,7 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     } = &old.interface;
     let interface = Interface {
         private_key: current.status.private_key.clone(),
+        pq_private_key: current.status.pq_private_key.clone(),
         listen_port: Some(current.listen_port).filter(|port| *port != 0),
         fwmark: Some(current.fwmark).filter(|mark| *mark != 0),
         addresses: current.addresses.to_vec(),
@@ -106,9 +110,19 @@ fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
         allowed_ips.clone_from(&old.allowed_ips);
         disallowed_ips.clone_from(&old.disallowed_ips);
     }
+    // The file of a key that is still the peer's.
+    let old_key = old.and_then(|old| old.pq_public_key.as_ref());
+    let pq_file = old_key
+        .filter(|old| Some(&old.key) == status.pq_public_key.as_ref())
+        .and_then(|old| old.file.clone());
     Peer {
         public_key: status.public_key,
         preshared_key: Some(status.preshared_key.clone()).filter(|key| key.is_set()),
+        pq_public_key: status
+            .pq_public_key
+            .clone()
+            .map(|key| PeerPqKey { key, file: pq_file }),
+        post_quantum: status.post_quantum,
         endpoint: match &status.endpoint_name {
             Some(name) => Some(Endpoint::Name {
                 host: name.host().to_owned(),
@@ -142,6 +156,7 @@ fn write_file(out: &mut impl Write, file: &File) -> fmt::Result {
 fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     let Interface {
         private_key,
+        pq_private_key,
         listen_port,
         fwmark,
         addresses,
@@ -200,6 +215,9 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     if let Some(key) = private_key {
         secret(out, Key::PrivateKey, key.expose())?;
     }
+    if let Some(key) = pq_private_key {
+        write_pq_private_key(out, key)?;
+    }
     Ok(())
 }
 
@@ -250,6 +268,8 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
     let Peer {
         public_key,
         preshared_key,
+        pq_public_key,
+        post_quantum,
         endpoint,
         allowed_ips,
         disallowed_ips,
@@ -260,6 +280,11 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
     if let Some(key) = preshared_key {
         secret(out, Key::PresharedKey, key.expose())?;
     }
+    let (key, path) = pq_public_key
+        .as_ref()
+        .map(|key| (&key.key, key.file.as_deref()))
+        .unzip();
+    write_pq_of_peer(out, key, path.flatten(), *post_quantum)?;
     list(out, Key::AllowedIps, allowed_ips)?;
     list(out, Key::DisallowedIps, disallowed_ips)?;
     if let Some(endpoint) = endpoint {
@@ -275,6 +300,39 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
 
 fn line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
     writeln!(out, "{key} = {value}")
+}
+
+/// Writes an own ML-KEM key. As everything of hybrid handshakes it is a comment to others,
+/// so that they can still read the file.
+pub(crate) fn write_pq_private_key(out: &mut impl Write, key: &PqPrivateKey) -> fmt::Result {
+    let text = Encoding::Base64.encode_pq_private_key(key);
+    marked(out, Key::PqPrivateKey, text.as_str())
+}
+
+/// Likewise, what there is of a peer: its key by itself, or by the file that has it.
+pub(crate) fn write_pq_of_peer(
+    out: &mut impl Write,
+    key: Option<&PqPublicKey>,
+    path: Option<&str>,
+    post_quantum: Option<PostQuantum>,
+) -> fmt::Result {
+    match (key, path) {
+        (_, Some(path)) => marked(out, Key::PqPublicKey, format_args!("file:{path}"))?,
+        (Some(key), None) => {
+            let text = Encoding::Base64.encode_pq_public_key(key);
+            marked(out, Key::PqPublicKey, text)?;
+        }
+        (None, None) => {}
+    }
+    match post_quantum {
+        Some(post_quantum) => marked(out, Key::PostQuantum, post_quantum.name()),
+        None => Ok(()),
+    }
+}
+
+fn marked(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
+    let [_, mark] = MARKS;
+    writeln!(out, "{mark}{key} = {value}")
 }
 
 fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result {

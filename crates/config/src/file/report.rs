@@ -118,6 +118,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::SingleUnspecified { .. }
         | DiagnosticKind::Overlap { .. }
         | DiagnosticKind::NoAllowedIps
+        | DiagnosticKind::LightHandshakes
         | DiagnosticKind::DisallowedElsewhere { .. }
         | DiagnosticKind::AllDisallowed
         | DiagnosticKind::Endpoint {
@@ -133,7 +134,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         // An empty list is empty; `wg` takes no empty value. A list of no
         // applications would have them all tunnelled.
         DiagnosticKind::NoValue { key }
-            if !key.known_to_wg() && !key.is_of_tunnel() && *key != Key::SaveConfig =>
+            if !key.known_to_wg() && !key.is_of_taupe() && *key != Key::SaveConfig =>
         {
             Severity::Warning
         }
@@ -145,7 +146,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::Unusable { .. }
         | DiagnosticKind::Endpoint {
             problem: EndpointProblem::PortZero,
-        } if dialect == Dialect::Wg => Severity::Warning,
+        } if dialect.is_of_device() => Severity::Warning,
         _ => Severity::Error,
     }
 }

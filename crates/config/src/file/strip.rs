@@ -1,22 +1,27 @@
 //! What of a file is for `wg`.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use zeroize::Zeroizing;
 
+use super::Dialect;
 use super::line::{Piece, is_blank, lines, without_mark};
 use super::parse::MARKS;
 use super::print::list;
+use super::value::{self, KEY_FILE};
 use super::word::{Key, Section};
-use super::{Dialect, value};
 use crate::networks::subtract;
 use crate::prefix::Prefix;
 
 /// What `wg-quick strip` prints of a file: everything that is for `wg`, comments
 /// included, which may be no UTF-8. A mark at the beginning of the file, which
 /// `wg` would stumble on, is left out, and so are the keys that only Taupe knows;
-/// those of applications stay in [`Dialect::Quick`], where `wg` shall tell that
-/// they are an error.
+/// those stay in [`Dialect::Quick`], where `wg` shall tell that they are an error.
+/// In [`Dialect::Taupe`] those of hybrid handshakes become what is a comment to `wg`, and
+/// is read by [`Dialect::Setconf`]: a tunnel may not become weaker on the way through
+/// `syncconf`. Paths of keys that begin at `folder`, the absolute one of the file, are
+/// made absolute.
 ///
 /// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
 /// of its `AllowedIPs`, in place of the first line of those; nothing when
@@ -27,12 +32,15 @@ use crate::prefix::Prefix;
 ///
 /// Looks at nothing else: see [`super::parse`] for whether the file is right.
 #[must_use]
-pub fn strip(text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
+pub fn strip(text: &[u8], dialect: Dialect, folder: &Path) -> Zeroizing<Vec<u8>> {
     // Bash's `read`, with which `wg-quick` reads, skips every NUL.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
     readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
     let mut narrowed = narrowed_peers(&readable);
-    let added: usize = narrowed.values().map(String::len).sum();
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let keys = lines(&readable).filter(|(_, line)| of_handshake(line).is_some());
+    let added_for_keys = keys.count() * (TAUPE.len() + folder.len() + 1);
+    let added = narrowed.values().map(String::len).sum::<usize>() + added_for_keys;
     // Never grows, so that no part of it stays behind in freed memory: a line
     // grows by its end at most, and one more follows.
     let mut stripped = Zeroizing::new(Vec::with_capacity(text.len() + added + 2));
@@ -57,7 +65,7 @@ pub fn strip(text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
         }
         let taken_out = Key::ALL.into_iter().any(|key| {
             let here = match dialect {
-                Dialect::Quick if key.is_of_tunnel() => false,
+                Dialect::Quick if key.is_of_taupe() => false,
                 _ if key == Key::DisallowedIps && place.peer => true,
                 _ => section.is_some_and(|section| key.fits(section)),
             };
@@ -67,6 +75,18 @@ pub fn strip(text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
             // What is left stands where the first line did.
             let left = narrowed.get_mut(&place.number).map(core::mem::take);
             stripped.extend_from_slice(left.unwrap_or_default().as_bytes());
+        } else if dialect == Dialect::Taupe
+            && let Some((key, body)) = of_handshake(line)
+        {
+            let (before, path) = relative_path(key, body);
+            stripped.extend_from_slice(TAUPE.as_bytes());
+            stripped.extend_from_slice(before);
+            if !path.is_empty() {
+                stripped.extend_from_slice(folder);
+                stripped.push(b'/');
+                stripped.extend_from_slice(path);
+            }
+            stripped.push(b'\n');
         } else if !taken_out {
             stripped.extend_from_slice(line);
             stripped.push(b'\n');
@@ -74,6 +94,37 @@ pub fn strip(text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
     }
     stripped.push(b'\n');
     stripped
+}
+
+/// What is a comment to all but Taupe.
+const TAUPE: &str = MARKS[1];
+
+/// A key of hybrid handshakes, and the line without its mark.
+fn of_handshake(line: &[u8]) -> Option<(Key, &[u8])> {
+    let line = trim(line, is_space);
+    let mut marks = MARKS.into_iter();
+    let unmarked = marks.find_map(|mark| line.strip_prefix(mark.as_bytes()));
+    let body = trim(unmarked.unwrap_or(line), is_space);
+    let name = trim(before(before(body, b'#'), b'='), is_space);
+    Key::ALL
+        .into_iter()
+        .filter(|key| key.is_of_handshake())
+        .find(|key| name.eq_ignore_ascii_case(key.name().as_bytes()))
+        .map(|key| (key, body))
+}
+
+/// The line up to the relative path of a key's file, and from there on; all of it and
+/// nothing where there is none.
+fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
+    let value = line.iter().position(|byte| *byte == b'=').map(|at| at + 1);
+    let value = value.and_then(|at| line.get(at..)).unwrap_or_default();
+    let path = trim(value, is_space).strip_prefix(KEY_FILE.as_bytes());
+    let path = path.map(|path| trim(path, is_space)).unwrap_or_default();
+    if key != Key::PqPublicKey || path.is_empty() || path.starts_with(b"/") {
+        return (line, &[]);
+    }
+    // Nothing follows a path but blanks, which are no part of a line any more.
+    line.split_at(line.len() - path.len())
 }
 
 /// The section where a line stands, as `wg` sees it.

@@ -1,7 +1,10 @@
+use std::path::Path;
+
 use super::*;
 
 mod accept;
 mod corpus;
+mod post_quantum;
 mod print;
 mod refuse;
 mod strip;

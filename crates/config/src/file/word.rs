@@ -49,11 +49,14 @@ pub enum Key {
     KillSwitch,
     Forwarded,
     SystemBus,
+    PqPrivateKey,
+    PqPublicKey,
+    PostQuantum,
 }
 
 impl Key {
     /// Every key, by its number.
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -78,6 +81,9 @@ impl Key {
         Self::KillSwitch,
         Self::Forwarded,
         Self::SystemBus,
+        Self::PqPrivateKey,
+        Self::PqPublicKey,
+        Self::PostQuantum,
     ];
 
     /// How it is written; case does not matter.
@@ -108,6 +114,9 @@ impl Key {
             Self::KillSwitch => "KillSwitch",
             Self::Forwarded => "Forwarded",
             Self::SystemBus => "SystemBus",
+            Self::PqPrivateKey => "PqPrivateKey",
+            Self::PqPublicKey => "PqPublicKey",
+            Self::PostQuantum => "PostQuantum",
         }
     }
 
@@ -121,7 +130,9 @@ impl Key {
             | Self::AllowedIps
             | Self::DisallowedIps
             | Self::Endpoint
-            | Self::PersistentKeepalive => Section::Peer,
+            | Self::PersistentKeepalive
+            | Self::PqPublicKey
+            | Self::PostQuantum => Section::Peer,
             _ => Section::Interface,
         }
     }
@@ -143,6 +154,21 @@ impl Key {
                 | Self::Forwarded
                 | Self::SystemBus
         )
+    }
+
+    /// Whether it is about hybrid handshakes.
+    #[must_use]
+    pub const fn is_of_handshake(self) -> bool {
+        matches!(
+            self,
+            Self::PqPrivateKey | Self::PqPublicKey | Self::PostQuantum
+        )
+    }
+
+    /// Whether nobody else takes it, so that it may stand in what is a comment to others.
+    #[must_use]
+    pub const fn is_of_taupe(self) -> bool {
+        self.is_of_tunnel() || self.is_of_handshake()
     }
 
     /// Whether `wg` itself knows it; the others are for whoever brings the
@@ -199,6 +225,11 @@ impl Key {
             Self::KillSwitch => "app",
             Self::Forwarded => "direct",
             Self::SystemBus => "allow",
+            Self::PqPrivateKey => return format!("{self} = (what `taupe genkey --pq` prints)"),
+            Self::PqPublicKey => {
+                return format!("{self} = (what `taupe pubkey --pq` prints at the peer)");
+            }
+            Self::PostQuantum => "require",
         };
         format!("{self} = {value}")
     }
@@ -268,7 +299,7 @@ const FOREIGN: [(&str, Foreign); 33] = [
 ];
 
 /// What people write instead of a key, beyond what [`nearest`] finds.
-const SYNONYMS: [(&str, Key); 16] = [
+const SYNONYMS: [(&str, Key); 18] = [
     ("IPAddress", Key::Address),
     ("Addresses", Key::Address),
     ("Nameserver", Key::Dns),
@@ -285,6 +316,8 @@ const SYNONYMS: [(&str, Key); 16] = [
     ("ExcludedApps", Key::DisallowedApps),
     ("BypassLan", Key::BypassLanTraffic),
     ("NetworkLock", Key::KillSwitch),
+    ("MLKEMPrivateKey", Key::PqPrivateKey),
+    ("MLKEMPublicKey", Key::PqPublicKey),
 ];
 
 /// Finds a word, without regard to case.

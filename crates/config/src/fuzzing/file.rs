@@ -1,9 +1,17 @@
 //! The fuzzer's way into configuration files.
 
+use std::path::Path;
+
+use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::key::PqPrivateKey;
+use zeroize::Zeroizing;
+
 use crate::application::{AppRules, Rule};
 use crate::file::{
-    Dialect, File, Interface, Parsed, Peer, Severity, Transparent, parse, print, strip, wg_message,
+    Dialect, File, Interface, KeyFileProblem, Parsed, Peer, Severity, Transparent, parse_with,
+    print, strip, wg_message,
 };
+use crate::key::Encoding;
 
 /// Reads `data` as a configuration file of every dialect.
 ///
@@ -11,7 +19,12 @@ use crate::file::{
 /// diagnostic points into the text and repeats no key; a file that is accepted
 /// and printed reads back the same.
 pub fn file(data: &[u8]) {
-    for dialect in [Dialect::Taupe, Dialect::Quick, Dialect::Wg] {
+    for dialect in [
+        Dialect::Taupe,
+        Dialect::Quick,
+        Dialect::Wg,
+        Dialect::Setconf,
+    ] {
         let parsed = parse(data, dialect);
         check(data, &parsed);
         if let Some(file) = &parsed.file {
@@ -23,23 +36,53 @@ pub fn file(data: &[u8]) {
     check_strip(data);
 }
 
-/// Of a file without `DisallowedIPs` nothing becomes longer; a peer with them
-/// has for `wg` what it has for Taupe.
+/// [`parse_with`] a folder that has one key of ML-KEM-512, `peer.pq`.
+fn parse(data: &[u8], dialect: Dialect) -> Parsed {
+    parse_with(data, dialect, &|path| match path {
+        "peer.pq" | "/folder/peer.pq" => {
+            let seed = PqPrivateKey::new(Secret::new([7; 64]));
+            let key = seed.map(|seed| seed.public(&default_provider(), KemParameters::MlKem512));
+            let text = key.map(|key| Encoding::Base64.encode_pq_public_key(&key) + "\n");
+            Ok(Zeroizing::new(text.unwrap_or_default().into_bytes()))
+        }
+        _ => Err(KeyFileProblem::NotHere),
+    })
+}
+
+/// Of a file without `DisallowedIPs` and keys of hybrid handshakes nothing becomes longer;
+/// a peer with them has for `wg` and `taupe setconf` what it has for Taupe.
 fn check_strip(data: &[u8]) {
-    let stripped = strip(data, Dialect::Taupe);
+    let stripped = strip(data, Dialect::Taupe, Path::new("/folder"));
     let letters: Vec<u8> = data
         .iter()
         .filter(|byte| !matches!(byte, 0 | b' ' | b'\t'..=b'\r'))
         .map(u8::to_ascii_lowercase)
         .collect();
     let narrow = letters.windows(13).any(|part| part == b"disallowedips");
+    let of_handshake = ["pqpublickey", "pqprivatekey", "postquantum"]
+        .iter()
+        .any(|name| {
+            letters
+                .windows(name.len())
+                .any(|part| part == name.as_bytes())
+        });
     assert!(
-        narrow || stripped.len() <= data.len() + 2,
+        narrow || of_handshake || stripped.len() <= data.len() + 2,
         "stripping adds something"
     );
     let before = parse(data, Dialect::Taupe).file;
+    let of_taupe = parse(&stripped, Dialect::Setconf).file;
     let after = parse(&stripped, Dialect::Wg).file;
+    assert!(
+        of_taupe.is_none() || after.is_some(),
+        "only Taupe reads it: `wg` stumbles on what only Taupe knows"
+    );
     if let (Some(before), Some(after)) = (before, after) {
+        let of_taupe = of_taupe.expect("what `wg` reads, Taupe does");
+        assert!(
+            same_handshakes(&before, &of_taupe),
+            "stripping changes handshakes"
+        );
         assert_eq!(before.peers.len(), after.peers.len(), "other peers");
         for (before, after) in before.peers.iter().zip(&after.peers) {
             assert!(
@@ -48,6 +91,15 @@ fn check_strip(data: &[u8]) {
             );
         }
     }
+}
+
+fn same_handshakes(a: &File, b: &File) -> bool {
+    let of = |file: &File| -> Vec<_> {
+        let peers = file.peers.iter();
+        let key = |peer: &Peer| peer.pq_public_key.as_ref().map(|key| key.key.clone());
+        peers.map(|peer| (key(peer), peer.post_quantum)).collect()
+    };
+    a.interface.pq_private_key == b.interface.pq_private_key && of(a) == of(b)
 }
 
 fn check(data: &[u8], parsed: &Parsed) {
@@ -92,6 +144,7 @@ pub fn same_file(a: &File, b: &File) -> bool {
     } = a;
     let Interface {
         private_key,
+        pq_private_key,
         listen_port,
         fwmark,
         addresses,
@@ -104,6 +157,7 @@ pub fn same_file(a: &File, b: &File) -> bool {
     } = interface;
     let other = &b.interface;
     *private_key == other.private_key
+        && *pq_private_key == other.pq_private_key
         && *listen_port == other.listen_port
         && *fwmark == other.fwmark
         && *addresses == other.addresses
@@ -148,6 +202,8 @@ fn same_peer(a: &Peer, b: &Peer) -> bool {
     let Peer {
         public_key,
         preshared_key,
+        pq_public_key,
+        post_quantum,
         endpoint,
         allowed_ips,
         disallowed_ips,
@@ -156,6 +212,8 @@ fn same_peer(a: &Peer, b: &Peer) -> bool {
     } = a;
     *public_key == b.public_key
         && *preshared_key == b.preshared_key
+        && *pq_public_key == b.pq_public_key
+        && *post_quantum == b.post_quantum
         && *endpoint == b.endpoint
         && *allowed_ips == b.allowed_ips
         && *disallowed_ips == b.disallowed_ips

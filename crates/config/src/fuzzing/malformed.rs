@@ -3,7 +3,8 @@
 
 mod table;
 
-use taupe_protocol::key::KEY_LEN;
+use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::key::{KEY_LEN, PqPrivateKey};
 
 use crate::file::{Key, Section};
 use crate::key::Encoding;
@@ -46,16 +47,19 @@ pub fn hand_written() -> Vec<Malformed> {
         ("{other}", [2; KEY_LEN]),
         ("{zero}", [0; KEY_LEN]),
     ];
+    let pq_keys = pq_keys();
     let texts = in_interface.chain(in_peer).chain(whole);
     let mut files: Vec<Malformed> = texts
         .map(|(line, kind, text)| Malformed {
             name: format!("{kind} in line {line}"),
-            text: keys
-                .iter()
-                .fold(text, |text, (name, key)| {
+            text: {
+                let text = keys.iter().fold(text, |text, (name, key)| {
                     text.replace(name, &Encoding::Base64.encode(key))
-                })
-                .into_bytes(),
+                });
+                let keys = pq_keys.iter();
+                let text = keys.fold(text, |text, (name, key)| text.replace(name, key));
+                text.into_bytes()
+            },
             line,
             kind: Some(kind),
         })
@@ -67,6 +71,33 @@ pub fn hand_written() -> Vec<Malformed> {
         kind: Some(kind),
     }));
     files
+}
+
+/// What stands in the table for ML-KEM keys.
+fn pq_keys() -> [(&'static str, String); 5] {
+    [
+        ("{pq-own}", pq_seed(8)),
+        ("{pq-own-public}", pq_key(8, KemParameters::MlKem768)),
+        ("{pq-peer}", pq_key(1, KemParameters::MlKem768)),
+        ("{pq-512}", pq_key(1, KemParameters::MlKem512)),
+        ("{pq-zero}", format!("{}==", "A".repeat(86))),
+    ]
+}
+
+/// The text of the seed that has this byte everywhere.
+fn pq_seed(byte: u8) -> String {
+    let seed = PqPrivateKey::new(Secret::new([byte; PqPrivateKey::LEN]));
+    let text = seed.map(|seed| Encoding::Base64.encode_pq_private_key(&seed).to_string());
+    text.unwrap_or_default()
+}
+
+/// The text of a public key of that seed.
+fn pq_key(byte: u8, parameters: KemParameters) -> String {
+    let seed = PqPrivateKey::new(Secret::new([byte; PqPrivateKey::LEN]));
+    let key = seed.map(|seed| seed.public(&default_provider(), parameters));
+    key.map_or_else(String::new, |key| {
+        Encoding::Base64.encode_pq_public_key(&key)
+    })
 }
 
 /// A valid file, always the same for one seed.
@@ -292,6 +323,11 @@ impl Draft {
             Line::new(Key::Address, format!("10.{}.0.2/24", chance.below(256))),
             Line::new(Key::SaveConfig, chance.one_of(&["true", "false"])),
         ];
+        // Seldom: to make and to check such keys takes long.
+        let is_hybrid = chance.below(16) == 0;
+        if is_hybrid {
+            lines.push(Line::new(Key::PqPrivateKey, pq_seed(1)));
+        }
         if chance.below(2) == 0 {
             lines.push(Line::new(Key::Address, "fd00::2/64, 192.0.2.77"));
             lines.push(Line::new(Key::Mtu, (1280 + chance.below(220)).to_string()));
@@ -341,6 +377,13 @@ impl Draft {
                 let network = format!("10.{peer}.1.0/24");
                 lines.push(Line::new(Key::DisallowedIps, network));
             }
+        }
+        if is_hybrid {
+            let parameters = chance.one_of(&[KemParameters::MlKem768, KemParameters::MlKem512]);
+            let byte = 2 + chance.below(200) as u8;
+            lines.push(Line::new(Key::PqPublicKey, pq_key(byte, parameters)));
+            let said = chance.one_of(&["require", "prefer", "off"]);
+            lines.push(Line::new(Key::PostQuantum, said));
         }
         // Hooks are left alone by what breaks a file: anything goes there.
         Self { lines }

@@ -280,14 +280,14 @@ fn a_device_that_has_nothing() {
     );
     assert_eq!(field_text(&device, "peers", true), "");
     let mut text = String::new();
-    showconf(&mut text, &device, &scopes).expect("a string takes everything");
+    showconf(&mut text, &device, true, &scopes).expect("a string takes everything");
     assert_eq!(text, "[Interface]\n\n");
 }
 
 #[test]
 fn a_file() {
     let mut text = String::new();
-    showconf(&mut text, &device(), &scopes).expect("a string takes everything");
+    showconf(&mut text, &device(), true, &scopes).expect("a string takes everything");
     let expected = format!(
         "[Interface]\nListenPort = 51820\nFwMark = 0xca6c\n\
          PrivateKey = SEhISEhISEhISEhISEhISEhISEhISEhISEhISEhISEg=\n\n\

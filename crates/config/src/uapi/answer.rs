@@ -5,11 +5,11 @@ use core::str::FromStr;
 use core::time::Duration;
 use taupe_protocol::key::{PresharedKey, PublicKey};
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{DeviceStatus, PeerStatus, Unanswered};
+use taupe_protocol::update::{DeviceStatus, PeerStatus, Suite, Unanswered};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::set::{endpoint, endpoint_name};
+use super::set::{endpoint, endpoint_name, post_quantum};
 use super::{MAX_LINE, ScopeLookup};
 use crate::key::Encoding;
 use crate::prefix;
@@ -27,6 +27,9 @@ pub struct Device {
     pub fwmark: u32,
     /// Its private key and its peers.
     pub status: DeviceStatus,
+    /// Whether it has hybrid handshakes, as a Taupe does; others refuse a `set` that has
+    /// anything of them.
+    pub takes_post_quantum: bool,
     /// Whether it takes the names of endpoints, as a Taupe does; others refuse
     /// a `set` that has them.
     pub takes_endpoint_names: bool,
@@ -43,8 +46,10 @@ impl Device {
             fwmark: 0,
             status: DeviceStatus {
                 private_key: None,
+                pq_private_key: None,
                 peers: Vec::new(),
             },
+            takes_post_quantum: false,
             takes_endpoint_names: false,
         }
     }
@@ -59,6 +64,7 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(4));
         grown.extend(peers.iter_mut().map(|peer| PeerStatus {
             preshared_key: peer.preshared_key.clone(),
+            pq_public_key: peer.pq_public_key.take(),
             endpoint_name: peer.endpoint_name.take(),
             allowed_ips: mem::take(&mut peer.allowed_ips),
             ..*peer
@@ -68,6 +74,10 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
     peers.push(PeerStatus {
         public_key,
         preshared_key: PresharedKey::NONE,
+        pq_public_key: None,
+        post_quantum: None,
+        pq_latched: false,
+        suite: None,
         endpoint: None,
         endpoint_name: None,
         latest_handshake: None,
@@ -252,10 +262,15 @@ fn take(
     let Some(peer) = peers.last_mut() else {
         match key {
             "private_key" => device.status.private_key = Encoding::Hex.private_key(value).ok()?,
+            "pq_private_key" => {
+                device.status.pq_private_key = Encoding::Hex.pq_private_key(value).ok()?;
+            }
             "listen_port" => device.listen_port = number(value)?,
             "fwmark" => device.fwmark = number(value)?,
             "features" => {
-                device.takes_endpoint_names = value.split(' ').any(|word| word == "endpoint_name");
+                let has = |feature| value.split(' ').any(|word| word == feature);
+                device.takes_endpoint_names = has("endpoint_name");
+                device.takes_post_quantum = has("post_quantum");
             }
             _ => {}
         }
@@ -265,6 +280,15 @@ fn take(
         "preshared_key" => peer.preshared_key = Encoding::Hex.preshared_key(value).ok()?,
         "endpoint" => peer.endpoint = Some(endpoint(value, scopes).ok()?),
         "endpoint_name" => peer.endpoint_name = endpoint_name(value).ok()?,
+        "pq_public_key" => {
+            peer.pq_public_key = Some(Encoding::Hex.pq_public_key(value).ok()?);
+        }
+        "post_quantum" => peer.post_quantum = Some(post_quantum(value).ok()?),
+        "pq_latched" => peer.pq_latched = value == "true",
+        "pq_suite" => {
+            let mut suites = Suite::ALL.into_iter();
+            peer.suite = Some(suites.find(|suite| suite.name() == value)?);
+        }
         "last_handshake_time_sec" => {
             handshake.0 = number(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;
             peer.latest_handshake = since_epoch(*handshake);

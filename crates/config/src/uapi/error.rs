@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::Operation;
 use super::reader::{MAX_LINE, MAX_REQUEST};
-use crate::key::KeyError;
+use crate::key::{KeyError, PqKeyError};
 use crate::prefix::PrefixError;
 
 /// Why a request is refused. Never repeats a value, which may be a secret.
@@ -40,6 +40,8 @@ impl UapiError {
             | Cause::DeviceKeyAfterPeer
             | Cause::PeerKeyBeforePeer
             | Cause::Key(_)
+            | Cause::PqKey(_)
+            | Cause::PostQuantum
             | Cause::Number { .. }
             | Cause::Fwmark
             | Cause::NotTrue
@@ -86,13 +88,14 @@ pub enum Cause {
     LineAfterGet,
     /// A key that does not exist, before the first peer.
     #[error(
-        "not a known key; expected private_key, listen_port, fwmark, replace_peers or public_key"
+        "not a known key; expected private_key, pq_private_key, listen_port, fwmark, \
+         replace_peers or public_key"
     )]
     UnknownDeviceKey,
     /// A key that does not exist, within a peer.
     #[error(
         "not a known key; expected public_key, update_only, remove, preshared_key, endpoint, \
-         endpoint_name, persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
+         endpoint_name, pq_public_key, post_quantum, persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
     )]
     UnknownPeerKey,
     /// A key of the device below the first `public_key`.
@@ -104,6 +107,12 @@ pub enum Cause {
     /// A malformed key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// A malformed ML-KEM key.
+    #[error(transparent)]
+    PqKey(#[from] PqKeyError),
+    /// None of its words.
+    #[error("not a known word; expected require, prefer, off or default")]
+    PostQuantum,
     /// Not a number, or too large.
     #[error("not a decimal number from 0 to {max}")]
     Number {

@@ -2,17 +2,20 @@
 
 use core::fmt::{self, Write};
 
-use taupe_protocol::key::KEY_LEN;
-use taupe_protocol::update::{AllowedIpChange, DeviceStatus, PeerStatus, PeerUpdate, Unanswered};
+use taupe_protocol::key::{KEY_LEN, PqPrivateKey, PqPublicKey};
+use taupe_protocol::update::{
+    AllowedIpChange, DeviceStatus, PeerStatus, PeerUpdate, PostQuantum, Unanswered,
+};
 use zeroize::Zeroizing;
 
+use super::set::DEFAULT;
 use super::{SetRequest, Status};
 use crate::key::Encoding;
 use crate::prefix;
 
 /// Keys of a `set` that not every device takes, separated by blanks: a client
 /// leaves those out that are not named here.
-const FEATURES: &str = "endpoint_name";
+const FEATURES: &str = "endpoint_name post_quantum";
 
 /// The whole answer to a `get`, in a buffer that is as large as it needs to be
 /// from the start (so that no part of it, private key included, stays behind in
@@ -44,10 +47,17 @@ pub fn write_get(
     listen_port: u16,
     fwmark: u32,
 ) -> fmt::Result {
-    let DeviceStatus { private_key, peers } = status;
+    let DeviceStatus {
+        private_key,
+        pq_private_key,
+        peers,
+    } = status;
     writeln!(out, "features={FEATURES}")?;
     if let Some(private_key) = private_key {
         write_key(out, "private_key", private_key.expose())?;
+    }
+    if let Some(seed) = pq_private_key {
+        write_seed(out, seed)?;
     }
     if listen_port != 0 {
         writeln!(out, "listen_port={listen_port}")?;
@@ -82,6 +92,11 @@ pub fn write_set(out: &mut impl Write, request: &SetRequest) -> fmt::Result {
             .map_or(&[0; KEY_LEN], |key| key.expose());
         write_key(out, "private_key", key)?;
     }
+    match &device.pq_private_key {
+        Some(Some(seed)) => write_seed(out, seed)?,
+        Some(None) => writeln!(out, "pq_private_key={:0>1$}", "", 2 * PqPrivateKey::LEN)?,
+        None => {}
+    }
     if let Some(listen_port) = listen_port {
         writeln!(out, "listen_port={listen_port}")?;
     }
@@ -99,6 +114,10 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     let PeerStatus {
         public_key,
         preshared_key,
+        pq_public_key,
+        post_quantum,
+        pq_latched,
+        suite,
         endpoint,
         endpoint_name,
         latest_handshake,
@@ -116,6 +135,16 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
     }
     if let Some(name) = endpoint_name {
         writeln!(out, "endpoint_name={name}")?;
+    }
+    if let Some(key) = pq_public_key {
+        write_pq_public_key(out, key)?;
+    }
+    if let Some(post_quantum) = post_quantum {
+        writeln!(out, "post_quantum={}", post_quantum.name())?;
+    }
+    write_flag(out, "pq_latched", *pq_latched)?;
+    if let Some(suite) = suite {
+        writeln!(out, "pq_suite={}", suite.name())?;
     }
     let handshake = latest_handshake.unwrap_or_default();
     writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;
@@ -138,6 +167,10 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         remove,
         update_only,
         preshared_key,
+        pq_public_key,
+        post_quantum,
+        // The device's own memory, which no client sets.
+        pq_latched: _,
         endpoint,
         endpoint_name,
         persistent_keepalive,
@@ -157,6 +190,15 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         Some(Some(name)) => writeln!(out, "endpoint_name={name}")?,
         Some(None) => writeln!(out, "endpoint_name=")?,
         None => {}
+    }
+    match pq_public_key {
+        Some(Some(key)) => write_pq_public_key(out, key)?,
+        Some(None) => writeln!(out, "pq_public_key=")?,
+        None => {}
+    }
+    if let Some(post_quantum) = post_quantum {
+        let word = post_quantum.map_or(DEFAULT, PostQuantum::name);
+        writeln!(out, "post_quantum={word}")?;
     }
     if let Some(seconds) = persistent_keepalive {
         writeln!(out, "persistent_keepalive_interval={seconds}")?;
@@ -185,6 +227,19 @@ fn write_flag(out: &mut impl Write, name: &str, set: bool) -> fmt::Result {
 
 fn write_key(out: &mut impl Write, name: &str, key: &[u8; KEY_LEN]) -> fmt::Result {
     writeln!(out, "{name}={}", Encoding::Hex.encode(key).as_str())
+}
+
+fn write_seed(out: &mut impl Write, seed: &PqPrivateKey) -> fmt::Result {
+    let text = Encoding::Hex.encode_pq_private_key(seed);
+    writeln!(out, "pq_private_key={}", text.as_str())
+}
+
+fn write_pq_public_key(out: &mut impl Write, key: &PqPublicKey) -> fmt::Result {
+    writeln!(
+        out,
+        "pq_public_key={}",
+        Encoding::Hex.encode_pq_public_key(key)
+    )
 }
 
 /// Counts what is written.

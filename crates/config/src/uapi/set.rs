@@ -4,12 +4,18 @@ use core::mem;
 use core::net::SocketAddr;
 use core::str::{self, FromStr};
 
+use taupe_protocol::key::PqPublicKey;
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::update::{
+    AllowedIpChange, EndpointName, PeerUpdate, PostQuantum, PrivateKeyUpdate,
+};
 
 use super::{Cause, ScopeLookup, SetRequest};
-use crate::key::Encoding;
+use crate::key::{Encoding, PqKeyError};
 use crate::prefix;
+
+/// The word of `post_quantum` for what holds when nothing is said.
+pub(super) const DEFAULT: &str = "default";
 
 /// Adds what `line` says to `request`; otherwise the line's key and what is
 /// wrong.
@@ -40,6 +46,9 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
                 timestamp_floor: Tai64N::ZERO,
             });
         }
+        "pq_private_key" => {
+            request.device.pq_private_key = Some(Encoding::Hex.pq_private_key(value)?);
+        }
         "listen_port" => request.listen_port = Some(u16_from(value)?),
         "fwmark" => request.fwmark = Some(fwmark(value)?),
         "replace_peers" => request.device.replace_peers = flag(value)?,
@@ -48,6 +57,8 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
         | "preshared_key"
         | "endpoint"
         | "endpoint_name"
+        | "pq_public_key"
+        | "post_quantum"
         | "persistent_keepalive_interval"
         | "replace_allowed_ips"
         | "allowed_ip"
@@ -69,6 +80,9 @@ fn apply_to_peer(
         "preshared_key" => peer.preshared_key = Some(Encoding::Hex.preshared_key(value)?),
         "endpoint" => peer.endpoint = Some(endpoint(value, scopes)?),
         "endpoint_name" => peer.endpoint_name = Some(endpoint_name(value)?),
+        "pq_public_key" => peer.pq_public_key = Some(pq_public_key(value)?),
+        "post_quantum" if value == DEFAULT => peer.post_quantum = Some(None),
+        "post_quantum" => peer.post_quantum = Some(Some(post_quantum(value)?)),
         "persistent_keepalive_interval" => peer.persistent_keepalive = Some(u16_from(value)?),
         "replace_allowed_ips" => {
             peer.replace_allowed_ips = flag(value)?;
@@ -77,7 +91,7 @@ fn apply_to_peer(
         "allowed_ip" => peer.allowed_ips.push(allowed_ip(value)?),
         "protocol_version" if value == "1" => {}
         "protocol_version" => return Err(Cause::ProtocolVersion),
-        "private_key" | "listen_port" | "fwmark" | "replace_peers" => {
+        "private_key" | "pq_private_key" | "listen_port" | "fwmark" | "replace_peers" => {
             return Err(Cause::DeviceKeyAfterPeer);
         }
         _ => return Err(Cause::UnknownPeerKey),
@@ -95,6 +109,7 @@ fn add_peer(peers: &mut Vec<PeerUpdate>, value: &str) -> Result<(), Cause> {
         let mut grown = Vec::with_capacity((peers.len() * 2).max(1));
         grown.extend(peers.iter_mut().map(|peer| PeerUpdate {
             preshared_key: peer.preshared_key.clone(),
+            pq_public_key: mem::take(&mut peer.pq_public_key),
             endpoint_name: mem::take(&mut peer.endpoint_name),
             allowed_ips: mem::take(&mut peer.allowed_ips),
             ..*peer
@@ -152,6 +167,20 @@ pub(super) fn endpoint_name(value: &str) -> Result<Option<EndpointName>, Cause> 
         .and_then(|(host, port)| EndpointName::new(host, decimal(port)?))
         .map(Some)
         .ok_or(Cause::EndpointName)
+}
+
+/// Nothing means that the key is taken away.
+fn pq_public_key(value: &str) -> Result<Option<PqPublicKey>, PqKeyError> {
+    let is_given = !value.is_empty();
+    is_given
+        .then(|| Encoding::Hex.pq_public_key(value))
+        .transpose()
+}
+
+pub(super) fn post_quantum(value: &str) -> Result<PostQuantum, Cause> {
+    let mut all = PostQuantum::ALL.into_iter();
+    all.find(|one| one.name() == value)
+        .ok_or(Cause::PostQuantum)
 }
 
 /// The length is not optional: `10.0.0.0` may well be meant as a network.

@@ -613,7 +613,9 @@ enum Wg {
         after_help = WG_STATUS,
         override_usage = "\
         taupe set INTERFACE [listen-port PORT] [fwmark MARK] [private-key FILE]\n           \
-        [peer KEY [remove] [preshared-key FILE] [endpoint HOST:PORT]\n           \
+        [pq-private-key FILE]\n           \
+        [peer KEY [remove] [preshared-key FILE] [pq-public-key FILE|-]\n           \
+        [post-quantum require|prefer|off|default] [endpoint HOST:PORT]\n           \
         [persistent-keepalive SECONDS] [allowed-ips NETWORKS]]..."
     )]
     Set(Rest),
@@ -636,13 +638,22 @@ enum Wg {
     )]
     Syncconf(Rest),
     /// Print a new private key
-    #[command(after_help = WG_STATUS, override_usage = "taupe genkey")]
+    ///
+    /// With --pq one for post-quantum handshakes, of which there is one besides the other
+    /// (docs/post-quantum.md).
+    #[command(after_help = WG_STATUS, override_usage = "taupe genkey [--pq]")]
     Genkey(Rest),
     /// Print a new preshared key
     #[command(after_help = WG_STATUS, override_usage = "taupe genpsk")]
     Genpsk(Rest),
     /// Read a private key from standard input and print its public key
-    #[command(after_help = WG_STATUS, override_usage = "taupe pubkey")]
+    ///
+    /// With --pq that of a private key for post-quantum handshakes: of ML-KEM-768 for
+    /// hybrid-768, the default, or of ML-KEM-512 for hybrid-512.
+    #[command(
+        after_help = WG_STATUS,
+        override_usage = "taupe pubkey [--pq [--suite hybrid-768|hybrid-512]]"
+    )]
     Pubkey(Rest),
 }
 

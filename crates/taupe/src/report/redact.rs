@@ -1,14 +1,17 @@
 //! Text without what nobody is to know.
 
+use crate::check;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use taupe_config::file::{self, Dialect};
+use std::path::Path;
+use taupe_client::PqPrivateKey;
+use taupe_config::file::Dialect;
 use taupe_config::key::Encoding;
 use zeroize::Zeroizing;
 
 /// The keys of files whose values are shown. What is not here may be a secret.
-const SHOWN: [&str; 18] = [
+const SHOWN: [&str; 19] = [
     "Address",
     "AllowedApps",
     "AllowedIPs",
@@ -23,6 +26,7 @@ const SHOWN: [&str; 18] = [
     "ListenPort",
     "MTU",
     "PersistentKeepalive",
+    "PostQuantum",
     "PublicKey",
     "SaveConfig",
     "SystemBus",
@@ -123,6 +127,9 @@ impl Redactor {
         if let Some(key) = &device.status.private_key {
             self.learn(key.expose());
         }
+        if let Some(seed) = &device.status.pq_private_key {
+            self.learn_seed(seed);
+        }
         for peer in &device.status.peers {
             if peer.preshared_key.is_set() {
                 self.learn(peer.preshared_key.expose());
@@ -136,7 +143,7 @@ impl Redactor {
 
     /// Likewise, of a file; one with errors still says where its peers are, and its keys
     /// look like keys.
-    pub(super) fn learn_file(&mut self, text: &[u8]) {
+    pub(super) fn learn_file(&mut self, path: &Path, text: &[u8]) {
         let lines = String::from_utf8_lossy(text);
         let values = lines.lines().filter_map(|line| line.split_once('='));
         let endpoints = values.filter(|(key, _)| key.trim().eq_ignore_ascii_case("endpoint"));
@@ -152,11 +159,14 @@ impl Redactor {
         self.hidden.extend(hidden);
         // What has another one in it first.
         self.hidden.sort_by_key(|value| Reverse(value.len()));
-        let Some(file) = file::parse(text, Dialect::Taupe).file else {
+        let Some(file) = check::parse(path, text, Dialect::Taupe).file else {
             return;
         };
         if let Some(key) = &file.interface.private_key {
             self.learn(key.expose());
+        }
+        if let Some(seed) = &file.interface.pq_private_key {
+            self.learn_seed(seed);
         }
         for peer in &file.peers {
             if let Some(key) = &peer.preshared_key {
@@ -168,6 +178,12 @@ impl Redactor {
     fn learn(&mut self, key: &[u8; 32]) {
         self.secrets.push(Encoding::Base64.encode(key));
         self.secrets.push(Encoding::Hex.encode(key));
+    }
+
+    fn learn_seed(&mut self, seed: &PqPrivateKey) {
+        for encoding in [Encoding::Base64, Encoding::Hex] {
+            self.secrets.push(encoding.encode_pq_private_key(seed));
+        }
     }
 
     /// A log of a tunnel without what is hidden in its file: hooks are logged as they are
@@ -269,6 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn nor_is_a_seed() {
+        let seed = PqPrivateKey::new(taupe_client::Secret::new([0xff; 64])).expect("not zero");
+        let base64 = Encoding::Base64.encode_pq_private_key(&seed);
+        let hex = Encoding::Hex.encode_pq_private_key(&seed);
+        let text = format!(
+            "[Interface]\nPrivateKey = {}\n#@taupe:PqPrivateKey = {}\n",
+            Encoding::Base64.encode(&KEY).as_str(),
+            base64.as_str()
+        );
+        assert!(file(&text).ends_with("\n#@taupe:PqPrivateKey = (hidden)\n"));
+        let mut redactor = Redactor::new(false);
+        redactor.learn_file(Path::new("/x.conf"), text.as_bytes());
+        // Its slashes make it look like a path.
+        for seed in [base64, hex] {
+            let redacted = redactor.redact(&format!("seed={}", seed.as_str()));
+            assert_eq!(redacted, "seed=(secret)");
+        }
+    }
+
+    #[test]
     fn other_text_stays() {
         let text = "firefox-esr (4711) tcp 192.168.1.1:5000 -> [2001:db8::1]:443 /usr/lib/x/y/z\n\
                     /opt/somewhere/far/below/all/that/there/is/program = 7\n";
@@ -300,7 +336,7 @@ mod tests {
         let expected = "[#] ip link set mtu 1420 dev home\n[#] (hidden)\n\
                         `(hidden)` has failed\n[#] (hidden)\n[#] (hidden)\n";
         let mut redactor = Redactor::new(false);
-        redactor.learn_file(file.as_bytes());
+        redactor.learn_file(Path::new("/x.conf"), file.as_bytes());
         assert_eq!(redactor.log("home", log), expected);
     }
 
@@ -313,11 +349,14 @@ mod tests {
         let text = "peer 192.0.2.1:51820";
         for (hides, shown) in [(true, "peer (endpoint):51820"), (false, text)] {
             let mut redactor = Redactor::new(hides);
-            redactor.learn_file(file.as_bytes());
+            redactor.learn_file(Path::new("/x.conf"), file.as_bytes());
             assert_eq!(redactor.redact(text), shown);
         }
         let mut redactor = Redactor::new(true);
-        redactor.learn_file(b"[Peer]\nEndpoint = [2001:DB8:0::1]:51820\n");
+        redactor.learn_file(
+            Path::new("/x.conf"),
+            b"[Peer]\nEndpoint = [2001:DB8:0::1]:51820\n",
+        );
         let text = redactor.redact("peer [2001:db8::1]:51820");
         assert_eq!(text, "peer [(endpoint)]:51820");
     }

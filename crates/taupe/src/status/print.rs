@@ -86,6 +86,9 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
             bytes(peer.received_bytes),
             bytes(peer.sent_bytes)
         ));
+        if let Some(handshakes) = &peer.post_quantum {
+            parts.push(format!("post-quantum: {}", handshakes.text));
+        }
         let endpoint = peer.endpoint.as_deref().unwrap_or("without an endpoint");
         let _ = writeln!(text, "  peer {endpoint}: {}", parts.join(", "));
     }

@@ -2,10 +2,12 @@
 
 use super::value::Bad;
 use super::{Call, Command, Failed, Outcome, Personality, console, keys};
+use crate::check;
 use std::ffi::OsStr;
 use std::fs::File as Source;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use taupe_client::ResolveError;
 use taupe_config::file::{
     self, Diagnostic, DiagnosticKind, Dialect, Endpoint, File, Peer, Severity,
@@ -39,10 +41,14 @@ pub(super) fn apply(call: &Call<'_>) -> Outcome {
     let file = parse(call, path, &text)?;
     let endpoints = resolve(call, path, &file)?;
     let modify = |error| call.refused("Unable to modify interface", &interface, &error);
-    let request = match call.command {
+    let mut request = match call.command {
         Command::Addconf => taupe_client::addition(&file, &endpoints),
         _ => taupe_client::request(&file, &endpoints),
     };
+    // `wg` knows of no such key, so as `wg` it stays.
+    if (call.personality, call.command) == (Personality::Taupe, Command::Setconf) {
+        request.device.pq_private_key.get_or_insert(None);
+    }
     // Without peers there is nothing to compare.
     let request = if call.command == Command::Syncconf && !file.peers.is_empty() {
         let device = taupe_client::read(&interface).map_err(|error| {
@@ -80,7 +86,11 @@ fn read(path: &OsStr) -> io::Result<Zeroizing<Vec<u8>>> {
 
 /// The file, or everything that is wrong with it; as `wg`, only what `wg` says.
 fn parse(call: &Call<'_>, path: &OsStr, text: &[u8]) -> Result<File, Failed> {
-    let parsed = file::parse(text, Dialect::Wg);
+    let dialect = match call.personality {
+        Personality::Wg => Dialect::Wg,
+        Personality::Taupe => Dialect::Setconf,
+    };
+    let parsed = check::parse(Path::new(path), text, dialect);
     match call.personality {
         Personality::Wg => {
             let first = first_error(&parsed.diagnostics);

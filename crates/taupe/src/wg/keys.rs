@@ -1,18 +1,27 @@
 //! `genkey`, `genpsk` and `pubkey`.
 
-use super::{Call, Failed, Outcome, console};
+use super::{Call, Failed, Outcome, Personality, console};
 use rustix::fs::{FileType, Mode, fstat};
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
-use taupe_client::{KEY_LEN, PrivateKey};
+use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
 use taupe_config::key::Encoding;
 use zeroize::Zeroizing;
 
 /// How many bytes a key has in base64.
 pub(super) const TEXT: usize = Encoding::Base64.length();
 
+/// What asks for a key of ML-KEM.
+const PQ: &str = "--pq";
+
+/// How many bytes the seed of ML-KEM keys has in base64.
+const PQ_TEXT: usize = PqPrivateKey::LEN.div_ceil(3) * 4;
+
 pub(super) fn genkey(call: &Call<'_>) -> Outcome {
+    if call.personality == Personality::Taupe && call.rest == [PQ] {
+        return pq_genkey(call);
+    }
     let key = random(call)?;
     // Clamped, so that it looks the same wherever it is shown.
     let Some(key) = PrivateKey::new(*key) else {
@@ -27,10 +36,29 @@ pub(super) fn genpsk(call: &Call<'_>) -> Outcome {
     write(&*random(call)?)
 }
 
+fn pq_genkey(call: &Call<'_>) -> Outcome {
+    let mut seed = Secret::zeroed();
+    fill_random(seed.expose_mut());
+    let Some(seed) = PqPrivateKey::new(seed) else {
+        return Err(call.failed(b"", || "the kernel's randomness is all zeros".into()));
+    };
+    let mut output = console::Output::new();
+    let text = Encoding::Base64.encode_pq_private_key(&seed);
+    let _ = writeln!(output, "{}", text.as_str());
+    output.finish()
+}
+
 fn random(call: &Call<'_>) -> Result<Zeroizing<[u8; KEY_LEN]>, Failed> {
     if !call.rest.is_empty() {
         return Err(call.misused());
     }
+    let mut key = Zeroizing::new([0; KEY_LEN]);
+    fill_random(&mut *key);
+    Ok(key)
+}
+
+/// Makes a key that is to be written to standard output.
+fn fill_random(key: &mut [u8]) {
     // A file that everyone can read is no place for a key.
     let shared = fstat(rustix::stdio::stdout()).is_ok_and(|stat| {
         let mode = Mode::from_raw_mode(stat.st_mode);
@@ -43,27 +71,81 @@ fn random(call: &Call<'_>) -> Result<Zeroizing<[u8; KEY_LEN]>, Failed> {
               Consider setting the umask to 077 and trying again.\n",
         );
     }
-    let mut key = Zeroizing::new([0; KEY_LEN]);
-    taupe_sys::random::fill(&mut *key);
-    Ok(key)
+    taupe_sys::random::fill(key);
+}
+
+/// The public key of a seed on standard input.
+fn pq_pubkey(call: &Call<'_>, suite: Suite) -> Outcome {
+    let failed = |reason: String| {
+        call.failed(b"", || {
+            format!(
+                "{reason}; expected a private key of {PQ_TEXT} characters, such as `taupe genkey \
+                 --pq` prints, and nothing after it"
+            )
+        })
+    };
+    let text = match read::<PQ_TEXT>(Stdin, |byte| byte == 0 || is_blank(byte)) {
+        Ok(Some(Ok(text))) => text,
+        Ok(Some(Err(Trailing(_)))) => {
+            return Err(failed("there is more than a key on standard input".into()));
+        }
+        Ok(None) => {
+            return Err(failed(
+                "standard input holds nothing, or less than a post-quantum key".into(),
+            ));
+        }
+        Err(error) => return Err(failed(format!("standard input cannot be read: {error}"))),
+    };
+    let seed = str::from_utf8(&*text).map_err(|_| failed("this is no text".into()))?;
+    let seed = Encoding::Base64.pq_private_key(seed);
+    let seed = seed.map_err(|error| failed(error.to_string()))?;
+    let seed = seed.ok_or_else(|| failed("the key is all zeros".into()))?;
+    let key = taupe_client::pq_public_key(&seed, suite);
+    let text = Encoding::Base64.encode_pq_public_key(&key);
+    console::print(format!("{text}\n").into_bytes())
+}
+
+/// The suite that the words after `pubkey` want a key for; none for a key of X25519.
+fn wanted_suite(call: &Call<'_>) -> Result<Option<Suite>, Failed> {
+    let words: Vec<_> = call.rest.iter().map(|word| word.to_str()).collect();
+    let suite = match (call.personality, words.as_slice()) {
+        (_, []) => return Ok(None),
+        (Personality::Taupe, [Some(PQ)]) => return Ok(Some(Suite::Hybrid768)),
+        (Personality::Taupe, [Some(PQ), Some("--suite"), Some(suite)]) => suite,
+        (Personality::Taupe, [Some(PQ), Some(word)]) if word.starts_with("--suite=") => {
+            word.trim_start_matches("--suite=")
+        }
+        _ => return Err(call.misused()),
+    };
+    match Suite::ALL.into_iter().find(|one| one.name() == suite) {
+        Some(suite @ (Suite::Hybrid768 | Suite::Hybrid512)) => Ok(Some(suite)),
+        Some(Suite::Light) => Err(call.failed(b"", || {
+            "hybrid-light has no keys: write PostQuantum = require to the peer, and no PqPublicKey"
+                .into()
+        })),
+        None => Err(call.failed(b"", || {
+            format!("{suite:?} is no suite; expected hybrid-768 or hybrid-512")
+        })),
+    }
 }
 
 pub(super) fn pubkey(call: &Call<'_>) -> Outcome {
-    if !call.rest.is_empty() {
-        return Err(call.misused());
+    if let Some(suite) = wanted_suite(call)? {
+        return pq_pubkey(call, suite);
     }
     let failed = |wg: &str, taupe: &str| {
         let program = call.program.as_bytes();
         let wg = [program, b": ", wg.as_bytes()].concat();
         call.failed(&wg, || taupe.to_owned())
     };
-    let key = match read(Stdin, |byte| byte == 0 || is_blank(byte)) {
+    let key = match read::<TEXT>(Stdin, |byte| byte == 0 || is_blank(byte)) {
         Ok(Some(Ok(key))) => key,
         Ok(Some(Err(Trailing(_)))) => {
             return Err(failed(
                 "Trailing characters found after key",
                 "there is more than a key on standard input; expected a private key of 44 \
-                 characters, such as `taupe genkey` prints, and nothing after it",
+                 characters, such as `taupe genkey` prints, and nothing after it (`taupe pubkey --pq` \
+                 is for keys of `taupe genkey --pq`)",
             ));
         }
         Ok(None) => {
@@ -94,12 +176,12 @@ pub(super) struct Trailing(pub(super) u8);
 
 /// Reads the text of one key, after which there may be what `is_blank` says;
 /// `None` when there are too few bytes for one. Reads no more than it has to hold.
-pub(super) fn read(
+pub(super) fn read<const LENGTH: usize>(
     mut source: impl Read,
     is_blank: fn(u8) -> bool,
-) -> io::Result<Option<Result<Zeroizing<[u8; TEXT]>, Trailing>>> {
-    let mut text = Zeroizing::new([0; TEXT]);
-    if fill(&mut source, &mut *text)? < TEXT {
+) -> io::Result<Option<Result<Zeroizing<[u8; LENGTH]>, Trailing>>> {
+    let mut text = Zeroizing::new([0; LENGTH]);
+    if fill(&mut source, &mut *text)? < LENGTH {
         return Ok(None);
     }
     let mut block = Zeroizing::new([0; 64]);

@@ -1,6 +1,6 @@
 //! `set`.
 
-use super::{Call, Failed, Outcome, value};
+use super::{Call, Failed, Outcome, Personality, value};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use taupe_client::{PeerUpdate, PresharedKey, PrivateKey, SetRequest};
@@ -22,6 +22,7 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
     // Room for all of them at once: growing would leave keys behind.
     let peers = words.iter().filter(|word| *word == "peer").count();
     request.device.peers.reserve_exact(peers);
+    let is_taupe = call.personality == Personality::Taupe;
     let mut words = words.iter().map(OsString::as_os_str);
     while let Some(word) = words.next() {
         let bad = |bad: Bad| {
@@ -42,6 +43,15 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
                 let key = value::key_file(path, "genkey").map_err(bad)?;
                 let key = PrivateKey::new(*key);
                 request.device.private_key = Some(taupe_client::new_private_key(key));
+            }
+            (Some("pq-private-key"), None, Some(path)) if is_taupe => {
+                request.device.pq_private_key = Some(value::pq_private_key(path).map_err(bad)?);
+            }
+            (Some("pq-public-key"), Some(peer), Some(path)) if is_taupe => {
+                peer.pq_public_key = Some(value::pq_public_key(path).map_err(bad)?);
+            }
+            (Some("post-quantum"), Some(peer), Some(text)) if is_taupe => {
+                peer.post_quantum = Some(value::post_quantum(text).map_err(bad)?);
             }
             (Some("peer"), _, Some(key)) => {
                 let key = value::public_key(key).map_err(bad)?;
@@ -82,9 +92,9 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
 fn invalid(call: &Call<'_>, word: &OsStr) -> Failed {
     call.failed(&[b"Invalid argument: ", word.as_bytes()].concat(), || {
         format!(
-            "set: {word:?} is not understood here; first come listen-port, fwmark and \
-                 private-key, each with a value, then for each peer `peer KEY', and what belongs \
-                 to it: remove, or preshared-key, endpoint, persistent-keepalive and allowed-ips, \
+            "set: {word:?} is not understood here; first come listen-port, fwmark, \
+                 private-key and pq-private-key, each with a value, then for each peer `peer KEY', and what belongs \
+                 to it: remove, or preshared-key, pq-public-key, post-quantum, endpoint, persistent-keepalive and allowed-ips, \
                  each with a value"
         )
     })

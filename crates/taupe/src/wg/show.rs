@@ -3,10 +3,11 @@
 use super::{Call, Failed, Outcome, Personality, console};
 use crate::capture::word_of;
 use crate::root;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 use taupe_adapter::State;
-use taupe_client::Device;
+use taupe_client::{Device, Suite};
 use taupe_config::show::{self, Field, Pretty};
 use taupe_transparent::programs::{Programs, Way};
 
@@ -40,7 +41,8 @@ pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let device = read(call, &interface.to_string_lossy())?;
     let mut output = console::Output::new();
     // What went wrong is what `finish` tells.
-    let _ = show::showconf(&mut output, &device, &taupe_sys::interface::name);
+    let more = call.personality == Personality::Taupe;
+    let _ = show::showconf(&mut output, &device, more, &taupe_sys::interface::name);
     output.finish()
 }
 
@@ -145,7 +147,11 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
 
 fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std::fmt::Result {
     let more = match call.personality {
-        Personality::Taupe => Some(of_its_making(&device.name)),
+        Personality::Taupe => {
+            let mut lines = of_its_making(&device.name);
+            lines.extend(fingerprints(device));
+            Some(lines)
+        }
         Personality::Wg => None,
     };
     let how = Pretty {
@@ -156,6 +162,27 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         more: more.as_deref(),
     };
     show::pretty(output, device, &how)
+}
+
+/// What peers are shown as the fingerprint of this device's ML-KEM key, for every suite that
+/// it has a peer of; that of the default without any.
+fn fingerprints(device: &Device) -> Vec<(&'static str, String)> {
+    let Some(seed) = &device.status.pq_private_key else {
+        return Vec::new();
+    };
+    let peers = device.status.peers.iter();
+    let keys = peers.filter_map(|peer| peer.pq_public_key.as_ref());
+    let mut suites: BTreeSet<Suite> = keys.map(|key| Suite::of(Some(key.parameters()))).collect();
+    if suites.is_empty() {
+        suites.insert(Suite::Hybrid768);
+    }
+    let suites = suites.into_iter().rev();
+    let line = |suite: Suite| {
+        let fingerprint = show::fingerprint(&taupe_client::pq_public_key(seed, suite));
+        let text = format!("{fingerprint} ({})", suite.name());
+        ("post-quantum key", text)
+    };
+    suites.map(line).collect()
 }
 
 /// What is known of a tunnel that `up` has made.

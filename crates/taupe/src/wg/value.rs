@@ -2,15 +2,19 @@
 
 use super::console;
 use super::keys::{self, Trailing};
+use crate::check;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use taupe_client::{
-    AllowedIpChange, EndpointName, KEY_LEN, PeerUpdate, Prefix, PublicKey, ResolveError,
+    AllowedIpChange, EndpointName, KEY_LEN, PeerUpdate, PostQuantum, PqPrivateKey, PqPublicKey,
+    Prefix, PublicKey, ResolveError,
 };
-use taupe_config::key::Encoding;
+use taupe_config::file::KeyFileProblem;
+use taupe_config::key::{Encoding, PqKeyError};
 use zeroize::Zeroizing;
 
 /// What is wrong with a value. Holds no secret.
@@ -31,6 +35,13 @@ pub(super) enum Bad {
     KeyFileLength,
     KeyFileTrailing(u8),
     KeyFileContent,
+    KeyFile(KeyFileProblem),
+    /// A key of ML-KEM, and the command that makes such a key.
+    PqKey {
+        error: PqKeyError,
+        maker: &'static str,
+    },
+    PostQuantum(Vec<u8>),
     NoEndpoint,
     NoBracket(Vec<u8>),
     NoEndpointPort(Vec<u8>),
@@ -68,6 +79,10 @@ impl Bad {
             Self::KeyFileTrailing(byte) => about("Found trailing character in key file", &[*byte]),
             // Nearly a key is still too much for a log.
             Self::KeyFileContent => about("Key is not the correct length or format", b"(hidden)"),
+            // Who asks as `wg` gets as far as none of these.
+            Self::KeyFile(problem) => format!("the file {problem}").into_bytes(),
+            Self::PqKey { error, .. } => error.to_string().into_bytes(),
+            Self::PostQuantum(value) => about("Not require, prefer, off or default", value),
             Self::NoEndpoint => b"Unable to parse empty endpoint".to_vec(),
             Self::NoBracket(value) => about("Unable to find matching brace of endpoint", value),
             Self::NoEndpointPort(value) => about("Unable to find port of endpoint", value),
@@ -129,6 +144,17 @@ impl Bad {
                  `='"
                 .into()
             }
+            Self::KeyFile(problem) => format!(
+                "the file with the key {problem}; name a file that holds the key, or nothing at \
+                 all to remove it"
+            ),
+            Self::PqKey { error, maker } => format!(
+                "{error}; expected what `taupe {maker}` prints, or nothing at all to remove the key"
+            ),
+            Self::PostQuantum(value) => format!(
+                "{:?} is not understood; expected require, prefer, off or default",
+                text(value)
+            ),
             Self::NoEndpoint => "the endpoint is empty; expected HOST:PORT".into(),
             Self::NoBracket(value) => format!(
                 "{:?} has no closing bracket; expected [ADDRESS]:PORT",
@@ -225,12 +251,64 @@ pub(super) fn key_file(path: &OsStr, maker: &'static str) -> Result<Zeroizing<[u
         Err(_) => return Err(Bad::KeyFileLength),
     }
     let whole = io::Read::chain(first.as_slice(), file);
-    let text = match keys::read(whole, keys::is_blank) {
+    let text = match keys::read::<{ keys::TEXT }>(whole, keys::is_blank) {
         Ok(Some(Ok(text))) => text,
         Ok(Some(Err(Trailing(byte)))) => return Err(Bad::KeyFileTrailing(byte)),
         Ok(None) | Err(_) => return Err(Bad::KeyFileLength),
     };
     keys::bytes(&text).ok_or(Bad::KeyFileContent)
+}
+
+/// The seed in a file; `None` when the file is empty, which removes it.
+pub(super) fn pq_private_key(path: &OsStr) -> Result<Option<PqPrivateKey>, Bad> {
+    let maker = "genkey --pq";
+    let is_key = |text: &str| Encoding::Base64.pq_private_key(text).is_ok();
+    if path.to_str().is_some_and(is_key) {
+        return Err(Bad::Open {
+            error: io::ErrorKind::NotFound.into(),
+            maker: Some(maker),
+        });
+    }
+    let text = check::key_file(Path::new(path)).map_err(Bad::KeyFile)?;
+    match pq_text(&text) {
+        "" => Ok(None),
+        text => Encoding::Base64
+            .pq_private_key(text)
+            .map_err(|error| Bad::PqKey { error, maker }),
+    }
+}
+
+/// The ML-KEM public key in a file, or in standard input for `-`; `None` when that is empty,
+/// which removes the key.
+pub(super) fn pq_public_key(path: &OsStr) -> Result<Option<PqPublicKey>, Bad> {
+    let path = match path.to_str() {
+        Some("-") => OsStr::new("/dev/stdin"),
+        _ => path,
+    };
+    let text = check::key_file(Path::new(path)).map_err(Bad::KeyFile)?;
+    let maker = "pubkey --pq";
+    match pq_text(&text) {
+        "" => Ok(None),
+        text => Encoding::Base64
+            .pq_public_key(text)
+            .map(Some)
+            .map_err(|error| Bad::PqKey { error, maker }),
+    }
+}
+
+/// A key's text without the blanks around it; what is no text is no key either.
+fn pq_text(text: &[u8]) -> &str {
+    let text = str::from_utf8(text).unwrap_or("?");
+    text.trim_matches(|c: char| c.is_ascii() && keys::is_blank(c as u8))
+}
+
+pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, Bad> {
+    let mut all = PostQuantum::ALL.into_iter();
+    match all.find(|one| value == one.name()) {
+        None if value == "default" => Ok(None),
+        None => Err(Bad::PostQuantum(value.as_bytes().to_vec())),
+        some => Ok(some),
+    }
 }
 
 /// An endpoint's address, and its name if it has one.

@@ -64,6 +64,7 @@ AllowedIPs = 10.2.0.0/16
     ));
     let Interface {
         private_key,
+        pq_private_key,
         listen_port,
         fwmark,
         addresses,
@@ -75,6 +76,7 @@ AllowedIPs = 10.2.0.0/16
         save_config,
     } = file.interface;
     assert!(private_key == PrivateKey::new([8; 32]));
+    assert!(pq_private_key.is_none());
     assert_eq!(listen_port, Some(51820));
     assert_eq!(fwmark, Some(0xca6c));
     assert_eq!(

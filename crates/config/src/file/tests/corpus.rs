@@ -77,6 +77,7 @@ fn every_kind_of_error_is_among_them() {
         "SingleUnspecified",
         "Overlap",
         "NoAllowedIps",
+        "LightHandshakes",
         "DisallowedElsewhere",
         "AllDisallowed",
         "NoDnsServer",
@@ -170,7 +171,7 @@ proptest! {
             }
         }
         prop_assert!(parse(text.as_bytes(), Dialect::Taupe).file.is_some(), "{text}");
-        prop_assert!(parse(&strip(text.as_bytes(), Dialect::Taupe), Dialect::Wg).file.is_some(), "{text}");
+        prop_assert!(parse(&strip(text.as_bytes(), Dialect::Taupe, Path::new("/folder")), Dialect::Wg).file.is_some(), "{text}");
         file(text.as_bytes());
     }
 

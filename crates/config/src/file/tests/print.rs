@@ -16,6 +16,10 @@ fn status(key: [u8; 32], endpoint: Option<&str>, allowed_ips: &str) -> PeerStatu
     PeerStatus {
         public_key: PublicKey(key),
         preshared_key: PresharedKey::NONE,
+        pq_public_key: None,
+        post_quantum: None,
+        pq_latched: false,
+        suite: None,
         endpoint: endpoint.map(|endpoint| endpoint.parse().unwrap()),
         endpoint_name: None,
         latest_handshake: Some(Duration::from_secs(1)),
@@ -32,6 +36,7 @@ fn saved(old: &str, peers: Vec<PeerStatus>) -> String {
     let old = quick(old).file.unwrap();
     let device = DeviceStatus {
         private_key: PrivateKey::new([8; 32]),
+        pq_private_key: None,
         peers,
     };
     let addresses = [
@@ -182,6 +187,8 @@ fn long_lists_can_be_read_again() {
         peers: vec![Peer {
             public_key: PublicKey([1; 32]),
             preshared_key: None,
+            pq_public_key: None,
+            post_quantum: None,
             endpoint: None,
             allowed_ips: networks,
             disallowed_ips: Vec::new(),

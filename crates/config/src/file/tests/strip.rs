@@ -35,7 +35,7 @@ fn as_observed() {
     assert!(files.len() >= 13, "{}", files.len());
     for (path, text) in files {
         let expected = fs::read(path.with_extension("stripped")).unwrap();
-        let stripped = strip(&text, Dialect::Quick);
+        let stripped = strip(&text, Dialect::Quick, Path::new("/folder"));
         assert_eq!(lossy(&stripped), lossy(&expected), "{}", path.display());
         assert_eq!(*stripped, expected, "{}", path.display());
     }
@@ -57,7 +57,11 @@ fn own_keys_and_marks_are_left_out() {
         ("\u{feff}[Interface]\nMTU = 1400\n", "[Interface]\n\n"),
     ] {
         assert_eq!(
-            lossy(&strip(text.as_bytes(), Dialect::Taupe)),
+            lossy(&strip(
+                text.as_bytes(),
+                Dialect::Taupe,
+                Path::new("/folder")
+            )),
             expected,
             "{text}"
         );
@@ -105,7 +109,7 @@ fn the_difference_is_for_wg() {
         ),
     ] {
         let text = format!("{header}{lines}");
-        let stripped = strip(text.as_bytes(), Dialect::Taupe);
+        let stripped = strip(text.as_bytes(), Dialect::Taupe, Path::new("/folder"));
         assert_eq!(lossy(&stripped), format!("{header}{expected}\n"), "{lines}");
         let file = parse(text.as_bytes(), Dialect::Taupe).file.expect(lines);
         let again = parse(&stripped, Dialect::Wg).file.expect(lines);
@@ -127,6 +131,7 @@ fn a_tunnel_is_never_widened() {
             let stripped = lossy(&strip(
                 format!("[Peer]\n{lines}").as_bytes(),
                 Dialect::Taupe,
+                Path::new("/folder"),
             ));
             let plain: Vec<_> = stripped.lines().filter(|l| !l.starts_with('#')).collect();
             assert_eq!(plain.join("\n") + "\n", expected, "{lines}");
@@ -137,7 +142,14 @@ fn a_tunnel_is_never_widened() {
                 [Peer]\nAllowedIPs = x\nMTU = 5\n";
     let expected = "[Peer]\nPublicKey = x\nAllowedIPs = 8000::/1\n\
                     [Peer]\nAllowedIPs = x\nMTU = 5\n\n";
-    assert_eq!(lossy(&strip(text.as_bytes(), Dialect::Taupe)), expected);
+    assert_eq!(
+        lossy(&strip(
+            text.as_bytes(),
+            Dialect::Taupe,
+            Path::new("/folder")
+        )),
+        expected
+    );
 }
 
 /// Removes the folder also when a test fails.
@@ -187,7 +199,7 @@ fn as_installed() {
         }
         compared += 1;
         assert_eq!(
-            lossy(&strip(text, Dialect::Quick)),
+            lossy(&strip(text, Dialect::Quick, Path::new("/folder"))),
             lossy(&output.stdout),
             "{}",
             lossy(text)

@@ -1,8 +1,8 @@
 //! Files that were written by hand. `{own}` is a private key, `{peer}` and
-//! `{other}` are public keys, `{zero}` is all zeros.
+//! `{other}` are public keys, `{zero}` is all zeros; those of ML-KEM begin with `pq`.
 
 /// A kind and the line of `[Interface]` that is wrong.
-pub(super) const INTERFACE: [(&str, &str); 95] = [
+pub(super) const INTERFACE: [(&str, &str); 110] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -77,6 +77,21 @@ pub(super) const INTERFACE: [(&str, &str); 95] = [
     ("KillSwitch", "KillSwitch = on"),
     ("Forwarded", "#@taupe:Forwarded = true"),
     ("SystemBus", "SystemBus = open"),
+    ("NotAPqKey", "PqPrivateKey = {own}"),
+    ("NotAPqKey", "PqPrivateKey = {pq-peer}"),
+    ("NotAPqKey", "#@taupe:PqPrivateKey = {pq-512}"),
+    ("NotAPqKey", "PqPrivateKey = {pq-own}="),
+    ("NotAPqKey", "PqPrivateKey = !{pq-own}"),
+    ("NotAPqKey", "PqPrivateKey = (hidden)"),
+    ("NotAKey", "PqPrivateKey = file:seed.pq"),
+    ("NotAKey", "PqPrivateKey = /etc/wireguard/seed"),
+    ("ZeroKey", "PqPrivateKey = {pq-zero}"),
+    ("NoValue", "PqPrivateKey ="),
+    ("UnknownKey", "PqPrivatKey = {pq-own}"),
+    ("UnknownKey", "Pq PrivateKey = {pq-own}"),
+    ("Quoted", "PqPrivateKey = \"{pq-own}\""),
+    ("Misplaced", "PqPublicKey = {pq-peer}"),
+    ("Misplaced", "PostQuantum = require"),
     ("Table", "Table = 0"),
     ("Table", "Table = 4294967296"),
     ("Table", "Table = -5"),
@@ -101,7 +116,24 @@ pub(super) const INTERFACE: [(&str, &str); 95] = [
 ];
 
 /// A kind and the line of `[Peer]` that is wrong.
-pub(super) const PEER: [(&str, &str); 71] = [
+pub(super) const PEER: [(&str, &str); 88] = [
+    ("NoPqPrivateKey", "PqPublicKey = {pq-peer}"),
+    ("NoPqPrivateKey", "#@taupe:PqPublicKey = {pq-512}"),
+    ("NotAPqKey", "PqPublicKey = {pq-own}"),
+    ("NotAPqKey", "PqPublicKey = {peer}"),
+    ("NotAPqKey", "PqPublicKey = {pq-peer}="),
+    ("NotAPqKey", "PqPublicKey = A{pq-512}"),
+    ("NotAPqKey", "PqPublicKey = (hidden)"),
+    ("KeyFile", "PqPublicKey = file:nobody.pq"),
+    ("KeyFile", "#@taupe:PqPublicKey = file:"),
+    ("NotAKey", "PqPublicKey = ./peer.pub"),
+    ("NotAKey", "PresharedKey = {pq-own}"),
+    ("NoValue", "PqPublicKey ="),
+    ("NoValue", "PostQuantum ="),
+    ("Misplaced", "PqPrivateKey = {pq-own}"),
+    ("PostQuantum", "PostQuantum = yes"),
+    ("PostQuantum", "PostQuantum = required"),
+    ("PostQuantum", "PostQuantum = prefer, require"),
     ("UnknownKey", "AllowedIP = 10.0.0.0/24"),
     ("UnknownKey", "Allowed-IPs = 10.0.0.0/24"),
     ("UnknownKey", "PSK = {other}"),
@@ -188,7 +220,25 @@ pub(super) const PEER: [(&str, &str); 71] = [
 ];
 
 /// The line that is wrong, its kind, and the whole file.
-pub(super) const WHOLE: [(usize, &str, &str); 37] = [
+pub(super) const WHOLE: [(usize, &str, &str); 41] = [
+    (
+        7,
+        "OwnPqPublicKey",
+        "[Interface]\nPrivateKey = {own}\nPqPrivateKey = {pq-own}\n\n[Peer]\nPublicKey = {peer}\n\
+         PqPublicKey = {pq-own-public}\nAllowedIPs = ::/0\n",
+    ),
+    (
+        4,
+        "Repeated",
+        "[Interface]\nPrivateKey = {own}\nPqPrivateKey = {pq-own}\nPqPrivateKey = {pq-zero}\n",
+    ),
+    (
+        8,
+        "Repeated",
+        "[Interface]\nPrivateKey = {own}\nPqPrivateKey = {pq-own}\n\n[Peer]\nPublicKey = {peer}\n\
+         PqPublicKey = {pq-peer}\n#@taupe:PqPublicKey = {pq-512}\nAllowedIPs = ::/0\n",
+    ),
+    (2, "NotAKey", "[Interface]\nPrivateKey = {pq-own}\n"),
     (1, "NoInterface", "# nothing but a comment\n"),
     (1, "NoInterface", "\n\n\n"),
     (1, "NoInterface", "[Peer]\nPublicKey = {peer}\n"),

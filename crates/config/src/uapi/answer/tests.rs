@@ -1,6 +1,11 @@
 use super::{AnswerError, Device, GetAnswer, SetAnswer};
 
 use core::time::Duration;
+use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::key::PqPrivateKey;
+use taupe_protocol::update::{PostQuantum, Suite};
+
+use crate::key::Encoding;
 
 fn no_scopes(_: &str) -> Option<u32> {
     None
@@ -40,22 +45,28 @@ fn refused(errno: i32) -> AnswerError {
 
 #[test]
 fn a_device_in_pieces_of_any_size() {
+    let seed = PqPrivateKey::new(Secret::new([0x49; 64])).expect("not zero");
+    let pq_key = seed.public(&default_provider(), KemParameters::MlKem512);
     let text = format!(
-        "features=endpoint_name\nprivate_key={}\nlisten_port=51820\nfwmark=51966\n\
+        "features=endpoint_name post_quantum\nprivate_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=51966\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=192.0.2.1:99\n\
-         endpoint_name=vpn.example.org:99\nlast_handshake_time_sec=5\n\
+         endpoint_name=vpn.example.org:99\npq_public_key={}\npost_quantum=require\n\
+         pq_latched=true\npq_suite=hybrid-512\nlast_handshake_time_sec=5\n\
          last_handshake_time_nsec=7\nunanswered=3 15000000001\ntx_bytes=1\nrx_bytes=18446744073709551615\n\
          persistent_keepalive_interval=25\nallowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\n\
          public_key={}\nendpoint=[2001:db8::1]:1\nunknown=thing\nerrno=0\n\n",
         key(0x48),
+        key(0x49).repeat(2),
         key(1),
         key(2),
+        Encoding::Hex.encode_pq_public_key(&pq_key),
         key(3),
     );
     for size in [1, 7, text.len()] {
         let device = get_in(&text, size).expect("a device");
         assert_eq!(device.name, "wg0");
-        assert!(device.takes_endpoint_names);
+        assert!(device.takes_endpoint_names && device.takes_post_quantum);
+        assert!(device.status.pq_private_key.as_ref() == Some(&seed));
         let private = device.status.private_key.as_ref().expect("a key");
         assert_eq!(private.expose(), &[0x48; 32]);
         assert_eq!((device.listen_port, device.fwmark), (51820, 51966));
@@ -70,6 +81,14 @@ fn a_device_in_pieces_of_any_size() {
         assert_eq!(first.latest_handshake, Some(Duration::new(5, 7)));
         let silence = first.unanswered.expect("initiations");
         assert_eq!((silence.initiations, silence.since.0), (3, 15_000_000_001));
+        assert_eq!(first.pq_public_key.as_ref(), Some(&pq_key));
+        assert_eq!(first.post_quantum, Some(PostQuantum::Require));
+        assert_eq!(
+            (first.pq_latched, first.suite),
+            (true, Some(Suite::Hybrid512))
+        );
+        assert_eq!(second.pq_public_key, None);
+        assert_eq!((second.post_quantum, second.suite), (None, None));
         assert_eq!(second.unanswered, None);
         assert_eq!((first.tx_bytes, first.rx_bytes), (1, u64::MAX));
         assert_eq!(first.persistent_keepalive, 25);
@@ -95,9 +114,14 @@ fn malformed() {
         "unanswered=3 -1",
         "persistent_keepalive_interval=65536",
         "preshared_key=1",
+        "pq_public_key=",
+        "pq_public_key=00",
+        "post_quantum=default",
+        "pq_suite=hybrid-1024",
     ];
     let of_device = [
         "private_key=11",
+        "pq_private_key=11",
         "listen_port=65536",
         "listen_port= 1",
         "listen_port=+1",

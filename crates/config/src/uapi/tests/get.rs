@@ -4,32 +4,47 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use proptest::prelude::*;
-use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::crypto::Secret;
+use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{DeviceStatus, EndpointName, PeerStatus, Prefix, Unanswered};
+use taupe_protocol::update::{
+    DeviceStatus, EndpointName, PeerStatus, PostQuantum, Prefix, Suite, Unanswered,
+};
 
-use super::super::{answer_get, write_get};
-use super::hex;
+use super::super::{answer_get, push_peer, write_get};
+use super::{hex, pq_key};
+use crate::key::Encoding;
+
+/// What this device takes beyond others.
+const FEATURES: &str = "features=endpoint_name post_quantum\n";
 
 #[test]
 fn an_empty_device() {
     let status = DeviceStatus {
         private_key: None,
+        pq_private_key: None,
         peers: Vec::new(),
     };
     let answer = answer_get(&status, 0, 0);
-    assert_eq!(answer.as_str(), "features=endpoint_name\nerrno=0\n\n");
+    assert_eq!(answer.as_str(), format!("{FEATURES}errno=0\n\n"));
 }
 
 #[test]
 fn everything_in_its_order() {
     let prefix = |text| crate::prefix::parse(text).unwrap();
+    let mut second = Vec::new();
+    push_peer(&mut second, PublicKey([2; 32]));
     let status = DeviceStatus {
         private_key: PrivateKey::new([0x48; 32]),
+        pq_private_key: PqPrivateKey::new(Secret::new([0xef; 64])),
         peers: vec![
             PeerStatus {
                 public_key: PublicKey([0xab; 32]),
                 preshared_key: PresharedKey::new([0xcd; 32]),
+                pq_public_key: Some(pq_key()),
+                post_quantum: Some(PostQuantum::Prefer),
+                pq_latched: true,
+                suite: Some(Suite::Hybrid768),
                 endpoint: Some("[fe80::1%3]:51820".parse().unwrap()),
                 endpoint_name: EndpointName::new("vpn.example.org", 65535),
                 latest_handshake: Some(Duration::new(1_700_000_000, 5)),
@@ -46,24 +61,14 @@ fn everything_in_its_order() {
                     prefix("0.0.0.0/0"),
                 ],
             },
-            PeerStatus {
-                public_key: PublicKey([2; 32]),
-                preshared_key: PresharedKey::NONE,
-                endpoint: None,
-                endpoint_name: None,
-                latest_handshake: None,
-                unanswered: None,
-                tx_bytes: 0,
-                rx_bytes: 0,
-                persistent_keepalive: 0,
-                allowed_ips: Vec::new(),
-            },
+            second.remove(0),
         ],
     };
     let expected = format!(
-        "features=endpoint_name\nprivate_key={}\nlisten_port=51820\nfwmark=4294967295\n\
+        "{FEATURES}private_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=4294967295\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[fe80::1%3]:51820\n\
          endpoint_name=vpn.example.org:65535\n\
+         pq_public_key={}\npost_quantum=prefer\npq_latched=true\npq_suite=hybrid-768\n\
          last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n\
          unanswered=3 15000000001\ntx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
          allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\nallowed_ip=0.0.0.0/0\n\
@@ -71,8 +76,10 @@ fn everything_in_its_order() {
          last_handshake_time_sec=0\nlast_handshake_time_nsec=0\n\
          tx_bytes=0\nrx_bytes=0\npersistent_keepalive_interval=0\nerrno=0\n\n",
         hex(0x48),
+        hex(0xef).repeat(2),
         hex(0xab),
         hex(0xcd),
+        Encoding::Hex.encode_pq_public_key(&pq_key()),
         hex(2),
         hex(0),
     );
@@ -137,7 +144,7 @@ fn seen(answer: &str) -> Seen {
     let mut seen = Seen::default();
     let body = answer.strip_suffix("errno=0\n\n").unwrap();
     // What it does not know `wg` passes over.
-    let body = body.strip_prefix("features=endpoint_name\n").unwrap();
+    let body = body.strip_prefix(FEATURES).unwrap();
     for line in body.split_terminator('\n') {
         let (key, value) = line.split_once('=').unwrap();
         match (key, seen.peers.last_mut()) {
@@ -170,6 +177,9 @@ fn seen(answer: &str) -> Seen {
                 let max = if address.is_ipv4() { 32 } else { 128 };
                 peer.allowed_ips.push((address, number(length, max) as u8));
             }
+            // Nor these.
+            ("pq_private_key", None)
+            | ("pq_public_key" | "post_quantum" | "pq_latched" | "pq_suite", Some(_)) => {}
             _ => panic!("unexpected line {line:?}"),
         }
     }
@@ -223,9 +233,14 @@ prop_compose! {
 
 fn status_of(peer: &SeenPeer) -> PeerStatus {
     let handshake = Duration::new(peer.seconds, peer.nanoseconds as u32);
+    let latched = peer.seconds % 2 == 1;
     PeerStatus {
         public_key: PublicKey(peer.public_key),
         preshared_key: PresharedKey::new(peer.preshared_key),
+        pq_public_key: latched.then(pq_key),
+        post_quantum: latched.then_some(PostQuantum::Prefer),
+        pq_latched: latched,
+        suite: latched.then_some(Suite::Hybrid768),
         endpoint: peer.endpoint,
         endpoint_name: None,
         latest_handshake: (!handshake.is_zero()).then_some(handshake),
@@ -258,6 +273,7 @@ proptest! {
         };
         let status = DeviceStatus {
             private_key,
+            pq_private_key: PqPrivateKey::new(Secret::new([fwmark.to_le_bytes()[0]; 64])),
             peers: expected.peers.iter().map(status_of).collect(),
         };
         let answer = answer_get(&status, listen_port, fwmark);

@@ -5,12 +5,14 @@ use core::net::{IpAddr, SocketAddr};
 use proptest::prelude::*;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_protocol::update::{
+    AllowedIpChange, EndpointName, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
+};
 
 use super::super::{Errno, write_set};
 use super::*;
 use crate::fuzzing::same_set;
-use crate::key::KeyError;
+use crate::key::{Encoding, KeyError, PqKeyError};
 use crate::prefix::{self, PrefixError};
 
 const NUMBER: Cause = Cause::Number { max: 65535 };
@@ -258,6 +260,56 @@ fn preshared_key() {
 }
 
 #[test]
+fn post_quantum() {
+    let zeros = device(&format!("pq_private_key={}", hex(0).repeat(2)));
+    assert!(zeros.device.pq_private_key == Some(None));
+    let seed = device(&format!(
+        "pq_private_key={}",
+        hex(0xab).repeat(2).to_uppercase()
+    ));
+    let expected = PqPrivateKey::new(Secret::new([0xab; 64]));
+    assert!(seed.device.pq_private_key == Some(expected));
+
+    let key = Encoding::Hex.encode_pq_public_key(&pq_key());
+    let with = |lines: &str| peer(lines).pq_public_key;
+    assert_eq!(with(&format!("pq_public_key={key}")), Some(Some(pq_key())));
+    assert_eq!(with("pq_public_key="), Some(None));
+    assert_eq!(with("remove=true"), None);
+    for (word, expected) in [
+        ("require", Some(PostQuantum::Require)),
+        ("prefer", Some(PostQuantum::Prefer)),
+        ("off", Some(PostQuantum::Off)),
+        ("default", None),
+    ] {
+        let line = format!("post_quantum={word}");
+        assert_eq!(peer(&line).post_quantum, Some(expected));
+    }
+    for word in ["", "Require", "on", "true", "required"] {
+        let line = format!("post_quantum={word}");
+        assert_eq!(peer_cause(&line), Cause::PostQuantum, "{word}");
+    }
+    for (text, problem) in [
+        (hex(1), PqKeyError::Classic),
+        (hex(1).repeat(2), PqKeyError::PrivateForPublic),
+        (format!("ffff{}", &key[4..]), PqKeyError::Modulus),
+        (
+            format!("x{}", &key[1..]),
+            PqKeyError::Character { position: 1 },
+        ),
+    ] {
+        let line = format!("pq_public_key={text}");
+        assert_eq!(peer_cause(&line), Cause::PqKey(problem));
+    }
+    for (text, problem) in [
+        (hex(1), PqKeyError::Classic),
+        (key.clone(), PqKeyError::PublicForPrivate),
+    ] {
+        let line = format!("pq_private_key={text}");
+        assert_eq!(device_cause(&line), Cause::PqKey(problem));
+    }
+}
+
+#[test]
 fn endpoint() {
     for text in [
         "0.0.0.0:0",
@@ -425,7 +477,13 @@ fn the_last_of_several_counts() {
 
 #[test]
 fn keys_in_the_wrong_place() {
-    for key in ["private_key", "listen_port", "fwmark", "replace_peers"] {
+    for key in [
+        "private_key",
+        "pq_private_key",
+        "listen_port",
+        "fwmark",
+        "replace_peers",
+    ] {
         assert_eq!(
             peer_cause(&format!("{key}=true")),
             Cause::DeviceKeyAfterPeer
@@ -437,6 +495,8 @@ fn keys_in_the_wrong_place() {
         "preshared_key",
         "endpoint",
         "endpoint_name",
+        "pq_public_key",
+        "post_quantum",
         "persistent_keepalive_interval",
         "replace_allowed_ips",
         "allowed_ip",
@@ -453,6 +513,8 @@ fn keys_in_the_wrong_place() {
         "errno",
         "own_public_key",
         "rx_bytes",
+        "pq_latched",
+        "pq_suite",
         "set",
         "get",
     ] {
@@ -553,6 +615,13 @@ prop_compose! {
         preshared_key: Option<[u8; 32]>,
         endpoint: Option<(IpAddr, u16)>,
         endpoint_name in prop::option::of(prop::option::of(name())),
+        has_pq_key: Option<bool>,
+        post_quantum in prop::option::of(prop::sample::select(vec![
+            None,
+            Some(PostQuantum::Off),
+            Some(PostQuantum::Prefer),
+            Some(PostQuantum::Require),
+        ])),
         persistent_keepalive: Option<u16>,
         allowed_ips in prop::collection::vec(change(), 0..6),
     ) -> Opaque<PeerUpdate> {
@@ -561,6 +630,9 @@ prop_compose! {
             remove: flags[0],
             update_only: flags[1],
             preshared_key: preshared_key.map(PresharedKey::new),
+            pq_public_key: has_pq_key.map(|given| given.then(pq_key)),
+            post_quantum,
+            pq_latched: false,
             endpoint: endpoint.map(SocketAddr::from),
             endpoint_name,
             persistent_keepalive,
@@ -577,6 +649,7 @@ proptest! {
         fwmark: Option<u32>,
         replace_peers: bool,
         private_key: Option<[u8; 32]>,
+        seed: Option<u8>,
         peers in prop::collection::vec(peer_update(), 0..6),
     ) {
         let mut request = SetRequest { listen_port, fwmark, ..SetRequest::default() };
@@ -585,6 +658,8 @@ proptest! {
             key: PrivateKey::new(bytes),
             timestamp_floor: Tai64N::ZERO,
         });
+        request.device.pq_private_key =
+            seed.map(|byte| PqPrivateKey::new(Secret::new([byte; 64])));
         request.device.peers = peers.into_iter().map(|peer| peer.0).collect();
         let mut text = String::new();
         write_set(&mut text, &request).unwrap();
@@ -594,11 +669,11 @@ proptest! {
     /// No malformed value comes back in the error, in whichever key it is.
     #[test]
     fn values_are_never_repeated(
-        key in prop::sample::select(vec!["private_key", "preshared_key", "endpoint", "endpoint_name", "allowed_ip", "fwmark"]),
+        key in prop::sample::select(vec!["private_key", "pq_private_key", "preshared_key", "pq_public_key", "post_quantum", "endpoint", "endpoint_name", "allowed_ip", "fwmark"]),
         value in "[G-Z]{8,80}",
     ) {
         let text = format!("set=1\n{}{key}={value}\n\n", match key {
-            "private_key" | "fwmark" => String::new(),
+            "private_key" | "pq_private_key" | "fwmark" => String::new(),
             _ => format!("public_key={}\n", hex(1)),
         });
         let error = refused(text);

@@ -1,0 +1,106 @@
+//! What only some devices take.
+
+use taupe_config::uapi::SetRequest;
+use taupe_protocol::update::PostQuantum;
+
+use crate::Error;
+
+/// What a device takes beyond others.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Features {
+    pub(crate) endpoint_names: bool,
+    pub(crate) post_quantum: bool,
+}
+
+/// Whether a request has anything that not every device takes.
+pub(crate) fn are_in(request: &SetRequest) -> bool {
+    let device = &request.device;
+    let mut peers = device.peers.iter();
+    device.pq_private_key.is_some()
+        || peers.any(|peer| {
+            peer.endpoint_name.is_some()
+                || peer.pq_public_key.is_some()
+                || peer.post_quantum.is_some()
+        })
+}
+
+/// Leaves out what a device does not take: names, and what takes away something that it
+/// cannot have.
+///
+/// # Errors
+/// [`Error::NoPostQuantum`] when its handshakes would be weaker than what is asked for.
+pub(crate) fn fit(request: &mut SetRequest, features: Features) -> Result<(), Error> {
+    let device = &mut request.device;
+    if !features.post_quantum {
+        let is_ordinary = |said: Option<PostQuantum>| said.is_none_or(|it| it == PostQuantum::Off);
+        let is_hybrid = device.pq_private_key.as_ref().is_some_and(Option::is_some)
+            || device.peers.iter().any(|peer| {
+                !is_ordinary(peer.post_quantum.flatten())
+                    || peer.pq_public_key.as_ref().is_some_and(Option::is_some)
+            });
+        if is_hybrid {
+            return Err(Error::NoPostQuantum);
+        }
+        device.pq_private_key = None;
+    }
+    for peer in &mut device.peers {
+        if !features.endpoint_names {
+            peer.endpoint_name = None;
+        }
+        if !features.post_quantum {
+            peer.pq_public_key = None;
+            peer.post_quantum = None;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_protocol::crypto::Secret;
+    use taupe_protocol::key::{PqPrivateKey, PublicKey};
+    use taupe_protocol::update::{EndpointName, PeerUpdate};
+
+    fn request(change: impl FnOnce(&mut SetRequest, &mut PeerUpdate)) -> SetRequest {
+        let mut request = SetRequest::default();
+        let mut peer = PeerUpdate::new(PublicKey([1; 32]));
+        change(&mut request, &mut peer);
+        request.device.peers.push(peer);
+        request
+    }
+
+    #[test]
+    fn what_weakens_is_refused_and_what_takes_away_is_left_out() {
+        let other = Features::default();
+        let seed = PqPrivateKey::new(Secret::new([1; 64]));
+        for mut request in [
+            request(|request, _| request.device.pq_private_key = Some(seed)),
+            request(|_, peer| peer.post_quantum = Some(Some(PostQuantum::Prefer))),
+            request(|_, peer| peer.post_quantum = Some(Some(PostQuantum::Require))),
+        ] {
+            assert!(are_in(&request));
+            assert!(matches!(
+                fit(&mut request, other),
+                Err(Error::NoPostQuantum)
+            ));
+            let taupe = Features {
+                endpoint_names: true,
+                post_quantum: true,
+            };
+            assert!(fit(&mut request, taupe).is_ok() && are_in(&request));
+        }
+        for mut request in [
+            request(|request, _| request.device.pq_private_key = Some(None)),
+            request(|_, peer| peer.post_quantum = Some(Some(PostQuantum::Off))),
+            request(|_, peer| peer.post_quantum = Some(None)),
+            request(|_, peer| peer.pq_public_key = Some(None)),
+            request(|_, peer| peer.endpoint_name = Some(EndpointName::new("a", 1))),
+        ] {
+            assert!(are_in(&request));
+            assert!(fit(&mut request, other).is_ok());
+            assert!(!are_in(&request));
+        }
+        assert!(!are_in(&request(|_, _| {})));
+    }
+}

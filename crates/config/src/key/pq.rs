@@ -1,0 +1,229 @@
+//! ML-KEM keys as text: hex on the UAPI, base64 in files.
+
+use base64ct::{Base64, Encoding as _};
+use taupe_protocol::crypto::{KemParameters, Secret};
+use taupe_protocol::key::{InvalidPqPublicKey, KEY_LEN, PqPrivateKey, PqPublicKey};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::Encoding;
+
+/// The parameter sets that there are keys of.
+const PARAMETERS: [KemParameters; 2] = [KemParameters::MlKem768, KemParameters::MlKem512];
+
+impl Encoding {
+    /// Reads the seed of ML-KEM keys; `None` for all zeros, which stand for no key.
+    ///
+    /// # Errors
+    /// [`PqKeyError`] when `text` is not exactly one seed.
+    pub fn pq_private_key(self, text: &str) -> Result<Option<PqPrivateKey>, PqKeyError> {
+        if text.len() != self.text_of(PqPrivateKey::LEN) {
+            return Err(self.wrong_length(text, Wanted::Private));
+        }
+        let mut seed = Secret::zeroed();
+        self.fill(text, seed.expose_mut())?;
+        Ok(PqPrivateKey::new(seed))
+    }
+
+    /// Reads an ML-KEM public key, and checks it (FIPS 203 §7.2).
+    ///
+    /// # Errors
+    /// [`PqKeyError`] when `text` is not exactly one such key.
+    pub fn pq_public_key(self, text: &str) -> Result<PqPublicKey, PqKeyError> {
+        let length = PARAMETERS
+            .into_iter()
+            .map(KemParameters::encapsulation_key_len)
+            .find(|length| self.text_of(*length) == text.len())
+            .ok_or_else(|| self.wrong_length(text, Wanted::Public))?;
+        let mut key = vec![0; length];
+        self.fill(text, &mut key)?;
+        PqPublicKey::new(&key).map_err(|error| match error {
+            InvalidPqPublicKey::Length(_) => self.wrong_length(text, Wanted::Public),
+            InvalidPqPublicKey::Modulus => PqKeyError::Modulus,
+        })
+    }
+
+    /// Writes the seed of ML-KEM keys.
+    #[must_use]
+    pub fn encode_pq_private_key(self, key: &PqPrivateKey) -> Zeroizing<String> {
+        Zeroizing::new(self.text(key.expose().expose()))
+    }
+
+    /// Writes an ML-KEM public key.
+    #[must_use]
+    pub fn encode_pq_public_key(self, key: &PqPublicKey) -> String {
+        self.text(key.as_bytes())
+    }
+
+    /// Whether a text of so many characters may be an ML-KEM key, private or public.
+    pub(crate) fn is_pq_length(self, length: usize) -> bool {
+        let publics = PARAMETERS.map(KemParameters::encapsulation_key_len);
+        let mut keys = publics.into_iter().chain([PqPrivateKey::LEN]);
+        keys.any(|bytes| self.text_of(bytes) == length)
+    }
+
+    fn text(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => base16ct::lower::encode_string(bytes),
+            Self::Base64 => Base64::encode_string(bytes),
+        }
+    }
+
+    /// How many characters so many bytes have.
+    const fn text_of(self, bytes: usize) -> usize {
+        match self {
+            Self::Hex => 2 * bytes,
+            Self::Base64 => bytes.div_ceil(3) * 4,
+        }
+    }
+
+    /// Decodes a text of the length that belongs to `key`.
+    fn fill(self, text: &str, key: &mut [u8]) -> Result<(), PqKeyError> {
+        let decoded = match self {
+            Self::Hex => base16ct::mixed::decode(text, key).map(<[u8]>::len).ok(),
+            Self::Base64 => Base64::decode(text, key).map(<[u8]>::len).ok(),
+        };
+        if decoded == Some(key.len()) {
+            return Ok(());
+        }
+        let digits = match self {
+            Self::Hex => text.len(),
+            Self::Base64 => (8 * key.len()).div_ceil(6),
+        };
+        let belongs = |(index, character): (usize, char)| match self {
+            Self::Hex => character.is_ascii_hexdigit(),
+            Self::Base64 if index >= digits => character == '=',
+            Self::Base64 => character.is_ascii_alphanumeric() || matches!(character, '+' | '/'),
+        };
+        let odd = text.char_indices().position(|at| !belongs(at));
+        Err(
+            odd.map_or(PqKeyError::TrailingBits, |index| PqKeyError::Character {
+                position: index + 1,
+            }),
+        )
+    }
+
+    /// What a text is that is not as long as what is wanted.
+    fn wrong_length(self, text: &str, wanted: Wanted) -> PqKeyError {
+        let found = text.len();
+        let is_of = |bytes| self.text_of(bytes) == found;
+        let is_public = PARAMETERS
+            .iter()
+            .any(|set| is_of(set.encapsulation_key_len()));
+        match wanted {
+            _ if is_of(KEY_LEN) => PqKeyError::Classic,
+            Wanted::Public if is_of(PqPrivateKey::LEN) => PqKeyError::PrivateForPublic,
+            Wanted::Private if is_public => PqKeyError::PublicForPrivate,
+            _ => PqKeyError::Length {
+                found,
+                expected: match (wanted, self) {
+                    (Wanted::Private, Self::Hex) => "128 hexadecimal digits",
+                    (Wanted::Private, Self::Base64) => "86 base64 digits and `==`",
+                    (Wanted::Public, Self::Hex) => {
+                        "2368 hexadecimal digits (ML-KEM-768) or 1600 (ML-KEM-512)"
+                    }
+                    (Wanted::Public, Self::Base64) => {
+                        "1579 base64 digits (ML-KEM-768) or 1067 (ML-KEM-512), and one `=`"
+                    }
+                },
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    Private,
+    Public,
+}
+
+/// Why a text is not an ML-KEM key. Never tells what the text was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PqKeyError {
+    /// As long as none of the keys that there are.
+    #[error("the key is {found} bytes of text long; expected {expected}")]
+    Length {
+        /// How many there are.
+        found: usize,
+        /// What there should be.
+        expected: &'static str,
+    },
+    /// 32 bytes.
+    #[error("this is as long as a key of X25519, or a preshared key; an ML-KEM key is longer")]
+    Classic,
+    /// A private key in the place of a public one.
+    #[error("this is as long as an ML-KEM private key, which nobody but its owner may know")]
+    PrivateForPublic,
+    /// A public key in the place of a private one.
+    #[error("this is as long as an ML-KEM public key; expected the private one")]
+    PublicForPrivate,
+    /// A character that the encoding does not have, or not in this place.
+    #[error("character {position} of the key does not belong there")]
+    Character {
+        /// The first such character, counted from 1.
+        position: usize,
+    },
+    /// The last base64 digit says more than the key's bits.
+    #[error("the key's last base64 digit has bits beyond the key's end set: a digit is mistyped")]
+    TrailingBits,
+    /// A coefficient that is not reduced (FIPS 203 §7.2).
+    #[error("the key has a coefficient that is not below 3329: a character of it was changed")]
+    Modulus,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_protocol::crypto::default_provider;
+
+    fn seed(byte: u8) -> PqPrivateKey {
+        PqPrivateKey::new(Secret::new([byte; 64])).expect("not zero")
+    }
+
+    #[test]
+    fn keys_survive_their_text() {
+        for encoding in [Encoding::Hex, Encoding::Base64] {
+            let text = encoding.encode_pq_private_key(&seed(7));
+            assert!(encoding.pq_private_key(&text) == Ok(Some(seed(7))));
+            for parameters in PARAMETERS {
+                let public = seed(7).public(&default_provider(), parameters);
+                let text = encoding.encode_pq_public_key(&public);
+                assert!(encoding.pq_public_key(&text) == Ok(public));
+            }
+        }
+        let zeros = "0".repeat(128);
+        assert!(Encoding::Hex.pq_private_key(&zeros) == Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_key_is_told_without_it() {
+        let private = Encoding::Base64.encode_pq_private_key(&seed(7));
+        let public = seed(7).public(&default_provider(), KemParameters::MlKem768);
+        let public = Encoding::Base64.encode_pq_public_key(&public);
+        let classic = Encoding::Base64.encode(&[9; 32]);
+        let of_private = |text: &str| Encoding::Base64.pq_private_key(text).err();
+        let of_public = |text: &str| Encoding::Base64.pq_public_key(text).err();
+        assert_eq!(of_private(&public), Some(PqKeyError::PublicForPrivate));
+        assert_eq!(of_public(&private), Some(PqKeyError::PrivateForPublic));
+        assert_eq!(of_private(&classic), Some(PqKeyError::Classic));
+        assert_eq!(of_public(&classic), Some(PqKeyError::Classic));
+        for text in ["", "AAAA", &public[1..]] {
+            let length = |error| matches!(error, Some(PqKeyError::Length { .. }));
+            assert!(length(of_public(text)), "{text}");
+            assert!(length(of_private(text)), "{text}");
+        }
+        let at = |position| Some(PqKeyError::Character { position });
+        assert_eq!(of_public(&public.replace('=', "A")), at(1580));
+        assert_eq!(of_public(&format!("!{}", &public[1..])), at(1));
+        assert_eq!(of_private(&format!("{}A=", &private[..86])), at(87));
+        // 64 bytes are 512 bits, and 86 digits have 516.
+        assert_eq!(
+            of_private(&format!("{}B==", &private[..85])),
+            Some(PqKeyError::TrailingBits)
+        );
+        assert_eq!(
+            of_public(&format!("////{}", &public[4..])),
+            Some(PqKeyError::Modulus)
+        );
+    }
+}
