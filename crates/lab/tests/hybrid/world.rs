@@ -1,5 +1,7 @@
 //! Two machines, and devices on them that shake hands in a hybrid way.
 
+use base64ct::{Base64, Encoding};
+use rustix::process::Signal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use taupe_lab::host::{Host, Transport, add_address, link};
@@ -13,7 +15,7 @@ pub(crate) const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 pub(crate) const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
 
 /// Two machines on one cable.
-pub(crate) fn neighbours(mtu: u32) -> Result<(Host, Host)> {
+pub(crate) fn neighbours(mtu: u16) -> Result<(Host, Host)> {
     let (near, far) = (Host::new("near")?, Host::new("far")?);
     link(
         near.port("eth0", &["2001:db8::1/64"]),
@@ -90,7 +92,8 @@ impl End {
         let interface = self.interface().to_owned();
         let process = self.tunnel.process();
         let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
-        process.stop()?;
+        process.signal(Signal::TERM)?;
+        process.wait(Duration::from_secs(10))?;
         self.tunnel = Implementation::Taupe.start(&self.host, &interface)?;
         self.begin()?;
         self.give_seed()?;
@@ -191,32 +194,10 @@ impl Pair {
                 texts.push(end.pq_public_key(suite)?);
             }
             for text in texts {
-                keys.push(decode(&text)?);
+                let key = Base64::decode_vec(&text);
+                keys.push(key.map_err(|error| Error::unmet(error.to_string()))?);
             }
         }
         Ok(keys)
     }
-}
-
-/// Base64 with padding (RFC 4648 §4).
-fn decode(text: &str) -> Result<Vec<u8>> {
-    let value = |c: u8| match c {
-        b'A'..=b'Z' => Some(c - b'A'),
-        b'a'..=b'z' => Some(c - b'a' + 26),
-        b'0'..=b'9' => Some(c - b'0' + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let mut bytes = Vec::new();
-    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
-        let mut bits = 0_u32;
-        for c in four {
-            let six = value(*c).ok_or_else(|| Error::unmet(format!("{text:?} is no base64")))?;
-            bits = bits << 6 | u32::from(six);
-        }
-        bits <<= 6 * (4 - four.len());
-        bytes.extend(&bits.to_be_bytes()[1..four.len()]);
-    }
-    Ok(bytes)
 }
