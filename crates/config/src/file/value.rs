@@ -68,12 +68,15 @@ pub(super) const KEY_FILE: &str = "file:";
 /// `PqPrivateKey`; `None` for all zeros.
 pub(super) fn pq_private_key(value: Piece<'_>) -> Value<'_, Option<PqPrivateKey>> {
     let key = Key::PqPrivateKey;
-    if value.text.starts_with(KEY_FILE) || is_path(value.text) {
-        let problem = KeyProblem::Path;
-        return Err((value, DiagnosticKind::NotAKey { key, problem }));
+    let text = value.clean();
+    match Encoding::Base64.pq_private_key(&text) {
+        Ok(seed) => Ok(seed),
+        Err(_) if text.starts_with(KEY_FILE) || is_path(&text) => {
+            let problem = KeyProblem::Path;
+            Err((value, DiagnosticKind::NotAKey { key, problem }))
+        }
+        Err(problem) => Err(not_a_pq_key(key, value, problem)),
     }
-    let read = Encoding::Base64.pq_private_key(&value.clean());
-    read.map_err(|problem| not_a_pq_key(key, value, problem))
 }
 
 /// `PqPublicKey`.

@@ -637,19 +637,14 @@ enum Wg {
         override_usage = "taupe syncconf INTERFACE FILE"
     )]
     Syncconf(Rest),
-    /// Print a new private key
-    ///
-    /// With --pq one for post-quantum handshakes, of which there is one besides the other
-    /// (docs/post-quantum.md).
+    /// Print a new private key; with --pq the one that post-quantum handshakes take besides
     #[command(after_help = WG_STATUS, override_usage = "taupe genkey [--pq]")]
     Genkey(Rest),
     /// Print a new preshared key
     #[command(after_help = WG_STATUS, override_usage = "taupe genpsk")]
     Genpsk(Rest),
-    /// Read a private key from standard input and print its public key
-    ///
-    /// With --pq that of a private key for post-quantum handshakes: of ML-KEM-768 for
-    /// hybrid-768, the default, or of ML-KEM-512 for hybrid-512.
+    /// Read a private key from standard input and print its public key; with --pq that of a
+    /// post-quantum private key, for hybrid-768 or another suite
     #[command(
         after_help = WG_STATUS,
         override_usage = "taupe pubkey [--pq [--suite hybrid-768|hybrid-512]]"

@@ -84,6 +84,11 @@ fn bare_or_behind_a_mark() {
             assert!(same_file(&file, &again));
         }
     }
+    // It begins as a path does.
+    let slashes = Encoding::Base64.encode_pq_private_key(&seed(0xff));
+    let own = Encoding::Base64.encode_pq_private_key(&seed(8));
+    let file = clean(&text("").replace(own.as_str(), &slashes));
+    assert!(file.interface.pq_private_key == Some(seed(0xff)));
     let file = clean(&text("PostQuantum = off"));
     assert_eq!(file.peers[0].post_quantum, Some(PostQuantum::Off));
     assert!(file.peers[0].pq_public_key.is_none());
