@@ -1,10 +1,28 @@
-//! ChaCha20-Poly1305 and X25519 from AWS-LC.
+//! ChaCha20-Poly1305, X25519 and ML-KEM from AWS-LC.
 //!
 //! AWS-LC keeps key objects on its own heap and clears every block when it is
 //! freed (`OPENSSL_free`), so keys are zeroised with the object that holds
 //! them. Not cleared: registers and stack of a running cipher.
 
 mod dh;
+// Where AWS-LC has vector code for ML-KEM, and its crate has the bindings
+// (`Cargo.toml` asks for them in the same words).
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod kem;
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+mod kem {
+    pub(crate) use crate::kem::MlKem;
+}
+
+pub(crate) use kem::MlKem;
 
 use crate::{
     Aead, AeadKey, NotAuthentic, Packet, Secret,

@@ -1,9 +1,9 @@
-//! Key encapsulation: the seam, and its one real backend.
+//! Key encapsulation: the seam, and its backend in pure Rust.
 
 use crate::{Secret, SharedSecret};
 use ml_kem::{
-    Decapsulate, DecapsulationKey512, DecapsulationKey768, EncapsulationKey512,
-    EncapsulationKey768, KeyExport, KeyInit, TryKeyInit,
+    Decapsulate, DecapsulationKey512, DecapsulationKey768, DecapsulationKey1024,
+    EncapsulationKey512, EncapsulationKey768, EncapsulationKey1024, KeyExport, KeyInit, TryKeyInit,
 };
 use thiserror::Error;
 use zeroize::Zeroize;
@@ -15,14 +15,20 @@ pub enum KemParameters {
     MlKem512,
     /// ML-KEM-768, security category 3.
     MlKem768,
+    /// ML-KEM-1024, security category 5.
+    MlKem1024,
 }
 
 impl KemParameters {
+    /// All of them, from the smallest.
+    pub const ALL: [Self; 3] = [Self::MlKem512, Self::MlKem768, Self::MlKem1024];
+
     /// Bytes of an encapsulation key.
     pub const fn encapsulation_key_len(self) -> usize {
         match self {
             Self::MlKem512 => 800,
             Self::MlKem768 => 1184,
+            Self::MlKem1024 => 1568,
         }
     }
 
@@ -31,6 +37,7 @@ impl KemParameters {
         match self {
             Self::MlKem512 => 768,
             Self::MlKem768 => 1088,
+            Self::MlKem1024 => 1568,
         }
     }
 }
@@ -112,6 +119,10 @@ pub trait EncapsulationKey: Send + Sync {
 ///
 /// Its private keys zeroise themselves on drop. Not cleared: copies of the seed
 /// and polynomials on the stack of a running operation.
+#[cfg_attr(
+    not(feature = "portable"),
+    allow(dead_code, reason = "unused where AWS-LC takes coins")
+)]
 pub(crate) struct MlKem;
 
 impl Kem for MlKem {
@@ -124,6 +135,7 @@ impl Kem for MlKem {
         match parameters {
             KemParameters::MlKem512 => Box::new(DecapsulationKey512::new(seed)),
             KemParameters::MlKem768 => Box::new(DecapsulationKey768::new(seed)),
+            KemParameters::MlKem1024 => Box::new(DecapsulationKey1024::new(seed)),
         }
     }
 
@@ -144,6 +156,10 @@ impl Kem for MlKem {
             ),
             KemParameters::MlKem768 => Box::new(
                 EncapsulationKey768::new_from_slice(bytes).map_err(|_| InvalidKemInput::Modulus)?,
+            ),
+            KemParameters::MlKem1024 => Box::new(
+                EncapsulationKey1024::new_from_slice(bytes)
+                    .map_err(|_| InvalidKemInput::Modulus)?,
             ),
         })
     }
@@ -205,6 +221,11 @@ implement_keys!(
     KemParameters::MlKem768,
     DecapsulationKey768,
     EncapsulationKey768
+);
+implement_keys!(
+    KemParameters::MlKem1024,
+    DecapsulationKey1024,
+    EncapsulationKey1024
 );
 
 /// Moves a secret out of `ml-kem`'s array, which does not zeroise itself.

@@ -8,23 +8,23 @@
 //! | [`Aead`] | ChaCha20-Poly1305, XChaCha20-Poly1305      | RFC 8439, draft-irtf-cfrg-xchacha-03 |
 //! | [`Dh`]   | X25519                                     | RFC 7748                      |
 //! | [`Hash`] | BLAKE2s-256, keyed BLAKE2s-128, HMAC       | RFC 7693, RFC 2104            |
-//! | [`Kem`]  | ML-KEM-512, ML-KEM-768                     | FIPS 203                      |
+//! | [`Kem`]  | ML-KEM-512, -768, -1024                    | FIPS 203                      |
 //!
 //! A [`Provider`] is one backend for each, chosen when a device is made. The
 //! crate knows nothing of peers, sessions or messages.
 //!
 //! # Features
 //!
-//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305 and X25519 from AWS-LC, but
-//!   batches by our own vector code where the processor has AVX-512 and IFMA.
+//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from
+//!   AWS-LC, but batches by our own vector code where the processor has AVX-512 and
+//!   IFMA, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
 //!   compile without debug assertions.
 //!
-//! BLAKE2s, XChaCha20-Poly1305 and ML-KEM are the same pure-Rust code in both
-//! real providers: aws-lc-rs has neither of the first two, and its ML-KEM
-//! encapsulation takes no coins.
+//! BLAKE2s and XChaCha20-Poly1305 are the same pure-Rust code in both real
+//! providers: AWS-LC has neither.
 
 #![deny(unsafe_code)]
 

@@ -18,8 +18,8 @@ pub struct Provider {
     pub kem: &'static dyn Kem,
 }
 
-/// ChaCha20-Poly1305 and X25519 from AWS-LC (assembly, needs a C compiler to
-/// build), the rest in Rust.
+/// ChaCha20-Poly1305, X25519 and, on Linux on x86-64 and AArch64, ML-KEM from
+/// AWS-LC (assembly, needs a C compiler to build), the rest in Rust.
 #[cfg(feature = "aws-lc")]
 pub static AWS_LC: Provider = Provider {
     name: "aws-lc",
@@ -55,7 +55,7 @@ const fn aws_lc(backend: &'static AwsLc) -> Provider {
         aead: backend,
         dh: backend,
         hash: &crate::hash::Blake2s,
-        kem: &crate::kem::MlKem,
+        kem: &crate::aws_lc::MlKem,
     }
 }
 

@@ -214,7 +214,7 @@ fn kem_inputs_of_the_wrong_length_are_named() {
 #[test]
 fn coefficients_that_are_not_reduced_are_refused() {
     for provider in common::real_providers() {
-        for parameters in [KemParameters::MlKem512, KemParameters::MlKem768] {
+        for parameters in KemParameters::ALL {
             let len = parameters.encapsulation_key_len();
             for offset in [0, len - 32 - 3] {
                 let check = |coefficient: u32| {
@@ -234,7 +234,7 @@ fn coefficients_that_are_not_reduced_are_refused() {
 
 fn for_each_kem(test: impl Fn(&Provider, KemParameters)) {
     for provider in all_providers() {
-        for parameters in [KemParameters::MlKem512, KemParameters::MlKem768] {
+        for parameters in KemParameters::ALL {
             test(provider, parameters);
         }
     }
