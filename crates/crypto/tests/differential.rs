@@ -9,7 +9,7 @@ use proptest::{
     collection::vec,
     prelude::*,
 };
-use taupe_crypto::{AWS_LC, PORTABLE, Packet, Secret, TAG_LEN};
+use taupe_crypto::{AWS_LC, InvalidKemInput, KemParameters, PORTABLE, Packet, Secret, TAG_LEN};
 
 proptest! {
     #[test]
@@ -106,5 +106,64 @@ proptest! {
         prop_assert_eq!(AWS_LC.dh.public(&private), PORTABLE.dh.public(&private));
         let ours = AWS_LC.dh.agree(&private, &public);
         prop_assert!(ours == PORTABLE.dh.agree(&private, &public));
+    }
+
+    #[test]
+    fn ml_kem_is_the_same_for_any_seed_coins_and_ciphertext(
+        parameters in prop::sample::select(&KemParameters::ALL[..]),
+        (d, z) in (uniform32(any::<u8>()), uniform32(any::<u8>())),
+        coins in uniform32(any::<u8>()),
+        arbitrary in vec(any::<u8>(), KemParameters::MlKem1024.ciphertext_len()),
+        change in (any::<prop::sample::Index>(), 1_u8..),
+    ) {
+        let mut seed = Secret::zeroed();
+        seed.expose_mut()[..32].copy_from_slice(&d);
+        seed.expose_mut()[32..].copy_from_slice(&z);
+        let coins = Secret::new(coins);
+        let [ours, theirs] =
+            [&AWS_LC, &PORTABLE].map(|provider| provider.kem.decapsulation_key(parameters, &seed));
+        let public = ours.encapsulation_key();
+        prop_assert_eq!(&public, &theirs.encapsulation_key());
+
+        let [(ciphertext, shared), (text, secret)] = [&AWS_LC, &PORTABLE].map(|provider| {
+            let key = provider.kem.encapsulation_key(parameters, &public);
+            key.unwrap_or_else(|error| panic!("{error}")).encapsulate(&coins)
+        });
+        prop_assert_eq!(&ciphertext, &text);
+        prop_assert!(shared == secret);
+        prop_assert!(ours.decapsulate(&ciphertext).unwrap() == shared);
+        prop_assert!(theirs.decapsulate(&ciphertext).unwrap() == shared);
+
+        // Implicit rejection, of what is almost right and of what is not at all.
+        let mut changed = ciphertext.clone();
+        changed[change.0.index(ciphertext.len())] ^= change.1;
+        for wrong in [&changed[..], &arbitrary[..ciphertext.len()]] {
+            let rejected = ours.decapsulate(wrong).unwrap();
+            prop_assert!(rejected == theirs.decapsulate(wrong).unwrap());
+            prop_assert!(rejected != shared);
+        }
+    }
+
+    /// Hardly any arbitrary key passes the modulus check, so that those here are
+    /// valid ones with one coefficient of any value.
+    #[test]
+    fn public_keys_of_ml_kem_are_judged_alike(
+        parameters in prop::sample::select(&KemParameters::ALL[..]),
+        seed in uniform32(any::<u8>()),
+        at in any::<prop::sample::Index>(),
+        coefficient in prop_oneof![3300_u32..3350, 0_u32..4096],
+    ) {
+        let mut whole = Secret::zeroed();
+        whole.expose_mut()[..32].copy_from_slice(&seed);
+        let mut public = AWS_LC.kem.decapsulation_key(parameters, &whole).encapsulation_key();
+        // Two coefficients of twelve bits in three bytes; the second is changed.
+        let at = at.index((public.len() - 32) / 3) * 3;
+        public[at + 1] = public[at + 1] & 0x0f | (coefficient << 4) as u8;
+        public[at + 2] = (coefficient >> 4) as u8;
+        for provider in [&AWS_LC, &PORTABLE] {
+            let verdict = provider.kem.encapsulation_key(parameters, &public).err();
+            let expected = (coefficient >= 3329).then_some(InvalidKemInput::Modulus);
+            prop_assert_eq!(verdict, expected, "{}", provider.name);
+        }
     }
 }

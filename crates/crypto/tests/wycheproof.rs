@@ -4,6 +4,8 @@
 #![cfg(not(miri))]
 
 mod common;
+#[path = "common/expanded.rs"]
+mod expanded;
 
 use common::{real_providers, with_room};
 use taupe_crypto::{KemParameters, Provider, Secret, TAG_LEN};
@@ -176,6 +178,69 @@ fn ml_kem_768() {
     }
 }
 
+#[test]
+fn ml_kem_1024() {
+    for provider in real_providers() {
+        let count = KemCount {
+            key_pairs: 100,
+            decapsulated: 162,
+            bad_ciphertexts: 20,
+            inexpressible_seeds: 20,
+            encapsulated: 133,
+            bad_keys: 136,
+        };
+        assert_eq!(
+            run_kem(
+                provider,
+                KemParameters::MlKem1024,
+                mlkem::TestName::MlKem1024KeyGenSeed,
+                mlkem::TestName::MlKem1024,
+                mlkem::TestName::MlKem1024Encaps,
+            ),
+            count,
+            "{}",
+            provider.name
+        );
+    }
+}
+
+/// The checks of a private key (FIPS 203 §7.3), which one from a seed cannot fail.
+#[test]
+fn ml_kem_with_expanded_keys() {
+    for (library, decapsulate) in expanded::LIBRARIES {
+        let (mut decapsulated, mut refused) = (0, 0);
+        for (parameters, name) in [
+            (
+                KemParameters::MlKem512,
+                mlkem::TestName::MlKem512SemiExpandedDecaps,
+            ),
+            (
+                KemParameters::MlKem768,
+                mlkem::TestName::MlKem768SemiExpandedDecaps,
+            ),
+            (
+                KemParameters::MlKem1024,
+                mlkem::TestName::MlKem1024SemiExpandedDecaps,
+            ),
+        ] {
+            for test in kem_tests(name) {
+                let id = format!("{library} {name:?} {}: {}", test.tc_id, test.comment);
+                let key = test.decaps_key.unwrap();
+                let shared = decapsulate(parameters, &key, &test.ct.unwrap());
+                if test.result == TestResult::Valid {
+                    let expected = test.shared_secret.map(|secret| secret.to_vec());
+                    assert!(shared.is_some() && shared == expected, "{id}");
+                    decapsulated += 1;
+                } else {
+                    assert!(shared.is_none(), "{id}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((decapsulated, refused), (9, 18), "{library}");
+    }
+}
+
 #[derive(Debug, Default, PartialEq)]
 struct KemCount {
     key_pairs: usize,
@@ -187,8 +252,6 @@ struct KemCount {
     bad_keys: usize,
 }
 
-/// The fourth file, `semi_expanded_decaps`, tests a private key's expanded
-/// encoding, which the seam does not have.
 fn run_kem(
     provider: &Provider,
     parameters: KemParameters,
