@@ -1,17 +1,16 @@
 //! Whether what is secret shows in the time that a batch takes: Welch's t-test
-//! over two classes of input, as Reparaz, Balasch and Verbauwhede describe it
-//! ("Dude, is my code constant time?", 2017).
+//! over two classes of input (`tests/common/welch.rs`).
 //!
-//! Each class of a pair is measured in random turns. Samples beyond a
-//! percentile are left out, for several percentiles, as interruptions hide
-//! small differences; what counts is the greatest |t|. Above 10 the times
-//! certainly differ, and the program fails; from 4.5 it is worth another look.
-//! The last pair differs on purpose, in a length, and must be found.
+//! What counts is the greatest |t|. Above 10 the times certainly differ, and the
+//! program fails; from 4.5 it is worth another look. The last pair differs on
+//! purpose, in a length, and must be found.
 //!
 //! `cargo run --release -p taupe-crypto --example timing [SECONDS]`
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "../tests/common/welch.rs"]
+mod welch;
 
 use common::Random;
 use std::process::ExitCode;
@@ -24,9 +23,6 @@ const STRIDE: usize = LEN + TAG_LEN;
 
 /// Beyond it times differ.
 const LIMIT: f64 = 10.0;
-
-/// Of samples, how many thousandths may be left out as too slow.
-const CROPS: [usize; 6] = [0, 10, 50, 100, 300, 500];
 
 /// A batch and its key.
 struct Input {
@@ -180,28 +176,17 @@ fn main() -> ExitCode {
 impl Pair {
     /// Samples taken, and the greatest |t|.
     fn measure(&self, time: Duration) -> (usize, f64) {
-        let mut random = Random(7);
         let began = Instant::now();
-        let mut samples = [Vec::new(), Vec::new()];
-        while began.elapsed() < time {
-            // Made before any is measured, so that both classes find the same.
-            let mut inputs: Vec<_> = (0..64)
-                .map(|_| {
-                    let class = random.next() & 1 == 1;
-                    (class, (self.make)(&mut random, class))
-                })
-                .collect();
-            for (class, input) in &mut inputs {
-                samples[usize::from(*class)].push(self.sample(input));
-            }
-        }
+        let samples = welch::sample(
+            self.make,
+            |input| self.sample(input),
+            |_| began.elapsed() < time,
+        );
         let count = samples.iter().map(Vec::len).sum();
-        let t = CROPS.map(|crop| welch(&samples, crop).abs());
-        (count, t.into_iter().fold(0.0, f64::max))
+        (count, welch::greatest_t(&samples))
     }
 
-    /// Nanoseconds.
-    fn sample(&self, input: &mut Input) -> f64 {
+    fn sample(&self, input: &mut Input) -> Duration {
         let key = std::mem::replace(&mut input.key, AWS_LC_WIDE.aead.key(&Secret::new([0; 32])));
         let mut packets = input.packets();
         // Into the cache, alike for both.
@@ -215,21 +200,6 @@ impl Pair {
         } else {
             key.seal(&mut packets);
         }
-        began.elapsed().as_nanos() as f64
+        began.elapsed()
     }
-}
-
-/// Welch's t without the slowest samples, so many thousandths of all.
-fn welch(samples: &[Vec<f64>; 2], crop: usize) -> f64 {
-    let mut all: Vec<f64> = samples.iter().flatten().copied().collect();
-    all.sort_by(f64::total_cmp);
-    let limit = all[(all.len() - 1) * (1000 - crop) / 1000];
-    let [a, b] = samples.each_ref().map(|samples| {
-        let kept: Vec<f64> = samples.iter().copied().filter(|x| *x <= limit).collect();
-        let count = kept.len() as f64;
-        let mean = kept.iter().sum::<f64>() / count;
-        let squares: f64 = kept.iter().map(|x| (x - mean).powi(2)).sum();
-        (mean, squares / (count - 1.0) / count)
-    });
-    (a.0 - b.0) / (a.1 + b.1).sqrt()
 }

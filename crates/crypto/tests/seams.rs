@@ -176,6 +176,28 @@ fn a_changed_ciphertext_gives_another_secret_and_no_error() {
 }
 
 #[test]
+fn several_threads_may_use_a_key_at_once() {
+    for_each_kem(|provider, parameters| {
+        let kem = provider.kem;
+        let private = kem.decapsulation_key(parameters, &Secret::new([8; 64]));
+        let bytes = private.encapsulation_key();
+        let public = kem.encapsulation_key(parameters, &bytes).ok().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (private, public) = (&private, &public);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let coins = Secret::new([thread * 50 + round as u8; 32]);
+                        let (ciphertext, shared) = public.encapsulate(&coins);
+                        assert!(private.decapsulate(&ciphertext).unwrap() == shared);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
 fn kem_inputs_of_the_wrong_length_are_named() {
     for_each_kem(|provider, parameters| {
         let kem = provider.kem;

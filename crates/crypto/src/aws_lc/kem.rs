@@ -60,9 +60,9 @@ struct Key {
 // SAFETY: nothing in the object belongs to the thread that made it.
 unsafe impl Send for Key {}
 
-// SAFETY: no function that is given the object here writes to it, but for its
-// count of references, which is atomic. AWS-LC promises that its objects may be
-// used so from several threads at once.
+// SAFETY: AWS-LC lets several threads use a key by functions that do not mutate it.
+// Those here do not: a context adds a reference, which is documented not to count as
+// mutating (`EVP_PKEY_up_ref`), and operations read the key through it.
 unsafe impl Sync for Key {}
 
 impl Drop for Key {
