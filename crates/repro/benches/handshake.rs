@@ -1,0 +1,203 @@
+//! What the published handshakes cost each side here, beside what was published and
+//! beside WireGuard's own.
+//!
+//! As in the post, the client makes the initiation and takes the response, the server
+//! takes the initiation and makes the response; there are no sockets. Handshakes are
+//! taken in turn, and medians are printed, so that what else a machine does weighs on
+//! all alike. `cargo bench -p taupe-repro [--features rainbow] [-- ROUNDS]`.
+//!
+//! The published figures are of another machine.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use taupe_crypto::{AWS_LC, Provider, Secret, SharedSecret};
+use taupe_protocol::key::{PresharedKey, PrivateKey};
+use taupe_protocol::noise::{self, Claim, StaticKeys};
+use taupe_protocol::time::Tai64N;
+use taupe_repro::variant::VARIANTS;
+use taupe_repro::{End, Initiator, Responder};
+
+const CRYPTO: &Provider = &AWS_LC;
+
+/// A handshake with Rainbow takes so much longer than others.
+const FEWER_OF_RAINBOW: usize = 50;
+
+fn main() {
+    let rounds = std::env::args()
+        .find_map(|word| word.parse().ok())
+        .unwrap_or(2_000);
+    let mut contestants = contestants();
+    let mut samples = vec![Vec::new(); contestants.len()];
+    for round in 0..rounds {
+        for (contestant, samples) in contestants.iter_mut().zip(&mut samples) {
+            if round % contestant.once_in == 0 {
+                samples.push((contestant.shake)());
+            }
+        }
+    }
+
+    println!("COMPARISON ONLY: the published variants are insecure. Medians, in ms.");
+    println!(
+        "{:20} {:>11} {:>9}   {:>17} {:>9}   {:>17}",
+        "", "payload, B", "client", "(published)", "server", "(published)"
+    );
+    for (contestant, samples) in contestants.iter().zip(&samples) {
+        let side = |side: fn(&Times) -> Duration| {
+            let mut times: Vec<_> = samples.iter().map(side).collect();
+            times.sort_unstable();
+            format!("{:9.3}", times[times.len() / 2].as_secs_f64() * 1e3)
+        };
+        let [client, server] = [side(|times| times.client), side(|times| times.server)];
+        contestant.print(&client, &server);
+    }
+    if !cfg!(feature = "rainbow") {
+        println!("Variants with Rainbow are built with `--features rainbow`.");
+    }
+}
+
+/// What one handshake took.
+#[derive(Clone)]
+struct Times {
+    client: Duration,
+    server: Duration,
+}
+
+struct Contestant {
+    name: &'static str,
+    messages: [usize; 2],
+    /// Milliseconds of the client and the server.
+    published: Option<[f64; 2]>,
+    warning: Option<&'static str>,
+    once_in: usize,
+    shake: Box<dyn FnMut() -> Times>,
+}
+
+impl Contestant {
+    fn print(&self, client: &str, server: &str) {
+        let [initiation, response] = self.messages;
+        let published = |side: usize| {
+            let published = self.published.map(|published| published[side]);
+            published.map_or_else(String::new, |published| format!("({published:.2})"))
+        };
+        println!(
+            "{:20} {initiation:>5}+{response:<5} {client}   {:>17} {server}   {:>17}",
+            self.name,
+            published(0),
+            published(1),
+        );
+        if let Some(warning) = self.warning {
+            println!("    {warning}");
+        }
+    }
+}
+
+fn contestants() -> Vec<Contestant> {
+    let mut contestants = vec![ordinary()];
+    for variant in VARIANTS {
+        let mut random = |bytes: &mut [u8]| fastrand::fill(bytes);
+        let Some(ends) = variant.ends(CRYPTO, &mut random) else {
+            continue;
+        };
+        let published = &variant.published;
+        contestants.push(Contestant {
+            name: variant.name,
+            messages: published.messages,
+            published: Some([published.client, published.server]),
+            warning: variant.warning,
+            once_in: variant.warning.map_or(1, |_| FEWER_OF_RAINBOW),
+            shake: Box::new(move || shake(&ends)),
+        });
+    }
+    contestants
+}
+
+/// A handshake of a published variant.
+fn shake([one, other]: &[End; 2]) -> Times {
+    let mut random = |bytes: &mut [u8]| fastrand::fill(bytes);
+    let began = Instant::now();
+    let (initiator, initiation) = Initiator::start(one, 1, [1; 12], &mut random);
+    let initiated = Instant::now();
+    let responder = Responder::accept(other, &initiation).expect("an initiation just made");
+    let (response, theirs) = responder.respond(2, &mut random);
+    let responded = Instant::now();
+    let ours = initiator.finish(one, &response);
+    let finished = Instant::now();
+    // Tweaked Kyber may fail, once in 2.6 million times.
+    let _ = black_box((ours, theirs));
+    Times {
+        client: (initiated - began) + (finished - responded),
+        server: responded - initiated,
+    }
+}
+
+/// WireGuard's own handshake, by Taupe's protocol. MACs are added, which that leaves
+/// to a device.
+fn ordinary() -> Contestant {
+    let keys = |byte| {
+        let private = PrivateKey::new([byte; 32]).expect("a key that is not zero");
+        StaticKeys::new(CRYPTO, private)
+    };
+    let (initiator, responder) = (keys(1), keys(2));
+    let static_static = CRYPTO
+        .dh
+        .agree(initiator.private.expose(), &responder.public.0)
+        .expect("no point of low order");
+    Contestant {
+        name: "WireGuard, X25519",
+        messages: [148, 92],
+        published: None,
+        warning: None,
+        once_in: 1,
+        shake: Box::new(move || shake_ordinarily(&initiator, &responder, &static_static)),
+    }
+}
+
+fn shake_ordinarily(
+    local: &StaticKeys,
+    remote: &StaticKeys,
+    static_static: &SharedSecret,
+) -> Times {
+    /// What mac1 covers of an initiation and of a response.
+    const COVERED: [usize; 2] = [116, 60];
+    let mac = |message: usize| {
+        let covered = [0; COVERED[0]];
+        let covered = &covered[..COVERED[message]];
+        black_box(CRYPTO.hash.mac(&[1; 32], &[black_box(covered)]));
+    };
+    let ephemeral = || {
+        let mut secret = Secret::zeroed();
+        fastrand::fill(secret.expose_mut());
+        secret
+    };
+    let psk = PresharedKey::NONE;
+
+    let began = Instant::now();
+    let label = Tai64N([4; 12]);
+    let (initiator, initiation) = noise::Initiator::start(
+        CRYPTO,
+        local,
+        &remote.public,
+        static_static,
+        ephemeral(),
+        label,
+    )
+    .expect("no point of low order");
+    mac(0);
+    let initiated = Instant::now();
+    mac(0);
+    let claim = Claim::open(CRYPTO, remote, initiation).expect("an initiation just made");
+    let responder = claim.verify(CRYPTO, static_static).expect("one of its own");
+    let (response, theirs) = responder
+        .respond(CRYPTO, &psk, ephemeral())
+        .expect("no point of low order");
+    mac(1);
+    let responded = Instant::now();
+    mac(1);
+    let ours = initiator.finish(CRYPTO, local, &psk, &response);
+    let finished = Instant::now();
+    let _ = black_box((ours.is_ok(), theirs));
+    Times {
+        client: (initiated - began) + (finished - responded),
+        server: responded - initiated,
+    }
+}
