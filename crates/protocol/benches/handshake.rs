@@ -203,7 +203,7 @@ impl HybridPair {
         let make = |keys: &StaticKeys, byte| {
             let given = suite.has_static_keys().then(|| seed(byte));
             let local = LocalKeys::new(pair.crypto, keys, given.as_ref());
-            let public = given.map(|seed| seed.public(pair.crypto, suite.parameters()));
+            let public = given.map(|seed| seed.public(pair.crypto, suite));
             (local, RemoteKeys::new(pair.crypto, keys.public, public))
         };
         let (initiator, first) = make(&pair.initiator, 1);

@@ -4,9 +4,11 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use subtle::ConstantTimeEq;
-use taupe_crypto::{KemParameters, Provider, Secret};
+use taupe_crypto::{Provider, Secret};
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::hybrid::Suite;
 
 /// Length of every WireGuard key, in bytes.
 pub const KEY_LEN: usize = 32;
@@ -117,10 +119,10 @@ impl PqPrivateKey {
         &self.0
     }
 
-    /// The public key of one parameter set.
+    /// The public key for a suite with static keys.
     #[must_use]
-    pub fn public(&self, crypto: &Provider, parameters: KemParameters) -> PqPublicKey {
-        let key = crypto.kem.decapsulation_key(parameters, &self.0);
+    pub fn public(&self, crypto: &Provider, suite: Suite) -> PqPublicKey {
+        let key = crypto.kem.decapsulation_key(suite.parameters(), &self.0);
         PqPublicKey(key.encapsulation_key().into())
     }
 }
@@ -147,9 +149,9 @@ impl PqPublicKey {
     /// Those of [`InvalidPqPublicKey`].
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidPqPublicKey> {
         let length = InvalidPqPublicKey::Length(bytes.len());
-        let parameters = parameters_of(bytes.len()).ok_or(length)?;
+        let suite = suite_of(bytes.len()).ok_or(length)?;
         // ByteEncode12 (FIPS 203 §4.2.1): two coefficients in three bytes; ρ follows.
-        let polynomials = parameters.encapsulation_key_len() - 32;
+        let polynomials = suite.parameters().encapsulation_key_len() - 32;
         let reduced = bytes[..polynomials].chunks_exact(3).all(|three| {
             let [a, b, c] = [three[0], three[1], three[2]].map(u16::from);
             (a | (b & 15) << 8) < 3329 && (b >> 4 | c << 4) < 3329
@@ -165,10 +167,10 @@ impl PqPublicKey {
         &self.0
     }
 
-    /// Which parameter set it belongs to.
+    /// Which suite it is for.
     #[must_use]
-    pub fn parameters(&self) -> KemParameters {
-        parameters_of(self.0.len()).unwrap_or(KemParameters::MlKem768)
+    pub fn suite(&self) -> Suite {
+        suite_of(self.0.len()).unwrap_or(Suite::Hybrid768)
     }
 
     /// BLAKE2s-256 of it: short enough to be compared by people.
@@ -178,10 +180,10 @@ impl PqPublicKey {
     }
 }
 
-fn parameters_of(length: usize) -> Option<KemParameters> {
-    [KemParameters::MlKem768, KemParameters::MlKem512]
+fn suite_of(length: usize) -> Option<Suite> {
+    [Suite::Hybrid768, Suite::Hybrid512]
         .into_iter()
-        .find(|parameters| parameters.encapsulation_key_len() == length)
+        .find(|suite| suite.parameters().encapsulation_key_len() == length)
 }
 
 impl fmt::Debug for PqPublicKey {

@@ -50,7 +50,7 @@ impl End {
     fn remote(&self, crypto: &Provider, suite: Suite) -> RemoteKeys {
         let key = suite
             .has_static_keys()
-            .then(|| self.seed.public(crypto, suite.parameters()));
+            .then(|| self.seed.public(crypto, suite));
         RemoteKeys::new(crypto, self.keys.public, key)
     }
 }

@@ -1,9 +1,9 @@
 //! Published post-quantum variants of WireGuard's handshake, reproduced **for
 //! comparison only**.
 //!
-//! **Do not use them: they are insecure.** Nothing of Taupe depends on this crate,
-//! but the laboratory with its feature `insecure-repro`. Taupe's own post-quantum
-//! handshake is another.
+//! **Do not use them: they are insecure.** No product of Taupe depends on this crate.
+//! What does, to compare, does so by a feature of the name `insecure-repro`, which is
+//! off unless it is asked for.
 //!
 //! The source is a post of Kudelski Security on post-quantum WireGuard (2021) and its
 //! program (`kudelskisecurity/pq-wireguard`). They replace every X25519 of WireGuard

@@ -5,6 +5,11 @@
 //! Rainbow's third round, with “classic” keys, of which the public ones are 162 kB
 //! and 882 kB long. Private keys are not zeroised: the library copies them at will.
 
+#![expect(
+    deprecated,
+    reason = "the library marks a broken scheme so, which is what is compared here"
+)]
+
 use crate::del_pino::{DelPino, Scheme};
 use crate::handshake::End;
 use crate::pke::TKYBER512;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::crypto::{Secret, default_provider};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::PqPrivateKey;
 use zeroize::Zeroizing;
 
@@ -41,7 +42,7 @@ fn parse(data: &[u8], dialect: Dialect) -> Parsed {
     parse_with(data, dialect, &|path| match path {
         "peer.pq" | "/folder/peer.pq" => {
             let seed = PqPrivateKey::new(Secret::new([7; 64]));
-            let key = seed.map(|seed| seed.public(&default_provider(), KemParameters::MlKem512));
+            let key = seed.map(|seed| seed.public(&default_provider(), Suite::Hybrid512));
             let text = key.map(|key| Encoding::Base64.encode_pq_public_key(&key) + "\n");
             Ok(Zeroizing::new(text.unwrap_or_default().into_bytes()))
         }

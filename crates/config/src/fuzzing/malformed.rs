@@ -3,7 +3,8 @@
 
 mod table;
 
-use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::crypto::{Secret, default_provider};
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{KEY_LEN, PqPrivateKey};
 
 use crate::file::{Key, Section};
@@ -77,9 +78,9 @@ pub fn hand_written() -> Vec<Malformed> {
 fn pq_keys() -> [(&'static str, String); 5] {
     [
         ("{pq-own}", pq_seed(8)),
-        ("{pq-own-public}", pq_key(8, KemParameters::MlKem768)),
-        ("{pq-peer}", pq_key(1, KemParameters::MlKem768)),
-        ("{pq-512}", pq_key(1, KemParameters::MlKem512)),
+        ("{pq-own-public}", pq_key(8, Suite::Hybrid768)),
+        ("{pq-peer}", pq_key(1, Suite::Hybrid768)),
+        ("{pq-512}", pq_key(1, Suite::Hybrid512)),
         ("{pq-zero}", format!("{}==", "A".repeat(86))),
     ]
 }
@@ -92,7 +93,7 @@ fn pq_seed(byte: u8) -> String {
 }
 
 /// The text of a public key of that seed.
-fn pq_key(byte: u8, parameters: KemParameters) -> String {
+fn pq_key(byte: u8, parameters: Suite) -> String {
     let seed = PqPrivateKey::new(Secret::new([byte; PqPrivateKey::LEN]));
     let key = seed.map(|seed| seed.public(&default_provider(), parameters));
     key.map_or_else(String::new, |key| {
@@ -379,7 +380,7 @@ impl Draft {
             }
         }
         if is_hybrid {
-            let parameters = chance.one_of(&[KemParameters::MlKem768, KemParameters::MlKem512]);
+            let parameters = chance.one_of(&[Suite::Hybrid768, Suite::Hybrid512]);
             let byte = 2 + chance.below(200) as u8;
             lines.push(Line::new(Key::PqPublicKey, pq_key(byte, parameters)));
             let said = chance.one_of(&["require", "prefer", "off"]);

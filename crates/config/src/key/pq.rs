@@ -1,7 +1,8 @@
 //! ML-KEM keys as text: hex on the UAPI, base64 in files.
 
 use base64ct::{Base64, Encoding as _};
-use taupe_protocol::crypto::{KemParameters, Secret};
+use taupe_protocol::crypto::Secret;
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{InvalidPqPublicKey, KEY_LEN, PqPrivateKey, PqPublicKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -9,7 +10,7 @@ use zeroize::Zeroizing;
 use super::Encoding;
 
 /// The parameter sets that there are keys of.
-const PARAMETERS: [KemParameters; 2] = [KemParameters::MlKem768, KemParameters::MlKem512];
+const SUITES: [Suite; 2] = [Suite::Hybrid768, Suite::Hybrid512];
 
 impl Encoding {
     /// Reads the seed of ML-KEM keys; `None` for all zeros, which stand for no key.
@@ -30,9 +31,9 @@ impl Encoding {
     /// # Errors
     /// [`PqKeyError`] when `text` is not exactly one such key.
     pub fn pq_public_key(self, text: &str) -> Result<PqPublicKey, PqKeyError> {
-        let length = PARAMETERS
+        let length = SUITES
             .into_iter()
-            .map(KemParameters::encapsulation_key_len)
+            .map(|suite| suite.parameters().encapsulation_key_len())
             .find(|length| self.text_of(*length) == text.len())
             .ok_or_else(|| self.wrong_length(text, Wanted::Public))?;
         let mut key = vec![0; length];
@@ -57,7 +58,7 @@ impl Encoding {
 
     /// Whether a text of so many characters may be an ML-KEM key, private or public.
     pub(crate) fn is_pq_length(self, length: usize) -> bool {
-        let publics = PARAMETERS.map(KemParameters::encapsulation_key_len);
+        let publics = SUITES.map(|suite| suite.parameters().encapsulation_key_len());
         let mut keys = publics.into_iter().chain([PqPrivateKey::LEN]);
         keys.any(|bytes| self.text_of(bytes) == length)
     }
@@ -107,9 +108,9 @@ impl Encoding {
     fn wrong_length(self, text: &str, wanted: Wanted) -> PqKeyError {
         let found = text.len();
         let is_of = |bytes| self.text_of(bytes) == found;
-        let is_public = PARAMETERS
+        let is_public = SUITES
             .iter()
-            .any(|set| is_of(set.encapsulation_key_len()));
+            .any(|set| is_of(set.parameters().encapsulation_key_len()));
         match wanted {
             _ if is_of(KEY_LEN) => PqKeyError::Classic,
             Wanted::Public if is_of(PqPrivateKey::LEN) => PqKeyError::PrivateForPublic,
@@ -185,7 +186,7 @@ mod tests {
         for encoding in [Encoding::Hex, Encoding::Base64] {
             let text = encoding.encode_pq_private_key(&seed(7));
             assert!(encoding.pq_private_key(&text) == Ok(Some(seed(7))));
-            for parameters in PARAMETERS {
+            for parameters in SUITES {
                 let public = seed(7).public(&default_provider(), parameters);
                 let text = encoding.encode_pq_public_key(&public);
                 assert!(encoding.pq_public_key(&text) == Ok(public));
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_no_key_is_told_without_it() {
         let private = Encoding::Base64.encode_pq_private_key(&seed(7));
-        let public = seed(7).public(&default_provider(), KemParameters::MlKem768);
+        let public = seed(7).public(&default_provider(), Suite::Hybrid768);
         let public = Encoding::Base64.encode_pq_public_key(&public);
         let classic = Encoding::Base64.encode(&[9; 32]);
         let of_private = |text: &str| Encoding::Base64.pq_private_key(text).err();

@@ -112,7 +112,7 @@ impl RemoteKeys {
     /// A peer with these public keys: its suite is that of its ML-KEM key.
     #[must_use]
     pub fn new(crypto: &Provider, public_key: PublicKey, key: Option<PqPublicKey>) -> Self {
-        let suite = Suite::of(key.as_ref().map(PqPublicKey::parameters));
+        let suite = key.as_ref().map_or(Suite::Light, PqPublicKey::suite);
         let bytes = key.as_ref().map_or(&[][..], PqPublicKey::as_bytes);
         Self {
             suite,

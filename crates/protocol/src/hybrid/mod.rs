@@ -59,16 +59,6 @@ impl Suite {
         }
     }
 
-    /// The suite between peers whose static ML-KEM keys are of `parameters`, or who have none.
-    #[must_use]
-    pub const fn of(parameters: Option<KemParameters>) -> Self {
-        match parameters {
-            None => Self::Light,
-            Some(KemParameters::MlKem512) => Self::Hybrid512,
-            Some(KemParameters::MlKem768) => Self::Hybrid768,
-        }
-    }
-
     /// Whether peers have static KEM keys, so that messages have two parts.
     #[must_use]
     pub const fn has_static_keys(self) -> bool {

@@ -26,7 +26,7 @@ pub fn seed(node: usize) -> PqPrivateKey {
 pub fn public(crypto: &Provider, node: usize, suite: Suite) -> Option<PqPublicKey> {
     suite
         .has_static_keys()
-        .then(|| seed(node).public(crypto, suite.parameters()))
+        .then(|| seed(node).public(crypto, suite))
 }
 
 impl Net {

@@ -172,7 +172,7 @@ fn fingerprints(device: &Device) -> Vec<(&'static str, String)> {
     };
     let peers = device.status.peers.iter();
     let keys = peers.filter_map(|peer| peer.pq_public_key.as_ref());
-    let mut suites: BTreeSet<Suite> = keys.map(|key| Suite::of(Some(key.parameters()))).collect();
+    let mut suites: BTreeSet<Suite> = keys.map(|key| key.suite()).collect();
     if suites.is_empty() {
         suites.insert(Suite::Hybrid768);
     }

@@ -1,6 +1,6 @@
 //! The keys of hybrid handshakes.
 
-use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::crypto::{Secret, default_provider};
 use taupe_protocol::update::{DeviceStatus, Suite};
 use zeroize::Zeroizing;
 
@@ -14,7 +14,7 @@ fn seed(byte: u8) -> PqPrivateKey {
     PqPrivateKey::new(Secret::new([byte; 64])).expect("not zero")
 }
 
-fn public(byte: u8, parameters: KemParameters) -> PqPublicKey {
+fn public(byte: u8, parameters: Suite) -> PqPublicKey {
     seed(byte).public(&default_provider(), parameters)
 }
 
@@ -36,7 +36,7 @@ fn text(peer: &str) -> String {
 fn in_folder(text: &str, dialect: Dialect) -> Parsed {
     parse_with(text.as_bytes(), dialect, &|path| match path {
         "keys/peer.pq" | "/folder/keys/peer.pq" => {
-            let key = base64(&public(1, KemParameters::MlKem768));
+            let key = base64(&public(1, Suite::Hybrid768));
             Ok(Zeroizing::new(format!("{key}\n").into_bytes()))
         }
         "seed.pq" => Ok(Zeroizing::new(
@@ -61,11 +61,8 @@ fn only(parsed: &Parsed) -> &Diagnostic {
 #[test]
 fn bare_or_behind_a_mark() {
     for mark in ["", "#@taupe:"] {
-        for (parameters, suite) in [
-            (KemParameters::MlKem768, Suite::Hybrid768),
-            (KemParameters::MlKem512, Suite::Hybrid512),
-        ] {
-            let key = public(1, parameters);
+        for suite in [Suite::Hybrid768, Suite::Hybrid512] {
+            let key = public(1, suite);
             let line = format!(
                 "{mark}PqPublicKey = {}\n{mark}postquantum = Prefer",
                 base64(&key)
@@ -78,7 +75,7 @@ fn bare_or_behind_a_mark() {
             };
             let read = peer.pq_public_key.as_ref().expect("a key");
             assert_eq!(read.key, key);
-            assert_eq!(Suite::of(Some(read.key.parameters())), suite);
+            assert_eq!(read.key.suite(), suite);
             assert_eq!(peer.post_quantum, Some(PostQuantum::Prefer));
             let again = clean(&print(&file));
             assert!(same_file(&file, &again));
@@ -110,7 +107,7 @@ fn without_the_peer_s_key_it_is_said_what_that_means() {
 
 #[test]
 fn an_own_key_must_be_there() {
-    let key = base64(&public(1, KemParameters::MlKem768));
+    let key = base64(&public(1, Suite::Hybrid768));
     let line = format!("PqPublicKey = {key}");
     let without = |peer: &str, hook: &str| {
         let text = text(peer);
@@ -143,7 +140,7 @@ fn a_key_may_be_in_a_file() {
     assert_eq!(parsed.diagnostics, []);
     let file = parsed.file.expect("a file");
     let expected = PeerPqKey {
-        key: public(1, KemParameters::MlKem768),
+        key: public(1, Suite::Hybrid768),
         file: Some("keys/peer.pq".to_owned()),
     };
     assert_eq!(file.peers[0].pq_public_key.as_ref(), Some(&expected));
@@ -218,7 +215,7 @@ fn a_seed_is_in_no_diagnostic() {
 /// As to other keys of Taupe's, `wg-quick` is told of them, and `wg` reads over comments.
 #[test]
 fn other_dialects() {
-    let key = base64(&public(1, KemParameters::MlKem512));
+    let key = base64(&public(1, Suite::Hybrid512));
     let bare = text(&format!("PqPublicKey = {key}\nPostQuantum = require"));
     let marked = bare
         .replace("\nPq", "\n#@taupe:Pq")
@@ -286,7 +283,7 @@ fn stripped_they_are_comments_that_taupe_reads() {
 fn what_runs_is_saved_and_shown_as_a_file() {
     let mut peers = Vec::new();
     push_peer(&mut peers, PublicKey([1; 32]));
-    peers[0].pq_public_key = Some(public(1, KemParameters::MlKem768));
+    peers[0].pq_public_key = Some(public(1, Suite::Hybrid768));
     peers[0].post_quantum = Some(PostQuantum::Prefer);
     peers[0].allowed_ips = vec![crate::prefix::parse("::/0").expect("a network")];
     let status = DeviceStatus {
@@ -315,7 +312,7 @@ fn what_runs_is_saved_and_shown_as_a_file() {
     // The file of the key, as long as it is the device's.
     let file_line = "\n#@taupe:PqPublicKey = file:keys/peer.pq\n#@taupe:PostQuantum = prefer\n";
     assert!(saved.contains(file_line), "{saved}");
-    let other = public(2, KemParameters::MlKem768);
+    let other = public(2, Suite::Hybrid768);
     let mut device = Device::new("wg0");
     device.status = status;
     device.status.peers[0].pq_public_key = Some(other.clone());

@@ -330,7 +330,7 @@ impl End {
         let mut peer = PeerUpdate::new(other.public);
         peer.endpoint = Some(other.address);
         if let Some(suite) = suite {
-            let key = || other.seed.public(CRYPTO, suite.parameters());
+            let key = || other.seed.public(CRYPTO, suite);
             peer.pq_public_key = Some(suite.has_static_keys().then(key));
             peer.post_quantum = Some(Some(PostQuantum::Require));
         }
