@@ -126,7 +126,7 @@ pub fn public_key(private: &[u8; KEY_LEN]) -> PublicKey {
 /// The ML-KEM public key of a seed, for a suite.
 #[must_use]
 pub fn pq_public_key(private: &PqPrivateKey, suite: Suite) -> PqPublicKey {
-    private.public(&default_provider(), suite)
+    private.public(default_provider(), suite)
 }
 
 /// The connection for this is closed when it returns: a device may serve one

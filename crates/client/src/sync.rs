@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 
 use taupe_config::uapi::{Device, SetRequest};
-use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::PresharedKey;
 use taupe_protocol::update::PeerUpdate;
 

@@ -531,7 +531,7 @@ impl<'a> Parser<'a> {
         // Expanded once, not for every peer.
         let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
             (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
-                .map(|suite| seed.public(&crypto, suite))
+                .map(|suite| seed.public(crypto, suite))
                 .into(),
             _ => Vec::new(),
         };

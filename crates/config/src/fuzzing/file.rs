@@ -42,7 +42,7 @@ fn parse(data: &[u8], dialect: Dialect) -> Parsed {
     parse_with(data, dialect, &|path| match path {
         "peer.pq" | "/folder/peer.pq" => {
             let seed = PqPrivateKey::new(Secret::new([7; 64]));
-            let key = seed.map(|seed| seed.public(&default_provider(), Suite::Hybrid512));
+            let key = seed.map(|seed| seed.public(default_provider(), Suite::Hybrid512));
             let text = key.map(|key| Encoding::Base64.encode_pq_public_key(&key) + "\n");
             Ok(Zeroizing::new(text.unwrap_or_default().into_bytes()))
         }

@@ -95,7 +95,7 @@ fn pq_seed(byte: u8) -> String {
 /// The text of a public key of that seed.
 fn pq_key(byte: u8, parameters: Suite) -> String {
     let seed = PqPrivateKey::new(Secret::new([byte; PqPrivateKey::LEN]));
-    let key = seed.map(|seed| seed.public(&default_provider(), parameters));
+    let key = seed.map(|seed| seed.public(default_provider(), parameters));
     key.map_or_else(String::new, |key| {
         Encoding::Base64.encode_pq_public_key(&key)
     })

@@ -66,7 +66,7 @@ pub fn handshakes(peer: &PeerStatus, now: Duration) -> Option<Handshakes> {
 /// The fingerprint of a key, for people to compare: BLAKE2s-256 in base64.
 #[must_use]
 pub fn fingerprint(key: &PqPublicKey) -> String {
-    let hash = key.fingerprint(&default_provider());
+    let hash = key.fingerprint(default_provider());
     Encoding::Base64.encode(&hash).to_string()
 }
 
