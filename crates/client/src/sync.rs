@@ -75,6 +75,7 @@ mod tests {
     use super::*;
     use taupe_config::uapi::push_peer;
     use taupe_protocol::crypto::{Secret, default_provider};
+    use taupe_protocol::hybrid::Suite;
     use taupe_protocol::key::{PqPrivateKey, PublicKey};
     use taupe_protocol::update::PostQuantum;
 
@@ -143,7 +144,7 @@ mod tests {
         let seed = |byte| PqPrivateKey::new(Secret::new([byte; 64]));
         let public = |byte| {
             let seed = seed(byte).expect("not zero");
-            Some(seed.public(&default_provider(), Suite::Hybrid512))
+            Some(seed.public(default_provider(), Suite::Hybrid512))
         };
         let mut device = device(&[1, 2, 3]);
         device.status.pq_private_key = seed(9);

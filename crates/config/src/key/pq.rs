@@ -187,7 +187,7 @@ mod tests {
             let text = encoding.encode_pq_private_key(&seed(7));
             assert!(encoding.pq_private_key(&text) == Ok(Some(seed(7))));
             for parameters in SUITES {
-                let public = seed(7).public(&default_provider(), parameters);
+                let public = seed(7).public(default_provider(), parameters);
                 let text = encoding.encode_pq_public_key(&public);
                 assert!(encoding.pq_public_key(&text) == Ok(public));
             }
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn what_is_no_key_is_told_without_it() {
         let private = Encoding::Base64.encode_pq_private_key(&seed(7));
-        let public = seed(7).public(&default_provider(), Suite::Hybrid768);
+        let public = seed(7).public(default_provider(), Suite::Hybrid768);
         let public = Encoding::Base64.encode_pq_public_key(&public);
         let classic = Encoding::Base64.encode(&[9; 32]);
         let of_private = |text: &str| Encoding::Base64.pq_private_key(text).err();

@@ -13,7 +13,7 @@ use super::{Cause, Operation, Request, RequestReader, SetRequest, UapiError};
 /// An ML-KEM-768 key.
 fn pq_key() -> PqPublicKey {
     let seed = PqPrivateKey::new(Secret::new([0x5e; 64])).expect("not zero");
-    seed.public(&default_provider(), Suite::Hybrid768)
+    seed.public(default_provider(), Suite::Hybrid768)
 }
 
 /// The key of 32 bytes `byte`, in hex.

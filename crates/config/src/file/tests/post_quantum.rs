@@ -15,7 +15,7 @@ fn seed(byte: u8) -> PqPrivateKey {
 }
 
 fn public(byte: u8, parameters: Suite) -> PqPublicKey {
-    seed(byte).public(&default_provider(), parameters)
+    seed(byte).public(default_provider(), parameters)
 }
 
 fn base64(key: &PqPublicKey) -> String {
@@ -199,7 +199,7 @@ fn a_seed_is_in_no_diagnostic() {
         format!("PresharedKey = {secret}"),
         format!("PqPublicKey = file:{secret}"),
         format!("PqPublicKey {secret}"),
-        format!("{secret}"),
+        secret.to_string(),
         format!("PqPrivateKey = {secret}"),
         format!("PostQuantum = {secret}"),
     ] {

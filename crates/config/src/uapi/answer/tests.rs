@@ -46,7 +46,7 @@ fn refused(errno: i32) -> AnswerError {
 #[test]
 fn a_device_in_pieces_of_any_size() {
     let seed = PqPrivateKey::new(Secret::new([0x49; 64])).expect("not zero");
-    let pq_key = seed.public(&default_provider(), Suite::Hybrid512);
+    let pq_key = seed.public(default_provider(), Suite::Hybrid512);
     let text = format!(
         "features=endpoint_name post_quantum\nprivate_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=51966\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=192.0.2.1:99\n\
