@@ -152,6 +152,9 @@ enum MessageBytes {
 }
 
 impl Message {
+    /// A part of a hybrid message (docs/post-quantum.md): what crosses every network whole.
+    const LONGEST: usize = 1232;
+
     fn new(from: Endpoint, message: &[u8]) -> Self {
         let mut place = [0; size_of::<Initiation>()];
         let bytes = match place.get_mut(..message.len()) {
@@ -194,7 +197,8 @@ impl HandshakeQueue {
         let mut queued = self.lock();
         let mut dropped = 0;
         for message in messages {
-            if queued.messages.len() < MAX_QUEUED_HANDSHAKES {
+            let fits = message.len() <= Message::LONGEST;
+            if fits && queued.messages.len() < MAX_QUEUED_HANDSHAKES {
                 queued.messages.push_back(Message::new(from, message));
             } else {
                 dropped += 1;
@@ -266,11 +270,13 @@ mod tests {
         let queue = HandshakeQueue::default();
         push(&queue, &[&[1; 148], &[2; 92]]);
         push(&queue, &[&[3; 64]]);
+        push(&queue, &[&[4; 149], &[5; 1232]]);
         let mut taken = Vec::new();
-        assert_eq!(queue.take(2, &mut taken), 1);
-        assert_eq!(queue.take(2, &mut taken), 0);
+        assert_eq!(queue.take(2, &mut taken), 3);
+        assert_eq!(queue.take(4, &mut taken), 0);
         let taken: Vec<&[u8]> = taken.iter().map(Message::bytes).collect();
-        assert_eq!(taken, [&[1; 148][..], &[2; 92], &[3; 64]]);
+        let pushed = [&[1; 148][..], &[2; 92], &[3; 64], &[4; 149], &[5; 1232]];
+        assert_eq!(taken, pushed);
     }
 
     #[test]
@@ -283,7 +289,7 @@ mod tests {
         assert_eq!(queue.take(1, &mut Vec::new()), MAX_QUEUED_HANDSHAKES - 1);
         assert_eq!(push(&queue, &many[..3]).dropped, 2);
         assert_eq!(
-            push(&HandshakeQueue::default(), &[&[1; 149]]).dropped,
+            push(&HandshakeQueue::default(), &[&[1; 1233]]).dropped,
             1,
             "too long"
         );
