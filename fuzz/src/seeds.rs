@@ -2,7 +2,9 @@
 //! again when a format changes.
 
 use taupe_config::fuzzing::malformed;
-use taupe_protocol::crypto::default_provider;
+use taupe_config::key::Encoding;
+use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::key::PqPrivateKey;
 
 use crate::common::packets::{ipv4, ipv6, sized};
 use crate::common::world::World;
@@ -147,6 +149,20 @@ fn uapi() -> Vec<Vec<u8>> {
         let text = format!("set=1\n{peer}endpoint=192.0.2.1:1\nendpoint_name={name}\n\n");
         seeds.push(text.into_bytes());
     }
+    let pq_key = {
+        let seed = PqPrivateKey::new(Secret::new([7; PqPrivateKey::LEN])).expect("not zero");
+        let key = seed.public(default_provider(), KemParameters::MlKem512);
+        Encoding::Hex.encode_pq_public_key(&key)
+    };
+    for line in [
+        format!("pq_private_key={key}{key}"),
+        format!("pq_private_key={}", "0".repeat(128)),
+        format!("{peer}pq_public_key={pq_key}\npost_quantum=prefer"),
+        format!("{peer}pq_public_key=\npost_quantum=default"),
+        format!("{peer}pq_public_key={key}{key}"),
+    ] {
+        seeds.push(format!("set=1\n{line}\n\n").into_bytes());
+    }
     seeds
 }
 
@@ -154,7 +170,25 @@ fn files() -> Vec<Vec<u8>> {
     let written = malformed::hand_written().into_iter().step_by(4);
     let generated = (0..20).map(malformed::generated);
     let broken = written.chain(generated).map(|malformed| malformed.text);
-    (0..5).map(malformed::valid).chain(broken).collect()
+    // Some with keys of hybrid handshakes, in the file and in another.
+    let is_hybrid = |text: &Vec<u8>| text.windows(11).any(|part| part == b"PqPublicKey");
+    let hybrid: Vec<_> = (5..)
+        .map(malformed::valid)
+        .filter(is_hybrid)
+        .take(3)
+        .collect();
+    let elsewhere = hybrid.first().map(|text| {
+        let text = String::from_utf8_lossy(text);
+        let lines = text
+            .lines()
+            .map(|line| match line.starts_with("PqPublicKey") {
+                true => "#@taupe:PqPublicKey = file:peer.pq\n".to_owned(),
+                false => format!("{line}\n"),
+            });
+        lines.collect::<String>().into_bytes()
+    });
+    let valid = (0..5).map(malformed::valid);
+    valid.chain(broken).chain(hybrid).chain(elsewhere).collect()
 }
 
 fn inner() -> Vec<Vec<u8>> {

@@ -345,7 +345,7 @@ fn bash_completes_names_files_and_options() {
         ("taupe set tun1 pq-private-key n", "notes.txt"),
         (
             "taupe set tun1 peer K p",
-            "peer persistent-keepalive pq-public-key post-quantum preshared-key",
+            "peer preshared-key persistent-keepalive pq-public-key post-quantum",
         ),
         (
             "taupe set tun1 peer K post-quantum _",

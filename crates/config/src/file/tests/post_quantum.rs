@@ -199,7 +199,7 @@ fn a_seed_is_in_no_diagnostic() {
         format!("PresharedKey = {secret}"),
         format!("PqPublicKey = file:{secret}"),
         format!("PqPublicKey {secret}"),
-        secret.to_string(),
+        secret.to_owned(),
         format!("PqPrivateKey = {secret}"),
         format!("PostQuantum = {secret}"),
     ] {
