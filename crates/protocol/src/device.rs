@@ -373,6 +373,8 @@ impl Device {
             Reason::EraseKeys => {
                 link.sessions
                     .retire_if(|session| now.boot.since(session.born()) >= ERASE_AFTER_TIME);
+                drop(link);
+                self.forget_provisional(id, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
             }
             Reason::PersistentKeepalive => {
                 let at = now.boot + link.persistent_keepalive;
@@ -457,6 +459,9 @@ impl Device {
                 link.attempts = 0;
                 link.renewed_on_receive = false;
                 slot.latest_handshake = Some(now.wall);
+                if let Some(hybrid) = &mut slot.hybrid {
+                    hybrid.tries = 0;
+                }
             }
             let current = link.sessions.current.as_ref();
             let current = current.map(|current| current.session.local_index());
@@ -487,7 +492,8 @@ impl Device {
         };
         let mut link = lock(&slot.peer.link);
         let retired = core::mem::take(&mut link.sessions.retired);
-        match link.sessions.oldest() {
+        let begun = slot.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
+        match link.sessions.oldest().into_iter().chain(begun).min() {
             Some(born) => link.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
             None => link.timers.stop(Reason::EraseKeys),
         }

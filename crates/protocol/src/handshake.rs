@@ -359,13 +359,12 @@ impl Device {
         link.renewed_on_receive = false;
         link.received(now.boot, bytes);
         drop(link);
-        match suite {
-            Some(_) => self.latch(id),
-            None => {
-                if let Some(hybrid) = &mut slot.hybrid {
-                    hybrid.fell_back = true;
-                }
-            }
+        if let Some(hybrid) = &mut slot.hybrid {
+            hybrid.tries = 0;
+            hybrid.fell_back = suite.is_none();
+        }
+        if suite.is_some() {
+            self.latch(id);
         }
         // The responder may not send before it has received with the new
         // session: if nothing waits to be sent, a keepalive tells it.
@@ -442,6 +441,10 @@ impl Device {
         let bytes = datagrams.iter().map(Vec::len).sum::<usize>() as u64;
 
         let mut link = lock(&slot.peer.link);
+        if let Some(hybrid) = &mut slot.hybrid {
+            let before = if link.hurried { 0 } else { hybrid.tries };
+            hybrid.tries = before.saturating_add(1);
+        }
         link.handshake_sent = Some(now.boot);
         link.hurried = false;
         link.sent(now.boot, bytes, Traffic::Other);

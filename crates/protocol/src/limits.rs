@@ -98,9 +98,9 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
     Duration::from_millis(1_000),
     Duration::from_millis(2_000),
 ];
-/// Hybrid initiations that go unanswered before an ordinary one is sent to a peer that need not
-/// be post-quantum (no standard).
-pub const ORDINARY_AFTER_ATTEMPTS: u32 = 3;
+/// Hybrid initiations that go unanswered before ordinary ones are sent to a peer that need not
+/// be post-quantum, and the other way round (no standard).
+pub const TRIES_OF_A_KIND: u32 = 3;
 /// Hybrid handshakes of one peer that wait for their confirmation at once (no standard).
 pub const MAX_PROVISIONAL: usize = 4;
 /// Second parts of hybrid initiations, of all peers, that wait for their first (no standard).

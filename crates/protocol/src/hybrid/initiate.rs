@@ -6,10 +6,11 @@ use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
 use super::part::{Half, Part, indices};
 use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
-use crate::limits::{HANDSHAKE_TOS, ORDINARY_AFTER_ATTEMPTS, RESEND_PARTS_AFTER};
+use crate::limits::{HANDSHAKE_TOS, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
 use crate::lock;
 use crate::path::Cause;
 use crate::peer::{Endpoint, Link, PeerId, Traffic};
+use crate::planted::{self, Defect};
 use crate::slots::{Identity, Pending, Slot};
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
@@ -39,6 +40,14 @@ impl Waiting {
         }
     }
 
+    /// Notes that the parts are sent again. What was due while the machine slept is one.
+    fn count_resend(&mut self, now: Instant) {
+        self.resent += 1;
+        while self.resend_at().is_some_and(|at| at <= now) {
+            self.resent += 1;
+        }
+    }
+
     /// When the parts are sent again next.
     pub(crate) fn resend_at(&self) -> Option<Instant> {
         let after = RESEND_PARTS_AFTER.get(self.resent)?;
@@ -56,20 +65,27 @@ pub(crate) enum Way {
 impl Slot {
     /// Which handshake is begun with the peer now.
     ///
-    /// `prefer` turns to ordinary ones when hybrid ones have not been answered, and to
-    /// hybrid ones again when there is a session to wait with.
+    /// `prefer` begins with hybrid ones unless they were not answered last time and there is
+    /// no session to wait with, and takes turns for as long as nothing is answered: the peer
+    /// may have come to demand the other kind.
     pub(crate) fn way(&self, link: &Link, now: Instant) -> Way {
-        let fell_back = self.hybrid.as_ref().is_some_and(|hybrid| hybrid.fell_back);
-        match self.policy() {
+        let Some(hybrid) = &self.hybrid else {
+            return Way::Ordinary;
+        };
+        match hybrid.policy() {
             PostQuantum::Off => Way::Ordinary,
             PostQuantum::Require => Way::Hybrid,
-            PostQuantum::Prefer
-                if link.attempts >= ORDINARY_AFTER_ATTEMPTS
-                    || (fell_back && !link.can_send(now)) =>
-            {
-                Way::Ordinary
+            PostQuantum::Prefer => {
+                let begins_ordinary = hybrid.fell_back && !link.can_send(now);
+                // What was sent in another network is not held against the peer.
+                let tries = if link.hurried { 0 } else { hybrid.tries };
+                let other = tries / TRIES_OF_A_KIND % 2 == 1;
+                if begins_ordinary == other {
+                    Way::Hybrid
+                } else {
+                    Way::Ordinary
+                }
             }
-            PostQuantum::Prefer => Way::Hybrid,
         }
     }
 }
@@ -121,16 +137,13 @@ impl Device {
         let Some(endpoint) = link.endpoint else {
             return;
         };
-        waiting.resent += 1;
+        waiting.count_resend(now.boot);
         if let Some(at) = waiting.resend_at() {
             link.timers.set(Reason::ResendParts, at);
         }
-        // Who has answered a part has had it.
-        let mut parts = match (&waiting.halfway, &waiting.early) {
-            (Some(_), _) => waiting.parts.iter().skip(1).cloned().collect(),
-            (None, Some(_)) => waiting.parts.iter().take(1).cloned().collect(),
-            (None, None) => waiting.parts.clone(),
-        };
+        // Who has answered a part has had it: what does not verify yet is no answer.
+        let answered = usize::from(waiting.halfway.is_some());
+        let mut parts = waiting.parts.get(answered..).unwrap_or_default().to_vec();
         handshakes.stamper.stamp_all(crypto, now.boot, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         link.sent(now.boot, bytes, Traffic::Other);
@@ -205,6 +218,15 @@ impl Device {
             suite: Some(part.suite),
             bytes: message.len() as u64,
         };
+        if planted::is(Defect::PqReinstall) {
+            let kept = handshakes.initiation.take();
+            self.finish_initiation(now, from, id, finished);
+            self.pending.insert(index, id);
+            if let Some(handshakes) = self.peers.slot(id).and_then(|s| s.handshakes.as_mut()) {
+                handshakes.initiation = kept;
+            }
+            return Ok(());
+        }
         self.finish_initiation(now, from, id, finished);
         Ok(())
     }

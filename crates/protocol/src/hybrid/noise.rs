@@ -22,6 +22,7 @@ use super::{LocalKeys, RemoteKeys, Suite};
 use crate::Random;
 use crate::key::PresharedKey;
 use crate::noise::{NoiseError, StaticKeys, Transcript, TransportKeys, agree};
+use crate::planted::{self, Defect};
 use crate::time::Tai64N;
 
 const IDENTIFIER: &[u8] = b"Taupe v1";
@@ -423,7 +424,7 @@ impl Opened {
         let tag: [u8; TAG_B_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
         let mut transcript = self.transcript.clone();
         let expected = mix_b(crypto, &mut transcript, prefix, key);
-        if !bool::from(expected.ct_eq(&tag)) {
+        if !bool::from(expected.ct_eq(&tag)) && !planted::is(Defect::PqPartMixup) {
             return Err(NoiseError::NotAuthentic);
         }
         let key = crypto.kem.encapsulation_key(suite.parameters(), key)?;

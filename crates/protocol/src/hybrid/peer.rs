@@ -19,6 +19,8 @@ pub(crate) struct Hybrid {
     pub(crate) latched: bool,
     /// The last handshake that `prefer` completed was an ordinary one.
     pub(crate) fell_back: bool,
+    /// Initiations since a handshake was last completed, or the network was another.
+    pub(crate) tries: u32,
     pub(crate) remote: RemoteKeys,
     /// What of its identity the device finds it by, while hybrid handshakes are wanted.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
@@ -32,6 +34,7 @@ impl Hybrid {
             setting: None,
             latched: false,
             fell_back: false,
+            tries: 0,
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
             provisional: Vec::new(),
@@ -134,6 +137,7 @@ impl Device {
         }
         hybrid.setting = setting.unwrap_or(hybrid.setting);
         hybrid.fell_back = false;
+        hybrid.tries = 0;
         hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
         let forgotten = hybrid.latched && hybrid.policy() == PostQuantum::Off;
         hybrid.latched &= !forgotten;

@@ -3,9 +3,11 @@
 //! address it came from, not the session.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Hybrid;
 use super::noise::{Claim, Local, Opened, Parts, Ready};
 use super::part::{Half, Part, indices, lasting};
 use crate::device::Device;
@@ -42,9 +44,14 @@ enum State {
 }
 
 impl Provisional {
+    /// How long ago it began.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.since(self.since)
+    }
+
     /// Whether the initiator may still be at it: it begins anew after Rekey-Timeout.
     fn is_live(&self, now: Instant) -> bool {
-        now.since(self.since) < REKEY_TIMEOUT
+        self.age(now) < REKEY_TIMEOUT
     }
 
     fn session(&self) -> Option<u32> {
@@ -52,6 +59,13 @@ impl Provisional {
             State::WaitsForB(_) => None,
             State::Answered { index, .. } => Some(index),
         }
+    }
+}
+
+impl Hybrid {
+    /// When the oldest handshake began that the peer has not confirmed.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.provisional.iter().map(|it| it.since).min()
     }
 }
 

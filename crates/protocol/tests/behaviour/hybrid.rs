@@ -565,6 +565,84 @@ each_backend! {
         assert!(net.nodes[1].device.snapshot(&key).is_some());
     }
 
+    fn half_a_handshake_is_erased_as_keys_are(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        let mut thief = Thief::new(&net, 0, 1, suite);
+        let begun = thief.begin(1, future(1));
+        net.inject(1, elsewhere(1), &begun.parts[0]);
+        net.advance_to_offset(secs(539));
+        assert_eq!(net.nodes[1].device.half_handshakes(), 1);
+        net.advance_to_offset(secs(540));
+        assert_eq!(net.nodes[1].device.half_handshakes(), 0);
+        assert_eq!(net.nodes[1].device.next_deadline(), None);
+    }
+
+    fn what_does_not_verify_is_no_answer_to_a_part(crypto) {
+        // A second part of a response cannot be verified before the first: who has seen the
+        // initiator's index can make one.
+        let mut net = Net::hybrid_pair(crypto, Suite::Hybrid768);
+        net.cut();
+        net.ping(0, 1);
+        let sent = net.since(0, 0);
+        let mut made_up = vec![0x5a; 1164];
+        made_up[..4].copy_from_slice(&[0x49, 3, 1, 0]);
+        made_up[8..12].copy_from_slice(&sent[0].bytes[4..8]);
+        crate::common::raw::stamp_for(crypto, &net.nodes[0].public, &mut made_up);
+        net.inject(0, stranger(), &made_up);
+        let mark = net.mark();
+        net.advance_to_offset(millis(250));
+        let again = net.since(mark, 0);
+        assert_eq!(again.len(), 2, "both parts");
+        net.mend();
+        net.advance_to_offset(millis(500));
+        assert_works(&mut net, Suite::Hybrid768);
+    }
+
+    fn parts_that_were_due_in_sleep_are_sent_once(crypto) {
+        let mut net = Net::hybrid_pair(crypto, Suite::Hybrid768);
+        net.cut();
+        net.ping(0, 1);
+        let mark = net.mark();
+        // Nothing is called in between.
+        net.now += millis(1_500);
+        net.run();
+        net.advance(millis(0));
+        assert_eq!(net.since(mark, 0).len(), 2);
+        net.advance_to_offset(millis(2_000));
+        assert_eq!(net.since(mark, 0).len(), 4);
+    }
+
+    fn prefer_turns_to_ordinary_handshakes_while_packets_keep_coming(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        for second in 0..18 {
+            net.advance_to_offset(secs(second));
+            net.ping(0, 1);
+        }
+        assert_eq!(net.suite(0, 1), Some(None));
+        assert_eq!(net.nodes[1].delivered.len(), 18);
+    }
+
+    fn prefer_finds_a_peer_that_has_come_to_require(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        net.set_hybrid(0, 1, public(crypto, 1, suite), Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(18));
+        assert_eq!(net.suite(0, 1), Some(None));
+        // It is upgraded while there is no session, and sends nothing by itself.
+        net.advance_to_offset(secs(600));
+        net.set_seed(1, Some(seed(1)));
+        net.set_hybrid(1, 0, public(crypto, 0, suite), None);
+        net.ping(0, 1);
+        net.advance(secs(18));
+        assert_works(&mut net, suite);
+    }
+
     fn an_old_initiation_is_refused(crypto) {
         for suite in Suite::ALL {
             let mut net = connected(crypto, suite);
