@@ -8,7 +8,7 @@ use crate::key::PublicKey;
 use crate::lock;
 use crate::peer::Endpoint;
 use crate::time::{Instant, Tai64N};
-use crate::timer::Timers;
+use crate::timer::{Reason, Timers};
 
 /// The state of a peer at one moment.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,6 +38,17 @@ pub struct PeerSnapshot {
     label_received: Option<Tai64N>,
     initiation_accepted: Option<Instant>,
     latest_handshake: Option<Duration>,
+}
+
+impl PeerSnapshot {
+    /// All that a hybrid initiation may not change before its session has been used: not the
+    /// bytes of answers, and not when unused keys are erased.
+    #[must_use]
+    pub fn but_for_provisional(mut self) -> Self {
+        self.tx_bytes = 0;
+        self.timers.stop(Reason::EraseKeys);
+        self
+    }
 }
 
 impl Device {

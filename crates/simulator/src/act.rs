@@ -10,13 +10,15 @@ use crate::world::{Event, Later, World};
 
 /// Whom a change of configuration is about, and what is owed to them then.
 #[derive(Clone, Copy)]
-enum About {
+pub(crate) enum About {
     /// A peer that stays what it was.
     Known(usize),
     /// A peer that is new, or gone.
     Fresh(usize),
     /// All peers: the device has another key.
     Everyone,
+    /// Nobody: what is owed stays as it was.
+    Nobody,
 }
 
 use About::{Everyone, Fresh, Known};
@@ -160,6 +162,13 @@ impl World<'_> {
                     }
                 }
             }
+            Action::Seed { host, gap } => self.new_seed(host, gap)?,
+            Action::Hybrid {
+                edge,
+                side,
+                agreed,
+                gap,
+            } => self.change_hybrid(edge, side, agreed, gap),
             Action::MoveAllowed {
                 host,
                 from,
@@ -262,6 +271,8 @@ impl World<'_> {
                     update.preshared_key = Some(preshared);
                 })?;
             }
+            Later::TellSeed { host, other } => self.tell_seed(host, other)?,
+            Later::Hybrid { host, other, conf } => self.configure_hybrid(host, other, conf)?,
             Later::AllowedBack { host, from, to } => self.allowed_back(host, from, to)?,
             Later::Ambush { host } => {
                 for kind in [
@@ -271,6 +282,9 @@ impl World<'_> {
                 ] {
                     self.attack(host, kind)?;
                 }
+                self.ambush_initiator(host)?;
+                let target = self.captures.initiation(host).map(|(to, _)| to);
+                target.map_or(Ok(()), |target| self.steal_as(target, host))?;
             }
             Later::EdgeOfWindow { host, incarnation } => self.replay_kept(host, incarnation)?,
         }
@@ -448,7 +462,7 @@ impl World<'_> {
         self.apply(host, Known(other), vec![update])
     }
 
-    fn apply(
+    pub(crate) fn apply(
         &mut self,
         host: usize,
         about: About,
@@ -464,7 +478,12 @@ impl World<'_> {
         )
     }
 
-    fn update(&mut self, host: usize, about: About, update: DeviceUpdate) -> Result<(), Violation> {
+    pub(crate) fn update(
+        &mut self,
+        host: usize,
+        about: About,
+        update: DeviceUpdate,
+    ) -> Result<(), Violation> {
         let h = &mut self.hosts[host];
         let clocks = h.clocks(self.now);
         let Some(node) = &mut h.node else {
@@ -486,6 +505,7 @@ impl World<'_> {
                 }
             }
             Fresh(other) => h.reset_pulse(other, self.now),
+            About::Nobody => {}
             Everyone => (0..h.peers.len()).for_each(|other| h.reset_pulse(other, self.now)),
         }
         self.settle(host)
@@ -561,6 +581,8 @@ impl Later {
             | Self::Add { host, .. }
             | Self::TellKey { host, .. }
             | Self::Preshared { host, .. }
+            | Self::TellSeed { host, .. }
+            | Self::Hybrid { host, .. }
             | Self::AllowedBack { host, .. }
             | Self::Ambush { host }
             | Self::EdgeOfWindow { host, .. } => host,

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use taupe_crypto::Provider;
 use taupe_protocol::Output;
 use taupe_protocol::key::PublicKey;
-use taupe_protocol::limits::{REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG};
+use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header, write_data_header};
 
 use crate::host::{Host, endpoint};
@@ -74,7 +74,7 @@ impl Captures {
     ) {
         let first = &bytes[..stride.min(bytes.len())];
         let kind = classify(first);
-        if kind == Ok(Kind::Initiation) {
+        if matches!(kind, Ok(Kind::Initiation | Kind::HybridInitiation)) {
             self.initiations[from] = Some((to, first.to_vec()));
         }
         let rare = kind != Ok(Kind::Data);
@@ -86,6 +86,18 @@ impl Captures {
             };
             put(&mut self.sent, SENT, random, sent);
         }
+    }
+
+    /// The last initiation of a host, or a part of it, and to whom it was.
+    pub(crate) fn initiation(&self, host: usize) -> Option<(usize, &[u8])> {
+        let (to, bytes) = self.initiations[host].as_ref()?;
+        Some((*to, bytes))
+    }
+
+    /// What has been kept of what was sent to a host, with who sent it.
+    pub(crate) fn sent_to(&self, host: usize) -> impl Iterator<Item = (usize, &[u8])> {
+        let to_host = self.sent.iter().filter(move |sent| sent.to == host);
+        to_host.map(|sent| (sent.from, &sent.bytes[..]))
     }
 
     /// Copies, now and then, what is about to be taken: it is opened in place.
@@ -152,6 +164,11 @@ impl World<'_> {
         if !self.hosts[host].runs() {
             return Ok(());
         }
+        match kind {
+            Hostile::ReplayPart => return self.replay_part(host),
+            Hostile::Thief => return self.steal(host),
+            _ => {}
+        }
         let mut source = SocketAddr::from(([203, 0, 113, 7], 4500));
         let Some(mut bytes) = self.forge(host, kind, &mut source) else {
             return Ok(());
@@ -212,11 +229,7 @@ impl World<'_> {
         let clocks = h.clocks(self.now);
         let from = endpoint(source, h.address);
         let before = h.digest();
-        let backlog = if self.now < h.loaded_until {
-            UNDER_LOAD_BACKLOG
-        } else {
-            0
-        };
+        let backlog = h.backlog(self.now);
         let Some(node) = h.node.as_mut() else {
             return Ok(());
         };
@@ -262,6 +275,9 @@ impl World<'_> {
     }
 
     fn forge(&mut self, host: usize, kind: Hostile, source: &mut SocketAddr) -> Option<Vec<u8>> {
+        if Hostile::HYBRID.contains(&kind) {
+            return self.forge_part(host, kind, source);
+        }
         let (captures, random) = (&self.captures, &mut self.random);
         let own = self.hosts[host].public;
         let to_host = |random: &mut Random| {
@@ -328,8 +344,8 @@ impl World<'_> {
                 bytes.extend(body.get(at..)?);
                 // A body that is the same, or differs in mac2 only, is no splice.
                 let checked = |bytes: &[u8]| match classify(bytes) {
-                    Ok(Kind::Initiation | Kind::Response) => bytes.len() - 16,
-                    _ => bytes.len(),
+                    Ok(Kind::Data | Kind::CookieReply) | Err(_) => bytes.len(),
+                    Ok(_) => bytes.len() - 16,
                 };
                 let same = |other: &[u8]| {
                     let n = checked(&bytes);
@@ -385,13 +401,14 @@ impl World<'_> {
                 write_data_header(&mut bytes, index, counter);
                 Some(bytes)
             }
+            Hostile::ReplayPart | Hostile::MixParts | Hostile::ForgedPart | Hostile::Thief => None,
         }
     }
 }
 
 /// Gives a handshake message a mac1 that verifies: everyone who knows the
 /// receiver's public key can.
-fn stamp(crypto: &Provider, receiver: &PublicKey, message: &mut [u8]) {
+pub(crate) fn stamp(crypto: &Provider, receiver: &PublicKey, message: &mut [u8]) {
     let at = message.len() - 32;
     let key = crypto.hash.hash(&[b"mac1----", &receiver.0]);
     let (body, macs) = message.split_at_mut(at);

@@ -4,11 +4,12 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use taupe_crypto::Provider;
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
 use taupe_protocol::{
@@ -17,6 +18,7 @@ use taupe_protocol::{
 
 use crate::ledger::inner_addresses;
 use crate::plan::{MILLISECOND, Nanos};
+use crate::post_quantum::HybridConf;
 use crate::pulse::Pulse;
 use crate::random::Random;
 use crate::sessions::Sessions;
@@ -24,6 +26,8 @@ use crate::violation::{Invariant, Violation};
 
 /// Packets that wait for one peer, at most, as in the Linux kernel.
 const MAX_STAGED: usize = 128;
+/// Hybrid handshakes that a peer has begun and not finished, at most (docs/post-quantum.md).
+const MAX_HALVES: usize = 4;
 /// More than a device reserves labels ahead.
 const LABELS_AHEAD: Duration = Duration::from_secs(70);
 /// The wall clock of a host that is set right, at the start: 2026-01-01.
@@ -48,6 +52,8 @@ pub(crate) struct Conf {
     pub(crate) allowed: bool,
     /// Counts how often the peer has been added.
     pub(crate) generation: u64,
+    /// Hybrid handshakes with it, if any are configured.
+    pub(crate) hybrid: Option<HybridConf>,
 }
 
 /// One host.
@@ -70,7 +76,15 @@ pub(crate) struct Host {
     pub(crate) disturbed: Nanos,
     /// How often a device has been made here.
     pub(crate) incarnation: u64,
-    seed: u64,
+    /// Which seed of ML-KEM keys it has.
+    pub(crate) seed_number: u64,
+    /// Whether it has one at all.
+    pub(crate) has_seed: bool,
+    /// Peers, by their key, with which `prefer` has become `require`: survives crashes, as
+    /// labels do.
+    pub(crate) latches: BTreeSet<PublicKey>,
+    pub(crate) crypto: &'static Provider,
+    pub(crate) seed: u64,
     key_number: u64,
     boot_zero: i64,
     wall_offset: i64,
@@ -181,15 +195,32 @@ impl Idle {
 pub(crate) struct Digest {
     peers: Vec<Option<PeerSnapshot>>,
     sessions: usize,
+    halves: usize,
     pending: usize,
     deadline: Option<(Instant, Reason)>,
     attention: bool,
 }
 
+impl Digest {
+    /// What of it a hybrid initiation may not change, before its session has been used.
+    fn but_for_provisional(self) -> Self {
+        let peers = self.peers.into_iter();
+        Self {
+            peers: peers
+                .map(|peer| peer.map(PeerSnapshot::but_for_provisional))
+                .collect(),
+            sessions: 0,
+            halves: 0,
+            deadline: None,
+            ..self
+        }
+    }
+}
+
 impl Host {
     /// A host that has not booted.
     #[must_use]
-    pub(crate) fn new(seed: u64, index: usize, hosts: usize, crypto: &Provider) -> Self {
+    pub(crate) fn new(seed: u64, index: usize, hosts: usize, crypto: &'static Provider) -> Self {
         let mut random = Random::new(seed, 0x1000 + index as u64);
         let address = new_address(index, &mut random);
         let mut host = Self {
@@ -202,6 +233,10 @@ impl Host {
             loaded_until: 0,
             disturbed: 0,
             incarnation: 0,
+            seed_number: 0,
+            has_seed: false,
+            latches: BTreeSet::new(),
+            crypto,
             seed,
             key_number: 0,
             boot_zero: -BOOT_START - random.below(1 << 50) as i64,
@@ -244,6 +279,16 @@ impl Host {
     #[must_use]
     pub(crate) fn runs(&self) -> bool {
         self.node.is_some() && self.asleep.is_none()
+    }
+
+    /// How many handshake messages wait.
+    #[must_use]
+    pub(crate) fn backlog(&self, now: Nanos) -> usize {
+        if now < self.loaded_until {
+            UNDER_LOAD_BACKLOG
+        } else {
+            0
+        }
     }
 
     /// Whether its initiations may be refused because nothing remembers the
@@ -300,6 +345,7 @@ impl Host {
         let clocks = self.clocks(now);
         let mut update = DeviceUpdate {
             private_key: Some(self.key_update()),
+            pq_private_key: Some(self.pq_private()),
             ..Default::default()
         };
         update.peers = (0..self.peers.len())
@@ -319,6 +365,7 @@ impl Host {
     pub(crate) fn crash(&mut self, keep_labels: bool) -> Option<Sessions> {
         if !keep_labels {
             self.labels.clear();
+            self.latches.clear();
             self.locked_until = self.locked_until.max(self.label_bound);
         }
         // What was reserved counts as used next time.
@@ -339,7 +386,7 @@ impl Host {
     #[must_use]
     pub(crate) fn key_update(&self) -> PrivateKeyUpdate {
         PrivateKeyUpdate {
-            key: self.private_of(self.key_number),
+            key: self.private(),
             timestamp_floor: self
                 .labels
                 .get(&self.public)
@@ -360,6 +407,7 @@ impl Host {
         update.preshared_key = Some(self.preshared(other, conf.preshared));
         update.persistent_keepalive = Some(conf.keepalive);
         update.endpoint = conf.endpoint;
+        self.hybrid_update(other, &mut update);
         update.replace_allowed_ips = true;
         if conf.allowed {
             update.allowed_ips = prefixes(other);
@@ -412,11 +460,22 @@ impl Host {
 
     /// What an unauthenticated datagram may not change.
     pub(crate) fn digest(&mut self) -> Option<Digest> {
-        let keys: Vec<PublicKey> = self.keys();
+        let keys = self.keys();
+        self.digest_of(&keys)
+    }
+
+    /// The same, of one peer: what a part of a hybrid initiation in its name may not change.
+    pub(crate) fn provisional_digest(&mut self, other: usize) -> Option<Digest> {
+        let conf = self.peers[other].filter(|conf| conf.present)?;
+        self.digest_of(&[conf.key]).map(Digest::but_for_provisional)
+    }
+
+    fn digest_of(&mut self, keys: &[PublicKey]) -> Option<Digest> {
         let node = self.node.as_mut()?;
         Some(Digest {
             peers: keys.iter().map(|key| node.device.snapshot(key)).collect(),
             sessions: node.sessions.alive(),
+            halves: node.device.half_handshakes(),
             pending: node.device.pending_handshakes(),
             deadline: node.device.next_deadline(),
             attention: node.device.wants_attention(),
@@ -449,6 +508,13 @@ impl Host {
                 format!("{pending} handshakes wait for {} peers", keys.len()),
             ));
         }
+        let halves = node.device.half_handshakes();
+        if halves > MAX_HALVES * keys.len() {
+            return Err(Violation::new(
+                Invariant::Memory,
+                format!("{halves} handshakes begun by {} peers", keys.len()),
+            ));
+        }
         let counters = node.path.counters();
         let dropped = counters.count(Cause::StagedOverflow) + counters.count(Cause::StagedPurged);
         node.staged.check(staged, dropped)
@@ -461,6 +527,11 @@ impl Host {
             .filter(|c| c.present)
             .map(|c| c.key)
             .collect()
+    }
+
+    /// Its present private key.
+    pub(crate) fn private(&self) -> Option<PrivateKey> {
+        self.private_of(self.key_number)
     }
 
     fn private_of(&self, number: u64) -> Option<PrivateKey> {
@@ -483,7 +554,7 @@ impl Node {
     /// Drops of received data and handshake messages so far.
     #[must_use]
     pub(crate) fn refused(&self) -> u64 {
-        const IN: [Cause; 17] = [
+        const IN: [Cause; 19] = [
             Cause::Length,
             Cause::Type,
             Cause::UnknownSession,
@@ -501,6 +572,8 @@ impl Node {
             Cause::InitiationReplayed,
             Cause::InitiationFlood,
             Cause::UnknownHandshake,
+            Cause::PostQuantumRequired,
+            Cause::PartRepeated,
         ];
         let counters = self.path.counters();
         let more =

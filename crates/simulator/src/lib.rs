@@ -10,12 +10,15 @@
 //! [`shrink`](shrink::shrink) for as long as it still fails.
 
 mod act;
+mod arrive;
 mod attack;
 pub mod campaign;
 mod host;
 pub mod ledger;
 mod network;
+mod parts;
 pub mod plan;
+mod post_quantum;
 pub mod pulse;
 pub mod random;
 pub mod recipe;
@@ -24,6 +27,7 @@ pub mod shrink;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+mod thief;
 mod traffic;
 pub mod violation;
 pub mod world;

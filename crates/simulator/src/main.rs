@@ -36,7 +36,8 @@ struct Options {
     seed: u64,
     /// Plants a defect, which must be found within 60 s: nonce-reuse,
     /// replay-window-off-by-one, late-key, unauth-roam, missed-deadline,
-    /// lost-staged or clock-lockout.
+    /// lost-staged, clock-lockout, pq-part-mixup, pq-reinstall or
+    /// pq-early-commit.
     #[arg(long, value_name = "NAME")]
     defect: Option<String>,
     /// Episodes at once.

@@ -155,8 +155,8 @@ impl Quality {
 /// Flips one bit where it matters: mac2 is looked at only under load.
 pub(crate) fn flip(random: &mut Random, datagram: &mut [u8]) {
     let unchecked = match classify(datagram) {
-        Ok(Kind::Initiation | Kind::Response) => 16,
-        _ => 0,
+        Ok(Kind::Data | Kind::CookieReply) | Err(_) => 0,
+        Ok(_) => 16,
     };
     let bits = (datagram.len().saturating_sub(unchecked)) * 8;
     let bit = random.index(bits);

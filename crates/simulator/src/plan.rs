@@ -5,7 +5,12 @@
 
 use core::fmt;
 
+use taupe_protocol::hybrid::Suite;
+use taupe_protocol::update::PostQuantum;
+
 use crate::random::Random;
+
+mod hybrid;
 
 /// Nanoseconds of the simulated world.
 pub type Nanos = u64;
@@ -51,6 +56,19 @@ pub struct Edge {
     pub endpoint: [bool; 2],
     /// Persistent keepalive of `a` and of `b`, in seconds.
     pub keepalive: [u16; 2],
+    /// Their hybrid handshakes, if they have any.
+    pub hybrid: Option<Agreed>,
+    /// No datagram of more than 1,280 bytes with its headers gets through.
+    pub narrow: bool,
+}
+
+/// What two hosts have configured about hybrid handshakes with each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// Whose static keys each has of the other.
+    pub suite: Suite,
+    /// What `a` and `b` demand.
+    pub settings: [PostQuantum; 2],
 }
 
 /// One event.
@@ -142,10 +160,26 @@ pub enum Hostile {
     ForgedCookie,
     /// Data for a real session, with any counter.
     ForgedData,
+    /// A part of a hybrid message that was sent before, from anywhere.
+    ReplayPart,
+    /// A part with the body of another handshake's, with a valid mac1.
+    MixParts,
+    /// A part with something changed in it, with a valid mac1.
+    ForgedPart,
+    /// A handshake begun by who has all X25519 secrets and preshared keys of a peer.
+    Thief,
 }
 
 impl Hostile {
-    /// Every kind.
+    /// Kinds that need hybrid handshakes.
+    pub const HYBRID: [Self; 4] = [
+        Self::ReplayPart,
+        Self::MixParts,
+        Self::ForgedPart,
+        Self::Thief,
+    ];
+
+    /// Every other kind.
     pub const ALL: [Self; 11] = [
         Self::Noise,
         Self::Replay,
@@ -238,6 +272,16 @@ pub enum Action {
     },
     /// The host gets another private key; its peers are told later.
     PrivateKey { host: usize, gap: Nanos },
+    /// The host gets another seed of ML-KEM keys; its peers are told later.
+    Seed { host: usize, gap: Nanos },
+    /// Both sides change what they have configured about hybrid handshakes, one after the
+    /// other.
+    Hybrid {
+        edge: usize,
+        side: usize,
+        agreed: Option<Agreed>,
+        gap: Nanos,
+    },
     /// The addresses of one peer are another's for a time.
     MoveAllowed {
         host: usize,
@@ -278,6 +322,8 @@ pub enum Class {
     Endpoint,
     Keepalive,
     PrivateKey,
+    Seed,
+    Hybrid,
     MoveAllowed,
     Load,
     Attack,
@@ -286,7 +332,7 @@ pub enum Class {
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Flow,
         Self::Probe,
         Self::Bulk,
@@ -304,6 +350,8 @@ impl Class {
         Self::Endpoint,
         Self::Keepalive,
         Self::PrivateKey,
+        Self::Seed,
+        Self::Hybrid,
         Self::MoveAllowed,
         Self::Load,
         Self::Attack,
@@ -333,6 +381,8 @@ impl Action {
             Self::Endpoint { .. } => Class::Endpoint,
             Self::Keepalive { .. } => Class::Keepalive,
             Self::PrivateKey { .. } => Class::PrivateKey,
+            Self::Seed { .. } => Class::Seed,
+            Self::Hybrid { .. } => Class::Hybrid,
             Self::MoveAllowed { .. } => Class::MoveAllowed,
             Self::Load { .. } => Class::Load,
             Self::Attack { .. } => Class::Attack,
@@ -352,6 +402,7 @@ impl Action {
             | Self::Remove { edge, .. }
             | Self::Preshared { edge, .. }
             | Self::Endpoint { edge, .. }
+            | Self::Hybrid { edge, .. }
             | Self::Keepalive { edge, .. } => vec![edges[edge].a, edges[edge].b],
             Self::Rebind { host }
             | Self::Roam { host }
@@ -361,6 +412,7 @@ impl Action {
             | Self::Suspend { host, .. }
             | Self::Down { host, .. }
             | Self::PrivateKey { host, .. }
+            | Self::Seed { host, .. }
             | Self::Load { host, .. }
             | Self::Attack { host, .. } => vec![host],
             Self::MoveAllowed { host, from, to, .. } => vec![host, from, to],
@@ -396,15 +448,28 @@ impl Episode {
     /// The episode of a seed.
     #[must_use]
     pub fn generate(seed: u64) -> Self {
-        Draw {
+        let mut episode = Draw {
             random: Random::new(seed, 1),
         }
-        .episode(seed)
+        .episode(seed);
+        hybrid::draw(&mut episode);
+        episode
     }
 }
 
 struct Draw {
     random: Random,
+}
+
+/// Times that are `every` apart on average.
+fn times(random: &mut Random, duration: Nanos, every: Nanos) -> Vec<Nanos> {
+    let mut times = Vec::new();
+    let mut at = random.below(every);
+    while at < duration {
+        times.push(at);
+        at += random.between(every / 10, 2 * every - every / 10);
+    }
+    times
 }
 
 impl Draw {
@@ -472,18 +537,13 @@ impl Draw {
             preshared,
             endpoint,
             keepalive,
+            hybrid: None,
+            narrow: false,
         }
     }
 
-    /// Times that are `every` apart on average.
     fn times(&mut self, duration: Nanos, every: Nanos) -> Vec<Nanos> {
-        let mut times = Vec::new();
-        let mut at = self.random.below(every);
-        while at < duration {
-            times.push(at);
-            at += self.random.between(every / 10, 2 * every - every / 10);
-        }
-        times
+        times(&mut self.random, duration, every)
     }
 
     fn pair_events(

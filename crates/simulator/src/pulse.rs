@@ -19,6 +19,9 @@ const INITIATIONS: u32 = 20;
 /// which may have to wait for Rekey-Timeout, and all of its retries.
 const PATIENCE: Nanos = DEAD_PEER + JITTER + (INITIATIONS as Nanos + 1) * (REKEY + JITTER);
 
+/// After how long the parts of a hybrid initiation are sent again (docs/post-quantum.md).
+const RESEND: [Nanos; 4] = [250 * MILLISECOND, 500 * MILLISECOND, SECOND, 2 * SECOND];
+
 /// What one device owes one peer. Times are of the device's boot clock.
 #[derive(Clone, Default, Debug)]
 pub struct Pulse {
@@ -44,6 +47,21 @@ pub struct Pulse {
     retransmit_due: Option<Nanos>,
     persistent_due: Option<Nanos>,
     persistent: Nanos,
+    /// The hybrid initiation under way.
+    parts: Option<Parts>,
+    /// By when its parts must be sent again if nothing is heard.
+    resend_due: Option<Nanos>,
+}
+
+/// A hybrid initiation whose parts are sent again until they are answered.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    index: u32,
+    /// When they were first sent, and when last.
+    since: Nanos,
+    last: Nanos,
+    /// How often they have been sent again.
+    again: usize,
 }
 
 impl Pulse {
@@ -74,6 +92,8 @@ impl Pulse {
             self.tries = 0;
         }
         self.initiation = Some(now);
+        self.parts = None;
+        self.resend_due = None;
         self.asked_due = None;
         self.cycle = Some(now);
         self.tries += 1;
@@ -82,6 +102,47 @@ impl Pulse {
         self.handshake = Some(now);
         self.sent(now);
         Ok(())
+    }
+
+    /// A part of a hybrid initiation is sent, by the initiator's index. Whether it begins a
+    /// handshake.
+    ///
+    /// # Errors
+    /// Those of an initiation; or if it is sent again at another time than is agreed.
+    pub fn part(&mut self, now: Nanos, index: u32) -> Result<bool, Violation> {
+        let Some(parts) = self.parts.as_mut().filter(|parts| parts.index == index) else {
+            self.initiation(now)?;
+            self.parts = Some(Parts {
+                index,
+                since: now,
+                last: now,
+                again: 0,
+            });
+            self.resend_due = Some(now + RESEND[0]);
+            return Ok(true);
+        };
+        // The second part leaves with the first.
+        if now != parts.last {
+            let due = RESEND.get(parts.again).map(|after| parts.since + after);
+            if due.is_none_or(|due| now < due) {
+                return late(format!(
+                    "a part again at {}, first sent at {}",
+                    Time(now),
+                    Time(parts.since)
+                ))
+                .map(|()| false);
+            }
+            parts.last = now;
+            let at = |again: usize| RESEND.get(again).map(|after| parts.since + after);
+            // What was due while the machine slept is one.
+            let passed = |again: &usize| at(*again).is_some_and(|at| at <= now);
+            parts.again += (parts.again..).take_while(passed).count();
+            let next = at(parts.again);
+            self.check(now)?;
+            self.resend_due = next;
+        }
+        self.sent(now);
+        Ok(false)
     }
 
     /// A response is sent.
@@ -127,6 +188,7 @@ impl Pulse {
         self.used = now;
         self.dead_peer_due = None;
         self.retransmit_due = None;
+        self.resend_due = None;
         if packets {
             self.keepalive_due.get_or_insert(now + KEEPALIVE);
         }
@@ -164,6 +226,11 @@ impl Pulse {
         self.persistent = persistent;
     }
 
+    /// The initiation under way may have been given up.
+    pub fn abandoned(&mut self) {
+        self.resend_due = None;
+    }
+
     /// The device has not run since `from`: what was due then is due now.
     pub fn slept(&mut self, from: Nanos, now: Nanos) {
         for due in [
@@ -171,6 +238,7 @@ impl Pulse {
             &mut self.keepalive_due,
             &mut self.dead_peer_due,
             &mut self.retransmit_due,
+            &mut self.resend_due,
             &mut self.persistent_due,
         ] {
             *due = due.map(|at| if at >= from { at.max(now) } else { at });
@@ -218,6 +286,9 @@ impl Pulse {
                 Time(due),
                 self.tries
             ));
+        }
+        if let Some(due) = self.resend_due.take_if(|due| *due < now) {
+            return late(format!("no part again by {}", Time(due)));
         }
         if let Some(due) = self.persistent_due.take_if(|due| *due < now) {
             return late(format!("no persistent keepalive by {}", Time(due)));
@@ -338,6 +409,29 @@ mod tests {
             pulse.initiation(START + PATIENCE + 1).is_err(),
             "after giving up"
         );
+    }
+
+    #[test]
+    fn parts_are_repeated_at_their_times() {
+        let mut first = pulse();
+        assert!(first.part(START, 7).unwrap());
+        assert!(!first.part(START, 7).unwrap(), "its second part");
+        assert!(first.clone().part(START + RESEND[0] - 1, 7).is_err());
+        assert!(first.clone().check(START + RESEND[0] + 1).is_err());
+        for after in RESEND {
+            assert!(!first.part(START + after, 7).unwrap());
+        }
+        assert!(
+            first.clone().part(START + 3 * SECOND, 7).is_err(),
+            "a fifth time"
+        );
+        assert!(
+            first.clone().part(START + REKEY - 1, 8).is_err(),
+            "too soon"
+        );
+        assert!(first.part(START + REKEY, 8).unwrap());
+        first.received(START + REKEY + 1, false).unwrap();
+        first.check(START + REKEY + SECOND).unwrap();
     }
 
     #[test]

@@ -87,6 +87,7 @@ impl Action {
             | Self::Remove { edge, .. }
             | Self::Preshared { edge, .. }
             | Self::Endpoint { edge, .. }
+            | Self::Hybrid { edge, .. }
             | Self::Keepalive { edge, .. } => Some(edge),
             _ => None,
         }

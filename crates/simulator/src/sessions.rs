@@ -15,15 +15,27 @@ const REKEY: Nanos = 120 * SECOND;
 const ERASE: Nanos = 540 * SECOND;
 /// Previous, current and next.
 const MAX_PER_PEER: usize = 3;
+/// Hybrid ones that the peer, or who has its X25519 key, has begun and not used
+/// (docs/post-quantum.md).
+const MAX_PROVISIONAL: usize = 4;
 
 /// One session, without keeping it alive.
 struct Tracked {
     session: Weak<Session>,
     peer: usize,
     initiator: bool,
+    hybrid: bool,
+    /// Something has been received with it.
+    confirmed: bool,
     born: Nanos,
     /// The lowest counter that has not been used.
     next_counter: u64,
+}
+
+impl Tracked {
+    fn is_provisional(&self) -> bool {
+        self.hybrid && !self.initiator && !self.confirmed
+    }
 }
 
 /// All sessions of one incarnation of a device.
@@ -31,7 +43,8 @@ struct Tracked {
 pub struct Sessions {
     all: Vec<Tracked>,
     by_local: HashMap<u32, usize>,
-    by_remote: HashMap<u32, usize>,
+    /// More than one, where an initiation that was repeated has been answered twice.
+    by_remote: HashMap<u32, Vec<usize>>,
     /// All before this one are gone.
     oldest: usize,
 }
@@ -41,55 +54,86 @@ impl Sessions {
     /// are with `peer`. Returns how many were new.
     ///
     /// # Errors
-    /// If there are more than three for a peer.
+    /// If there are more than a peer may have, or the same keys once more.
     pub fn observe(&mut self, peer: usize, sessions: &[Arc<Session>]) -> Result<u64, Violation> {
         let mut new = 0;
         for session in sessions {
             if self.find_local(session).is_none() {
-                let place = self.all.len();
-                self.by_local.insert(session.local_index(), place);
-                self.by_remote.insert(session.remote_index(), place);
-                self.all.push(Tracked {
-                    session: Arc::downgrade(session),
-                    peer,
-                    initiator: session.role() == Role::Initiator,
-                    born: session.born().0,
-                    next_counter: 0,
-                });
+                self.enter(peer, session)?;
                 new += 1;
             }
         }
-        let with_peer = sessions
-            .iter()
-            .filter(|s| self.find_local(s).is_some_and(|t| t.peer == peer))
-            .count();
-        if with_peer > MAX_PER_PEER {
+        let with_peer = sessions.iter().filter_map(|s| self.find_local(s));
+        let (provisional, counted): (Vec<_>, Vec<_>) = with_peer
+            .filter(|tracked| tracked.peer == peer)
+            .partition(|tracked| tracked.is_provisional());
+        if counted.len() > MAX_PER_PEER || provisional.len() > MAX_PROVISIONAL {
             return Err(Violation::new(
                 Invariant::Memory,
-                format!("{with_peer} sessions with host {peer}"),
+                format!(
+                    "{} sessions with host {peer}, and {} that it has not used",
+                    counted.len(),
+                    provisional.len()
+                ),
             ));
         }
         Ok(new)
     }
 
+    fn enter(&mut self, peer: usize, session: &Arc<Session>) -> Result<(), Violation> {
+        let (local, remote) = (session.local_index(), session.remote_index());
+        let places = self.by_remote.entry(remote).or_default();
+        // Both sides draw their index for each handshake.
+        if let Some(before) = self.by_local.get(&local)
+            && places.contains(before)
+        {
+            return Err(Violation::new(
+                Invariant::CounterOnce,
+                format!("the keys of session {local:08x}/{remote:08x} are put in place again"),
+            ));
+        }
+        let place = self.all.len();
+        places.push(place);
+        self.by_local.insert(local, place);
+        self.all.push(Tracked {
+            session: Arc::downgrade(session),
+            peer,
+            initiator: session.role() == Role::Initiator,
+            hybrid: session.suite().is_some(),
+            confirmed: false,
+            born: session.born().0,
+            next_counter: 0,
+        });
+        Ok(())
+    }
+
     /// A message of a session goes out. Returns its peer.
     ///
     /// # Errors
-    /// If its counter has been used before, or the session is too old.
+    /// If its counter has been used before, the session is too old, or its initiator has not
+    /// used it yet.
     pub fn sent(
         &mut self,
         remote_index: u32,
         counter: u64,
         now: Nanos,
     ) -> Result<usize, Violation> {
-        let tracked = self
-            .by_remote
-            .get(&remote_index)
-            .and_then(|i| self.all.get_mut(*i));
-        let Some(tracked) = tracked else {
+        let Some(places) = self.by_remote.get(&remote_index) else {
             return Err(Violation::new(
                 Invariant::CounterOnce,
                 format!("data sent for index {remote_index:08x}, which no session has"),
+            ));
+        };
+        // Whitepaper §6.3: the responder may not send before it has received.
+        let may_send = |place: &&usize| {
+            let tracked = self.all.get(**place);
+            tracked.is_some_and(|tracked| tracked.initiator || tracked.confirmed)
+        };
+        let place = places.iter().rev().find(may_send).copied();
+        let Some(tracked) = place.and_then(|place| self.all.get_mut(place)) else {
+            return Err(Violation::new(
+                Invariant::KeyUse,
+                format!("session {remote_index:08x} sends before its initiator has used it"),
             ));
         };
         if counter < tracked.next_counter {
@@ -110,13 +154,16 @@ impl Sessions {
     ///
     /// # Errors
     /// If the session is too old.
-    pub fn accepted(&self, local_index: u32, now: Nanos) -> Result<Nanos, Violation> {
+    pub fn accepted(&mut self, local_index: u32, now: Nanos) -> Result<Nanos, Violation> {
         let tracked = self
             .by_local
             .get(&local_index)
-            .and_then(|i| self.all.get(*i));
+            .and_then(|i| self.all.get_mut(*i));
         match tracked {
-            Some(tracked) => young(now, tracked.born, "receives").map(|()| now - tracked.born),
+            Some(tracked) => {
+                tracked.confirmed = true;
+                young(now, tracked.born, "receives").map(|()| now - tracked.born)
+            }
             None => Err(Violation::new(
                 Invariant::Delivery,
                 format!("data accepted for index {local_index:08x}, which no session has"),
@@ -127,11 +174,18 @@ impl Sessions {
     /// Whether a session that sends is so old that it must be renewed.
     #[must_use]
     pub fn wants_renewal(&self, remote_index: u32, now: Nanos) -> bool {
-        let tracked = self
-            .by_remote
-            .get(&remote_index)
-            .and_then(|i| self.all.get(*i));
-        tracked.is_some_and(|t| t.initiator && now - t.born >= REKEY)
+        let places = self.by_remote.get(&remote_index);
+        let mut tracked = places
+            .into_iter()
+            .flatten()
+            .filter_map(|i| self.all.get(*i));
+        tracked.any(|t| t.initiator && now - t.born >= REKEY)
+    }
+
+    /// Whom a session is with.
+    #[must_use]
+    pub fn peer_of(&self, session: &Arc<Session>) -> Option<usize> {
+        self.find_local(session).map(|tracked| tracked.peer)
     }
 
     /// How many are in memory.
@@ -223,6 +277,28 @@ mod tests {
             sessions.sent(index ^ 1, 0, born).is_err(),
             "no such session"
         );
+    }
+
+    #[test]
+    fn fires_when_the_same_keys_are_put_in_place_again() {
+        // Two worlds of one seed make sessions that are equal and not the same.
+        let episode = testing::episode(0);
+        let [first, again] = [0, 1].map(|_| testing::session_of(&episode));
+        let mut sessions = Sessions::default();
+        sessions.observe(1, &first).unwrap();
+        assert_eq!(sessions.observe(1, &first).unwrap(), 0);
+        let violation = sessions.observe(1, &again).unwrap_err();
+        assert_eq!(violation.invariant, Invariant::CounterOnce);
+    }
+
+    #[test]
+    fn fires_when_a_responder_sends_before_it_has_received() {
+        let (mut sessions, alive, born) = testing::responded(1);
+        let (local, remote) = (alive[0].local_index(), alive[0].remote_index());
+        let early = sessions.sent(remote, 0, born).unwrap_err();
+        assert_eq!(early.invariant, Invariant::KeyUse);
+        sessions.accepted(local, born).unwrap();
+        sessions.sent(remote, 0, born).unwrap();
     }
 
     #[test]

@@ -46,6 +46,12 @@ stats! {
     cookies,
     /// Sessions, counted on both sides.
     sessions,
+    /// Parts of hybrid messages that control halves have sent.
+    parts,
+    /// Sessions of hybrid handshakes, counted where they were begun.
+    hybrid_sessions,
+    /// Handshakes begun by who has everybody's X25519 secrets.
+    thefts,
     /// Datagrams that hosts have taken from the network.
     datagrams,
     /// Datagrams lost by the network.
@@ -104,6 +110,11 @@ impl fmt::Display for Stats {
             self.duplicated,
             self.corrupted,
             self.held
+        )?;
+        writeln!(
+            f,
+            "hybrid: {} parts, {} sessions, {} handshakes of a thief",
+            self.parts, self.hybrid_sessions, self.thefts
         )?;
         write!(
             f,

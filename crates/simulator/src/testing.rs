@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use taupe_protocol::Session;
 
-use crate::plan::{Edge, Episode, HOUR, Nanos, SECOND};
+use crate::plan::{Edge, Episode, HOUR, MILLISECOND, Nanos, SECOND};
 use crate::sessions::Sessions;
 use crate::traffic::Load;
 use crate::world::World;
@@ -23,6 +23,8 @@ pub(crate) fn episode(keepalive: u16) -> Episode {
             preshared: true,
             endpoint: [true, true],
             keepalive: [keepalive, 0],
+            hybrid: None,
+            narrow: false,
         }],
         events: Vec::new(),
     }
@@ -35,18 +37,37 @@ pub(crate) fn world(episode: &Episode) -> World<'_> {
     world
 }
 
-/// A session that host 0 has initiated, watched as one with `peer`, and when it
-/// was born.
-pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
+/// The other end of a session that host 0 has initiated, watched as one with `peer`, before
+/// anything has been received with it.
+pub(crate) fn responded(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
     let episode = episode(0);
     let mut world = world(&episode);
     world.send(0, 1, &Load::one(60, false)).unwrap();
-    world.run_until(SECOND).unwrap();
-    let node = world.hosts[0].node.as_ref().unwrap();
-    let alive = node.device.sessions();
+    world.run_until(30 * MILLISECOND).unwrap();
+    let alive = world.hosts[1].node.as_ref().unwrap().device.sessions();
     assert_eq!(alive.len(), 1);
     let mut sessions = Sessions::default();
     assert_eq!(sessions.observe(peer, &alive).unwrap(), 1);
     let born = alive[0].born().0;
     (sessions, alive, born)
+}
+
+/// A session that host 0 has initiated, watched as one with `peer`, and when it
+/// was born.
+pub(crate) fn sessions(peer: usize) -> (Sessions, Vec<Arc<Session>>, Nanos) {
+    let alive = session_of(&episode(0));
+    let mut sessions = Sessions::default();
+    assert_eq!(sessions.observe(peer, &alive).unwrap(), 1);
+    let born = alive[0].born().0;
+    (sessions, alive, born)
+}
+
+/// The session that host 0 initiates in the world of an episode.
+pub(crate) fn session_of(episode: &Episode) -> Vec<Arc<Session>> {
+    let mut world = world(episode);
+    world.send(0, 1, &Load::one(60, false)).unwrap();
+    world.run_until(SECOND).unwrap();
+    let alive = world.hosts[0].node.as_ref().unwrap().device.sessions();
+    assert_eq!(alive.len(), 1);
+    alive
 }

@@ -11,6 +11,8 @@ use crate::violation::{Invariant, Violation};
 use crate::world::{Event, World, describe};
 
 const MTU: usize = 1420;
+/// What fits into 1,280 bytes with the headers of IPv6, UDP and transport data.
+const NARROW_PACKET: u64 = 1200;
 /// Probes look this often.
 const PROBE_STEP: Nanos = 2 * SECOND;
 /// How long a probe waits until a pair can exchange packets.
@@ -30,6 +32,8 @@ pub(crate) struct Pair {
     pub(crate) hosts: [usize; 2],
     /// When its configuration was last changed.
     pub(crate) disturbed: Nanos,
+    /// The longest packets that get through.
+    max_packet: u64,
     turn: u64,
     flow: Option<(Pattern, usize, Nanos, Nanos)>,
     probe: Option<Probe>,
@@ -54,6 +58,7 @@ impl Pair {
         Self {
             hosts: [edge.a, edge.b],
             disturbed: 0,
+            max_packet: if edge.narrow { NARROW_PACKET } else { 1400 },
             turn: 0,
             flow: None,
             probe: None,
@@ -134,6 +139,13 @@ impl World<'_> {
         self.pairs.iter_mut().find(|pair| pair.hosts == [low, high])
     }
 
+    /// Whether what is longer than 1,280 bytes with its headers is lost between two hosts.
+    pub(crate) fn is_narrow(&self, a: usize, b: usize) -> bool {
+        let hosts = [a.min(b), a.max(b)];
+        let pair = self.pairs.iter().find(|pair| pair.hosts == hosts);
+        pair.is_some_and(|pair| pair.max_packet == NARROW_PACKET)
+    }
+
     pub(crate) fn start_flow(
         &mut self,
         edge: usize,
@@ -160,8 +172,9 @@ impl World<'_> {
             return Ok(());
         }
         let (from, to) = (pair.hosts[side], pair.hosts[1 - side]);
+        let max_packet = pair.max_packet;
         self.at(self.now + interval, Event::Flow { edge, turn });
-        let len = self.random.spread(60, 1400) as usize;
+        let len = self.random.spread(60, max_packet) as usize;
         match pattern {
             Pattern::Request => self.send(from, to, &Load::one(len, true)),
             Pattern::OneWay => self.send(from, to, &Load::one(len, false)),
@@ -444,6 +457,7 @@ impl World<'_> {
         let disturbed = self.disturbed(edge);
         let now = self.now;
         let hosts = self.pairs[edge].hosts;
+        let other_way = self.agree_on_handshake(hosts[0], hosts[1]).unwrap_or(0);
         let loaded = hosts
             .iter()
             .any(|host| now <= self.hosts[*host].loaded_until + SECOND);
@@ -460,11 +474,12 @@ impl World<'_> {
             probe.under_load = false;
         }
         probe.under_load |= loaded;
-        let limit = if probe.under_load {
-            RECOVERY_UNDER_LOAD
-        } else {
-            RECOVERY
-        };
+        let limit = other_way
+            + if probe.under_load {
+                RECOVERY_UNDER_LOAD
+            } else {
+                RECOVERY
+            };
         match probe.able_since {
             Some(_) if probe.passed == [true; 2] => {
                 self.stats.probes_passed += 1;
@@ -505,7 +520,8 @@ impl World<'_> {
         if !good(a, b) || !good(b, a) {
             return false;
         }
-        self.agrees(a, b)
+        self.agree_on_handshake(a, b).is_some()
+            && self.agrees(a, b)
             && self.agrees(b, a)
             && (self.can_initiate(a, b) || self.can_initiate(b, a))
     }

@@ -30,6 +30,14 @@ pub enum Invariant {
     Idle,
     /// A staged packet is sent or counted as dropped.
     Staged,
+    /// A hybrid initiation moves nothing before its session has been used.
+    Provisional,
+    /// Who has X25519 keys but no ML-KEM key gets no session.
+    Impersonation,
+    /// A session is of a kind that both ends want, and both call it the same.
+    Suite,
+    /// A handshake message crosses every network.
+    Size,
 }
 
 impl Invariant {
@@ -48,6 +56,10 @@ impl Invariant {
             Self::Deadline => "what must happen by a certain time does",
             Self::Idle => "nothing wakes an idle device",
             Self::Staged => "a staged packet is sent or counted as dropped",
+            Self::Provisional => "a hybrid initiation moves nothing before its session is used",
+            Self::Impersonation => "who has only X25519 keys gets no session",
+            Self::Suite => "a session is of a kind that both ends want and agree on",
+            Self::Size => "a handshake message crosses every network",
         }
     }
 }

@@ -9,17 +9,20 @@ use core::net::SocketAddr;
 use std::collections::BinaryHeap;
 
 use taupe_crypto::Provider;
-use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
+use taupe_protocol::hybrid::Half;
 use taupe_protocol::message::{Kind, classify, data_header};
 use taupe_protocol::{Endpoint, Output};
 
 use crate::attack::Captures;
-use crate::host::{Conf, Host, endpoint, owner};
+use crate::host::{Conf, Host, owner};
 use crate::ledger::Ledger;
 use crate::network::{Datagrams, Fate, Link};
+use crate::parts::{MAX_HANDSHAKE, check_handshake_size, part_of};
 use crate::plan::{Action, Episode, LULL, MILLISECOND, Nanos, Quality, SECOND, Time};
+use crate::post_quantum::HybridConf;
 use crate::random::Random;
 use crate::stats::Stats;
+use crate::thief::Thief;
 use crate::traffic::Pair;
 use crate::violation::{Invariant, Violation};
 
@@ -68,6 +71,15 @@ pub(crate) enum Later {
         host: usize,
         other: usize,
         number: u64,
+    },
+    TellSeed {
+        host: usize,
+        other: usize,
+    },
+    Hybrid {
+        host: usize,
+        other: usize,
+        conf: Option<HybridConf>,
     },
     AllowedBack {
         host: usize,
@@ -122,6 +134,7 @@ pub struct World<'e> {
     pub(crate) random: Random,
     pub(crate) stats: Stats,
     pub(crate) ambush_until: Nanos,
+    pub(crate) thief: Thief,
     pub(crate) spare: Vec<Vec<u8>>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) trace: Option<Vec<String>>,
@@ -172,7 +185,11 @@ impl<'e> World<'e> {
                     present: true,
                     allowed: true,
                     generation: 0,
+                    hybrid: edge.hybrid.map(|agreed| HybridConf::new(agreed, side)),
                 });
+                hosts[own].has_seed |= edge
+                    .hybrid
+                    .is_some_and(|agreed| agreed.suite.has_static_keys());
             }
         }
         let mut world = Self {
@@ -191,6 +208,7 @@ impl<'e> World<'e> {
             random: Random::new(episode.seed, 2),
             stats: Stats::default(),
             ambush_until: 0,
+            thief: Thief::default(),
             spare: Vec::new(),
             scratch: Vec::new(),
             trace: trace.then(Vec::new),
@@ -342,6 +360,7 @@ impl<'e> World<'e> {
 
     /// Takes all output of a host and answers its wake-ups. Follows every call.
     pub(crate) fn settle(&mut self, host: usize) -> Result<(), Violation> {
+        let mut latches = false;
         loop {
             while let Some(output) = self.hosts[host]
                 .node
@@ -358,6 +377,10 @@ impl<'e> World<'e> {
                     Output::Resolve { .. } | Output::Latch { .. } => {}
                     Output::ReserveLabels { public_key, up_to } => {
                         self.hosts[host].reserve_labels(public_key, up_to);
+                    }
+                    Output::Latch { peer, latched, .. } => {
+                        self.hosts[host].remember(peer, latched);
+                        latches = true;
                     }
                 }
             }
@@ -377,7 +400,12 @@ impl<'e> World<'e> {
                 node.device.handle_attention(clocks);
             } else {
                 node.deadline = node.device.next_deadline();
-                return Ok(());
+                // Sessions that were allowed before may not be now.
+                return if latches {
+                    self.check_suites(host)
+                } else {
+                    Ok(())
+                };
             }
         }
     }
@@ -396,9 +424,24 @@ impl<'e> World<'e> {
                         .initiation(now)
                         .map_err(|violation| violation.between(host, other))?;
                 }
-                if self.now < self.ambush_until && self.random.once_in(2) {
-                    let soon = self.now + self.random.below(40 * MILLISECOND);
-                    self.at(soon, Event::Later(Later::Ambush { host }));
+                self.ambush_later(host);
+            }
+            (Ok(Kind::HybridInitiation), Some(other)) => {
+                self.stats.parts += 1;
+                check_handshake_size(host, &datagram)?;
+                let begins = self.part_sent(host, other, &datagram)?;
+                self.stats.initiations += u64::from(begins);
+                if begins {
+                    self.ambush_later(host);
+                }
+            }
+            (Ok(Kind::HybridResponse), Some(other)) => {
+                self.stats.parts += 1;
+                check_handshake_size(host, &datagram)?;
+                let first = part_of(&datagram).is_some_and(|part| part.half == Half::A);
+                if first && let Some(node) = &mut self.hosts[host].node {
+                    let sessions = node.device.sessions();
+                    self.stats.sessions += node.sessions.observe(other, &sessions)?;
                 }
             }
             (Ok(Kind::Response), Some(other)) => {
@@ -437,6 +480,30 @@ impl<'e> World<'e> {
         Ok(())
     }
 
+    /// A part of an initiation is sent. Whether it is the first of a handshake.
+    fn part_sent(&mut self, host: usize, other: usize, part: &[u8]) -> Result<bool, Violation> {
+        let now = self.hosts[host].boot(self.now).0;
+        let Some([a, b, c, d]) = part.get(4..).and_then(|rest| rest.first_chunk().copied()) else {
+            return Ok(false);
+        };
+        self.hosts[host].label_used(self.now);
+        let Some(node) = &mut self.hosts[host].node else {
+            return Ok(false);
+        };
+        node.pulses[other]
+            .part(now, u32::from_le_bytes([a, b, c, d]))
+            .map_err(|violation| violation.between(host, other))
+    }
+
+    /// While there are ambushes, about half of the handshakes that begin are attacked before
+    /// the answer.
+    fn ambush_later(&mut self, host: usize) {
+        if self.now < self.ambush_until && self.random.once_in(2) {
+            let soon = self.now + self.random.below(40 * MILLISECOND);
+            self.at(soon, Event::Later(Later::Ambush { host }));
+        }
+    }
+
     /// Puts datagrams of one size on their way.
     pub(crate) fn wire(&mut self, host: usize, to: SocketAddr, bytes: Vec<u8>, stride: usize) {
         let Some(other) = owner(to).filter(|other| *other < self.hosts.len()) else {
@@ -445,6 +512,9 @@ impl<'e> World<'e> {
         self.captures
             .sent(&mut self.random, host, other, &bytes, stride);
         let from = self.hosts[host].address;
+        if stride > MAX_HANDSHAKE && self.is_narrow(host, other) {
+            return;
+        }
         let link = &self.links[host * self.hosts.len() + other];
         let quality = link.quality(self.now);
         let datagrams = Datagrams {
@@ -467,165 +537,6 @@ impl<'e> World<'e> {
                 self.at(self.now + after, Event::Arrive(datagrams));
             }
         }
-    }
-
-    /// Datagrams reach an address.
-    fn arrive(&mut self, datagrams: Datagrams) -> Result<(), Violation> {
-        let there = self
-            .hosts
-            .iter()
-            .position(|host| host.address == datagrams.to);
-        let Some(host) = there.filter(|host| self.hosts[*host].runs()) else {
-            self.recycle(datagrams.bytes);
-            return Ok(());
-        };
-        if datagrams.tampered {
-            return self.inject(
-                host,
-                datagrams.from,
-                datagrams.bytes,
-                datagrams.stride,
-                "tampered with",
-            );
-        }
-        self.take(host, datagrams)
-    }
-
-    /// A host takes datagrams that nobody has changed.
-    fn take(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
-        let Datagrams {
-            from,
-            sender,
-            sent,
-            mut bytes,
-            stride,
-            ..
-        } = datagrams;
-        let capture = self.captures.copy(&mut self.random, &bytes, stride);
-        let h = &mut self.hosts[host];
-        let clocks = h.clocks(self.now);
-        let boot = clocks.boot.0;
-        let from = endpoint(from, h.address);
-        let backlog = if self.now < h.loaded_until {
-            UNDER_LOAD_BACKLOG
-        } else {
-            0
-        };
-        let Some(node) = h.node.as_mut() else {
-            return Ok(());
-        };
-        node.idle.used();
-        let count = bytes.len().div_ceil(stride.max(1)) as u64;
-        self.stats.datagrams += count;
-        let refused = node.refused();
-        let index = data_header(&bytes).map(|(index, _)| index);
-        let mut sorted = core::mem::take(&mut node.sorted);
-        node.path
-            .receive(clocks.boot, from, &mut bytes, stride, &mut sorted);
-        let accepted = count - (node.refused() - refused);
-        let up = node.device.is_up();
-        let mut fresh = false;
-        let mut rekeyed = false;
-        let mut aged = false;
-        let mut answered = false;
-        if sorted.handshakes.is_empty() {
-            if accepted > 0 && up {
-                if let Some(index) = index {
-                    aged = node.sessions.accepted(index, boot)? >= 160 * SECOND;
-                }
-                // Which of several were packets is not known from outside.
-                let packets = bytes.len() > 32 * count as usize && accepted == count;
-                node.pulses[sender]
-                    .received(boot, packets)
-                    .map_err(|violation| violation.between(host, sender))?;
-                fresh = true;
-            }
-        } else {
-            for message in &sorted.handshakes {
-                let message = &bytes[message.clone()];
-                let refused = node.refused();
-                let kind = classify(message);
-                node.device.handle_message(clocks, from, message, backlog);
-                if node.refused() == refused && kind != Ok(Kind::CookieReply) {
-                    node.pulses[sender]
-                        .received(boot, false)
-                        .map_err(|violation| violation.between(host, sender))?;
-                    let sessions = node.device.sessions();
-                    let new = node.sessions.observe(sender, &sessions)?;
-                    self.stats.sessions += new;
-                    rekeyed |= new > 0;
-                    answered |= kind == Ok(Kind::Response);
-                    fresh = true;
-                }
-            }
-        }
-        self.note(|| {
-            let became = if fresh { "taken" } else { "refused" };
-            format!(
-                "{host} ← {sender}: {count} × {}, {became}",
-                describe(&bytes[..stride.min(bytes.len())])
-            )
-        });
-        if fresh && let Some(capture) = capture {
-            self.captures.taken(
-                &mut self.random,
-                &self.hosts[host],
-                sender,
-                from.remote,
-                capture,
-            );
-        }
-        self.settle(host)?;
-        if fresh {
-            self.heard(host, sender, from.remote, answered)?;
-        }
-        for inner in &sorted.inner {
-            self.deliver(host, sender, &bytes[inner.clone()])?;
-        }
-        if let Some(node) = &mut self.hosts[host].node {
-            node.sorted = sorted;
-        }
-        self.recycle(bytes);
-        let now = self.now;
-        if let Some(pair) = self.pair(host, sender) {
-            if rekeyed {
-                pair.rekeyed(now);
-            }
-            if fresh {
-                pair.alive(sent, now);
-            }
-        }
-        if aged {
-            self.renewed_on_receive(host, sender)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Something authentic of `sender` came from `source`: that is where it is
-    /// reached now, and if it was a response, it has been confirmed.
-    fn heard(
-        &mut self,
-        host: usize,
-        sender: usize,
-        source: SocketAddr,
-        response: bool,
-    ) -> Result<(), Violation> {
-        let h = &mut self.hosts[host];
-        let boot = h.boot(self.now).0;
-        let Some(node) = h.node.as_mut() else {
-            return Ok(());
-        };
-        if response && !node.pulses[sender].confirmed(boot) {
-            let what = "has not confirmed a response at once".to_owned();
-            return Err(Violation::new(Invariant::Deadline, what).between(host, sender));
-        }
-        let moved = node.sources[sender].replace(source) != Some(source);
-        if moved && h.endpoint_of(sender) != Some(source) {
-            let what = format!("heard from {source}, and not reached there");
-            return Err(Violation::new(Invariant::Roaming, what).between(host, sender));
-        }
-        Ok(())
     }
 
     /// A look at a host: is anything overdue, is anything too old?
@@ -683,6 +594,12 @@ impl<'e> World<'e> {
                         Time(at.0)
                     ),
                 ));
+            }
+            let halves = node.device.half_handshakes();
+            if halves > 0 {
+                let what =
+                    format!("host {host} keeps {halves} handshakes that nobody has finished");
+                return Err(Violation::new(Invariant::KeyMemory, what));
             }
             node.device.set_down();
             node.sessions.gone(None, "after the device went down")?;

@@ -22,6 +22,9 @@ fn every_planted_defect_is_found_and_by_the_invariant_it_breaks() {
             Defect::MissedDeadline => &["Deadline"],
             Defect::LostStaged => &["Staged", "Deadline", "Liveness"],
             Defect::ClockLockout => &["Liveness"],
+            Defect::PqPartMixup => &["Unauthenticated"],
+            Defect::PqReinstall => &["CounterOnce", "Unauthenticated"],
+            Defect::PqEarlyCommit => &["Provisional"],
         };
         let line = text.lines().last().unwrap_or_default();
         assert!(line.starts_with(&format!("found {name} after ")), "{line}");

@@ -1,0 +1,230 @@
+//! What arrives at a host from the network, unchanged.
+
+use core::net::SocketAddr;
+
+use taupe_protocol::Endpoint;
+use taupe_protocol::hybrid::Half;
+use taupe_protocol::message::{Kind, classify, data_header};
+
+use crate::host::endpoint;
+use crate::network::Datagrams;
+use crate::parts::{part_of, unchanged};
+use crate::plan::SECOND;
+use crate::violation::{Invariant, Violation};
+use crate::world::{World, describe};
+
+/// What has come of a datagram.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    /// It is authentic and new.
+    fresh: bool,
+    /// It has made a session.
+    rekeyed: bool,
+    /// It is a response.
+    answered: bool,
+}
+
+impl Heard {
+    fn add(&mut self, other: Self) {
+        self.fresh |= other.fresh;
+        self.rekeyed |= other.rekeyed;
+        self.answered |= other.answered;
+    }
+}
+
+impl World<'_> {
+    /// Datagrams reach an address.
+    pub(crate) fn arrive(&mut self, datagrams: Datagrams) -> Result<(), Violation> {
+        let there = self
+            .hosts
+            .iter()
+            .position(|host| host.address == datagrams.to);
+        let Some(host) = there.filter(|host| self.hosts[*host].runs()) else {
+            self.recycle(datagrams.bytes);
+            return Ok(());
+        };
+        if datagrams.tampered {
+            return self.inject(
+                host,
+                datagrams.from,
+                datagrams.bytes,
+                datagrams.stride,
+                "tampered with",
+            );
+        }
+        self.take(host, datagrams)
+    }
+
+    /// A host takes datagrams that nobody has changed.
+    fn take(&mut self, host: usize, datagrams: Datagrams) -> Result<(), Violation> {
+        let Datagrams {
+            from,
+            sender,
+            sent,
+            mut bytes,
+            stride,
+            ..
+        } = datagrams;
+        let capture = self.captures.copy(&mut self.random, &bytes, stride);
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let boot = clocks.boot.0;
+        let from = endpoint(from, h.address);
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        node.idle.used();
+        let count = bytes.len().div_ceil(stride.max(1)) as u64;
+        self.stats.datagrams += count;
+        let refused = node.refused();
+        let index = data_header(&bytes).map(|(index, _)| index);
+        let mut sorted = core::mem::take(&mut node.sorted);
+        node.path
+            .receive(clocks.boot, from, &mut bytes, stride, &mut sorted);
+        let accepted = count - (node.refused() - refused);
+        let up = node.device.is_up();
+        let mut heard = Heard::default();
+        let mut aged = false;
+        if sorted.handshakes.is_empty() {
+            if accepted > 0 && up {
+                if let Some(index) = index {
+                    aged = node.sessions.accepted(index, boot)? >= 160 * SECOND;
+                }
+                // Which of several were packets is not known from outside.
+                let packets = bytes.len() > 32 * count as usize && accepted == count;
+                node.pulses[sender]
+                    .received(boot, packets)
+                    .map_err(|violation| violation.between(host, sender))?;
+                heard.fresh = true;
+            }
+        } else {
+            for message in &sorted.handshakes {
+                heard.add(self.take_handshake(host, sender, from, &bytes[message.clone()])?);
+            }
+        }
+        let Heard {
+            fresh,
+            rekeyed,
+            answered,
+        } = heard;
+        self.note(|| {
+            let became = if fresh { "taken" } else { "refused" };
+            format!(
+                "{host} ← {sender}: {count} × {}, {became}",
+                describe(&bytes[..stride.min(bytes.len())])
+            )
+        });
+        if fresh && let Some(capture) = capture {
+            self.captures.taken(
+                &mut self.random,
+                &self.hosts[host],
+                sender,
+                from.remote,
+                capture,
+            );
+        }
+        self.settle(host)?;
+        if fresh {
+            self.heard(host, sender, from.remote, answered)?;
+        }
+        if rekeyed {
+            self.check_suites(host)?;
+        }
+        if self.now < self.ambush_until && part_of(&bytes).is_some_and(|it| it.half == Half::A) {
+            self.ambush_second_part(host, from.remote, &bytes)?;
+        }
+        for inner in &sorted.inner {
+            self.deliver(host, sender, &bytes[inner.clone()])?;
+        }
+        if let Some(node) = &mut self.hosts[host].node {
+            node.sorted = sorted;
+        }
+        self.recycle(bytes);
+        let now = self.now;
+        if let Some(pair) = self.pair(host, sender) {
+            if rekeyed {
+                pair.rekeyed(now);
+            }
+            if fresh {
+                pair.alive(sent, now);
+            }
+        }
+        if aged {
+            self.renewed_on_receive(host, sender)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A host takes a handshake message of `sender`.
+    fn take_handshake(
+        &mut self,
+        host: usize,
+        sender: usize,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<Heard, Violation> {
+        let kind = classify(message);
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let backlog = h.backlog(self.now);
+        let begins = kind == Ok(Kind::HybridInitiation);
+        let before = begins.then(|| h.provisional_digest(sender));
+        let Some(node) = h.node.as_mut() else {
+            return Ok(Heard::default());
+        };
+        let cause = node.device.handle_message(clocks, from, message, backlog);
+        if let Some(before) = before {
+            let after = h.provisional_digest(sender);
+            unchanged(host, sender, before, after)?;
+            return Ok(Heard::default());
+        }
+        if kind == Ok(Kind::CookieReply) || cause.is_some() {
+            return Ok(Heard::default());
+        }
+        let sessions = node.device.sessions();
+        let new = node.sessions.observe(sender, &sessions)?;
+        self.stats.sessions += new;
+        // Of a hybrid response only the part counts that completes it.
+        if kind == Ok(Kind::HybridResponse) {
+            self.stats.hybrid_sessions += new;
+            if new == 0 {
+                return Ok(Heard::default());
+            }
+        }
+        node.pulses[sender]
+            .received(clocks.boot.0, false)
+            .map_err(|violation| violation.between(host, sender))?;
+        Ok(Heard {
+            fresh: true,
+            rekeyed: new > 0,
+            answered: matches!(kind, Ok(Kind::Response | Kind::HybridResponse)),
+        })
+    }
+
+    /// Something authentic of `sender` came from `source`: that is where it is
+    /// reached now, and if it was a response, it has been confirmed.
+    pub(crate) fn heard(
+        &mut self,
+        host: usize,
+        sender: usize,
+        source: SocketAddr,
+        response: bool,
+    ) -> Result<(), Violation> {
+        let h = &mut self.hosts[host];
+        let boot = h.boot(self.now).0;
+        let Some(node) = h.node.as_mut() else {
+            return Ok(());
+        };
+        if response && !node.pulses[sender].confirmed(boot) {
+            let what = "has not confirmed a response at once".to_owned();
+            return Err(Violation::new(Invariant::Deadline, what).between(host, sender));
+        }
+        let moved = node.sources[sender].replace(source) != Some(source);
+        if moved && h.endpoint_of(sender) != Some(source) {
+            let what = format!("heard from {source}, and not reached there");
+            return Err(Violation::new(Invariant::Roaming, what).between(host, sender));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! Hostile parts of hybrid handshakes: what can be made of those that were sent, with mac1
+//! right. The attacker who has keys is in [`crate::thief`].
+
+use core::net::SocketAddr;
+
+use taupe_protocol::Output;
+use taupe_protocol::hybrid::{Half, Part, Side};
+use taupe_protocol::message::{Kind, classify};
+
+use crate::attack::stamp;
+use crate::host::{Digest, endpoint, owner};
+use crate::plan::Hostile;
+use crate::violation::{Invariant, Violation};
+use crate::world::{World, describe};
+
+/// UDP payload that crosses every IPv6 network whole (RFC 8200 §5).
+pub(crate) const MAX_HANDSHAKE: usize = 1280 - 40 - 8;
+/// What of a part is not in the transcript.
+const MACS: usize = 32;
+
+/// What a datagram is a part of.
+pub(crate) fn part_of(datagram: &[u8]) -> Option<Part> {
+    let part = Part::of(*datagram.first_chunk()?)?;
+    (part.len() == datagram.len()).then_some(part)
+}
+
+/// All of a part but its MACs: the same each time it is sent.
+fn lasting(part: &[u8]) -> &[u8] {
+    &part[..part.len().saturating_sub(MACS)]
+}
+
+/// Bytes of the header with the indices that follow it.
+fn prefix(part: Part) -> usize {
+    match part.side {
+        Side::Initiation => 8,
+        Side::Response => 12,
+    }
+}
+
+impl World<'_> {
+    /// A part for a host that nobody has made so, with a valid mac1.
+    pub(crate) fn forge_part(
+        &mut self,
+        host: usize,
+        kind: Hostile,
+        source: &mut SocketAddr,
+    ) -> Option<Vec<u8>> {
+        let (from, mut bytes) = self.captured_part(host)?;
+        let part = part_of(&bytes)?;
+        if self.random.once_in(2) {
+            *source = self.hosts[from].address;
+        }
+        if kind == Hostile::MixParts {
+            let (_, other) = self.captured_part(host)?;
+            if part_of(&other)? != part || lasting(&other) == lasting(&bytes) {
+                return None;
+            }
+            bytes[prefix(part)..].copy_from_slice(&other[prefix(part)..]);
+        } else if self.random.once_in(2) {
+            let bit = self.random.index((bytes.len() - MACS) * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            // Where it is another part now, its length does not fit or mac1 decides.
+        } else {
+            self.random.fill(&mut bytes[prefix(part)..]);
+        }
+        let own = self.hosts[host].public;
+        stamp(self.crypto, &own, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Repeats a part of an initiation, from where it came from or elsewhere: it may be
+    /// answered, and change nothing but that.
+    pub(crate) fn replay_part(&mut self, host: usize) -> Result<(), Violation> {
+        let Some((from, bytes)) = self.captured_part(host) else {
+            return Ok(());
+        };
+        if part_of(&bytes).is_none_or(|part| part.side != Side::Initiation) {
+            return Ok(());
+        }
+        let elsewhere = SocketAddr::from(([203, 0, 113, 7], 4500 + self.random.below(4) as u16));
+        let source = if self.random.once_in(2) {
+            elsewhere
+        } else {
+            self.hosts[from].address
+        };
+        self.inject_part(host, from, source, &bytes, "repeated")?;
+        Ok(())
+    }
+
+    /// Second parts for a host that has just taken a first one, in the name of its sender and
+    /// before the true one comes.
+    pub(crate) fn ambush_second_part(
+        &mut self,
+        host: usize,
+        source: SocketAddr,
+        first: &[u8],
+    ) -> Result<(), Violation> {
+        let Some(part) = part_of(first).filter(|part| part.suite.has_static_keys()) else {
+            return Ok(());
+        };
+        let second = Part {
+            half: Half::B,
+            ..part
+        };
+        let mut bytes = vec![0; second.len()];
+        self.random.fill(&mut bytes);
+        // Half of them are true second parts of another handshake.
+        if let Some((_, other)) = self.captured_part(host)
+            && part_of(&other) == Some(second)
+            && other[4..prefix(part)] != first[4..prefix(part)]
+        {
+            bytes = other;
+        }
+        bytes[..4].copy_from_slice(&second.header());
+        bytes[4..prefix(part)].copy_from_slice(&first[4..prefix(part)]);
+        self.inject_stamped(host, source, bytes, "a second part of another handshake")
+    }
+
+    /// Parts of a response for a host that has just begun a handshake, before the true ones.
+    pub(crate) fn ambush_initiator(&mut self, host: usize) -> Result<(), Violation> {
+        let Some((_, initiation)) = self.captures.initiation(host) else {
+            return Ok(());
+        };
+        let Some(part) = part_of(initiation) else {
+            return Ok(());
+        };
+        let index = initiation[4..8].to_vec();
+        let halves: &[Half] = if part.suite.has_static_keys() {
+            &[Half::B, Half::A]
+        } else {
+            &[Half::A]
+        };
+        for half in halves {
+            let response = Part {
+                side: Side::Response,
+                half: *half,
+                ..part
+            };
+            let mut bytes = vec![0; response.len()];
+            self.random.fill(&mut bytes);
+            bytes[..4].copy_from_slice(&response.header());
+            bytes[8..12].copy_from_slice(&index);
+            let source = SocketAddr::from(([203, 0, 113, 8], 4500));
+            self.inject_stamped(host, source, bytes, "a made-up part of a response")?;
+        }
+        Ok(())
+    }
+
+    fn inject_stamped(
+        &mut self,
+        host: usize,
+        source: SocketAddr,
+        mut bytes: Vec<u8>,
+        what: &str,
+    ) -> Result<(), Violation> {
+        let own = self.hosts[host].public;
+        stamp(self.crypto, &own, &mut bytes);
+        let stride = bytes.len();
+        self.inject(host, source, bytes, stride, what)
+    }
+
+    /// Hands a part of an initiation in the name of `victim` to a host, which may answer it, and
+    /// checks that it does no more. Returns the answers that nobody's host is sent.
+    pub(crate) fn inject_part(
+        &mut self,
+        host: usize,
+        victim: usize,
+        source: SocketAddr,
+        part: &[u8],
+        what: &str,
+    ) -> Result<Vec<Vec<u8>>, Violation> {
+        self.stats.hostile += 1;
+        let h = &mut self.hosts[host];
+        let clocks = h.clocks(self.now);
+        let from = endpoint(source, h.address);
+        let backlog = h.backlog(self.now);
+        let before = h.provisional_digest(victim);
+        let Some(node) = h.node.as_mut() else {
+            return Ok(Vec::new());
+        };
+        node.device.handle_message(clocks, from, part, backlog);
+        let mut answers = Vec::new();
+        while let Some(output) = node.device.poll_output() {
+            match output {
+                Output::Transmit {
+                    endpoint, datagram, ..
+                } if endpoint.remote == source => answers.push(datagram),
+                _ => {
+                    let what = format!("host {host}: does more than answer a part that is {what}");
+                    return Err(Violation::new(Invariant::Provisional, what));
+                }
+            }
+        }
+        if answers.iter().any(|answer| part_of(answer).is_some()) {
+            let sessions = node.device.sessions();
+            self.stats.sessions += node.sessions.observe(victim, &sessions)?;
+        }
+        let after = h.provisional_digest(victim);
+        unchanged(host, victim, before, after)?;
+        h.check_memory()?;
+        self.settle(host)?;
+        self.note(|| {
+            let count = answers.len();
+            format!(
+                "{host} ← {source} ({what}): {}, {count} answers",
+                describe(part)
+            )
+        });
+        for answer in &answers {
+            check_handshake_size(host, answer)?;
+            self.stats.cookies += u64::from(classify(answer) == Ok(Kind::CookieReply));
+        }
+        if owner(source).is_none_or(|owner| owner >= self.hosts.len()) {
+            return Ok(answers);
+        }
+        for answer in answers {
+            let stride = answer.len();
+            self.wire(host, source, answer, stride);
+        }
+        Ok(Vec::new())
+    }
+
+    /// A part for `host` that was sent, and by whom.
+    fn captured_part(&mut self, host: usize) -> Option<(usize, Vec<u8>)> {
+        let parts: Vec<(usize, &[u8])> = self
+            .captures
+            .sent_to(host)
+            .filter(|(_, bytes)| part_of(bytes).is_some())
+            .collect();
+        let (from, bytes) = *parts.get(self.random.index(parts.len()))?;
+        Some((from, bytes.to_vec()))
+    }
+}
+
+/// Checks that a part of an initiation has changed nothing that counts.
+pub(crate) fn unchanged(
+    host: usize,
+    other: usize,
+    before: Option<Digest>,
+    after: Option<Digest>,
+) -> Result<(), Violation> {
+    if before == after {
+        return Ok(());
+    }
+    let what = format!("a part of an initiation: state before: {before:?}, after: {after:?}");
+    Err(Violation::new(Invariant::Provisional, what).between(host, other))
+}
+
+/// Checks that a handshake message crosses every network.
+pub(crate) fn check_handshake_size(host: usize, datagram: &[u8]) -> Result<(), Violation> {
+    if datagram.len() <= MAX_HANDSHAKE {
+        return Ok(());
+    }
+    let what = format!(
+        "host {host} sends {} bytes of a handshake in one datagram",
+        datagram.len()
+    );
+    Err(Violation::new(Invariant::Size, what))
+}

@@ -1,0 +1,264 @@
+//! Who has all X25519 secrets and preshared keys of everybody, as somebody with a quantum
+//! computer may, and no ML-KEM key: it begins handshakes in the name of others.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use taupe_crypto::Secret;
+use taupe_protocol::hybrid::noise::{AfterA, Initiator, Local};
+use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite};
+use taupe_protocol::key::{PqPrivateKey, PresharedKey, PublicKey};
+use taupe_protocol::message::{Kind, classify};
+use taupe_protocol::noise::StaticKeys;
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::PostQuantum;
+
+use crate::attack::stamp;
+use crate::plan::{HOUR, SECOND};
+use crate::violation::{Invariant, Violation};
+use crate::world::World;
+
+/// Its own addresses, at which it receives.
+const ADDRESSES: u64 = 6;
+
+/// What it remembers.
+#[derive(Default)]
+pub(crate) struct Thief {
+    /// Cookies that hosts have given its addresses.
+    cookies: BTreeMap<(usize, SocketAddr), [u8; 16]>,
+}
+
+/// The keys with which it pretends to be somebody.
+struct Disguise {
+    keys: StaticKeys,
+    hybrid: LocalKeys,
+    remote: RemoteKeys,
+    preshared: PresharedKey,
+}
+
+impl Disguise {
+    fn local(&self) -> Local<'_> {
+        Local {
+            keys: &self.keys,
+            hybrid: &self.hybrid,
+        }
+    }
+}
+
+/// A handshake that it has begun.
+struct Begun {
+    initiator: Initiator,
+    parts: Vec<Vec<u8>>,
+}
+
+impl World<'_> {
+    /// The thief begins a handshake with a host in the name of one of its peers.
+    pub(crate) fn steal(&mut self, host: usize) -> Result<(), Violation> {
+        let victims: Vec<usize> = (0..self.hosts.len())
+            .filter(|other| self.is_robbed(host, *other))
+            .collect();
+        let Some(victim) = victims.get(self.random.index(victims.len())).copied() else {
+            return Ok(());
+        };
+        self.steal_as(host, victim)
+    }
+
+    /// The thief begins a handshake with a host in the name of `victim`.
+    pub(crate) fn steal_as(&mut self, host: usize, victim: usize) -> Result<(), Violation> {
+        if !self.is_robbed(host, victim) || !self.hosts[host].runs() {
+            return Ok(());
+        }
+        let Some(disguise) = self.disguise(host, victim) else {
+            return Ok(());
+        };
+        self.stats.thefts += 1;
+        let source = match self.random.below(4) {
+            0 => self.hosts[victim].address,
+            _ => {
+                let n = self.random.below(ADDRESSES) as u8;
+                SocketAddr::from(([198, 51, 100, 1 + n / 2], 1000 + u16::from(n)))
+            }
+        };
+        // The victim's own index, if it is known: it tells the two apart for nobody.
+        let known = self.captures.initiation(victim);
+        let known = known.and_then(|(_, bytes)| bytes.get(4..)?.first_chunk().copied());
+        let index = match known {
+            Some(index) if self.random.once_in(2) => u32::from_le_bytes(index),
+            _ => self.random.number() as u32,
+        };
+        let Some(begun) = self.begin(&disguise, host, index) else {
+            return Ok(());
+        };
+        // Now and then a second part of another of its handshakes, which nobody may take.
+        if self.random.once_in(3)
+            && let Some(other) = self.begin(&disguise, host, index)
+        {
+            return self.send_mixed(host, victim, source, begun, other);
+        }
+        let answers = self.send_parts(host, victim, source, &begun)?;
+        match finish(self.crypto, &disguise, &begun, &answers) {
+            true => {
+                let what = "who has only X25519 keys gets a session".to_owned();
+                Err(Violation::new(Invariant::Impersonation, what).between(host, victim))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it can begin a handshake with a host in the name of another, and must not get
+    /// a session.
+    fn is_robbed(&self, host: usize, victim: usize) -> bool {
+        let h = &self.hosts[host];
+        let Some(conf) = h.peers[victim].filter(|conf| conf.present) else {
+            return false;
+        };
+        let hybrid = conf.hybrid.is_some_and(|it| it.suite.has_static_keys());
+        let policy = h.policy(victim);
+        hybrid && policy != PostQuantum::Off && conf.key == self.hosts[victim].public
+    }
+
+    fn disguise(&self, host: usize, victim: usize) -> Option<Disguise> {
+        let (crypto, h) = (self.crypto, &self.hosts[host]);
+        let conf = h.peers[victim]?;
+        let suite: Suite = conf.hybrid?.suite;
+        let stolen = self.hosts[victim].private();
+        let keys = StaticKeys::new(crypto, stolen?);
+        let identity = RemoteKeys::new(crypto, conf.key, h.pq_public_of(victim)).identity;
+        let own = PqPrivateKey::new(Secret::new([0x5a; 64]))?;
+        let target = h.pq_private()?.public(crypto, suite.parameters());
+        Some(Disguise {
+            hybrid: LocalKeys::pretending(crypto, &keys, &own, suite, identity),
+            keys,
+            remote: RemoteKeys::new(crypto, h.public, Some(target)),
+            preshared: h.preshared(victim, conf.preshared),
+        })
+    }
+
+    /// Makes an initiation, with a label of now or of times to come.
+    fn begin(&mut self, disguise: &Disguise, host: usize, index: u32) -> Option<Begun> {
+        let crypto = self.crypto;
+        let wall = self.hosts[host].clocks(self.now).wall;
+        let ahead = match self.random.below(3) {
+            0 => 0,
+            _ => self.random.spread(SECOND, 400 * 24 * HOUR),
+        };
+        let label = Tai64N::from_wall(wall + Duration::from_nanos(ahead));
+        let private = disguise.keys.private.expose();
+        let shared = crypto.dh.agree(private, &disguise.remote.public_key.0)?;
+        let (initiator, parts) = Initiator::start(
+            crypto,
+            disguise.local(),
+            &disguise.remote,
+            &disguise.preshared,
+            &shared,
+            &mut self.random,
+            label,
+            index,
+        )
+        .ok()?;
+        Some(Begun { initiator, parts })
+    }
+
+    /// Sends the parts of an initiation, and again with the cookie where one is asked for.
+    /// Returns the parts of the response that come to the thief.
+    fn send_parts(
+        &mut self,
+        host: usize,
+        victim: usize,
+        source: SocketAddr,
+        begun: &Begun,
+    ) -> Result<Vec<Vec<u8>>, Violation> {
+        let mut taken = Vec::new();
+        for part in &begun.parts {
+            for _ in 0..2 {
+                let part = self.stamp_with_cookie(host, source, part);
+                let answers = self.inject_part(host, victim, source, &part, "a thief's")?;
+                let mut again = false;
+                for answer in answers {
+                    if classify(&answer) == Ok(Kind::CookieReply) {
+                        again |= self.keep_cookie(host, source, &part, &answer);
+                    } else {
+                        taken.push(answer);
+                    }
+                }
+                if !again {
+                    break;
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Sends the first part of one handshake and the second of another.
+    fn send_mixed(
+        &mut self,
+        host: usize,
+        victim: usize,
+        source: SocketAddr,
+        mut begun: Begun,
+        other: Begun,
+    ) -> Result<(), Violation> {
+        begun.parts.truncate(1);
+        self.send_parts(host, victim, source, &begun)?;
+        let Some(second) = other.parts.get(1) else {
+            return Ok(());
+        };
+        let second = self.stamp_with_cookie(host, source, second);
+        let stride = second.len();
+        let what = "the second part of another handshake of a thief";
+        self.inject(host, source, second, stride, what)
+    }
+
+    fn stamp_with_cookie(&self, host: usize, source: SocketAddr, part: &[u8]) -> Vec<u8> {
+        let mut part = part.to_vec();
+        stamp(self.crypto, &self.hosts[host].public, &mut part);
+        if let Some(cookie) = self.thief.cookies.get(&(host, source)) {
+            let at = part.len() - 16;
+            let (body, mac2) = part.split_at_mut(at);
+            mac2.copy_from_slice(&self.crypto.hash.mac(cookie, &[body]));
+        }
+        part
+    }
+
+    /// Takes a cookie out of the reply to `part` (whitepaper §5.4.7). Whether it is another
+    /// than before.
+    fn keep_cookie(&mut self, host: usize, at: SocketAddr, part: &[u8], reply: &[u8]) -> bool {
+        let PublicKey(public) = self.hosts[host].public;
+        let key = Secret::new(self.crypto.hash.hash(&[b"cookie--", &public]));
+        let (Some(nonce), Some(sealed)) = (
+            reply.get(8..).and_then(|rest| rest.first_chunk::<24>()),
+            reply.get(32..).and_then(|rest| rest.first_chunk::<32>()),
+        ) else {
+            return false;
+        };
+        let mac1 = &part[part.len() - 32..part.len() - 16];
+        let mut cookie = *sealed;
+        let opened = self.crypto.aead.xopen_with(&key, nonce, mac1, &mut cookie);
+        let (Ok(()), Some(cookie)) = (opened, cookie.first_chunk::<16>()) else {
+            return false;
+        };
+        self.thief.cookies.insert((host, at), *cookie) != Some(*cookie)
+    }
+}
+
+/// Whether a response gives the thief a session.
+fn finish(
+    crypto: &taupe_crypto::Provider,
+    disguise: &Disguise,
+    begun: &Begun,
+    response: &[Vec<u8>],
+) -> bool {
+    let psk = &disguise.preshared;
+    response.iter().any(|first| {
+        let after = begun.initiator.take_a(crypto, disguise.local(), psk, first);
+        match after {
+            Ok(AfterA::Done(_)) => true,
+            Ok(AfterA::Halfway(halfway)) => response.iter().any(|second| {
+                let keys = halfway.take_b(crypto, disguise.local(), psk, second);
+                keys.is_ok()
+            }),
+            Err(_) => false,
+        }
+    })
+}
