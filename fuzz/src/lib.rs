@@ -10,11 +10,13 @@ mod common;
 mod handshake;
 mod input;
 mod message;
+mod parts;
 mod seeds;
 mod transport;
 
 pub use handshake::handshake;
 pub use message::message;
+pub use parts::parts;
 pub use seeds::seeds;
 pub use taupe_config::fuzzing::{file, uapi};
 pub use taupe_net::fuzzing::split_merge;
@@ -25,7 +27,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -35,6 +37,7 @@ pub const TARGETS: [Target; 9] = [
     ("file", file),
     ("translate", translate),
     ("proxy", proxy),
+    ("parts", parts),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the

@@ -2,6 +2,7 @@
 
 use taupe_protocol::Cause;
 use taupe_protocol::crypto::default_provider;
+use taupe_protocol::hybrid::Part;
 use taupe_protocol::message::{
     DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header, write_data_header,
 };
@@ -28,10 +29,20 @@ pub fn message(data: &[u8]) {
             Ok(Kind::Response) => assert_eq!(length, 92),
             Ok(Kind::CookieReply) => assert_eq!(length, 64),
             Ok(Kind::Data) => assert!(length >= DATA_OVERHEAD),
+            Ok(Kind::HybridInitiation | Kind::HybridResponse) => {
+                let part = datagram.first_chunk().and_then(|header| Part::of(*header));
+                assert_eq!(part.map(Part::len), Some(length));
+            }
             Err(_) => {}
         }
         if let Ok(kind) = kind {
-            assert_eq!(datagram[..4], (kind as u32).to_le_bytes());
+            // Behind the type a part has its suite and its number.
+            let known = if matches!(kind, Kind::HybridInitiation | Kind::HybridResponse) {
+                1
+            } else {
+                4
+            };
+            assert_eq!(datagram[..known], (kind as u32).to_le_bytes()[..known]);
         }
         assert_eq!(data_header(datagram).is_some(), length >= DATA_HEADER_LEN);
         if let (Ok(Kind::Data), Some((receiver, counter))) = (kind, data_header(datagram)) {
@@ -41,7 +52,9 @@ pub fn message(data: &[u8]) {
             assert_eq!(copy, datagram);
         }
         expected.push(match kind {
-            Ok(Kind::Initiation | Kind::Response) => Cause::Mac1,
+            Ok(
+                Kind::Initiation | Kind::Response | Kind::HybridInitiation | Kind::HybridResponse,
+            ) => Cause::Mac1,
             Ok(Kind::CookieReply) => Cause::CookieRefused,
             Ok(Kind::Data) => Cause::UnknownSession,
             Err(Malformed::Length) => Cause::Length,

@@ -3,7 +3,8 @@
 
 use taupe_config::fuzzing::malformed;
 use taupe_config::key::Encoding;
-use taupe_protocol::crypto::{KemParameters, Secret, default_provider};
+use taupe_protocol::crypto::{Secret, default_provider};
+use taupe_protocol::hybrid::{Half, Part, Side, Suite};
 use taupe_protocol::key::PqPrivateKey;
 
 use crate::common::packets::{ipv4, ipv6, sized};
@@ -21,6 +22,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "file" => files(),
         "translate" => translate(),
         "proxy" => proxy(),
+        "parts" => crate::parts::seeds(),
         _ => Vec::new(),
     }
 }
@@ -41,6 +43,17 @@ fn messages() -> Vec<Vec<u8>> {
     let mut all = 92_u16.to_le_bytes().to_vec();
     all.extend(world.messages().concat());
     seeds.push(all);
+    for suite in Suite::ALL {
+        for side in [Side::Initiation, Side::Response] {
+            for half in [Half::A, Half::B] {
+                let part = Part { suite, side, half };
+                let mut seed = (part.len() as u16).to_le_bytes().to_vec();
+                seed.extend(part.header());
+                seed.resize(2 + part.len(), 0);
+                seeds.push(seed);
+            }
+        }
+    }
     seeds
 }
 
@@ -151,7 +164,7 @@ fn uapi() -> Vec<Vec<u8>> {
     }
     let pq_key = {
         let seed = PqPrivateKey::new(Secret::new([7; PqPrivateKey::LEN])).expect("not zero");
-        let key = seed.public(default_provider(), KemParameters::MlKem512);
+        let key = seed.public(default_provider(), Suite::Hybrid512);
         Encoding::Hex.encode_pq_public_key(&key)
     };
     for line in [

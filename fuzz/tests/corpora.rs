@@ -70,6 +70,11 @@ fn proxy() {
 }
 
 #[test]
+fn parts() {
+    replay(TARGETS[9]);
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -82,6 +87,7 @@ fn there_is_a_test_for_every_target() {
         "file",
         "translate",
         "proxy",
+        "parts",
     ];
     assert_eq!(names, tested);
 }

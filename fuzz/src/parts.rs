@@ -1,0 +1,249 @@
+//! Parts of hybrid handshakes, true and changed, at both devices of a pair that is about to
+//! shake hands.
+
+use taupe_protocol::PeerSnapshot;
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::hybrid::{Half, Part, Side, Suite};
+use taupe_protocol::message::Kind;
+use taupe_protocol::time::Tai64N;
+use taupe_protocol::update::PeerUpdate;
+
+use crate::common::hybrid::Thief;
+use crate::common::raw::stamp_for;
+use crate::common::snapshot::Snapshot;
+use crate::common::{Datagram, Net, WALL, millis, secs, stranger};
+use crate::input::Input;
+
+/// Steps in one run: enough for a handshake whose parts are repeated, after a cookie.
+const MAX_STEPS: usize = 16;
+/// mac1 and mac2, which the sender's keys do not vouch for.
+const MACS: usize = 32;
+
+/// Reads `data` as a suite and a list of steps: which part goes to which device, what is changed
+/// in it, whether mac1 is made to fit, whether the device is under load.
+///
+/// A part that no peer has made changes no state of a device, and nobody is answered who has
+/// made it; one of a thief who has the peer's X25519 key is answered, and moves nothing. And
+/// after all of that, the two shake hands.
+pub fn parts(data: &[u8]) {
+    let crypto = default_provider();
+    let mut input = Input(data);
+    let suite = Suite::ALL[usize::from(input.byte()) % Suite::ALL.len()];
+    let mut net = Net::hybrid_pair(crypto, suite);
+    net.cut();
+    net.ping(0, 1);
+    let mut thief = Thief::new(&net, 0, 1, suite);
+    for step in 0..MAX_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        let control = input.byte();
+        if control & 0x08 != 0 {
+            net.advance(millis(50) * u32::from(input.byte()));
+        }
+        let Some(mut made) = make(&net, suite, &mut thief, step, control, &mut input) else {
+            continue;
+        };
+        let original = made.bytes.clone();
+        input.mutate(&mut made.bytes);
+        let length = made.bytes.len();
+        let unchanged =
+            length == original.len() && made.bytes[..length - MACS] == original[..length - MACS];
+        if control & 0x20 != 0 && length >= MACS {
+            stamp_for(crypto, &net.nodes[made.to].public, &mut made.bytes);
+        }
+        net.nodes[made.to].backlog = if control & 0x10 != 0 { 512 } else { 0 };
+        let source = if control & 0x40 != 0 {
+            stranger()
+        } else {
+            net.nodes[1 - made.to].address
+        };
+        match made.by {
+            By::Peer if unchanged => net.inject(made.to, source, &made.bytes),
+            By::Thief if unchanged && suite.has_static_keys() => {
+                moves_nothing(&mut net, &made, source);
+            }
+            By::Thief if unchanged => {}
+            _ => changes_nothing(&mut net, &made, source),
+        }
+        let kept = net.nodes.iter().map(|node| node.device.half_handshakes());
+        assert!(kept.max() <= Some(4));
+    }
+    net.mend();
+    for at in [0, 1] {
+        net.nodes[at].backlog = 0;
+        // Who passes on what is authentic is where the peer is reached from then on.
+        let mut update = PeerUpdate::new(net.nodes[1 - at].public);
+        update.endpoint = Some(net.nodes[1 - at].address);
+        net.update(at, update);
+    }
+    net.advance(secs(12));
+    let delivered = net.nodes[1].delivered.len();
+    net.ping(0, 1);
+    assert_eq!(net.nodes[1].delivered.len(), delivered + 1);
+    assert_eq!(net.suite(0, 1), Some(Some(suite)));
+    assert_eq!(net.suite(1, 0), Some(Some(suite)));
+}
+
+/// Who has made a part.
+enum By {
+    Peer,
+    Thief,
+    Nobody,
+}
+
+struct Made {
+    bytes: Vec<u8>,
+    /// At which device it arrives.
+    to: usize,
+    by: By,
+}
+
+/// The part of a step: one that was sent, one of the thief's, or bytes with the header and the
+/// indices of one.
+fn make(
+    net: &Net,
+    suite: Suite,
+    thief: &mut Thief,
+    step: usize,
+    control: u8,
+    input: &mut Input<'_>,
+) -> Option<Made> {
+    let sent: Vec<&Datagram> = net.log.iter().filter(|sent| is_part(sent)).collect();
+    let at = usize::from(input.byte());
+    let sent = *sent.get(at % sent.len().max(1))?;
+    let to = usize::from(sent.from == Some(0));
+    let mut bytes = sent.bytes.clone();
+    match control & 7 {
+        0..4 => Some(Made {
+            bytes,
+            to,
+            by: By::Peer,
+        }),
+        // It arrives at who has sent it.
+        4 => Some(Made {
+            bytes,
+            to: 1 - to,
+            by: By::Nobody,
+        }),
+        5 => {
+            let label = Tai64N::from_wall(WALL + secs(1000 + step as u64));
+            let mut begun = thief.begin(u32::from_le_bytes([1, 2, 3, step as u8]), label);
+            let bytes = begun.parts.swap_remove(at % begun.parts.len());
+            Some(Made {
+                bytes,
+                to: 1,
+                by: By::Thief,
+            })
+        }
+        _ => {
+            let part = Part {
+                suite,
+                side: [Side::Initiation, Side::Response][1 - to],
+                half: [Half::A, Half::B][at % 2],
+            };
+            let part = Part::of(part.header())?;
+            bytes.resize(part.len(), 0);
+            bytes[..4].copy_from_slice(&part.header());
+            // Any byte beyond the indices that the input has one for.
+            for (byte, other) in bytes[12..].iter_mut().zip(input.take(200)) {
+                *byte ^= other | 1;
+            }
+            bytes[20] ^= 1;
+            Some(Made {
+                bytes,
+                to,
+                by: By::Nobody,
+            })
+        }
+    }
+}
+
+fn is_part(sent: &Datagram) -> bool {
+    matches!(sent.kind(), Kind::HybridInitiation | Kind::HybridResponse)
+}
+
+/// A datagram that nobody has made who has a key.
+fn changes_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
+    let before = Snapshot::of(&mut net.nodes[made.to]);
+    let mark = net.mark();
+    net.inject(made.to, source, &made.bytes);
+    let after = Snapshot::of(&mut net.nodes[made.to]);
+    let changed = &made.bytes;
+    assert!(
+        before == after,
+        "changed by {changed:02x?}\n{before:#?}\n{after:#?}"
+    );
+    let answers = net.kinds(mark, made.to);
+    assert!(answers.iter().all(|kind| *kind == Kind::CookieReply));
+}
+
+/// A part of who has the peer's X25519 key and not its ML-KEM key.
+fn moves_nothing(net: &mut Net, made: &Made, source: std::net::SocketAddr) {
+    let peer = net.nodes[1 - made.to].public;
+    let state = |net: &mut Net| {
+        let snapshot = net.nodes[made.to].device.snapshot(&peer);
+        snapshot.map(PeerSnapshot::but_for_provisional)
+    };
+    let before = state(net);
+    net.inject(made.to, source, &made.bytes);
+    let after = state(net);
+    assert!(before == after, "moved: {before:#?}\n{after:#?}");
+}
+
+/// Inputs to begin with, for each suite.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    /// No byte of the part is changed.
+    const AS_IT_IS: u8 = 0;
+    const LATER: u8 = 0x08;
+    const LOAD: u8 = 0x10;
+    const STAMP: u8 = 0x20;
+    const STRANGER: u8 = 0x40;
+    let mut seeds = Vec::new();
+    for (number, suite) in (0..).zip(Suite::ALL) {
+        let each = if suite.has_static_keys() { 2 } else { 1 };
+        let seed = |steps: &[&[u8]]| [&[number][..], &steps.concat()].concat();
+        let whole: Vec<[u8; 3]> = (0..2 * each).map(|at| [0, at, AS_IT_IS]).collect();
+        let whole: Vec<&[u8]> = whole.iter().map(|step| &step[..]).collect();
+        seeds.push(seed(&whole));
+        let twice: Vec<&[u8]> = whole.iter().flat_map(|step| [*step, *step]).collect();
+        seeds.push(seed(&twice));
+        let backwards: Vec<&[u8]> = whole.iter().rev().chain(&whole).copied().collect();
+        seeds.push(seed(&backwards));
+        // Sent again after 0.25 s, and answered again; under load, and with the cookie.
+        let again = [LATER, 5, 2 * each, AS_IT_IS];
+        seeds.push(seed(&[whole[0], &again, &again]));
+        let under_load = [LOAD, 0, AS_IT_IS];
+        seeds.push(seed(&[&under_load, &again, whole[0]]));
+        for at in 0..2 * each {
+            // A bit in each field, with mac1 made to fit, and then the true part.
+            for place in [0_u16, 2, 5, 9, 20, 60, 200, 800] {
+                let [low, high] = place.to_le_bytes();
+                let flipped = [STAMP, at, 1, low, high, 1];
+                let steps: Vec<&[u8]> = whole[..usize::from(at)]
+                    .iter()
+                    .copied()
+                    .chain([&flipped[..]])
+                    .chain(whole[usize::from(at)..].iter().copied())
+                    .collect();
+                seeds.push(seed(&steps));
+            }
+            // At the wrong device; made up; from a stranger.
+            seeds.push(seed(&[&[4 | STAMP, at, AS_IT_IS]]));
+            seeds.push(seed(&[&[6 | STAMP, at], &[7; 200], &[AS_IT_IS], whole[0]]));
+            seeds.push(seed(&[&[STRANGER, at, AS_IT_IS], whole[0]]));
+        }
+        for half in 0..each {
+            seeds.push(seed(&[
+                &[5, half, AS_IT_IS],
+                whole[0],
+                &[5, half, AS_IT_IS],
+            ]));
+            seeds.push(seed(&[
+                &[5 | STRANGER | STAMP, half, 1, 99, 0, 1],
+                whole[0],
+            ]));
+        }
+    }
+    seeds
+}
