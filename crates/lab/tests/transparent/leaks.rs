@@ -49,11 +49,12 @@ const LATE: Duration = Duration::from_secs(5);
 /// Addresses that `near` has one after the other, in each of its networks.
 const HOSTS: [u8; 3] = [1, 10, 11];
 
-/// How long the test may take.
+/// How long the test may take. A transition takes a second or so, and several times that
+/// where other programs want the processors: each `up` has the kernel verify its programs.
 pub(crate) fn limit() -> Duration {
     // What is no number ends the test at once.
     let transitions = transitions().unwrap_or(TRANSITIONS);
-    Duration::from_secs(120) + transitions * Duration::from_millis(1500)
+    Duration::from_secs(120) + transitions * Duration::from_secs(6)
 }
 
 fn transitions() -> Result<u32> {
