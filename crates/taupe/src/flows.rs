@@ -292,7 +292,7 @@ impl Tunnel {
             is_up: programs.as_ref().is_none_or(Programs::is_up),
             lock: programs.as_ref().map(Programs::lock).unwrap_or_default(),
             inside,
-            traffic: traffic::ask(interface),
+            traffic: traffic::ask(interface).traffic,
         }))
     }
 

@@ -14,6 +14,7 @@ use crate::capture::{Plan, word_of};
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, Paint, print as show};
+use crate::flows::traffic;
 use crate::{endpoints, families, names, root};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -285,7 +286,16 @@ impl Tunnel {
             lock: tunnel.lock,
         }));
         if is_running && let Some(device) = &device {
+            let before = tunnel.findings.len();
             tunnel.see_device(device);
+            // Behind a peer that does not answer nobody does.
+            let all_answer = tunnel.findings.len() == before;
+            if all_answer && tunnel.mode == Some(Mode::Transparent) {
+                let silent = traffic::ask(interface).silent;
+                tunnel
+                    .findings
+                    .extend(silent.iter().map(judge::name_servers));
+            }
         }
         if let Some(header) = header {
             tunnel.see_file(header, is_running, programs.is_some());

@@ -51,6 +51,9 @@ use taupe_net::virtio::VirtioHeader;
 pub use fragments::Packets;
 pub use incoming::{Arrival, Batch, Incoming};
 pub use outgoing::Outgoing;
+pub use servers::Silence;
+/// What is meant by `now`: the boot clock.
+pub use taupe_protocol::time::Instant;
 
 use crate::flows::{DatagramFlow, Refusal, Table};
 use servers::Servers;
@@ -239,6 +242,11 @@ impl Translator {
             }
         }
         all
+    }
+
+    /// The name servers that do not answer, where no other of their family does.
+    pub fn silent_servers(&self, now: Instant) -> Vec<Silence> {
+        self.shared.lock().servers.silent(now)
     }
 
     /// Packets that were not carried, by reason.

@@ -170,6 +170,29 @@ pub(crate) fn a_server_that_is_silent() -> Result<()> {
         "each waits for the first server"
     );
     scene.nobody_else()?;
+    world.down(&file)?;
+    step("alone");
+    let file = scene.file("10.77.0.253", "")?;
+    world.up(&file)?;
+    let state = || world.taupe(&["status", "--json", "home"]);
+    let code = "\"name-servers-silent\"";
+    let before = state()?;
+    ensure!(
+        before.status == Some(0) && !before.stdout.contains(code),
+        "nobody has asked: {before:?}"
+    );
+    let none = scene.mole.resolves(world, "mole-alone.example")?;
+    ensure!(none.is_empty(), "{none:?}");
+    let after = state()?;
+    ensure!(
+        after.status == Some(2) && after.stdout.contains(code),
+        "status: {after:?}"
+    );
+    let status = world.taupe(&["status", "home"])?.stdout;
+    ensure!(
+        status.starts_with("home: degraded") && status.contains("10.77.0.253 in DNS has not"),
+        "{status}"
+    );
     world.down(&file)
 }
 

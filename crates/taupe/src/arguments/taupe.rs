@@ -235,8 +235,9 @@ Exit status, of several tunnels that of the worst:
 
 const STATUS_JSON: &str = "\
 A tunnel is degraded when its process has ended without `taupe down` (what it had is held
-back), when a peer does not answer, an endpoint's name has no address, a link that leads
-out is not guarded, names are looked up past it, or a family has no route.
+back), when a peer does not answer, its name servers do not, an endpoint's name has no
+address, a link that leads out is not guarded, names are looked up past it, or a family
+has no route.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
 degraded, down, or null without tunnels) and `tunnels`, a list of objects with
@@ -244,7 +245,8 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   findings      why it is not up: objects with code and text. Codes: process-ended,
                 process-silent, changing, down, no-handshake, handshake-old,
                 peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
-                uplink-unguarded, names-past-tunnel
+                uplink-unguarded, names-past-tunnel, name-servers-silent
+                (while chosen applications ask, and none of a family answers)
   notes         sentences
   kill_switch   app, all or off; null where no applications are chosen
   rules         of its file: line, key, application

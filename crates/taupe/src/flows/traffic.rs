@@ -1,5 +1,5 @@
-//! Bytes of UDP in a tunnel, which only the tunnel's process counts: it tells them by a
-//! socket beside its journal to whoever connects, and takes nothing.
+//! Bytes of UDP in a tunnel, and whether its name servers answer, which only the tunnel's
+//! process knows: it tells by a socket beside its journal whoever connects, and takes nothing.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
-use taupe_transparent::translate::Translator;
+use taupe_sys::clock::boot;
+use taupe_transparent::translate::{Instant, Silence, Translator};
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,6 +27,17 @@ pub(crate) struct Traffic {
     /// Bytes of payload sent and received.
     pub(super) bytes: [u64; 2],
 }
+
+/// What a tunnel's process tells.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(crate) struct Told {
+    pub(super) traffic: Vec<Traffic>,
+    /// The name servers that do not answer.
+    pub(crate) silent: Vec<Silence>,
+}
+
+/// What a line about silent servers begins with, before the seconds and the addresses.
+const SILENT: &str = "silent";
 
 /// Tells about a translation for as long as it is kept.
 #[derive(Debug)]
@@ -74,15 +86,21 @@ fn place(interface: &str) -> PathBuf {
 
 fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let lines = translator.datagram_flows().into_iter().map(|flow| {
+    let silent = translator.silent_servers(Instant(boot()));
+    let silent = silent.iter().map(|silence| {
+        let servers = silence.servers.iter().map(|server| format!(" {server}"));
+        let servers: String = servers.collect();
+        format!("{SILENT} {}{servers}\n", silence.time.as_secs())
+    });
+    let flows = translator.datagram_flows().into_iter().map(|flow| {
         let [sent, received] = flow.bytes;
         format!("{} {} {sent} {received}\n", flow.local, flow.remote)
     });
-    stream.write_all(lines.collect::<String>().as_bytes())
+    stream.write_all(silent.chain(flows).collect::<String>().as_bytes())
 }
 
 /// What a tunnel's process tells; nothing where there is none that does.
-pub(super) fn ask(interface: &str) -> Vec<Traffic> {
+pub(crate) fn ask(interface: &str) -> Told {
     let read = || -> io::Result<String> {
         let stream = UnixStream::connect(place(interface))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -90,11 +108,25 @@ pub(super) fn ask(interface: &str) -> Vec<Traffic> {
         stream.take(LONGEST).read_to_string(&mut text)?;
         Ok(text)
     };
-    read()
-        .unwrap_or_default()
-        .lines()
-        .filter_map(parse)
-        .collect()
+    let text = read().unwrap_or_default();
+    Told {
+        traffic: text.lines().filter_map(parse).collect(),
+        silent: text.lines().filter_map(parse_silence).collect(),
+    }
+}
+
+fn parse_silence(line: &str) -> Option<Silence> {
+    let (seconds, servers) = line
+        .strip_prefix(SILENT)?
+        .strip_prefix(' ')?
+        .split_once(' ')?;
+    Some(Silence {
+        time: Duration::from_secs(seconds.parse().ok()?),
+        servers: servers
+            .split(' ')
+            .map(|server| server.parse().ok())
+            .collect::<Option<_>>()?,
+    })
 }
 
 fn parse(line: &str) -> Option<Traffic> {
@@ -138,6 +170,28 @@ mod tests {
         assert_eq!(parse(line), Some(one));
         for wrong in ["", "192.0.2.1:5000", &format!("{line} 1"), "a b 1 2"] {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn silence_is_told_beside_it() {
+        let line = "silent 12 10.77.0.53 fd77::53";
+        let silence = Silence {
+            time: Duration::from_secs(12),
+            servers: ["10.77.0.53", "fd77::53"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+        };
+        assert_eq!(parse_silence(line), Some(silence));
+        assert_eq!(parse(line), None);
+        for wrong in [
+            "silent",
+            "silent 12",
+            "silent a 10.0.0.1",
+            "silent 1 a",
+            "silence 1 ::1",
+        ] {
+            assert_eq!(parse_silence(wrong), None, "{wrong}");
         }
     }
 

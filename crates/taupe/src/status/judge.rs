@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use taupe_transparent::state::Lock;
+use taupe_transparent::translate::Silence;
 
 /// How a tunnel is, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -126,6 +127,24 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
     Finding::new(
         "uplink-unguarded",
         format!("chosen applications cannot use {name}: {why}"),
+    )
+}
+
+/// Name servers of the tunnel that do not answer, though its peers do.
+pub(super) fn name_servers(silence: &Silence) -> Finding {
+    let servers: Vec<_> = silence.servers.iter().map(ToString::to_string).collect();
+    let verb = match servers.len() {
+        1 => "has",
+        _ => "have",
+    };
+    Finding::new(
+        "name-servers-silent",
+        format!(
+            "{} in DNS {verb} not answered for {}, though the tunnel's peer does: chosen \
+             applications find no names; is DNS right, and may this tunnel ask there?",
+            servers.join(", "),
+            span(silence.time)
+        ),
     )
 }
 
@@ -365,6 +384,25 @@ mod tests {
             ..up
         };
         assert_eq!(judged(&stopped), (State::Degraded, Some("process-silent")));
+    }
+
+    #[test]
+    fn silent_name_servers_degrade_a_tunnel() {
+        let servers = |texts: &[&str]| Silence {
+            servers: texts.iter().map(|text| text.parse().unwrap()).collect(),
+            time: Duration::from_secs(12),
+        };
+        let one = name_servers(&servers(&["10.77.0.53"]));
+        assert!(
+            one.text
+                .starts_with("10.77.0.53 in DNS has not answered for 12 s")
+        );
+        let two = name_servers(&servers(&["10.77.0.53", "10.77.0.54"]));
+        assert!(
+            two.text
+                .starts_with("10.77.0.53, 10.77.0.54 in DNS have not")
+        );
+        assert_eq!(state(true, &[one]), State::Degraded);
     }
 
     #[test]

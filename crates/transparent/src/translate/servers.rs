@@ -6,7 +6,10 @@
 //! last comes the first again. Resolvers ask again after 5 s or sooner, so that a server
 //! which is gone costs one question that time, and the others nothing.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use taupe_net::ip::Version;
 use taupe_protocol::time::Instant;
@@ -31,6 +34,26 @@ struct Family {
     turn: usize,
     /// When the first question was sent to it that came after all that has been heard of it.
     asked: Option<Instant>,
+    /// Since anything was heard of any of them.
+    silence: Option<Tries>,
+}
+
+/// Questions that nobody has answered.
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    first: Instant,
+    last: Instant,
+    /// Those that came within [`PATIENCE`] of each other count as one.
+    count: usize,
+}
+
+/// All name servers of a family that a tunnel has, when none of them answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// In the order of the file.
+    pub servers: Vec<IpAddr>,
+    /// For how long they have been asked.
+    pub time: Duration,
 }
 
 impl Servers {
@@ -42,6 +65,7 @@ impl Servers {
                 all: all.map(|(_, ip)| ip).collect(),
                 turn: 0,
                 asked: None,
+                silence: None,
             }
         };
         Self {
@@ -61,6 +85,7 @@ impl Servers {
     /// server of the tunnel.
     pub(super) fn ask(&mut self, now: Instant, version: Version, asked: u128) -> u128 {
         let family = self.family(version);
+        family.note_question(now);
         if family.all.contains(&asked) {
             return asked;
         }
@@ -83,6 +108,9 @@ impl Servers {
         if family.is_turn_of(server) {
             family.asked = None;
         }
+        if family.all.contains(&server) {
+            family.silence = None;
+        }
     }
 
     /// Nobody listens there.
@@ -94,7 +122,46 @@ impl Servers {
     }
 }
 
+impl Servers {
+    /// The families of which nobody answers: each of the servers has had its turn, and
+    /// questions were asked twice at least, for a packet may be lost.
+    pub(super) fn silent(&self, now: Instant) -> Vec<Silence> {
+        let v4 = |ip| Ipv4Addr::from_bits(ip as u32).into();
+        let v6 = |ip| Ipv6Addr::from_bits(ip).into();
+        let families: [(&Family, &dyn Fn(u128) -> IpAddr); 2] = [(&self.v4, &v4), (&self.v6, &v6)];
+        let silent = families.into_iter().filter_map(|(family, address)| {
+            Some(Silence {
+                time: family.silent_for(now)?,
+                servers: family.all.iter().copied().map(address).collect(),
+            })
+        });
+        silent.collect()
+    }
+}
+
 impl Family {
+    fn note_question(&mut self, now: Instant) {
+        if self.all.is_empty() {
+            return;
+        }
+        let tries = self.silence.get_or_insert(Tries {
+            first: now,
+            last: now,
+            count: 1,
+        });
+        if now.since(tries.last) >= PATIENCE {
+            tries.last = now;
+            tries.count = tries.count.saturating_add(1);
+        }
+    }
+
+    fn silent_for(&self, now: Instant) -> Option<Duration> {
+        let tries = self.silence?;
+        let is_recent = now.since(tries.last) < PATIENCE;
+        let lost = tries.count - usize::from(is_recent);
+        (lost >= self.all.len().max(2)).then(|| now.since(tries.first))
+    }
+
     fn is_turn_of(&self, server: u128) -> bool {
         self.all.get(self.turn) == Some(&server)
     }

@@ -91,6 +91,10 @@ impl Tunnel {
         self.now += duration;
     }
 
+    fn silent_servers(&self) -> Vec<Silence> {
+        self.translator.silent_servers(self.now)
+    }
+
     fn outcome(&mut self, header: VirtioHeader, packet: &mut [u8]) -> Outcome<'_> {
         self.outgoing.translate(self.now, header, packet)
     }

@@ -62,6 +62,57 @@ fn any_answer_keeps_a_server_its_turn() {
 }
 
 #[test]
+fn silence_is_of_all_servers_and_more_than_one_lost_packet() {
+    let mut tunnel = Tunnel::new();
+    let step = Duration::from_secs(1);
+    let asked = tunnel.send(&question(5000));
+    // Of the same moment.
+    tunnel.send(&question(5001));
+    tunnel.wait(20 * step);
+    assert_eq!(tunnel.silent_servers(), [], "one was lost");
+    answer(&mut tunnel, &asked);
+    // The answer to the last one can still come.
+    tunnel.send(&question(5002));
+    tunnel.wait(step);
+    let last = tunnel.send(&question(5002));
+    tunnel.wait(step - Duration::from_nanos(1));
+    assert_eq!(tunnel.silent_servers(), []);
+    tunnel.wait(Duration::from_nanos(1));
+    let [silence] = &tunnel.silent_servers()[..] else {
+        panic!("nobody has answered");
+    };
+    assert_eq!(silence.servers, SERVERS.map(address));
+    assert_eq!(silence.time, 2 * step);
+    // Who goes on asking changes nothing.
+    tunnel.send(&question(5003));
+    assert_eq!(tunnel.silent_servers().len(), 1);
+    answer(&mut tunnel, &last);
+    assert_eq!(tunnel.silent_servers(), []);
+}
+
+#[test]
+fn who_asks_a_silent_server_by_its_address_finds_it_silent() {
+    let mut tunnel = Tunnel::new();
+    for _ in 0..2 {
+        tunnel.send(&udp(socket(LOCAL, 5000), socket(SERVERS[1], 53), b"q"));
+        tunnel.wait(Duration::from_secs(1));
+    }
+    assert_eq!(tunnel.silent_servers().len(), 1);
+}
+
+#[test]
+fn a_refusal_is_no_answer() {
+    let mut tunnel = Tunnel::new();
+    for _ in 0..2 {
+        let asked = tunnel.send(&question(5000));
+        let error = icmp_error(address(SERVERS[server(&asked)]), address(V4.tunnel), &asked);
+        tunnel.receive(&error);
+        tunnel.wait(Duration::from_secs(1));
+    }
+    assert_eq!(tunnel.silent_servers().len(), 1);
+}
+
+#[test]
 fn where_nobody_listens_the_next_is_asked_at_once() {
     let mut tunnel = Tunnel::new();
     let asked = tunnel.send(&question(5000));
