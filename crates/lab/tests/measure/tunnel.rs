@@ -28,6 +28,9 @@ const FLOW: Flow = Flow {
     seconds: 1,
 };
 
+/// Slower streams are carried by one thread, with what comes the other way, in bit/s.
+const BOTH_WAYS: f64 = 8e8;
+
 fn costs() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
     let mut servers = Servers::new(&session);
@@ -39,12 +42,10 @@ fn costs() -> Result<()> {
         let Some(programs) = usage.programs else {
             return Err(Error::unmet("the tunnel has programs"));
         };
-        ensure!(
-            programs.user > 0.0 && programs.system > 0.0 && programs.switches > 0,
-            "{usage:?}"
-        );
-        // The whole machine's are counted another way, tick by tick.
         let (part, whole) = (programs.user + programs.system, usage.user + usage.system);
+        // Either may be none on a busy machine: less than a tick of 10 ms.
+        ensure!(part > 0.0 && programs.switches > 0, "{usage:?}");
+        // The whole machine's are counted another way, tick by tick.
         ensure!(part < whole * 1.2 + 0.1, "{usage:?}");
         ensure!(programs.switches <= usage.switches, "{usage:?}");
         match usage.system_calls {
@@ -100,12 +101,13 @@ fn stages_of_a_tunnel() -> Result<()> {
     figure("stages", found);
     let found = found.ok_or_else(|| Error::unmet("its threads are not known"))?;
     for (thread, part) in [(found.out, found.send), (found.into, found.receive)] {
-        // Ticks are of 10 ms, and caches differ: twice is for a part that is taken for the
-        // whole, such as the seconds of a batch for those of a packet.
-        ensure!(
-            part > 0.0 && part < 2.0 * thread.system && thread.user > 0.0,
-            "{found:?}"
-        );
+        ensure!(part > 0.0, "{found:?}");
+        // On a busy machine the stream may be so slow that another thread carries both ways.
+        if found.rate >= BOTH_WAYS || thread.user + thread.system > 0.0 {
+            // Ticks are of 10 ms, and caches differ: twice is for a part that is taken for
+            // the whole, such as the seconds of a batch for those of a packet.
+            ensure!(part < 2.0 * thread.system && thread.user > 0.0, "{found:?}");
+        }
     }
     // How long cutting and encrypting take depends on how this test was built.
     let apart = [found.split, found.seal, found.open, found.merge];

@@ -38,7 +38,7 @@ fn main() {
         SystemTest::new("keys", keys::keys),
         SystemTest::new("keys_in_files_that_all_can_read", keys::shared_files),
         SystemTest::new("the_kernels_devices", kernel::devices)
-            .limit(guest::BOOT + Duration::from_secs(180)),
+            .limit(guest::BOOT + Duration::from_secs(480)),
         SystemTest::new("a_key_for_a_file", own::key_for_a_file),
         SystemTest::new("taupe_shows_more", own::more),
         SystemTest::new("taupe_says_what_to_do", own::messages),
