@@ -25,7 +25,7 @@ use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::{Cause, Device, Output, Random};
+use taupe_protocol::{Cause, Device, Notice, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -93,6 +93,7 @@ pub(crate) struct Control {
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
+    notices: Option<Box<dyn Fn(Notice) + Send>>,
 }
 
 impl Control {
@@ -109,6 +110,7 @@ impl Control {
             uapi,
             offloads,
             state_dir,
+            notices,
         } = options;
         let listener = match uapi {
             UapiSource::Bind => Listener::bind(&interface)?,
@@ -158,6 +160,7 @@ impl Control {
             flood: Flood::default(),
             port: 0,
             mark: 0,
+            notices,
             shared: Arc::clone(&shared),
         };
         // The interface may be up already, and its MTU must be known before the
@@ -382,6 +385,11 @@ impl Control {
                     if let Err(question) = self.lookups.ask(question, self.mark) {
                         let Question { public_key, name } = question;
                         self.device.handle_addresses(now(), &public_key, &name, &[]);
+                    }
+                }
+                Output::Notice(notice) => {
+                    if let Some(tell) = &self.notices {
+                        tell(notice);
                     }
                 }
                 Output::ReserveLabels { public_key, up_to } => {

@@ -62,6 +62,7 @@ use thiserror::Error;
 use crate::control::Control;
 use crate::shared::{Command, Shared};
 pub use crate::tap::{Tap, TapIn, TapOut};
+pub use taupe_protocol::Notice;
 pub use taupe_upkeep::resolver::{Resolver, SystemResolver};
 
 /// What a device is made from.
@@ -81,6 +82,8 @@ pub struct Options {
     /// The folder where handshake labels are remembered across restarts;
     /// `None` is `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
+    /// Who wants to know when a peer falls silent; must not wait.
+    pub notices: Option<Box<dyn Fn(Notice) + Send>>,
 }
 
 /// Where the TUN comes from.

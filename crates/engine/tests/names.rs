@@ -69,6 +69,7 @@ fn nothing_waits_for_a_look_up() {
         uapi: UapiSource::Fd(listener.into()),
         offloads: Offloads::default(),
         state_dir: Some(folder.0.clone()),
+        notices: None,
     };
     let engine = Engine::start_with(options, Arc::new(resolver)).expect("started");
     for interface in ["lo", "wg0"] {

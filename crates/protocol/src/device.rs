@@ -68,6 +68,27 @@ pub enum Output {
         /// Its endpoint's name.
         name: EndpointName,
     },
+    /// Tell whoever uses the device, if they want to know.
+    Notice(Notice),
+}
+
+/// What people want to know of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// It has not answered for [`crate::limits::NOTICE_AFTER`]. Told once, until it is heard.
+    Silent {
+        /// The peer.
+        public_key: PublicKey,
+        /// Where initiations were sent to.
+        endpoint: SocketAddr,
+        /// Since the first of them.
+        time: Duration,
+    },
+    /// After that: there is a session with it.
+    Heard {
+        /// The peer.
+        public_key: PublicKey,
+    },
 }
 
 /// Why an update was refused. Nothing of it has been applied.
@@ -462,6 +483,7 @@ impl Device {
                 if let Some(hybrid) = &mut slot.hybrid {
                     hybrid.tries = 0;
                 }
+                slot.heard(&mut self.outputs);
             }
             let current = link.sessions.current.as_ref();
             let current = current.map(|current| current.session.local_index());

@@ -347,6 +347,7 @@ impl Device {
             suite,
         ));
         slot.latest_handshake = Some(now.wall);
+        slot.heard(&mut self.outputs);
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&slot.peer));
@@ -460,6 +461,7 @@ impl Device {
         };
         let unanswered = *link.unanswered.get_or_insert(now.boot);
         drop(link);
+        let silence = slot.silent(now.boot, unanswered, endpoint.remote);
         let name = slot
             .named
             .as_mut()
@@ -470,6 +472,7 @@ impl Device {
         self.pending.insert(index, id);
         let public_key = *slot.peer.public_key();
         self.transmit_parts(endpoint, datagrams);
+        self.outputs.extend(silence.map(Output::Notice));
         if let Some(name) = name {
             self.outputs.push_back(Output::Resolve { public_key, name });
         }

@@ -55,7 +55,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use taupe_crypto::Secret;
 
-pub use device::{Device, Output, UpdateError};
+pub use device::{Device, Notice, Output, UpdateError};
 #[doc(hidden)]
 pub use inspect::PeerSnapshot;
 pub use path::{Cause, Counters, DataPath, Routes, Sorted, Wake, padded_len};

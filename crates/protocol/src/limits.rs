@@ -81,6 +81,10 @@ pub const COOKIES_AGAIN_PER_SECOND: u64 = 4_000;
 /// to who asks again (no standard).
 pub const COOKIE_BURST: u64 = 5_000;
 
+/// Initiations unanswered for this long are worth a [`crate::Notice`]: two have been lost
+/// (no standard).
+pub const NOTICE_AFTER: Duration = Duration::from_secs(10);
+
 /// Initiations unanswered for this long have the endpoint's name looked up, and
 /// this long after once more; then after twice as long each time (no standard).
 pub const RESOLVE_AFTER: Duration = Duration::from_secs(15);

@@ -1,5 +1,6 @@
 //! What the control half keeps of the device's key and of each peer.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,9 +8,10 @@ use std::sync::Arc;
 use taupe_crypto::{Provider, SharedSecret};
 
 use crate::cookie::{Checker, Stamper};
-use crate::device::Output;
+use crate::device::{Notice, Output};
 use crate::hybrid::{Hybrid, IDENTITY_LEN, LocalKeys, Waiting};
 use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
+use crate::limits::NOTICE_AFTER;
 use crate::names::Named;
 use crate::noise::{Initiator, StaticKeys};
 use crate::peer::{Peer, PeerId};
@@ -113,6 +115,8 @@ pub(crate) struct Slot {
     /// Made when a handshake first needs it: most of many peers are idle.
     pub(crate) handshakes: Option<Box<Handshakes>>,
     pub(crate) latest_handshake: Option<Duration>,
+    /// That it is silent has been told.
+    is_told_silent: bool,
     pub(crate) deadline: Option<(Instant, Reason)>,
 }
 
@@ -173,6 +177,34 @@ impl Slot {
     /// The greatest label received.
     pub(crate) fn label_received(&self) -> Option<Tai64N> {
         self.handshakes.as_ref()?.label_received
+    }
+
+    /// What there is to tell now that another initiation goes to `endpoint`, when the
+    /// peer has been silent `since`.
+    pub(crate) fn silent(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        endpoint: SocketAddr,
+    ) -> Option<Notice> {
+        let time = now.since(since);
+        if time < NOTICE_AFTER || self.is_told_silent {
+            return None;
+        }
+        self.is_told_silent = true;
+        Some(Notice::Silent {
+            public_key: *self.peer.public_key(),
+            endpoint,
+            time,
+        })
+    }
+
+    /// Tells that there is a session again, if it has been told that there was none.
+    pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
+        if core::mem::take(&mut self.is_told_silent) {
+            let public_key = *self.peer.public_key();
+            outputs.push_back(Output::Notice(Notice::Heard { public_key }));
+        }
     }
 
     /// The label of the last initiation sent.
@@ -242,6 +274,7 @@ impl Peers {
             hybrid: None,
             handshakes: None,
             latest_handshake: None,
+            is_told_silent: false,
             deadline: None,
         };
         if number as usize == self.slots.len() {

@@ -178,7 +178,7 @@ mod tests {
         let (update, tokens) = (DeviceUpdate::default(), [Token(1), Token(2)]);
         // Without a key nothing is read or written there.
         let folder = std::env::temp_dir();
-        let tunnel = Tunnel::new(update, 0, Some(&folder), registry, tokens, waker);
+        let tunnel = Tunnel::new(update, 0, Some(&folder), None, registry, tokens, waker);
         let addresses = Addresses {
             v4: Some(Ipv4Addr::new(10, 0, 0, 2)),
             v6: None,

@@ -60,6 +60,7 @@ use taupe_protocol::update::DeviceUpdate;
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
+pub use taupe_protocol::Notice;
 
 /// The least MTU of a tunnel, in bytes: what every IPv4 host takes (RFC 791).
 pub const MIN_MTU: usize = 576;
@@ -67,6 +68,9 @@ pub const MIN_MTU: usize = 576;
 /// The MTU of a tunnel that does not say: what an Ethernet carries less what WireGuard adds
 /// over IPv6, as for an interface.
 pub const DEFAULT_MTU: usize = 1420;
+
+/// Tells somebody of a notice.
+pub type Tell = Box<dyn Fn(Notice) + Send>;
 
 /// What a proxy is made from.
 pub struct Options {
@@ -93,6 +97,8 @@ pub struct Options {
     /// The folder where handshake labels are remembered across restarts; `None` is
     /// `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
+    /// Who wants to know when a peer falls silent; must not wait.
+    pub notices: Option<Tell>,
 }
 
 /// A port whose connections all go to one host behind the tunnel.

@@ -137,12 +137,13 @@ impl Net {
         }
     }
 
-    /// Says now and then that a client has waited for the tunnel in vain.
+    /// Says now and then that a client has waited for the tunnel in vain, unless that is
+    /// known: so of peers that are to begin.
     pub(crate) fn complain(&mut self) {
         let is_new = self
             .complained
             .is_none_or(|at| self.now.since(at) >= COMPLAINING);
-        if is_new {
+        if is_new && !self.tunnel.tells_of_silence() {
             self.complained = Some(self.now);
             warn!(
                 "no handshake: the tunnel's peer does not answer, and connections are refused; \

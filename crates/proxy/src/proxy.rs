@@ -111,6 +111,7 @@ impl Proxy {
             options.device,
             options.listen_port,
             options.state_dir.as_deref(),
+            options.notices,
             registry,
             TUNNEL,
             Arc::clone(&waker),
@@ -626,6 +627,7 @@ mod tests {
             credentials: None,
             // Without a key nothing is read or written there.
             state_dir: Some(std::env::temp_dir()),
+            notices: None,
         });
         let proxy = proxy.ok().unwrap();
         let (at, stopper) = (proxy.listening().unwrap()[0], proxy.stopper());

@@ -1,9 +1,9 @@
 //! The tunnel: WireGuard's state machine, and the UDP sockets that it speaks through.
 
-use crate::StartError;
 use crate::clock::{SystemRandom, now};
 use crate::failure::Failure;
 use crate::outgoing::{Outgoing, Slot};
+use crate::{StartError, Tell};
 use core::ops::Range;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token, Waker};
@@ -17,7 +17,9 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
-use taupe_protocol::{DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, inner};
+use taupe_protocol::{
+    DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged, inner,
+};
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
 use taupe_upkeep::names::{Answer, Lookups, Question};
@@ -41,6 +43,9 @@ pub(crate) struct Tunnel {
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     sorted: Sorted,
+    notices: Option<Tell>,
+    /// That a peer is silent has been told, and not that it is heard.
+    is_told: bool,
     /// Sealed messages that the system did not take.
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
 }
@@ -66,6 +71,7 @@ impl Tunnel {
         mut update: DeviceUpdate,
         listen_port: u16,
         state_dir: Option<&Path>,
+        notices: Option<Tell>,
         registry: &Registry,
         tokens: [Token; 2],
         waker: Arc<Waker>,
@@ -125,6 +131,8 @@ impl Tunnel {
             lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
             answers,
             sorted: Sorted::default(),
+            notices,
+            is_told: false,
             waiting: VecDeque::new(),
         };
         tunnel.settle();
@@ -142,6 +150,12 @@ impl Tunnel {
             Some(peer) if peer.has_session(now) => Failure::Silence,
             _ => Failure::Tunnel,
         }
+    }
+
+    /// Whether somebody knows that a peer does not answer, or will soon.
+    pub(crate) fn tells_of_silence(&self) -> bool {
+        let mut peers = self.device.status().peers.into_iter();
+        self.is_told || (self.notices.is_some() && peers.any(|peer| peer.unanswered.is_some()))
     }
 
     /// When [`Tunnel::settle`] has something to do.
@@ -291,6 +305,12 @@ impl Tunnel {
                     if let Err(question) = self.lookups.ask(Question { public_key, name }, 0) {
                         let Question { public_key, name } = question;
                         self.device.handle_addresses(now(), &public_key, &name, &[]);
+                    }
+                }
+                Output::Notice(notice) => {
+                    if let Some(tell) = &self.notices {
+                        self.is_told = matches!(notice, Notice::Silent { .. });
+                        tell(notice);
                     }
                 }
                 Output::ReserveLabels { public_key, up_to } => {

@@ -374,7 +374,7 @@ impl<'e> World<'e> {
                         self.transmit(host, endpoint, datagram)?;
                     }
                     // No endpoint of a simulation has a name.
-                    Output::Resolve { .. } | Output::Latch { .. } => {}
+                    Output::Resolve { .. } | Output::Notice(_) => {}
                     Output::ReserveLabels { public_key, up_to } => {
                         self.hosts[host].reserve_labels(public_key, up_to);
                     }

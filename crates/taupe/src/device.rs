@@ -242,5 +242,6 @@ fn options(order: &DeviceOrder) -> Result<Options, Failure> {
         uapi: passed("WG_UAPI_FD", order.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
         offloads: order.offloads,
         state_dir: None,
+        notices: None,
     })
 }

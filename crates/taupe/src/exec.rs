@@ -14,6 +14,7 @@ use crate::console::say;
 use crate::device::Device;
 use crate::reach;
 use crate::root::is_root;
+use crate::silence;
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use session::Session;
 use signals::Signals;
@@ -129,6 +130,9 @@ fn begin<D: Device>(
         uapi: UapiSource::Fd(listener),
         offloads: settings.offloads,
         state_dir: state(shared.folder()),
+        notices: Some(Box::new(|notice| {
+            say(&format_args!("taupe: {}", silence::text(&notice)))
+        })),
     })?;
     let configured =
         taupe_client::apply_over(connection, &taupe_client::request(&file, &endpoints));

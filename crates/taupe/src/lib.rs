@@ -43,6 +43,7 @@ mod reach;
 mod report;
 mod rivals;
 mod root;
+mod silence;
 mod status;
 
 mod tunnel;

@@ -4,6 +4,7 @@ use crate::arguments::ProxyOrder;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::console::{Console, say};
+use crate::silence;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::NotifyState;
 use std::io;
@@ -169,6 +170,9 @@ fn options(
         forwards: order.forwards.clone(),
         credentials,
         state_dir: state_dir(),
+        notices: Some(Box::new(|notice| {
+            say(&format_args!("[!] {}", silence::text(&notice)))
+        })),
     }
 }
 

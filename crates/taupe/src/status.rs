@@ -34,7 +34,7 @@ use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
 
-pub(crate) use judge::{Finding, State};
+pub(crate) use judge::{Finding, State, span};
 
 /// The exit status where nothing can be told, and of wrong usage.
 pub(crate) const UNKNOWN: u8 = 3;

@@ -237,6 +237,7 @@ impl Devices for InProcess {
             uapi: UapiSource::Bind,
             offloads: Offloads::default(),
             state_dir: Some(scratch("labels")),
+            notices: None,
         };
         let engine = Engine::start(options).map_err(|error| error.to_string())?;
         self.0.push(thread::spawn(|| engine.run()));

@@ -87,6 +87,29 @@ pub(crate) fn signals() -> Result<()> {
     world.told("true").map(drop)
 }
 
+/// Whoever waits for a peer that does not answer is told why, once, and when it does.
+pub(crate) fn silent_peer() -> Result<()> {
+    let world = World::new()?;
+    world.far.ip(&["link", "set", "wgfar", "down"])?;
+    let command = world.start(&format!(
+        "until ping -c 1 -W 1 {BEYOND} >/dev/null; do :; done; echo reached; sleep 600"
+    ))?;
+    let (silent, heard) = (
+        "the tunnel's peer at 192.0.2.2:51821 has not answered for 10 s",
+        "the tunnel's peer answers",
+    );
+    wait_until(silent, PATIENCE, || Ok(command.output().contains(silent)))?;
+    ensure!(!command.output().contains(heard), "{}", command.output());
+    world.far.ip(&["link", "set", "wgfar", "up"])?;
+    wait_until("an answer", PATIENCE, || {
+        Ok(command.output().contains("reached\n"))
+    })?;
+    let said = command.output();
+    ensure!(said.contains(heard), "{said}");
+    ensure!(said.matches(silent).count() == 1, "{said}");
+    Ok(())
+}
+
 /// Ctrl-C is for the terminal's whole foreground: once, not twice.
 pub(crate) fn terminal() -> Result<()> {
     let world = World::new()?;

@@ -33,6 +33,7 @@ fn main() {
         SystemTest::new("killed_holder_leaks_nothing", confined::killed_holder),
         SystemTest::new("status_of_the_command", commands::status),
         SystemTest::new("signals_reach_the_command", commands::signals),
+        SystemTest::new("silent_peer", commands::silent_peer),
         SystemTest::new("interrupt_from_the_terminal", commands::terminal),
         SystemTest::new("environment_and_folder_are_kept", commands::surroundings),
         SystemTest::new("root_may_use_it_too", commands::root),

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use taupe_protocol::limits::{MAX_JITTER, REKEY_AFTER_MESSAGES};
+use taupe_protocol::limits::{MAX_JITTER, NOTICE_AFTER, REKEY_AFTER_MESSAGES};
 use taupe_protocol::message::Kind;
-use taupe_protocol::{Cause, Reason};
+use taupe_protocol::{Cause, Notice, Reason};
 
 use crate::common::random::Numbers;
 use crate::common::snapshot::assert_refused;
@@ -46,6 +46,44 @@ each_backend! {
             assert_eq!(net.next_deadline(), None);
             net.advance(secs(10_000));
             assert_eq!(net.times(0, 0, Kind::Initiation).len(), 20);
+        }
+    }
+
+    fn silence_is_told_once_and_its_end(crypto) {
+        for responder in [false, true] {
+            let mut net = Net::pair(crypto);
+            set_numbers(&net, 0, Numbers::Low(0));
+            let public_key = net.nodes[1].public;
+            let told = |net: &Net| -> Vec<_> {
+                net.nodes[0].notices.iter().map(|(at, notice)| (at.since(START), *notice)).collect()
+            };
+            net.cut();
+            net.ping(0, 1);
+            net.advance_to(START + NOTICE_AFTER - NEGLIGIBLE);
+            assert_eq!(told(&net), [], "one may be lost");
+            // Given up, and begun again.
+            net.advance(secs(200));
+            net.ping(0, 1);
+            net.advance(secs(20));
+            let [(at, Notice::Silent { public_key: whose, endpoint, time })] = told(&net)[..] else {
+                panic!("{:?}", told(&net));
+            };
+            assert_eq!((whose, endpoint), (public_key, net.nodes[1].address));
+            assert!(time >= NOTICE_AFTER && time.abs_diff(NOTICE_AFTER) <= NEGLIGIBLE);
+            assert!(at.abs_diff(NOTICE_AFTER) <= NEGLIGIBLE, "{at:?}");
+            net.mend();
+            if responder {
+                net.ping(1, 0);
+            }
+            net.advance(secs(6));
+            let [_, (_, Notice::Heard { public_key: whose })] = told(&net)[..] else {
+                panic!("{:?}", told(&net));
+            };
+            assert_eq!(whose, public_key);
+            net.advance(secs(1));
+            net.ping(0, 1);
+            net.advance(secs(300));
+            assert_eq!(told(&net).len(), 2);
         }
     }
 

@@ -28,8 +28,8 @@ use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate,
 };
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, LocalAddress, Outbound, Output, Peer, Reason, Session,
-    Sorted, Staged, padded_len,
+    Cause, DataPath, Device, Endpoint, LocalAddress, Notice, Outbound, Output, Peer, Reason,
+    Session, Sorted, Staged, padded_len,
 };
 
 use self::packets::ipv4;
@@ -140,6 +140,8 @@ pub struct Node {
     pub asked: Vec<(Instant, PublicKey, EndpointName)>,
     /// What it wants remembered of peers that have shaken hands in a post-quantum way.
     pub latches: Vec<(PublicKey, bool)>,
+    /// What it has told.
+    pub notices: Vec<(Instant, Notice)>,
     /// How many handshake messages wait, as the engine would tell.
     pub backlog: usize,
     /// What its wall clock shows at `START`.
@@ -454,6 +456,7 @@ impl Net {
                     node.asked.push((self.now, public_key, name));
                 }
                 Output::Latch { peer, latched, .. } => node.latches.push((peer, latched)),
+                Output::Notice(notice) => node.notices.push((self.now, notice)),
                 Output::ReserveLabels { public_key, up_to } => {
                     // A key that is replaced gives back what it has not used.
                     if public_key == node.public {
@@ -646,6 +649,7 @@ fn node(crypto: &'static Provider, i: usize) -> Node {
         reserved: Vec::new(),
         asked: Vec::new(),
         latches: Vec::new(),
+        notices: Vec::new(),
         backlog: 0,
         wall: WALL,
         numbers,

@@ -91,6 +91,7 @@ pub(crate) fn start<D: Device>(
         uapi: UapiSource::Bind,
         offloads: order.offloads,
         state_dir: None,
+        notices: None,
     });
     let device = device.map_err(|source| Failure::Start {
         interface: interface.clone(),

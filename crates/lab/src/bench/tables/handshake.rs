@@ -388,7 +388,10 @@ impl End {
         let outputs = std::iter::from_fn(|| self.device.poll_output());
         let sent = outputs.filter_map(|output| match output {
             Output::Transmit { datagram, .. } => Some(datagram),
-            Output::ReserveLabels { .. } | Output::Resolve { .. } | Output::Latch { .. } => None,
+            Output::ReserveLabels { .. }
+            | Output::Resolve { .. }
+            | Output::Latch { .. }
+            | Output::Notice(_) => None,
         });
         let sent: Vec<_> = sent.collect();
         let took = start.elapsed();
