@@ -92,6 +92,12 @@ fn run(order: &ExplainOrder) -> Result<String, Failure> {
         let steps = known.steps(subject.as_ref(), order.destination, &addresses);
         for (number, step) in (1..).zip(&steps) {
             let _ = writeln!(text, "{number}  {step}");
+            if step.decides && number < steps.len() {
+                let _ = writeln!(
+                    text,
+                    "      decided; without that, what follows would count:"
+                );
+            }
         }
     }
     Ok(text)

@@ -172,7 +172,8 @@ Exit status:
 
 const EXPLAINED: &str = "\
 Every step is printed in the order in which it is taken; the one that decides has an
-arrow. Without --conf that is done for each tunnel that chooses applications and has not
+arrow, and what comes behind it would have been asked otherwise. Tunnels decide by
+addresses, so a host's name is not taken. Without --conf that is done for each tunnel that chooses applications and has not
 been taken down. Nothing is changed, and with --conf it takes only the right to read the
 file; root is told too what is otherwise while the tunnel is up in adapter mode.
 
