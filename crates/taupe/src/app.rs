@@ -4,7 +4,7 @@ mod lists;
 
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Plan, Unsupported, user_id};
-use crate::check::{self, Checked, check, check_text};
+use crate::check::{self, Checked, Remark, check, check_text};
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
 use crate::processes::{Subject, sockets};
@@ -145,8 +145,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
         return Err(refused(Refused::AllAllowed(first.clone())));
     }
     let mut after = check_text(&conf, Personality::Taupe, edited);
-    let new = |remark: &&check::Remark| !before.remarks.contains(remark);
-    let news: Vec<_> = after.remarks.iter().filter(new).collect();
+    let news = news(&before.remarks, &after.remarks);
     news.iter().for_each(|remark| say(remark));
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
@@ -205,8 +204,38 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
     Ok(())
 }
 
+/// Whether two remarks are about the same.
+type Alike = dyn Fn(&Remark, &Remark) -> bool;
+
+/// What there is to say of a file that has been edited, and was not before. Other lines may
+/// be where the edit has moved them.
+fn news<'a>(before: &[Remark], after: &'a [Remark]) -> Vec<&'a Remark> {
+    // Reasons name lines.
+    fn without_numbers(remark: &Remark) -> String {
+        let text = remark.diagnostic.kind.to_string();
+        text.chars().filter(|c| !c.is_ascii_digit()).collect()
+    }
+    let mut old: Vec<_> = before.iter().collect();
+    let mut news: Vec<_> = after.iter().collect();
+    // The very same first, or one would stand for another.
+    let same: [&Alike; 2] = [
+        &|one, other| one.diagnostic.kind == other.diagnostic.kind,
+        &|one, other| without_numbers(one) == without_numbers(other),
+    ];
+    for is_same in same {
+        news.retain(|new| match old.iter().position(|old| is_same(old, new)) {
+            Some(at) => {
+                old.swap_remove(at);
+                false
+            }
+            None => true,
+        });
+    }
+    news
+}
+
 /// Whether what was written is there, and matches nothing that runs.
-fn is_for_nothing(remark: &check::Remark) -> bool {
+fn is_for_nothing(remark: &Remark) -> bool {
     match &remark.diagnostic.kind {
         DiagnosticKind::Doubtful(doubt) => {
             !matches!(doubt, Doubt::Unknown { .. } | Doubt::Nothing { .. })
@@ -382,4 +411,43 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
         say(&"[!] only your own processes are seen; run it with sudo to see all");
     }
     Ok(print(text.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_edit_has_only_moved_is_not_news() {
+        let conf = Conf {
+            interface: "home".parse().unwrap(),
+            path: "/nowhere/home.conf".into(),
+            shown: "/nowhere/home.conf".into(),
+        };
+        let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let other = "BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let text = |apps: &str| {
+            format!(
+                "[Interface]\nPrivateKey = {key}\nAddress = 10.0.0.2/32\n\
+                 [Peer]\nPublicKey = {other}\n{apps}AllowedIPs = 10.0.0.0/8\n\
+                 DisallowedApps = /no/such/one\n"
+            )
+        };
+        let remarks = |apps: &str| {
+            let text = text(apps).into_bytes().into();
+            check_text(&conf, Personality::Taupe, text).remarks
+        };
+        let before = remarks("");
+        assert!(!before.is_empty(), "the file has something to warn of");
+        let moved = remarks("# another line\n");
+        assert_ne!(before, moved);
+        assert_eq!(news(&before, &moved), Vec::<&Remark>::new());
+        let named = remarks("AllowedApps = /no/such/two\n");
+        let told: String = news(&before, &named)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(told.contains("/no/such/two"), "{told}");
+        assert!(!told.contains("/no/such/one"), "{told}");
+    }
 }
