@@ -402,6 +402,7 @@ reasons! {
     NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before \
                 or led there by a rule of netfilter",
     /// A connection to a service that resolves names.
-    NameService = "connections refused to services of this machine that resolve names (systemd-resolved, \
-                   nscd, avahi, the system bus)",
+    NameService = "connections of chosen applications to services that look up names past the tunnel \
+                   (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \
+                   the tunnel's DNS instead",
 }
