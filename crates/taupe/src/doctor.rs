@@ -10,9 +10,10 @@ use crate::arguments::DoctorOrder;
 use crate::check::{self, check};
 use crate::conf::{self, Conf};
 use crate::console::{Colour, NotPrinted, Paint, print};
-use crate::{json, root};
+use crate::json;
+use crate::root::is_root;
 use serde::Serialize;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use taupe_adapter::Personality;
@@ -20,8 +21,6 @@ use taupe_adapter::Personality;
 /// Why nothing was looked at.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error(transparent)]
-    NotRoot(#[from] root::Error),
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
@@ -31,8 +30,8 @@ pub(crate) enum Failure {
 }
 
 /// Looks at everything, and prints what it finds.
-pub(crate) fn main(order: &DoctorOrder, arguments: &[OsString]) -> ExitCode {
-    match run(order, arguments) {
+pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
+    match run(order) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => crate::FAILED.into(),
         Err(Failure::Output(error)) if error.is_unread() => crate::FAILED.into(),
@@ -40,8 +39,7 @@ pub(crate) fn main(order: &DoctorOrder, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(order: &DoctorOrder, arguments: &[OsString]) -> Result<usize, Failure> {
-    root::require(Personality::Taupe, arguments)?;
+fn run(order: &DoctorOrder) -> Result<usize, Failure> {
     let found = examine(order.file.as_deref())?;
     let text = match order.json {
         true => json::text(&found),
@@ -64,6 +62,8 @@ pub(crate) struct Found {
 #[serde(rename_all = "lowercase")]
 enum Outcome {
     Ok,
+    /// It takes root to look.
+    Unknown,
     /// Something that somebody may want does not work.
     Warn,
     /// Tunnels do not work.
@@ -100,6 +100,21 @@ impl Check {
         }
     }
 
+    /// Looks, if this is root, who alone can.
+    fn by_root(name: &'static str, look: impl FnOnce() -> Self) -> Self {
+        match is_root() {
+            true => look(),
+            false => Self::unknown(name),
+        }
+    }
+
+    fn unknown(name: &'static str) -> Self {
+        Self {
+            result: Outcome::Unknown,
+            ..Self::ok(name, "it takes root to look: `sudo taupe doctor`")
+        }
+    }
+
     fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             result: Outcome::Fail,
@@ -115,7 +130,13 @@ pub(crate) fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
     checks.extend(others::checks());
     checks.extend(tunnels::checks());
     if let Some(word) = file {
-        checks.push(of_file(word)?);
+        checks.push(match of_file(word) {
+            Err(failure) if !is_root() => Check {
+                text: failure.to_string(),
+                ..Check::unknown("file")
+            },
+            found => found?,
+        });
     }
     let fails = checks.iter().filter(|one| one.result == Outcome::Fail);
     Ok(Found {
@@ -146,6 +167,7 @@ impl Found {
         for check in &self.checks {
             let (word, colour) = match check.result {
                 Outcome::Ok => ("ok  ", Colour::Green),
+                Outcome::Unknown => ("?   ", Colour::Yellow),
                 Outcome::Warn => ("warn", Colour::Yellow),
                 Outcome::Fail => ("FAIL", Colour::Red),
             };

@@ -93,7 +93,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::App(order) => app::main(&order, &arguments),
         Order::Status(order) => status::main(&order, &arguments),
         Order::Flows(order) => flows::main(&order, &arguments),
-        Order::Doctor(order) => doctor::main(&order, &arguments),
+        Order::Doctor(order) => doctor::main(&order),
         Order::Report(order) => report::main(&order, &arguments),
         Order::Proxy(order) => proxy::main(&order),
         Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),

@@ -439,8 +439,29 @@ pub(crate) fn doctor() -> Result<()> {
     }
     world.is_as_before(&before.0, "something was changed")?;
     ensure!(pinned()? == before.1, "pinned: {:?}", pinned()?);
-    step("without a TUN, and with a file that is wrong");
     let program = Implementation::Taupe.program()?.display().to_string();
+    step("as an ordinary user");
+    let own = scratch("taupe").display().to_string();
+    world.near.run(&["install", "-m", "755", &program, &own])?;
+    let user = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--clear-groups",
+        &own,
+        "doctor",
+    ];
+    let said = world.near.attempt(&user)?;
+    ensure!(said.status == Some(0), "{said:?}");
+    for line in [
+        "ok    kernel ",
+        "?     transparent-mode ",
+        "?     tunnel ",
+        "sudo taupe doctor",
+    ] {
+        ensure!(said.stdout.contains(line), "{line}: {}", said.stdout);
+    }
+    step("without a TUN, and with a file that is wrong");
     let hide = "mount -t tmpfs none /dev/net && exec \"$0\" doctor \"$1\"";
     let file = scratch_file("wrong.conf", "[Interface]\nPrivateKey = x\n")?;
     let said = world

@@ -23,43 +23,59 @@ pub(super) fn checks() -> Vec<Check> {
         ),
     });
     checks.push(cgroup2());
-    checks.push(programs(
-        "transparent-mode",
-        "transparent mode",
-        try_all(Way::Filters).map_err(|fault| fault.to_string()),
-        "use Linux 5.19 or newer; until then `taupe up` chooses applications in adapter mode",
-    ));
-    checks.push(programs(
-        "marks",
-        "adapter mode for chosen applications",
-        try_all(Way::Marks).map_err(|fault| fault.to_string()),
-        "use Linux 5.10 or newer",
-    ));
-    checks.push(match Programs::has_tcx() {
-        true => Check::ok("tcx", "filters stand in tcx"),
+    let trials: [(_, fn(_) -> _); 4] = [
+        ("transparent-mode", |name| {
+            programs(
+                name,
+                "transparent mode",
+                try_all(Way::Filters).map_err(|fault| fault.to_string()),
+                "use Linux 5.19 or newer; until then `taupe up` chooses applications in adapter \
+                 mode",
+            )
+        }),
+        ("marks", |name| {
+            programs(
+                name,
+                "adapter mode for chosen applications",
+                try_all(Way::Marks).map_err(|fault| fault.to_string()),
+                "use Linux 5.10 or newer",
+            )
+        }),
+        ("tcx", tcx),
+        ("netfilter", netfilter),
+    ];
+    checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
+    checks.push(lsm(&fs::read_to_string(LSM).unwrap_or_default()));
+    let trials: [(_, fn(_) -> _); 2] = [("unix-sockets", unix_sockets), ("lock", lock)];
+    checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
+    checks
+}
+
+fn tcx(name: &'static str) -> Check {
+    match Programs::has_tcx() {
+        true => Check::ok(name, "filters stand in tcx"),
         false => Check::warn(
-            "tcx",
+            name,
             "there is no tcx: another program's filter of priority 1 keeps a link from being \
              guarded",
             "use Linux 6.6 or newer, or remove such filters (`tc filter show`)",
         ),
-    });
-    checks.push(match try_forwarding() {
+    }
+}
+
+fn netfilter(name: &'static str) -> Check {
+    match try_forwarding() {
         true => Check::ok(
-            "netfilter",
+            name,
             "programs in netfilter can hold back what is forwarded",
         ),
         false => Check::warn(
-            "netfilter",
+            name,
             "there are no programs in netfilter: with Forwarded = tunnel, a link that appears \
              while Taupe does not run lets out what is forwarded",
             "use Linux 6.4 or newer with CONFIG_NETFILTER_BPF_LINK",
         ),
-    });
-    checks.push(lsm(&fs::read_to_string(LSM).unwrap_or_default()));
-    checks.push(unix_sockets());
-    checks.push(lock());
-    checks
+    }
 }
 
 fn release() -> Check {
@@ -137,15 +153,14 @@ fn lsm(modules: &str) -> Check {
     }
 }
 
-fn unix_sockets() -> Check {
-    const NAME: &str = "unix-sockets";
+fn unix_sockets(name: &'static str) -> Check {
     match try_services() {
         true => Check::ok(
-            NAME,
+            name,
             "the kernel takes programs where services' sockets are connected to",
         ),
         false => Check::warn(
-            NAME,
+            name,
             "chosen applications cannot be kept from the sockets of services that look up names \
              (nss-resolve, nscd)",
             "use Linux 6.7 or newer, or take resolve out of hosts: in /etc/nsswitch.conf",
@@ -154,15 +169,14 @@ fn unix_sockets() -> Check {
 }
 
 /// Where that is kept which holds without a process.
-fn lock() -> Check {
-    const NAME: &str = "lock";
+fn lock(name: &'static str) -> Check {
     match try_pinning() {
         Ok(()) => Check::ok(
-            NAME,
+            name,
             "there is a place for what outlives a tunnel's process",
         ),
         Err(fault) => Check::fail(
-            NAME,
+            name,
             fault.to_string(),
             "run Taupe there; chosen applications can have no lock here",
         ),

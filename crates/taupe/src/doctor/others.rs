@@ -41,9 +41,9 @@ pub(super) fn checks() -> Vec<Check> {
     let own = State::default().here();
     let is_own = |name: &str| own.iter().any(|header| header.interface == name);
     vec![
-        tunnels(&links, &is_own),
+        Check::by_root(TUNNELS, || tunnels(&links, &is_own)),
         marks(&rules),
-        filters(&links),
+        Check::by_root(FILTERS, || filters(&links)),
         running(),
     ]
 }
@@ -51,7 +51,7 @@ pub(super) fn checks() -> Vec<Check> {
 /// Interfaces of other tunnels. Chosen applications' packets can go through them, as
 /// through any link; two that take the same traffic do not know of each other.
 fn tunnels(links: &[Link], is_own: &dyn Fn(&str) -> bool) -> Check {
-    const NAME: &str = "other-tunnels";
+    const NAME: &str = TUNNELS;
     let is_tunnel = |link: &&Link| {
         let kind = link.kind.as_deref().unwrap_or_default();
         let is_tun = kind == "tun" && !matches!(link.medium, Medium::Ethernet(_));
@@ -103,9 +103,13 @@ fn marks(rules: &[Rule]) -> Check {
     }
 }
 
+/// Only root knows which are ours.
+const TUNNELS: &str = "other-tunnels";
+const FILTERS: &str = "other-filters";
+
 /// Filters of other programs on links, which may see packets before Taupe's.
 fn filters(links: &[Link]) -> Check {
-    const NAME: &str = "other-filters";
+    const NAME: &str = FILTERS;
     let mut found = Vec::new();
     for link in links.iter().filter(|link| link.medium != Medium::Loopback) {
         match foreign_filters(link.index) {

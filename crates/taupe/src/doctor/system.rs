@@ -2,7 +2,9 @@
 
 use super::{Check, Outcome};
 use crate::names;
+use crate::root::is_root;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
@@ -14,12 +16,11 @@ pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![tun(), clock(), buffers()];
     let nsswitch = read("/etc/nsswitch.conf").unwrap_or_default();
     checks.push(resolver(&names::system_servers()));
-    checks.push(name_services(
-        &nsswitch,
-        &running_services(),
-        try_services(),
-    ));
+    checks.push(Check::by_root(SERVICES, || {
+        name_services(&nsswitch, &running_services(), try_services())
+    }));
     checks.push(reverse_path());
+    checks.push(terminals(number("/proc/sys/dev/tty/legacy_tiocsti")));
     checks.push(mptcp(read("/proc/sys/net/mptcp/enabled").as_deref()));
     checks.push(user_namespaces(&Namespaces {
         most: number("/proc/sys/user/max_user_namespaces"),
@@ -42,6 +43,12 @@ fn tun() -> Check {
     let opened = fs::OpenOptions::new().read(true).write(true).open(TUN);
     match opened {
         Ok(_) => Check::ok(NAME, format!("{TUN} can be opened")),
+        // Root does not need the right.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_root() => Check::warn(
+            NAME,
+            format!("{TUN} cannot be opened by this user, as `taupe exec` without root needs it"),
+            format!("chmod 0666 {TUN}: it takes more than that to bring an interface up"),
+        ),
         Err(error) => Check::fail(
             NAME,
             format!("{TUN} cannot be opened: {error}"),
@@ -117,8 +124,10 @@ fn running_services() -> Vec<&'static str> {
     there
 }
 
+const SERVICES: &str = "name-services";
+
 fn name_services(nsswitch: &str, running: &[&'static str], is_refused: bool) -> Check {
-    const NAME: &str = "name-services";
+    const NAME: &str = SERVICES;
     let mut hosts = nsswitch
         .lines()
         .filter_map(|line| line.strip_prefix("hosts:"));
@@ -170,6 +179,28 @@ fn reverse_path() -> Check {
         "rp-filter",
         format!("net.ipv4.conf.all.rp_filter is {all} ({how}), which Taupe works with"),
     )
+}
+
+/// Whether programs can type into their terminal (`TIOCSTI`), by the kernel's setting, which
+/// there is since Linux 6.2.
+fn terminals(legacy: Option<u64>) -> Check {
+    const NAME: &str = "terminals";
+    match legacy {
+        Some(0) => Check::ok(
+            NAME,
+            "programs cannot type into the terminal that they have",
+        ),
+        legacy => Check::warn(
+            NAME,
+            "programs can type into the terminal that they have (TIOCSTI): a command of \
+             `taupe exec` that is not to be trusted can have the shell before it do things, past \
+             the tunnel",
+            match legacy {
+                Some(_) => "sysctl -w dev.tty.legacy_tiocsti=0",
+                None => "use Linux 6.2 or newer, or give such commands a terminal of their own",
+            },
+        ),
+    }
 }
 
 fn mptcp(enabled: Option<&str>) -> Check {
@@ -244,6 +275,16 @@ mod tests {
         ] {
             let text = resolver(&servers).text;
             assert!(text.contains(words), "{servers:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn terminals_that_can_be_typed_into_are_told_of() {
+        assert_eq!(terminals(Some(0)).result, Outcome::Ok);
+        for legacy in [Some(1), None] {
+            let found = terminals(legacy);
+            assert_eq!(found.result, Outcome::Warn);
+            assert!(found.fix.is_some());
         }
     }
 
