@@ -8,7 +8,7 @@ use crate::silence;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::NotifyState;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -196,14 +196,18 @@ fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failu
     let listening = proxy.listening().map_err(Failure::Listening)?;
     let (socks5, rest) = listening.split_at(order.socks5.len().min(listening.len()));
     let (http, forwards) = rest.split_at(order.http.len().min(rest.len()));
-    for at in socks5 {
+    let user = match order.auth_file {
+        Some(_) => "--proxy-user USER ",
+        None => "",
+    };
+    for (at, what, scheme) in socks5
+        .iter()
+        .map(|at| (at, "SOCKS 5", "socks5h"))
+        .chain(http.iter().map(|at| (at, "HTTP proxy", "http")))
+    {
+        let from_here = reached_at(*at);
         say(&format_args!(
-            "[#] SOCKS 5 at {at}: curl --proxy socks5h://{at} https://example.org/"
-        ));
-    }
-    for at in http {
-        say(&format_args!(
-            "[#] HTTP proxy at {at}: curl --proxy http://{at} https://example.org/"
+            "[#] {what} at {at}: curl {user}--proxy {scheme}://{from_here} https://example.org/"
         ));
     }
     for (at, forward) in forwards.iter().zip(&order.forwards) {
@@ -228,6 +232,16 @@ fn introduce(order: &ProxyOrder, file: &File, proxy: &Proxy) -> Result<(), Failu
     Ok(())
 }
 
+/// Where this machine reaches who listens there: that may be at all of its addresses.
+fn reached_at(listening: SocketAddr) -> SocketAddr {
+    let own = match listening.ip() {
+        IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        given => given,
+    };
+    SocketAddr::new(own, listening.port())
+}
+
 /// What a file says that means nothing here.
 fn unused(file: &File) -> Vec<&'static str> {
     let interface = &file.interface;
@@ -245,4 +259,20 @@ fn unused(file: &File) -> Vec<&'static str> {
     ];
     let unused = all.into_iter().filter(|(_, is_there)| *is_there);
     unused.map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reached_at;
+
+    #[test]
+    fn an_example_has_an_address_that_works() {
+        for (listening, reached) in [
+            ("0.0.0.0:1080", "127.0.0.1:1080"),
+            ("[::]:1080", "[::1]:1080"),
+            ("192.0.2.1:1080", "192.0.2.1:1080"),
+        ] {
+            assert_eq!(reached_at(listening.parse().unwrap()).to_string(), reached);
+        }
+    }
 }
