@@ -1,6 +1,7 @@
 //! Who may use the proxy.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
@@ -59,11 +60,16 @@ impl Credentials {
             path: path.into(),
             source,
         };
-        let length = std::fs::metadata(path).map_err(unreadable)?.len();
-        if length > MAX_FILE as u64 {
+        let file = File::open(path).map_err(unreadable)?;
+        // What is no plain file, or grows, says nothing of its length.
+        let length = file.metadata().map_err(unreadable)?.len();
+        let room = usize::try_from(length).map_or(MAX_FILE, |length| length.min(MAX_FILE));
+        let mut text = Zeroizing::new(Vec::with_capacity(room + 1));
+        let mut file = file.take(MAX_FILE as u64 + 1);
+        file.read_to_end(&mut text).map_err(unreadable)?;
+        if text.len() > MAX_FILE {
             return Err(AuthError::TooLong(path.into()));
         }
-        let text = Zeroizing::new(std::fs::read(path).map_err(unreadable)?);
         let credentials = Self::parse(&text).map_err(|(line, problem)| AuthError::Line {
             path: path.into(),
             line,
@@ -118,7 +124,14 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::Credentials;
+    use super::{AuthError, Credentials};
+    use std::path::Path;
+
+    #[test]
+    fn a_file_without_an_end_is_too_long() {
+        let endless = Credentials::read(Path::new("/dev/zero"));
+        assert!(matches!(endless, Err(AuthError::TooLong(_))));
+    }
 
     #[test]
     fn who_is_admitted() {
