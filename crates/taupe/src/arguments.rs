@@ -7,6 +7,7 @@
 
 mod boringtun;
 mod device;
+mod exec;
 mod proxy;
 mod quick;
 mod taupe;

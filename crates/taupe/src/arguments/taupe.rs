@@ -1,6 +1,7 @@
 //! The command line of `taupe`.
 
 use super::device::Device;
+use super::exec;
 use super::proxy::{self, Proxy};
 use super::{
     Action, AppAction, AppOrder, AppPlace, CellOrder, Destination, DeviceSettings, DoctorOrder,
@@ -50,7 +51,14 @@ itself.
 
 For the time between the start of the machine and `taupe@NAME`, which the network has to be
 up for:
-  systemctl enable taupe-lock@NAME taupe@NAME";
+  systemctl enable taupe-lock@NAME taupe@NAME
+If taupe-lock@NAME fails, as for a mistake in the file, the network comes up with nothing
+held back: `systemctl --failed` names it, and the console says why. `systemctl edit` of
+what makes the network (such as NetworkManager.service) with these lines keeps the network
+down then, and a machine that is far away out of reach:
+  [Unit]
+  Requires=taupe-lock@NAME.service
+  After=taupe-lock@NAME.service";
 
 const RELOAD_STATUS: &str = "\
 Exit status:
@@ -183,34 +191,6 @@ Examples:
   taupe explain --conf ./home.conf firefox-esr 198.51.100.1:53
   taupe explain --conf home --forwarded 198.51.100.1";
 
-const EXEC: &str = "\
-It takes no root: the command runs as the same user, in a user, a network and a mount
-namespace of its own, without any capability. There is nothing but loopback and the
-tunnel; what AllowedIPs does not contain is unreachable at once. The command begins when
-the tunnel can take packets, which wait for the first handshake. Names are asked of the
-file's DNS. systemd-resolved, nscd, the system bus and Avahi are hidden, as they would ask
-elsewhere, and /run has what it had at the start; other Unix sockets with a path are not
-(X11, Wayland, ssh-agent, Docker): who listens there has this machine's network. So has
-whatever the command has others start for it (cron, `systemd-run`, a shell at the same
-terminal). Open sockets are not passed on to it, but Unix ones and standard input, output
-and error. Files are not protected from the command. `sudo` does not work.
-
-The tunnel ends with the last of its commands. If this process is killed, they go on
-without a network. Signals but SIGTSTP and SIGCONT are passed on to the command.
-PreUp and its like are not run, and applications that the file chooses mean nothing.
-
-Examples:
-  taupe exec ./home.conf -- curl https://example.org
-  taupe exec ./home.conf -- bash
-  taupe exec --join home -- firefox";
-
-const EXEC_STATUS: &str = "\
-Exit status:
-  125    Nothing was started; standard error says what, why and what to do.
-  126    The command cannot be executed.
-  127    There is no such command.
-  other  That of the command; 128 and a signal's number if that has ended it.";
-
 const APPS: &str = "\
 The file says which applications are chosen; its other lines, comments among them, stay
 as they are. If the tunnel is up, it follows at once, for sockets that are open too.
@@ -270,7 +250,8 @@ With --json an object with `schema` (1), `truncated` and `flows`, a list of obje
   pid, application (both null for a socket that no process has any more), uid,
   sent_bytes, received_bytes (null: not counted), why (the rule that decided).
 With --follow a line for what has begun (+), ended (-) or another verdict (=), until a
-signal; with --json the same object in a line, with `event`: begun, changed or ended.
+signal; with --json the same object in a line, with `event`: begun, changed or ended. It
+looks once a second: a connection that begins and ends in between is not seen.
 No more than 65536 are listed.";
 
 const FLOWS_STATUS: &str = "\
@@ -282,11 +263,12 @@ Exit status:
 const DOCTOR: &str = "\
 The kernel is asked by trial: programs are loaded and let go again, and nothing is left
 behind. With --json: an object with `schema` (1), `fails` and `checks`, a list of objects
-with name, result (ok, warn, fail), text and fix (null where there is nothing to do).";
+with name, result (ok, warn, fail, or unknown where it takes root to look), text and fix
+(null where there is nothing to do).";
 
 const DOCTOR_STATUS: &str = "\
 Exit status:
-  0  Nothing fails; there may be warnings.
+  0  Nothing fails; there may be warnings, and what an ordinary user cannot see.
   1  Something does, or cannot be looked at.
   2  Wrong usage.";
 
@@ -349,7 +331,9 @@ enum Command {
     #[command(after_help = format!("{CHECK_STATUS}\n\n{FILES}"))]
     Check(FileArgument),
     /// Run a command whose only network is a tunnel, without root
-    #[command(after_help = format!("{EXEC}\n\n{RETRIES}{DEVICE}\n\n{EXEC_STATUS}\n\n{FILES}"))]
+    #[command(after_help = format!(
+        "{}\n\n{RETRIES}{DEVICE}\n\n{}\n\n{FILES}", exec::ABOUT, exec::STATUS
+    ))]
     Exec(ExecArguments),
     /// Say what becomes of an application's packets, step by step, and why
     #[command(after_help = format!("{EXPLAINED}\n\n{EXPLAIN_STATUS}\n\n{FILES}"))]
