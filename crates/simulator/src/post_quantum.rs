@@ -47,7 +47,7 @@ impl Host {
     pub(crate) fn pq_public_of(&self, other: usize) -> Option<PqPublicKey> {
         let conf = self.peers[other]?.hybrid?;
         let seed = seed(self.seed, other, conf.seed).filter(|_| conf.suite.has_static_keys())?;
-        Some(seed.public(self.crypto, conf.suite.parameters()))
+        Some(seed.public(self.crypto, conf.suite))
     }
 
     /// Fills in what is configured about hybrid handshakes.

@@ -126,7 +126,7 @@ impl World<'_> {
         let keys = StaticKeys::new(crypto, stolen?);
         let identity = RemoteKeys::new(crypto, conf.key, h.pq_public_of(victim)).identity;
         let own = PqPrivateKey::new(Secret::new([0x5a; 64]))?;
-        let target = h.pq_private()?.public(crypto, suite.parameters());
+        let target = h.pq_private()?.public(crypto, suite);
         Some(Disguise {
             hybrid: LocalKeys::pretending(crypto, &keys, &own, suite, identity),
             keys,
