@@ -5,6 +5,7 @@
 #   make uninstall  PREFIX=/usr/local DESTDIR=
 #   make demo       one application through a tunnel and nothing else, with evidence;
 #                   KEEP=1 leaves its machines to be looked at
+#   make demo-pq    the post-quantum tutorial (docs/tutorial-post-quantum.md), followed
 #   make test       everything that CI runs
 #   make test-long  what does not fit there
 #   make bench      Taupe beside other programs, with every published table; 10 minutes
@@ -23,7 +24,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
 
-.PHONY: build pages install uninstall demo test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -44,6 +45,10 @@ uninstall:
 demo: .demo-packages
 	cargo build --release -p taupe -p taupe-lab --bin taupe --bin taupe-demo
 	@"$${CARGO_TARGET_DIR:-target}/release/taupe-demo"
+
+demo-pq: .demo-packages
+	cargo build --release -p taupe -p taupe-lab --bin taupe --bin taupe-demo
+	@"$${CARGO_TARGET_DIR:-target}/release/taupe-demo" --post-quantum
 
 test:
 	@scripts/test

@@ -32,6 +32,7 @@ pub mod peers;
 pub mod process;
 pub mod sandbox;
 pub mod traffic;
+pub mod tutorial;
 pub mod uapi;
 
 pub use error::{Error, Result};

@@ -43,6 +43,24 @@ const LINES: [(&str, &str); 17] = [
 ];
 
 #[test]
+fn the_post_quantum_tutorial_is_true() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taupe-demo"));
+    let output = command.arg("--post-quantum").stdin(Stdio::null()).output();
+    let output = output.expect("it starts");
+    let printed = printed(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}{said}");
+    for line in [
+        "bob# ping -c 3 -i 0.2 10.9.0.1",
+        "ok      post-quantum: hybrid-768",
+        "carol# wireguard-go wg0",
+        "all of it held",
+    ] {
+        assert!(printed.lines().any(|it| it == line), "{line}: {printed}");
+    }
+}
+
+#[test]
 fn all_of_it_holds() {
     let output = demo(&[]);
     let printed = printed(&output);

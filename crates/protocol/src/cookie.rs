@@ -12,6 +12,7 @@ use taupe_crypto::{Provider, Secret};
 use zerocopy::byteorder::little_endian::U32;
 
 use crate::Random;
+use crate::hybrid::Side;
 use crate::key::PublicKey;
 use crate::limits::{COOKIE_LIFETIME, COOKIE_SECRET_LIFETIME};
 use crate::message::{CookieReply, Kind};
@@ -116,6 +117,9 @@ pub(crate) struct Stamper {
     /// mac1 of the last message sent, or of its parts, until a cookie has answered one: what
     /// a cookie reply must be bound to.
     awaited: ArrayVec<[u8; MAC_LEN], 2>,
+    /// The same of the parts of a hybrid response: whoever has the peer's X25519 secret has
+    /// them made, and must not make this side deaf to what answers its own initiation.
+    awaited_by_response: ArrayVec<[u8; MAC_LEN], 2>,
     cookie: Option<(Secret<16>, Instant)>,
 }
 
@@ -126,28 +130,42 @@ impl Stamper {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
             cookie_key: Secret::new(crypto.hash.hash(&[LABEL_COOKIE, &remote.0])),
             awaited: ArrayVec::new(),
+            awaited_by_response: ArrayVec::new(),
             cookie: None,
         }
     }
 
     /// Fills in the last 32 bytes of a message that is one datagram.
     pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
-        self.awaited.clear();
-        self.stamp_part(crypto, now, message);
+        self.awaited = self.stamp_part(crypto, now, message).into_iter().collect();
     }
 
-    /// Fills in the last 32 bytes of each part of a message.
-    pub(crate) fn stamp_all(&mut self, crypto: &Provider, now: Instant, parts: &mut [Vec<u8>]) {
-        self.awaited.clear();
-        for part in parts {
-            self.stamp_part(crypto, now, part);
+    /// Fills in the last 32 bytes of each part of a hybrid message.
+    pub(crate) fn stamp_parts(
+        &mut self,
+        crypto: &Provider,
+        now: Instant,
+        side: Side,
+        parts: &mut [Vec<u8>],
+    ) {
+        let stamped = parts
+            .iter_mut()
+            .filter_map(|part| self.stamp_part(crypto, now, part));
+        let awaited = stamped.take(2).collect();
+        match side {
+            Side::Initiation => self.awaited = awaited,
+            Side::Response => self.awaited_by_response = awaited,
         }
     }
 
-    fn stamp_part(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
-        let Some(body_len) = message.len().checked_sub(2 * MAC_LEN) else {
-            return;
-        };
+    /// Returns mac1.
+    fn stamp_part(
+        &self,
+        crypto: &Provider,
+        now: Instant,
+        message: &mut [u8],
+    ) -> Option<[u8; MAC_LEN]> {
+        let body_len = message.len().checked_sub(2 * MAC_LEN)?;
         let (body, macs) = message.split_at_mut(body_len);
         let mac1 = crypto.hash.mac(&self.mac1_key, &[body]);
         let mac2 = match &self.cookie {
@@ -158,27 +176,32 @@ impl Stamper {
         };
         macs[..MAC_LEN].copy_from_slice(&mac1);
         macs[MAC_LEN..].copy_from_slice(&mac2);
-        let _ = self.awaited.try_push(mac1);
+        Some(mac1)
     }
 
     /// Takes the cookie out of a reply to the last message. Whether it did: a
     /// reply that answers nothing, was answered before or does not verify
     /// changes nothing.
     pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
+        let cookie_key = &self.cookie_key;
         let open = |mac1: &[u8; MAC_LEN]| {
             let mut sealed = reply.cookie;
             let opened = crypto
                 .aead
-                .xopen_with(&self.cookie_key, &reply.nonce, mac1, &mut sealed);
+                .xopen_with(cookie_key, &reply.nonce, mac1, &mut sealed);
             opened.ok().map(|()| sealed)
         };
-        let Some(sealed) = self.awaited.iter().find_map(open) else {
+        let waits = [&mut self.awaited, &mut self.awaited_by_response];
+        let answered = waits
+            .into_iter()
+            .find_map(|awaited| Some((awaited.iter().find_map(open)?, awaited)));
+        let Some((sealed, awaited)) = answered else {
             return false;
         };
+        awaited.clear();
         let mut cookie = Secret::zeroed();
         cookie.expose_mut().copy_from_slice(&sealed[..MAC_LEN]);
         self.cookie = Some((cookie, now));
-        self.awaited.clear();
         true
     }
 }

@@ -1,4 +1,5 @@
-//! `make demo`: transparent mode, with evidence.
+//! `make demo`: transparent mode, with evidence. `make demo-pq`: the post-quantum tutorial,
+//! followed.
 //!
 //! Everything happens in private namespaces that the kernel takes down when this process
 //! ends, for whatever reason; unless `KEEP=1` says that they stay.
@@ -13,21 +14,48 @@ use std::time::Instant;
 use taupe_lab::console;
 use taupe_lab::demo::{self, Evidence, World};
 use taupe_lab::error::{Error, Result};
+use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::{self, Outcome};
+use taupe_lab::tutorial::{self, Machines};
 
 const INSIDE: &str = "--inside";
+const INSIDE_POST_QUANTUM: &str = "--inside-post-quantum";
+const TUTORIAL: &str = include_str!("../../../../docs/tutorial-post-quantum.md");
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(INSIDE) {
-        return inside();
-    }
-    outside().unwrap_or_else(|error| {
+    let done = match std::env::args().nth(1).as_deref() {
+        Some(INSIDE) => return inside(),
+        Some(INSIDE_POST_QUANTUM) => return inside_post_quantum(),
+        Some("--post-quantum") => Implementation::WireguardGo
+            .install()
+            .and_then(|_| outside(INSIDE_POST_QUANTUM)),
+        _ => outside(INSIDE),
+    };
+    done.unwrap_or_else(|error| {
         console::warn(format_args!("demo: {error}"));
         ExitCode::FAILURE
     })
 }
 
-fn outside() -> Result<ExitCode> {
+/// Follows the tutorial. It stands no longer than that takes.
+fn inside_post_quantum() -> ExitCode {
+    let followed = sandbox::begin_attached(Arc::default()).and_then(|()| {
+        let print = |line: &str| console::print(format_args!("{line}\n"));
+        Machines::new()?.follow(&tutorial::steps(TUTORIAL), print)
+    });
+    match followed {
+        Ok(()) => {
+            console::print("\nall of it held\n");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            console::print(format_args!("\ndid not hold: {}\n", error.one_line()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn outside(inside: &str) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
         return Err(Error::unmet(format!(
@@ -38,7 +66,7 @@ fn outside() -> Result<ExitCode> {
     let log = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).map_err(Error::io("memory"))?;
     let mut log = File::from(log);
     let copy = log.try_clone().map_err(Error::io("dup"))?;
-    let (succeeded, first) = match sandbox::relay(INSIDE, copy)? {
+    let (succeeded, first) = match sandbox::relay(inside, copy)? {
         Outcome::Gone(status) => (status.success(), None),
         Outcome::Stays { status, first } => (status == 0, Some(first)),
     };

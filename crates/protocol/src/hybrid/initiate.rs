@@ -3,7 +3,7 @@
 use taupe_crypto::Provider;
 
 use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
-use super::part::{Half, Part, indices};
+use super::part::{Half, Part, Side, indices};
 use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
 use crate::limits::{HANDSHAKE_TOS, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
@@ -115,7 +115,7 @@ pub(crate) fn begin_hybrid(
     .ok()?;
     let mut stamped = parts.clone();
     let stamper = &mut slot.handshakes(crypto).stamper;
-    stamper.stamp_all(crypto, now.boot, &mut stamped);
+    stamper.stamp_parts(crypto, now.boot, Side::Initiation, &mut stamped);
     let waiting = Waiting::new(initiator, parts, now.boot);
     Some((Pending::Hybrid(Box::new(waiting)), stamped))
 }
@@ -144,7 +144,8 @@ impl Device {
         // Who has answered a part has had it: what does not verify yet is no answer.
         let answered = usize::from(waiting.halfway.is_some());
         let mut parts = waiting.parts.get(answered..).unwrap_or_default().to_vec();
-        handshakes.stamper.stamp_all(crypto, now.boot, &mut parts);
+        let stamper = &mut handshakes.stamper;
+        stamper.stamp_parts(crypto, now.boot, Side::Initiation, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         link.sent(now.boot, bytes, Traffic::Other);
         drop(link);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Hybrid;
 use super::noise::{Claim, Local, Opened, Parts, Ready};
-use super::part::{Half, Part, indices, lasting};
+use super::part::{Half, Part, Side, indices, lasting};
 use crate::device::Device;
 use crate::limits::{MAX_EARLY_PARTS, MAX_PROVISIONAL, REKEY_TIMEOUT};
 use crate::lock;
@@ -301,7 +301,7 @@ impl Device {
             return;
         };
         let stamper = &mut slot.handshakes(crypto).stamper;
-        stamper.stamp_all(crypto, now.boot, &mut parts);
+        stamper.stamp_parts(crypto, now.boot, Side::Response, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut link = lock(&slot.peer.link);
         link.tx_bytes = link.tx_bytes.saturating_add(bytes);

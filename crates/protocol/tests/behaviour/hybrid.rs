@@ -548,6 +548,28 @@ each_backend! {
         }
     }
 
+    fn responses_to_a_thief_do_not_make_deaf_to_cookies(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        net.nodes[1].backlog = 512;
+        net.wire = Box::new(|d| match d.kind() {
+            Kind::CookieReply => Fate::Hold,
+            _ => Fate::Pass,
+        });
+        net.ping(0, 1);
+        // Node 0 has begun and waits; meanwhile it answers who says to be node 1.
+        let mut thief = Thief::new(&net, 1, 0, suite);
+        let begun = thief.begin(7, label(1));
+        let mark = net.mark();
+        thief.send(&mut net, 0, stranger(), &begun);
+        assert_eq!(net.since(mark, 0).len(), 2, "it has answered");
+        net.mend();
+        net.release();
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 1, "of two, one is used");
+        net.advance_to_offset(millis(250));
+        assert_works(&mut net, suite);
+    }
+
     fn half_handshakes_are_few_and_end(crypto) {
         let suite = Suite::Hybrid768;
         let mut net = Net::hybrid_pair(crypto, suite);
