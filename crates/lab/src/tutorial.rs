@@ -126,12 +126,17 @@ impl Machines {
             .hosts
             .get(machine)
             .ok_or_else(|| Error::unmet(format!("the text has no machine {machine:?}")))?;
+        // Each machine keeps its sockets and journals apart, as if /run were its own.
         let script = format!(
-            "set -eu; cd {}; export PATH={}; {script}",
-            folder.display(),
-            self.programs
+            "set -eu; export PATH={}; cd {}
+            for own in taupe wireguard; do
+                mkdir -p /run/$own run/$own; mount --bind run/$own /run/$own
+            done
+            {script}",
+            self.programs,
+            folder.display()
         );
-        let output = host.run(&["sh", "-c", &script])?;
+        let output = host.run(&["unshare", "--mount", "sh", "-c", &script])?;
         Ok(output.stdout)
     }
 
