@@ -554,6 +554,9 @@ impl Sessions {
         let provisional = &mut self.provisional;
         if let Some(found) = provisional.iter().position(|it| Arc::ptr_eq(it, session)) {
             let session = provisional.swap_remove(found);
+            // Nobody goes back to one that was begun before.
+            let older = provisional.extract_if(.., |it| it.born() < session.born());
+            self.retired.extend(older);
             self.retired.extend(self.next.replace(session));
         }
         match self.next.take() {
