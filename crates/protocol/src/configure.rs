@@ -43,7 +43,9 @@ impl Device {
             touched = self.set_private_key(private_key, &mut routes);
         }
         if let Some(key) = update.pq_private_key {
-            self.set_pq_private_key(key);
+            for id in self.set_pq_private_key(key) {
+                touched.entry(id).or_default();
+            }
         }
         // All that lose their allowed IPs lose them in one pass over the table.
         let losing: BTreeSet<PeerId> = update
@@ -192,6 +194,10 @@ impl Device {
             let Some(slot) = self.peers.slot(id) else {
                 continue;
             };
+            // Of another key of this side nothing is known yet.
+            if let Some(hybrid) = &mut slot.hybrid {
+                hybrid.latched = false;
+            }
             if let Some(handshakes) = &mut slot.handshakes {
                 handshakes.static_static = None;
                 handshakes.label_sent = None;
@@ -242,9 +248,13 @@ impl Device {
         };
         self.update_hybrid(id, hybrid);
         let slot = self.peers.slot(id)?;
-        if let Some(preshared_key) = update.preshared_key {
+        if let Some(preshared_key) = update.preshared_key
+            && slot.preshared_key != preshared_key
+        {
             slot.preshared_key = preshared_key;
+            self.forget_provisional(id, |_| true);
         }
+        let slot = self.peers.slot(id)?;
         match (update.endpoint_name, update.endpoint) {
             (Some(name), _) => slot.set_name(name),
             (None, Some(_)) => slot.set_name(None),

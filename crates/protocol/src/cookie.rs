@@ -114,12 +114,19 @@ impl Cookie {
 pub(crate) struct Stamper {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
+    /// Of initiations, and of ordinary responses.
+    ordinary: Kept,
+    /// Of hybrid responses: whoever has the peer's X25519 secret has them made, and must not
+    /// spoil what this side's own initiations need.
+    responses: Kept,
+}
+
+/// What is kept of one kind of message.
+#[derive(Default)]
+struct Kept {
     /// mac1 of the last message sent, or of its parts, until a cookie has answered one: what
     /// a cookie reply must be bound to.
     awaited: ArrayVec<[u8; MAC_LEN], 2>,
-    /// The same of the parts of a hybrid response: whoever has the peer's X25519 secret has
-    /// them made, and must not make this side deaf to what answers its own initiation.
-    awaited_by_response: ArrayVec<[u8; MAC_LEN], 2>,
     cookie: Option<(Secret<16>, Instant)>,
 }
 
@@ -129,15 +136,16 @@ impl Stamper {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
             cookie_key: Secret::new(crypto.hash.hash(&[LABEL_COOKIE, &remote.0])),
-            awaited: ArrayVec::new(),
-            awaited_by_response: ArrayVec::new(),
-            cookie: None,
+            ordinary: Kept::default(),
+            responses: Kept::default(),
         }
     }
 
     /// Fills in the last 32 bytes of a message that is one datagram.
     pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
-        self.awaited = self.stamp_part(crypto, now, message).into_iter().collect();
+        let kept = &mut self.ordinary;
+        kept.awaited.clear();
+        kept.stamp(crypto, &self.mac1_key, now, message);
     }
 
     /// Fills in the last 32 bytes of each part of a hybrid message.
@@ -148,26 +156,33 @@ impl Stamper {
         side: Side,
         parts: &mut [Vec<u8>],
     ) {
-        let stamped = parts
-            .iter_mut()
-            .filter_map(|part| self.stamp_part(crypto, now, part));
-        let awaited = stamped.take(2).collect();
-        match side {
-            Side::Initiation => self.awaited = awaited,
-            Side::Response => self.awaited_by_response = awaited,
+        let kept = match side {
+            Side::Initiation => &mut self.ordinary,
+            Side::Response => &mut self.responses,
+        };
+        kept.awaited.clear();
+        for part in parts {
+            kept.stamp(crypto, &self.mac1_key, now, part);
         }
     }
 
-    /// Returns mac1.
-    fn stamp_part(
-        &self,
-        crypto: &Provider,
-        now: Instant,
-        message: &mut [u8],
-    ) -> Option<[u8; MAC_LEN]> {
-        let body_len = message.len().checked_sub(2 * MAC_LEN)?;
+    /// Takes the cookie out of a reply to the last message. Whether it did: a
+    /// reply that answers nothing, was answered before or does not verify
+    /// changes nothing.
+    pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
+        [&mut self.ordinary, &mut self.responses]
+            .into_iter()
+            .any(|kept| kept.receive(crypto, &self.cookie_key, now, reply))
+    }
+}
+
+impl Kept {
+    fn stamp(&mut self, crypto: &Provider, key: &[u8; 32], now: Instant, message: &mut [u8]) {
+        let Some(body_len) = message.len().checked_sub(2 * MAC_LEN) else {
+            return;
+        };
         let (body, macs) = message.split_at_mut(body_len);
-        let mac1 = crypto.hash.mac(&self.mac1_key, &[body]);
+        let mac1 = crypto.hash.mac(key, &[body]);
         let mac2 = match &self.cookie {
             Some((cookie, received)) if now.since(*received) < COOKIE_LIFETIME => {
                 crypto.hash.mac(cookie.expose(), &[body, &mac1])
@@ -176,32 +191,28 @@ impl Stamper {
         };
         macs[..MAC_LEN].copy_from_slice(&mac1);
         macs[MAC_LEN..].copy_from_slice(&mac2);
-        Some(mac1)
+        let _ = self.awaited.try_push(mac1);
     }
 
-    /// Takes the cookie out of a reply to the last message. Whether it did: a
-    /// reply that answers nothing, was answered before or does not verify
-    /// changes nothing.
-    pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
-        let cookie_key = &self.cookie_key;
+    fn receive(
+        &mut self,
+        crypto: &Provider,
+        key: &Secret<32>,
+        now: Instant,
+        reply: &CookieReply,
+    ) -> bool {
         let open = |mac1: &[u8; MAC_LEN]| {
             let mut sealed = reply.cookie;
-            let opened = crypto
-                .aead
-                .xopen_with(cookie_key, &reply.nonce, mac1, &mut sealed);
+            let opened = crypto.aead.xopen_with(key, &reply.nonce, mac1, &mut sealed);
             opened.ok().map(|()| sealed)
         };
-        let waits = [&mut self.awaited, &mut self.awaited_by_response];
-        let answered = waits
-            .into_iter()
-            .find_map(|awaited| Some((awaited.iter().find_map(open)?, awaited)));
-        let Some((sealed, awaited)) = answered else {
+        let Some(sealed) = self.awaited.iter().find_map(open) else {
             return false;
         };
-        awaited.clear();
         let mut cookie = Secret::zeroed();
         cookie.expose_mut().copy_from_slice(&sealed[..MAC_LEN]);
         self.cookie = Some((cookie, now));
+        self.awaited.clear();
         true
     }
 }

@@ -220,6 +220,7 @@ impl Device {
         if let Some(mut identity) = self.identity.take() {
             identity.release(&mut self.outputs);
         }
+        self.pq_private_key = None;
     }
 
     /// Stops everything and erases all session and handshake keys.
@@ -475,8 +476,9 @@ impl Device {
             let peer = Arc::clone(&slot.peer);
             let mut link = lock(&peer.link);
             let wants = core::mem::take(&mut link.wants);
-            if wants.confirmed {
+            if wants.confirmed.is_some() {
                 link.timers.stop(Reason::Retransmit);
+                link.timers.stop(Reason::ResendParts);
                 link.attempts = 0;
                 link.renewed_on_receive = false;
                 slot.latest_handshake = Some(now.wall);
@@ -485,16 +487,12 @@ impl Device {
                 }
                 slot.heard(&mut self.outputs);
             }
-            let current = link.sessions.current.as_ref();
-            let current = current.map(|current| current.session.local_index());
             drop(link);
-            if wants.confirmed {
+            if let Some(index) = wants.confirmed {
                 self.abandon_initiation(id);
-                if let Some(index) = current {
-                    self.confirm_provisional(id, index);
-                }
+                self.confirm_provisional(id, index);
             }
-            if wants.confirmed || wants.flush {
+            if wants.confirmed.is_some() || wants.flush {
                 self.flush(now, id);
             }
             if wants.handshake {

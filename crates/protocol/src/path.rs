@@ -367,7 +367,10 @@ impl fmt::Display for Cause {
             Self::CookieWithheld => "under load; a cookie is given to who asks again",
             Self::RateLimited => "under load; its source sends too many",
             Self::InitiationNotAuthentic => "the initiation does not verify",
-            Self::UnknownPeer => "no peer here has the sender's public key",
+            Self::UnknownPeer => {
+                "no peer here has the sender's public key, or, in a hybrid handshake, its \
+                 PqPublicKey and our suite"
+            }
             Self::InitiationReplayed => {
                 "its label is not greater than the last; has the peer's clock gone back?"
             }
@@ -382,9 +385,10 @@ impl fmt::Display for Cause {
                 "a route leads to a peer's endpoint through the tunnel to that peer"
             }
             Self::PostQuantumRequired => {
-                "the handshake is ordinary, and PostQuantum = require; has the peer our PqPublicKey?"
+                "the handshake is ordinary, and this peer must be post-quantum (require, or prefer \
+                 that has had such a handshake before); has the peer our PqPublicKey?"
             }
-            Self::PartRepeated => "it has been received before"
+            Self::PartRepeated => "it, or another in its place, has been received before",
         })
     }
 }

@@ -196,7 +196,7 @@ impl Peer {
             return false;
         }
         if link.sessions.confirm(session) {
-            link.wants.confirmed = true;
+            link.wants.confirmed = Some(session.local_index());
         }
         link.endpoint = Some(from);
         link.received(now, received.bytes);
@@ -296,13 +296,14 @@ pub(crate) enum Traffic {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wants {
     pub(crate) handshake: bool,
-    pub(crate) confirmed: bool,
+    /// A session of the other side's making has been used: which, by its index here.
+    pub(crate) confirmed: Option<u32>,
     pub(crate) flush: bool,
 }
 
 impl Wants {
     pub(crate) fn any(self) -> bool {
-        self.handshake || self.confirmed || self.flush
+        self.handshake || self.confirmed.is_some() || self.flush
     }
 }
 

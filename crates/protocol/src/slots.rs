@@ -174,11 +174,6 @@ impl Slot {
             .clone()
     }
 
-    /// The greatest label received.
-    pub(crate) fn label_received(&self) -> Option<Tai64N> {
-        self.handshakes.as_ref()?.label_received
-    }
-
     /// What there is to tell now that another initiation goes to `endpoint`, when the
     /// peer has been silent `since`.
     pub(crate) fn silent(

@@ -32,11 +32,12 @@ impl Latches {
         }
     }
 
-    /// Says in an update which of its peers have shaken hands in a post-quantum way with the
-    /// key that it sets, or else with `current`, the device's own.
+    /// Says in an update which peers have shaken hands in a post-quantum way with the key that
+    /// it sets, or else with `current`, the device's own: those of the update, and with a key
+    /// those that the device has already.
     pub fn recall(&mut self, current: Option<PublicKey>, update: &mut DeviceUpdate) {
         let prefers = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
-        if !update.peers.iter().any(prefers) {
+        if update.private_key.is_none() && !update.peers.iter().any(prefers) {
             return;
         }
         let set = |private: &PrivateKeyUpdate| {
@@ -49,6 +50,15 @@ impl Latches {
         };
         for peer in update.peers.iter_mut().filter(|peer| prefers(peer)) {
             peer.pq_latched |= known.contains(&peer.public_key);
+        }
+        if update.private_key.is_some() {
+            update
+                .peers
+                .extend(known.into_iter().map(|peer| PeerUpdate {
+                    update_only: true,
+                    pq_latched: true,
+                    ..PeerUpdate::new(peer)
+                }));
         }
     }
 
@@ -126,6 +136,8 @@ impl Latches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use taupe_protocol::key::PrivateKey;
+    use taupe_protocol::time::Tai64N;
 
     #[test]
     fn peers_are_there_after_a_restart_until_they_are_forgotten() {
@@ -141,6 +153,41 @@ mod tests {
         assert_eq!(latches.load(&other), BTreeSet::new());
         latches.store(&key, one, false);
         assert_eq!(latches.load(&key), BTreeSet::from([two]));
+        // With a key, also those that the device has already.
+        let private = PrivateKey::new([9; 32]);
+        let own = PublicKey(
+            default_provider()
+                .dh
+                .public(private.as_ref().unwrap().expose()),
+        );
+        latches.store(&own, one, true);
+        let mut update = DeviceUpdate {
+            private_key: Some(PrivateKeyUpdate {
+                key: private,
+                timestamp_floor: Tai64N::ZERO,
+            }),
+            ..DeviceUpdate::default()
+        };
+        latches.recall(None, &mut update);
+        let [said] = &update.peers[..] else {
+            panic!("one peer is known");
+        };
+        assert!(said.public_key == one && said.update_only && said.pq_latched);
+        let mut update = DeviceUpdate::default();
+        for peer in [one, two] {
+            let mut peer = PeerUpdate::new(peer);
+            peer.post_quantum = Some(Some(PostQuantum::Prefer));
+            update.peers.push(peer);
+        }
+        latches.recall(Some(own), &mut update);
+        assert_eq!(
+            update
+                .peers
+                .iter()
+                .map(|peer| peer.pq_latched)
+                .collect::<Vec<_>>(),
+            [true, false]
+        );
         // What is broken is neither believed nor overwritten.
         for broken in ["03", "zz", "é"] {
             fs::write(latches.path(&key), broken).unwrap();

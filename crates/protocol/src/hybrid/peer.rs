@@ -9,6 +9,7 @@ use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
 use crate::lock;
 use crate::peer::PeerId;
 use crate::slots::Slot;
+use crate::time::Tai64N;
 use crate::update::PostQuantum;
 
 /// Of a peer for which anything of it is configured.
@@ -24,6 +25,9 @@ pub(crate) struct Hybrid {
     pub(crate) remote: RemoteKeys,
     /// What of its identity the device finds it by, while hybrid handshakes are wanted.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
+    /// The greatest label of a hybrid handshake that has been confirmed, under this identity.
+    /// Ordinary ones have a label of their own: who has the X25519 key alone sets only that.
+    pub(crate) label_received: Option<Tai64N>,
     /// Handshakes that the peer has begun and not confirmed.
     pub(crate) provisional: Vec<Provisional>,
 }
@@ -37,6 +41,7 @@ impl Hybrid {
             tries: 0,
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
+            label_received: None,
             provisional: Vec::new(),
         }
     }
@@ -79,10 +84,11 @@ pub(crate) struct HybridUpdate {
 
 impl Device {
     /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
-    /// still receive, and send no more.
-    pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) {
+    /// still receive, and send no more. Returns the peers that must make new ones.
+    pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
+        let mut touched = Vec::new();
         if self.pq_private_key == key {
-            return;
+            return touched;
         }
         self.pq_private_key = key;
         if let Some(identity) = &mut self.identity {
@@ -102,8 +108,11 @@ impl Device {
                 && current.session.suite().is_some()
             {
                 current.may_send = false;
+                link.handshake_sent = None;
             }
+            touched.push(id);
         }
+        touched
     }
 
     /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
@@ -133,15 +142,20 @@ impl Device {
             && key != hybrid.remote.pq_public_key
         {
             hybrid.remote = RemoteKeys::new(crypto, peer, key);
+            // Nothing that was made for another identity verifies under this one.
+            hybrid.label_received = None;
             other_key = true;
         }
-        hybrid.setting = setting.unwrap_or(hybrid.setting);
-        hybrid.fell_back = false;
-        hybrid.tries = 0;
+        let said = hybrid.setting;
+        hybrid.setting = setting.unwrap_or(said);
+        if other_key || hybrid.setting != said {
+            hybrid.fell_back = false;
+            hybrid.tries = 0;
+        }
         hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
-        let forgotten = hybrid.latched && hybrid.policy() == PostQuantum::Off;
-        hybrid.latched &= !forgotten;
-        if forgotten {
+        // Also when nothing was remembered here: it may be from before a restart.
+        if setting == Some(Some(PostQuantum::Off)) {
+            hybrid.latched = false;
             self.remember(peer, false);
         }
         let Some(slot) = self.peers.slot(id) else {

@@ -121,11 +121,15 @@ impl Device {
     ) -> Result<Option<PeerId>, Cause> {
         let crypto = self.crypto;
         let digest = crypto.hash.hash(&[lasting(message)]);
-        if let Some((id, entry)) = self.provisional(from.remote, sender)
-            && entry.a == digest
-        {
-            self.answer_again(now, from, id, sender, Half::A);
-            return Ok(None);
+        if let Some((id, entry)) = self.provisional(from.remote, sender) {
+            if entry.a == digest {
+                self.answer_again(now, from, id, sender, Half::A);
+                return Ok(None);
+            }
+            // Nobody takes the place of one that is under way.
+            if entry.is_live(now.boot) {
+                return Err(Cause::PartRepeated);
+            }
         }
         let forged = |_: NoiseError| Cause::InitiationNotAuthentic;
         let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
@@ -148,7 +152,7 @@ impl Device {
         // One that is under way already: who begins another shows that it is where it says,
         // so that nobody pushes out another's from everywhere at once.
         let contended = hybrid.provisional.iter().any(|it| it.is_live(now.boot));
-        if slot.label_received().is_some_and(|last| label <= last) {
+        if hybrid.label_received.is_some_and(|last| label <= last) {
             return Err(Cause::InitiationReplayed);
         }
         if contended {
@@ -271,7 +275,7 @@ impl Device {
             .insert(Arc::clone(&session), Arc::clone(&slot.peer));
         let peer = Arc::clone(&slot.peer);
         if planted::is(Defect::PqEarlyCommit) {
-            slot.handshakes(crypto).label_received = Some(label);
+            hybrid.label_received = Some(label);
             let mut link = lock(&peer.link);
             link.endpoint = Some(from);
             link.sessions.install_responded(session);
@@ -359,7 +363,10 @@ impl Device {
         };
         let mut link = lock(&slot.peer.link);
         for entry in hybrid.provisional.extract_if(.., |it| is_it(it)) {
-            self.halves.remove(&(entry.from.remote, entry.sender));
+            let key = (entry.from.remote, entry.sender);
+            if self.halves.get(&key) == Some(&id) {
+                self.halves.remove(&key);
+            }
             if let Some(index) = entry.session() {
                 link.sessions.retire_provisional(index);
             }
@@ -369,11 +376,10 @@ impl Device {
     /// The initiator has used the session `index`: it has its ML-KEM key, and now its
     /// handshake counts.
     pub(crate) fn confirm_provisional(&mut self, id: PeerId, index: u32) {
-        let crypto = self.crypto;
         let Some(slot) = self.peers.slot(id) else {
             return;
         };
-        let Some(hybrid) = slot.hybrid.as_ref() else {
+        let Some(hybrid) = slot.hybrid.as_mut() else {
             return;
         };
         let confirmed = hybrid
@@ -383,8 +389,7 @@ impl Device {
         let Some(label) = confirmed.map(|it| it.label) else {
             return;
         };
-        let received = &mut slot.handshakes(crypto).label_received;
-        *received = (*received).max(Some(label));
+        hybrid.label_received = hybrid.label_received.max(Some(label));
         // Whatever is not newer can only be an older one of the same peer, or made up.
         self.forget_provisional(id, |it| it.label <= label);
         self.latch(id);

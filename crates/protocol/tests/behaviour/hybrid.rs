@@ -570,6 +570,79 @@ each_backend! {
         assert_works(&mut net, suite);
     }
 
+    fn a_forged_cookie_for_a_response_does_not_spoil_a_good_one(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        net.nodes[1].backlog = 512;
+        net.ping(0, 1);
+        // Node 0 has its cookie now. The thief has it answer, and replies with one of its own.
+        let mut thief = Thief::new(&net, 1, 0, suite);
+        let begun = thief.begin(7, label(1));
+        let mark = net.mark();
+        thief.send(&mut net, 0, stranger(), &begun);
+        let answers = net.since(mark, 0);
+        for answer in &answers {
+            let reply = thief.cookie_reply(&answer.bytes);
+            net.inject(0, stranger(), &reply);
+        }
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 2, "of each pair, one is used");
+        net.advance_to_offset(millis(250));
+        assert_works(&mut net, suite);
+    }
+
+    fn an_ordinary_label_of_the_future_locks_no_hybrid_handshake_out(crypto) {
+        // Before the peer was post-quantum somebody with its X25519 key has been here.
+        let mut both = Net::hybrid_pair(crypto, Suite::Hybrid768);
+        let mut update = PeerUpdate::new(both.nodes[0].public);
+        update.post_quantum = Some(Some(PostQuantum::Off));
+        both.update(1, update);
+        let thief = crate::common::raw::Raw::new(
+            crypto,
+            both.nodes[0].private.clone(),
+            both.nodes[1].public,
+            stranger(),
+        );
+        both.inject(1, stranger(), &thief.begin(1, future(1)).message);
+        assert_eq!(both.kinds(0, 1), [Kind::Response], "an ordinary peer can be played");
+        let key = public(crypto, 0, Suite::Hybrid768);
+        both.set_hybrid(1, 0, key, Some(PostQuantum::Require));
+        both.ping(0, 1);
+        assert_works(&mut both, Suite::Hybrid768);
+    }
+
+    fn nobody_takes_the_place_of_a_handshake_under_way(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        net.wire = Box::new(|d| if is_part(d) { Fate::Hold } else { Fate::Pass });
+        net.ping(0, 1);
+        let held = net.take_held();
+        net.deliver(&held[0]);
+        // Another first part with the same index, as if from the same address.
+        let mut thief = Thief::new(&net, 0, 1, suite);
+        let begun = thief.begin(word(&held[0].bytes, 4), future(1));
+        thief.send(&mut net, 1, held[0].source, &begun);
+        assert_eq!(net.nodes[1].count(Cause::PartRepeated), 1);
+        net.mend();
+        net.deliver(&held[1]);
+        for part in net.take_held() {
+            net.deliver(&part);
+        }
+        assert_works(&mut net, suite);
+    }
+
+    fn another_private_key_is_not_latched_by_the_one_before(crypto) {
+        let mut net = Net::pair(crypto);
+        for (x, y) in [(0, 1), (1, 0)] {
+            net.set_seed(x, Some(seed(x)));
+            let key = public(crypto, y, Suite::Hybrid768);
+            net.set_hybrid(x, y, key, Some(PostQuantum::Prefer));
+        }
+        net.ping(0, 1);
+        assert_works(&mut net, Suite::Hybrid768);
+        net.set_private_key(0, Some(crate::common::private_key(77)), Tai64N::ZERO);
+        assert!(!net.nodes[0].device.status().peers[0].pq_latched);
+    }
+
     fn half_handshakes_are_few_and_end(crypto) {
         let suite = Suite::Hybrid768;
         let mut net = Net::hybrid_pair(crypto, suite);

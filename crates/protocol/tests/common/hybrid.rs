@@ -167,6 +167,23 @@ impl Thief {
         }
     }
 
+    /// A cookie reply to a message that was sent to the thief: its key is made of a public one.
+    pub fn cookie_reply(&self, message: &[u8]) -> Vec<u8> {
+        let crypto = self.crypto;
+        let key = crypto.hash.hash(&[b"cookie--", &self.keys.public.0]);
+        let mac1 = &message[message.len() - 32..message.len() - 16];
+        let mut sealed = [0x55; 32];
+        let nonce = [7; 24];
+        crypto
+            .aead
+            .xseal_with(&Secret::new(key), &nonce, mac1, &mut sealed);
+        let mut reply = vec![3, 0, 0, 0];
+        reply.extend(&message[4..8]);
+        reply.extend(nonce);
+        reply.extend(sealed);
+        reply
+    }
+
     pub fn identity(&self) -> Identity {
         *self.hybrid.identity(self.suite).expect("of the suite")
     }
