@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
-use crate::device::{Device, UpdateError};
+use crate::device::{Device, Output, UpdateError};
 use crate::hybrid::HybridUpdate;
 use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
@@ -44,7 +44,7 @@ impl Device {
         }
         if let Some(key) = update.pq_private_key {
             for id in self.set_pq_private_key(key) {
-                touched.entry(id).or_default();
+                self.settle(now, id);
             }
         }
         // All that lose their allowed IPs lose them in one pass over the table.
@@ -194,9 +194,15 @@ impl Device {
             let Some(slot) = self.peers.slot(id) else {
                 continue;
             };
-            // Of another key of this side nothing is known yet.
-            if let Some(hybrid) = &mut slot.hybrid {
-                hybrid.latched = false;
+            // Nobody is led back because this side has another key.
+            let peer = *slot.peer.public_key();
+            let latched = slot.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
+            if let (true, Some(public_key)) = (latched, own) {
+                self.outputs.push_back(Output::Latch {
+                    public_key,
+                    peer,
+                    latched,
+                });
             }
             if let Some(handshakes) = &mut slot.handshakes {
                 handshakes.static_static = None;

@@ -84,7 +84,7 @@ pub(crate) struct HybridUpdate {
 
 impl Device {
     /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
-    /// still receive, and send no more. Returns the peers that must make new ones.
+    /// still receive, and send no more. Returns the peers that it concerns.
     pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
         let mut touched = Vec::new();
         if self.pq_private_key == key {
@@ -108,7 +108,6 @@ impl Device {
                 && current.session.suite().is_some()
             {
                 current.may_send = false;
-                link.handshake_sent = None;
             }
             touched.push(id);
         }
@@ -153,8 +152,9 @@ impl Device {
             hybrid.tries = 0;
         }
         hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
-        // Also when nothing was remembered here: it may be from before a restart.
-        if setting == Some(Some(PostQuantum::Off)) {
+        // With `off` also when nothing is known of it here: it may be from before a restart.
+        let said_off = setting == Some(Some(PostQuantum::Off));
+        if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
             hybrid.latched = false;
             self.remember(peer, false);
         }

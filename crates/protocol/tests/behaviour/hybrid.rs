@@ -630,7 +630,7 @@ each_backend! {
         assert_works(&mut net, suite);
     }
 
-    fn another_private_key_is_not_latched_by_the_one_before(crypto) {
+    fn another_private_key_leads_nobody_back(crypto) {
         let mut net = Net::pair(crypto);
         for (x, y) in [(0, 1), (1, 0)] {
             net.set_seed(x, Some(seed(x)));
@@ -639,8 +639,11 @@ each_backend! {
         }
         net.ping(0, 1);
         assert_works(&mut net, Suite::Hybrid768);
+        net.nodes[0].latches.clear();
         net.set_private_key(0, Some(crate::common::private_key(77)), Tai64N::ZERO);
-        assert!(!net.nodes[0].device.status().peers[0].pq_latched);
+        assert!(net.nodes[0].device.status().peers[0].pq_latched);
+        let remembered = [(net.nodes[1].public, true)];
+        assert_eq!(net.nodes[0].latches, remembered, "with the new key too");
     }
 
     fn half_handshakes_are_few_and_end(crypto) {
