@@ -2,7 +2,7 @@
 //! take. That of batches of packets: `examples/timing.rs`.
 //!
 //! Long, and fair only when optimised, on one processor: `scripts/test --long`,
-//! or `cargo test --release -p taupe-crypto --test timing -- --ignored --nocapture`
+//! or `cargo test --release -p taupe-crypto --test timing -- --nocapture`
 //! under `taskset`. `SAMPLES` says how many of each pair of classes.
 #![cfg(not(miri))]
 
@@ -28,7 +28,6 @@ const MAC_LEN: usize = 16;
 const BODY_LEN: usize = 116;
 
 #[test]
-#[ignore = "takes a quarter of an hour, and must be optimised"]
 fn times_tell_nothing() {
     let mut report = Report::default();
     // The others have the same KEM and hash as the first.

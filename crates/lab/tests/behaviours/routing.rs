@@ -154,7 +154,7 @@ pub(crate) fn marked_and_rerouted() -> Result<()> {
             Capture::start(&near, "eth1", "udp src port 51820")?,
         ];
         #[rustfmt::skip]
-        near.run(&["ping", "-c", "20", "-f", "-W", "5", &FAR.to_string()])?;
+        near.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", &FAR.to_string()])?;
         let data = |packets: &[Packet]| messages(packets, Message::Data).count();
         let [direct, rerouted] = captures;
         let rerouted = data(&rerouted.stop_once("rerouted", |seen| data(seen) >= 20)?);
