@@ -86,9 +86,9 @@ impl Device {
     /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
     /// still receive, and send no more. Returns the peers that it concerns.
     pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
-        let mut touched = Vec::new();
+        let mut concerned = Vec::new();
         if self.pq_private_key == key {
-            return touched;
+            return concerned;
         }
         self.pq_private_key = key;
         if let Some(identity) = &mut self.identity {
@@ -109,9 +109,9 @@ impl Device {
             {
                 current.may_send = false;
             }
-            touched.push(id);
+            concerned.push(id);
         }
-        touched
+        concerned
     }
 
     /// Configures hybrid handshakes with a peer. What was made by rules that are no longer

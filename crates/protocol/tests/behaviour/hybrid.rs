@@ -67,6 +67,19 @@ fn assert_works(net: &mut Net, suite: Suite) {
     assert_eq!(net.suite(1, 0), Some(Some(suite)));
 }
 
+/// Two that prefer hybrid handshakes, and have had one.
+fn latched(crypto: &'static Provider) -> Net {
+    let mut net = Net::pair(crypto);
+    for (x, y) in [(0, 1), (1, 0)] {
+        net.set_seed(x, Some(seed(x)));
+        let key = public(crypto, y, Suite::Hybrid768);
+        net.set_hybrid(x, y, key, Some(PostQuantum::Prefer));
+    }
+    net.ping(0, 1);
+    assert_works(&mut net, Suite::Hybrid768);
+    net
+}
+
 /// A wire that decides by the number that a part has among all parts.
 fn on_parts(net: &mut Net, mut fate: impl FnMut(usize) -> Fate + 'static) {
     let mut n = 0;
@@ -402,14 +415,7 @@ each_backend! {
     }
 
     fn prefer_is_require_once_a_hybrid_handshake_has_succeeded(crypto) {
-        let mut net = Net::pair(crypto);
-        for (x, y) in [(0, 1), (1, 0)] {
-            net.set_seed(x, Some(seed(x)));
-            let key = public(crypto, y, Suite::Hybrid768);
-            net.set_hybrid(x, y, key, Some(PostQuantum::Prefer));
-        }
-        net.ping(0, 1);
-        assert_works(&mut net, Suite::Hybrid768);
+        let mut net = latched(crypto);
         for (x, y) in [(0, 1), (1, 0)] {
             assert_eq!(net.nodes[x].latches, [(net.nodes[y].public, true)], "either role");
             assert!(net.nodes[x].device.status().peers[0].pq_latched);
@@ -631,14 +637,7 @@ each_backend! {
     }
 
     fn another_private_key_leads_nobody_back(crypto) {
-        let mut net = Net::pair(crypto);
-        for (x, y) in [(0, 1), (1, 0)] {
-            net.set_seed(x, Some(seed(x)));
-            let key = public(crypto, y, Suite::Hybrid768);
-            net.set_hybrid(x, y, key, Some(PostQuantum::Prefer));
-        }
-        net.ping(0, 1);
-        assert_works(&mut net, Suite::Hybrid768);
+        let mut net = latched(crypto);
         net.nodes[0].latches.clear();
         net.set_private_key(0, Some(crate::common::private_key(77)), Tai64N::ZERO);
         assert!(net.nodes[0].device.status().peers[0].pq_latched);
