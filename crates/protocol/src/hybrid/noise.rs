@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use taupe_crypto::{
     DecapsulationKey, EncapsulationKey, InvalidKemInput, Provider, Secret, SharedSecret, TAG_LEN,
 };
+use zeroize::Zeroizing;
 
 use super::keys::{IDENTITY_LEN, Purpose};
 use super::part::{Half, Part, Reader, Side, TAG_B_LEN, Writer};
@@ -247,7 +248,8 @@ impl Halfway {
         )?;
         let ciphertext_len = suite.parameters().ciphertext_len();
         let sealed = fields.slice(ciphertext_len + TAG_LEN);
-        let mut sealed = sealed.ok_or(NoiseError::NotAuthentic)?.to_vec();
+        // For whom it was made is told by it: it is not left behind.
+        let mut sealed = Zeroizing::new(sealed.ok_or(NoiseError::NotAuthentic)?.to_vec());
         let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
 
         let mut transcript = self.transcript.clone();
