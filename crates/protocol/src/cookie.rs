@@ -12,7 +12,6 @@ use taupe_crypto::{Provider, Secret};
 use zerocopy::byteorder::little_endian::U32;
 
 use crate::Random;
-use crate::hybrid::Side;
 use crate::key::PublicKey;
 use crate::limits::{COOKIE_LIFETIME, COOKIE_SECRET_LIFETIME};
 use crate::message::{CookieReply, Kind};
@@ -114,16 +113,6 @@ impl Cookie {
 pub(crate) struct Stamper {
     mac1_key: [u8; 32],
     cookie_key: Secret<32>,
-    /// Of initiations, and of ordinary responses.
-    ordinary: Kept,
-    /// Of hybrid responses: whoever has the peer's X25519 secret has them made, and must not
-    /// spoil what this side's own initiations need.
-    responses: Kept,
-}
-
-/// What is kept of one kind of message.
-#[derive(Default)]
-struct Kept {
     /// mac1 of the last message sent, or of its parts, until a cookie has answered one: what
     /// a cookie reply must be bound to.
     awaited: ArrayVec<[u8; MAC_LEN], 2>,
@@ -136,53 +125,31 @@ impl Stamper {
         Self {
             mac1_key: crypto.hash.hash(&[LABEL_MAC1, &remote.0]),
             cookie_key: Secret::new(crypto.hash.hash(&[LABEL_COOKIE, &remote.0])),
-            ordinary: Kept::default(),
-            responses: Kept::default(),
+            awaited: ArrayVec::new(),
+            cookie: None,
         }
     }
 
     /// Fills in the last 32 bytes of a message that is one datagram.
     pub(crate) fn stamp(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
-        let kept = &mut self.ordinary;
-        kept.awaited.clear();
-        kept.stamp(crypto, &self.mac1_key, now, message);
+        self.awaited.clear();
+        self.write(crypto, now, message);
     }
 
-    /// Fills in the last 32 bytes of each part of a hybrid message.
-    pub(crate) fn stamp_parts(
-        &mut self,
-        crypto: &Provider,
-        now: Instant,
-        side: Side,
-        parts: &mut [Vec<u8>],
-    ) {
-        let kept = match side {
-            Side::Initiation => &mut self.ordinary,
-            Side::Response => &mut self.responses,
-        };
-        kept.awaited.clear();
+    /// Fills in the last 32 bytes of each part of a hybrid initiation.
+    pub(crate) fn stamp_parts(&mut self, crypto: &Provider, now: Instant, parts: &mut [Vec<u8>]) {
+        self.awaited.clear();
         for part in parts {
-            kept.stamp(crypto, &self.mac1_key, now, part);
+            self.write(crypto, now, part);
         }
     }
 
-    /// Takes the cookie out of a reply to the last message. Whether it did: a
-    /// reply that answers nothing, was answered before or does not verify
-    /// changes nothing.
-    pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
-        [&mut self.ordinary, &mut self.responses]
-            .into_iter()
-            .any(|kept| kept.receive(crypto, &self.cookie_key, now, reply))
-    }
-}
-
-impl Kept {
-    fn stamp(&mut self, crypto: &Provider, key: &[u8; 32], now: Instant, message: &mut [u8]) {
+    fn write(&mut self, crypto: &Provider, now: Instant, message: &mut [u8]) {
         let Some(body_len) = message.len().checked_sub(2 * MAC_LEN) else {
             return;
         };
         let (body, macs) = message.split_at_mut(body_len);
-        let mac1 = crypto.hash.mac(key, &[body]);
+        let mac1 = crypto.hash.mac(&self.mac1_key, &[body]);
         let mac2 = match &self.cookie {
             Some((cookie, received)) if now.since(*received) < COOKIE_LIFETIME => {
                 crypto.hash.mac(cookie.expose(), &[body, &mac1])
@@ -194,13 +161,11 @@ impl Kept {
         let _ = self.awaited.try_push(mac1);
     }
 
-    fn receive(
-        &mut self,
-        crypto: &Provider,
-        key: &Secret<32>,
-        now: Instant,
-        reply: &CookieReply,
-    ) -> bool {
+    /// Takes the cookie out of a reply to the last message. Whether it did: a
+    /// reply that answers nothing, was answered before or does not verify
+    /// changes nothing.
+    pub(crate) fn receive(&mut self, crypto: &Provider, now: Instant, reply: &CookieReply) -> bool {
+        let key = &self.cookie_key;
         let open = |mac1: &[u8; MAC_LEN]| {
             let mut sealed = reply.cookie;
             let opened = crypto.aead.xopen_with(key, &reply.nonce, mac1, &mut sealed);

@@ -47,16 +47,14 @@ impl Device {
         let result = match classify(message) {
             Ok(kind @ Kind::Initiation) => self
                 .admit(now, from, kind, message, under_load)
-                .and_then(|()| self.handle_initiation(now, from, message)),
+                .and_then(|_| self.handle_initiation(now, from, message)),
             Ok(kind @ Kind::Response) => self
                 .admit(now, from, kind, message, under_load)
-                .and_then(|()| self.handle_response(now, from, message)),
+                .and_then(|_| self.handle_response(now, from, message)),
             Ok(kind @ Kind::HybridInitiation) => self
                 .admit(now, from, kind, message, under_load)
-                .and_then(|()| self.handle_hybrid_initiation(now, from, message)),
-            Ok(kind @ Kind::HybridResponse) => self
-                .admit(now, from, kind, message, under_load)
-                .and_then(|()| self.handle_hybrid_response(now, from, message)),
+                .and_then(|shown| self.handle_hybrid_initiation(now, from, shown, message)),
+            Ok(Kind::HybridResponse) => self.handle_hybrid_response(now, from, message),
             Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
             Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
             Err(Malformed::Length) => Err(Cause::Length),
@@ -83,7 +81,7 @@ impl Device {
     }
 
     /// Checks mac1, and under load mac2; answers with a cookie where that is
-    /// missing.
+    /// missing. Whether the sender has shown that it receives where it sends from.
     fn admit(
         &mut self,
         now: Now,
@@ -91,7 +89,7 @@ impl Device {
         kind: Kind,
         message: &[u8],
         under_load: bool,
-    ) -> Result<(), Cause> {
+    ) -> Result<bool, Cause> {
         if !self.up || self.identity.is_none() {
             return Err(Cause::NotReady);
         }
@@ -107,13 +105,13 @@ impl Device {
             return Err(Cause::Mac1);
         }
         if !under_load {
-            return Ok(());
+            return Ok(false);
         }
         let random = self.random.as_mut();
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
         if claims_cookie && cookie.is_known(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
-            return allowed.then_some(()).ok_or(Cause::RateLimited);
+            return allowed.then_some(true).ok_or(Cause::RateLimited);
         }
         let asked = match asked {
             Some(asked) => asked,
@@ -124,7 +122,8 @@ impl Device {
         {
             return Err(Cause::CookieWithheld);
         }
-        self.reply_cookie(from, message, &cookie)
+        self.reply_cookie(from, message, &cookie)?;
+        Ok(false)
     }
 
     /// Has the sender of a message show that it receives where it sends from: answers with a
@@ -175,7 +174,7 @@ impl Device {
         kind: Kind,
         message: &[u8],
     ) -> Result<Option<Asked>, Cause> {
-        if matches!(kind, Kind::Response | Kind::HybridResponse) {
+        if kind == Kind::Response {
             let [_, receiver] = indices(message).ok_or(Cause::Length)?;
             // Only the peer knows the index of a handshake that waits for it.
             let waited_for = self.pending.contains_key(&receiver);

@@ -343,6 +343,18 @@ impl Transcript {
         key
     }
 
+    /// The same, with one more key.
+    pub(crate) fn mix_preshared_key_for_two(
+        &mut self,
+        crypto: &Provider,
+        preshared: &PresharedKey,
+    ) -> [Secret<32>; 2] {
+        let [chaining_key, tau, key, another] = self.kdf(crypto, preshared.expose());
+        self.chaining_key = chaining_key;
+        self.mix_hash(crypto, tau.expose());
+        [key, another]
+    }
+
     /// `data` ends with room for the tag.
     pub(crate) fn seal(&mut self, crypto: &Provider, key: &Secret<32>, data: &mut [u8]) {
         crypto.aead.seal_with(key, 0, &self.hash, data);

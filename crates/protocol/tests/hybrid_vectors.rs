@@ -127,6 +127,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
             0x5566_7788,
         )
         .expect("good keys");
+    assert!(response.iter().all(|part| state.is_answer(crypto, part)));
     let ours = match state.take_a(crypto, initiator.local(), &psk, &response[0]) {
         Ok(AfterA::Done(keys)) => keys,
         Ok(AfterA::Halfway(halfway)) => halfway
@@ -136,8 +137,9 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
     };
     for (name, parts) in [("initiation", &initiation), ("response", &response)] {
         for (part, half) in parts.iter().zip(["a", "b"]) {
-            // Without MACs, which are WireGuard's.
-            line(&format!("{name}.{half}"), &part[..part.len() - 32]);
+            // MACs of an initiation are WireGuard's.
+            let macs = if name == "initiation" { 32 } else { 0 };
+            line(&format!("{name}.{half}"), &part[..part.len() - macs]);
         }
     }
     let TransportKeys { send, receive } = ours;
@@ -150,7 +152,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
 const HEAD: &str = "\
 # Hybrid handshakes from fixed inputs; docs/post-quantum.md says how. All in hex.
 # pq_private_key is d then z. The initiator's generator gives 32 bytes of 80, then of 81, and so
-# on; the responder's 32 bytes of c0, then of c1. Parts are without mac1 and mac2.
+# on; the responder's 32 bytes of c0, then of c1. Parts of initiations are without mac1 and mac2.
 # The initiator's index is 0x11223344, the responder's 0x55667788.
 ";
 

@@ -3,7 +3,7 @@
 use taupe_crypto::Provider;
 
 use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
-use super::part::{Half, Part, Side, indices};
+use super::part::{Half, Part, indices};
 use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
 use crate::limits::{HANDSHAKE_TOS, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
@@ -115,13 +115,13 @@ pub(crate) fn begin_hybrid(
     .ok()?;
     let mut stamped = parts.clone();
     let stamper = &mut slot.handshakes(crypto).stamper;
-    stamper.stamp_parts(crypto, now.boot, Side::Initiation, &mut stamped);
+    stamper.stamp_parts(crypto, now.boot, &mut stamped);
     let waiting = Waiting::new(initiator, parts, now.boot);
     Some((Pending::Hybrid(Box::new(waiting)), stamped))
 }
 
 impl Device {
-    /// Sends the parts again that have not been answered.
+    /// Sends the parts again.
     pub(crate) fn resend_parts(&mut self, now: Now, id: PeerId) {
         let crypto = self.crypto;
         let Some(slot) = self.peers.slot(id) else {
@@ -141,11 +141,10 @@ impl Device {
         if let Some(at) = waiting.resend_at() {
             link.timers.set(Reason::ResendParts, at);
         }
-        // Who has answered a part has had it: what does not verify yet is no answer.
-        let answered = usize::from(waiting.halfway.is_some());
-        let mut parts = waiting.parts.get(answered..).unwrap_or_default().to_vec();
+        // Both, whatever has been answered: the responder may have begun anew since.
+        let mut parts = waiting.parts.clone();
         let stamper = &mut handshakes.stamper;
-        stamper.stamp_parts(crypto, now.boot, Side::Initiation, &mut parts);
+        stamper.stamp_parts(crypto, now.boot, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         link.sent(now.boot, bytes, Traffic::Other);
         drop(link);
@@ -161,7 +160,8 @@ impl Device {
         self.outputs.extend(parts.into_iter().map(transmit));
     }
 
-    /// Takes a part of a response.
+    /// Takes a part of a response. Its mac1 shows that the responder has made it: neither load
+    /// nor who floods this side has a say.
     pub(crate) fn handle_hybrid_response(
         &mut self,
         now: Now,
@@ -179,6 +179,9 @@ impl Device {
         let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
             return Err(Cause::UnknownHandshake);
         };
+        if !waiting.initiator.is_answer(crypto, message) {
+            return Err(Cause::ResponseNotAuthentic);
+        }
         let local = Local {
             keys: &identity.keys,
             hybrid: &identity.hybrid,

@@ -1,5 +1,5 @@
 //! The key schedule of hybrid handshakes, as docs/post-quantum.md has it: without knowledge of
-//! peers or MACs. Its lines are quoted above those that do them.
+//! peers, or of the MACs of initiations. Its lines are quoted above those that do them.
 //!
 //! ```text
 //! initiator                                      responder
@@ -18,7 +18,7 @@ use taupe_crypto::{
 use zeroize::Zeroizing;
 
 use super::keys::{IDENTITY_LEN, Purpose};
-use super::part::{Half, Part, Reader, Side, TAG_B_LEN, Writer};
+use super::part::{Half, MAC_LEN, MACS_LEN, Part, Reader, Side, TAG_B_LEN, Writer};
 use super::{LocalKeys, RemoteKeys, Suite};
 use crate::Random;
 use crate::key::PresharedKey;
@@ -47,11 +47,13 @@ pub struct Local<'a> {
 pub struct Initiator {
     suite: Suite,
     transcript: Transcript,
+    mac_key: Secret<32>,
     ephemeral: Secret<32>,
     kem: Box<dyn DecapsulationKey>,
 }
 
-/// The parts of a message, with room for their MACs.
+/// The parts of a message: those of an initiation with room for their MACs, those of a response
+/// with them.
 pub type Parts = Vec<Vec<u8>>;
 
 impl Initiator {
@@ -134,9 +136,9 @@ impl Initiator {
         a.put(&sealed);
         transcript.mix_hash(crypto, &identity.0);
 
-        // C := KDF1(C, DH(S_i^priv, S_r^pub)); (C, t, k) := KDF3(C, Q); H := HASH(H ‖ t)
+        // C := KDF1(C, DH(S_i^priv, S_r^pub)); (C, t, k, m) := KDF4(C, Q); H := HASH(H ‖ t)
         transcript.mix_secret(crypto, static_static);
-        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
         // timestamp := AEAD(k, 0, TAI64N(), H)
         let mut sealed = [0; 12 + TAG_LEN];
         sealed[..12].copy_from_slice(&timestamp.0);
@@ -154,10 +156,23 @@ impl Initiator {
         let state = Self {
             suite,
             transcript,
+            mac_key,
             ephemeral,
             kem,
         };
         Ok((state, parts))
+    }
+
+    /// Whether the MACs at the end of a part of a response are right: it was made by who can
+    /// open this initiation. Costs one MAC.
+    #[must_use]
+    pub fn is_answer(&self, crypto: &Provider, part: &[u8]) -> bool {
+        let Some((body, macs)) = part.split_last_chunk::<MACS_LEN>() else {
+            return false;
+        };
+        let mut expected = [0; MACS_LEN];
+        expected[..MAC_LEN].copy_from_slice(&crypto.hash.mac(self.mac_key.expose(), &[body]));
+        expected.ct_eq(macs).into()
     }
 
     /// Takes the first part of a response. It verifies only if it was made by who has all
@@ -367,7 +382,7 @@ impl Claim {
         let transcript = &mut self.transcript;
         transcript.mix_hash(crypto, &remote.identity.0);
         transcript.mix_secret(crypto, static_static);
-        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
         let mut label = self.timestamp;
         transcript.open(crypto, &key, &mut label)?;
         let mut timestamp = [0; 12];
@@ -375,6 +390,7 @@ impl Claim {
         Ok(Opened {
             suite: self.suite,
             transcript: self.transcript,
+            mac_key,
             sender: self.sender,
             ephemeral: self.ephemeral,
             encapsulation_key: self.encapsulation_key,
@@ -387,6 +403,7 @@ impl Claim {
 pub struct Opened {
     suite: Suite,
     transcript: Transcript,
+    mac_key: Secret<32>,
     sender: u32,
     ephemeral: [u8; 32],
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
@@ -394,6 +411,12 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Which handshake it is.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
     /// The initiation's label. Nobody may rely on it before the session is confirmed.
     #[must_use]
     pub fn timestamp(&self) -> Tai64N {
@@ -437,6 +460,7 @@ impl Opened {
         Ready {
             suite: self.suite,
             transcript,
+            mac_key: self.mac_key.clone(),
             sender: self.sender,
             ephemeral: self.ephemeral,
             encapsulation_key: key,
@@ -448,6 +472,7 @@ impl Opened {
 pub struct Ready {
     suite: Suite,
     transcript: Transcript,
+    mac_key: Secret<32>,
     sender: u32,
     ephemeral: [u8; 32],
     encapsulation_key: Box<dyn EncapsulationKey>,
@@ -489,6 +514,9 @@ impl Ready {
             half,
         };
 
+        // mac1 := MAC(m, all before it); mac2 := 0
+        let mac1 = |part: &[u8]| crypto.hash.mac(self.mac_key.expose(), &[part]);
+
         // H := HASH(H ‖ header); C := KDF1(C, E_r^pub); H := HASH(H ‖ E_r^pub)
         let mut a = Writer::new(part(Half::A), &indices);
         transcript.mix_hash(crypto, a.written());
@@ -512,7 +540,7 @@ impl Ready {
             let mut empty = [0; TAG_LEN];
             transcript.seal(crypto, &k, &mut empty);
             last.put(&empty);
-            parts.push(last.finish());
+            parts.push(last.finish_with(mac1));
 
             // H := HASH(H ‖ header)
             last = Writer::new(part(Half::B), &indices);
@@ -536,7 +564,7 @@ impl Ready {
         let mut empty = [0; TAG_LEN];
         transcript.seal(crypto, &key, &mut empty);
         last.put(&empty);
-        parts.push(last.finish());
+        parts.push(last.finish_with(mac1));
         // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, H)
         let (receive, send) = transcript.split_bound(crypto);
         Ok((parts, TransportKeys { send, receive }))

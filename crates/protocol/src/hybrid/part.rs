@@ -5,8 +5,10 @@ use taupe_crypto::TAG_LEN;
 use super::Suite;
 use super::keys::IDENTITY_LEN;
 
+/// Bytes of mac1, and of mac2.
+pub(crate) const MAC_LEN: usize = 16;
 /// Bytes of a part that are not in the transcript: mac1 and mac2.
-pub(crate) const MACS_LEN: usize = 32;
+pub(crate) const MACS_LEN: usize = 2 * MAC_LEN;
 /// Bytes of the tag that ends an initiation's second part.
 pub(crate) const TAG_B_LEN: usize = 8;
 
@@ -147,6 +149,14 @@ impl Writer {
     /// The part, with room for its MACs.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.0.extend([0; MACS_LEN]);
+        self.0
+    }
+
+    /// The part, with `mac1` of what has been written and no mac2.
+    pub(crate) fn finish_with(mut self, mac1: impl FnOnce(&[u8]) -> [u8; MAC_LEN]) -> Vec<u8> {
+        let mac1 = mac1(&self.0);
+        self.0.extend(mac1);
+        self.0.extend([0; MAC_LEN]);
         self.0
     }
 }

@@ -7,9 +7,9 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Hybrid;
 use super::noise::{Claim, Local, Opened, Parts, Ready};
-use super::part::{Half, Part, Side, indices, lasting};
+use super::part::{Half, Part, indices, lasting};
+use super::{Hybrid, Suite};
 use crate::device::Device;
 use crate::limits::{MAX_EARLY_PARTS, MAX_PROVISIONAL, REKEY_TIMEOUT};
 use crate::lock;
@@ -81,9 +81,12 @@ impl Early {
         self.0.push_back((from, part.to_vec()));
     }
 
-    fn take(&mut self, from: SocketAddr, sender: u32) -> Option<Vec<u8>> {
+    fn take(&mut self, from: SocketAddr, suite: Suite, sender: u32) -> Option<Vec<u8>> {
         let is_it = |(at, part): &(SocketAddr, Vec<u8>)| {
-            *at == from && indices(part).is_some_and(|[index, _]| index == sender)
+            let of = part.first_chunk().and_then(|header| Part::of(*header));
+            *at == from
+                && of.is_some_and(|part| part.suite == suite)
+                && indices(part).is_some_and(|[index, _]| index == sender)
         };
         let found = self.0.iter().position(is_it)?;
         self.0.remove(found).map(|(_, part)| part)
@@ -91,18 +94,20 @@ impl Early {
 }
 
 impl Device {
-    /// Takes a part of an initiation.
+    /// Takes a part of an initiation. `shown` is whether its sender has shown that it receives
+    /// at `from`.
     pub(crate) fn handle_hybrid_initiation(
         &mut self,
         now: Now,
         from: Endpoint,
+        shown: bool,
         message: &[u8],
     ) -> Result<(), Cause> {
         let part = message.first_chunk().and_then(|header| Part::of(*header));
         let part = part.ok_or(Cause::Type)?;
         let [sender, _] = indices(message).ok_or(Cause::Length)?;
         let id = match part.half {
-            Half::A => self.take_initiation_a(now, from, part, sender, message)?,
+            Half::A => self.take_initiation_a(now, from, shown, part, sender, message)?,
             Half::B => self.take_initiation_b(now, from, sender, message)?,
         };
         if let Some(id) = id {
@@ -115,6 +120,7 @@ impl Device {
         &mut self,
         now: Now,
         from: Endpoint,
+        shown: bool,
         part: Part,
         sender: u32,
         message: &[u8],
@@ -123,7 +129,7 @@ impl Device {
         let digest = crypto.hash.hash(&[lasting(message)]);
         if let Some((id, entry)) = self.provisional(from.remote, sender) {
             if entry.a == digest {
-                self.answer_again(now, from, id, sender, Half::A);
+                self.answer_again(from, id, sender, Half::A);
                 return Ok(None);
             }
             // Nobody takes the place of one that is under way.
@@ -155,7 +161,7 @@ impl Device {
         if hybrid.label_received.is_some_and(|last| label <= last) {
             return Err(Cause::InitiationReplayed);
         }
-        if contended {
+        if contended && !shown {
             self.demand_cookie(now, from, message)?;
         }
         let entry = Provisional {
@@ -179,9 +185,10 @@ impl Device {
         let State::WaitsForB(opened) = &mut entry.state else {
             return;
         };
+        let suite = opened.suite();
         if let Some(ready) = opened.without_b() {
             self.answer(now, id, sender, from, ready, [0; 32]);
-        } else if let Some(b) = self.early.take(from.remote, sender) {
+        } else if let Some(b) = self.early.take(from.remote, suite, sender) {
             // What was kept unverified may be anything.
             let _ = self.take_initiation_b(now, from, sender, &b);
         }
@@ -202,7 +209,7 @@ impl Device {
         let digest = crypto.hash.hash(&[lasting(message)]);
         match &entry.state {
             State::Answered { b, .. } if *b == digest => {
-                self.answer_again(now, from, id, sender, Half::B);
+                self.answer_again(from, id, sender, Half::B);
                 Ok(None)
             }
             State::Answered { .. } => Err(Cause::InitiationNotAuthentic),
@@ -282,11 +289,11 @@ impl Device {
         } else {
             lock(&peer.link).sessions.provisional.push(session);
         }
-        self.send_parts(now, id, from, parts);
+        self.send_parts(id, from, parts);
     }
 
     /// Sends a part of a response that has been made again, as it was.
-    fn answer_again(&mut self, now: Now, from: Endpoint, id: PeerId, sender: u32, half: Half) {
+    fn answer_again(&mut self, from: Endpoint, id: PeerId, sender: u32, half: Half) {
         let Some((_, entry)) = self.provisional(from.remote, sender) else {
             return;
         };
@@ -294,18 +301,15 @@ impl Device {
             return;
         };
         let part = parts.get(half as usize).cloned();
-        self.send_parts(now, id, from, part.into_iter().collect());
+        self.send_parts(id, from, part.into_iter().collect());
     }
 
     /// Sends parts of a response to where the initiation came from. It is not an answer to
     /// the peer before the session is confirmed, and moves none of its timers.
-    fn send_parts(&mut self, now: Now, id: PeerId, to: Endpoint, mut parts: Parts) {
-        let crypto = self.crypto;
+    fn send_parts(&mut self, id: PeerId, to: Endpoint, parts: Parts) {
         let Some(slot) = self.peers.slot(id) else {
             return;
         };
-        let stamper = &mut slot.handshakes(crypto).stamper;
-        stamper.stamp_parts(crypto, now.boot, Side::Response, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut link = lock(&slot.peer.link);
         link.tx_bytes = link.tx_bytes.saturating_add(bytes);

@@ -271,6 +271,26 @@ each_backend! {
         }
     }
 
+    fn without_its_mac_too_a_changed_response_is_refused(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            let mut peer = Thief::knows_all(&net, 0, 1, suite);
+            let begun = peer.begin(7, label(1));
+            let mark = net.mark();
+            peer.send(&mut net, 1, stranger(), &begun);
+            let response: Vec<_> = net.since(mark, 1).into_iter().map(|d| d.bytes).collect();
+            assert!(peer.finish(&begun, &response).is_some());
+            for part in 0..response.len() {
+                let body = response[part].len() - 32;
+                for place in (0..body).step_by(11).chain(body - 16..body) {
+                    let mut changed = response.clone();
+                    changed[part][place] ^= 1 << (place % 8);
+                    assert!(peer.finish(&begun, &changed).is_none(), "{suite:?} {part} {place}");
+                }
+            }
+        }
+    }
+
     fn a_wrong_key_of_any_kind_makes_no_session(crypto) {
         for suite in [Suite::Hybrid512, Suite::Hybrid768] {
             let wrong: [fn(&mut Net, Suite); 4] = [
@@ -554,6 +574,35 @@ each_backend! {
         }
     }
 
+    fn under_load_a_response_needs_no_cookie(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.nodes[0].backlog = 512;
+            net.ping(0, 1);
+            assert_works(&mut net, suite);
+            assert!(net.log.iter().all(|d| d.kind() != Kind::CookieReply));
+        }
+    }
+
+    fn a_response_does_not_show_to_whom_it_is_sent(crypto) {
+        for suite in Suite::ALL {
+            let net = connected(crypto, suite);
+            let responses: Vec<_> = parts(&net, 0)
+                .into_iter()
+                .filter(|d| d.from == Some(1))
+                .collect();
+            assert_eq!(responses.len(), lengths(suite).len() / 2);
+            for part in responses {
+                for node in &net.nodes {
+                    let mut by_who_knows_the_key = part.bytes.clone();
+                    let key = &node.public;
+                    crate::common::raw::stamp_for(crypto, key, &mut by_who_knows_the_key);
+                    assert_ne!(part.bytes, by_who_knows_the_key);
+                }
+            }
+        }
+    }
+
     fn responses_to_a_thief_do_not_make_deaf_to_cookies(crypto) {
         let suite = Suite::Hybrid768;
         let mut net = Net::hybrid_pair(crypto, suite);
@@ -576,7 +625,7 @@ each_backend! {
         assert_works(&mut net, suite);
     }
 
-    fn a_forged_cookie_for_a_response_does_not_spoil_a_good_one(crypto) {
+    fn a_cookie_for_a_response_is_refused(crypto) {
         let suite = Suite::Hybrid768;
         let mut net = Net::hybrid_pair(crypto, suite);
         net.nodes[1].backlog = 512;
@@ -591,7 +640,7 @@ each_backend! {
             let reply = thief.cookie_reply(&answer.bytes);
             net.inject(0, stranger(), &reply);
         }
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 2, "of each pair, one is used");
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 3, "one is used");
         net.advance_to_offset(millis(250));
         assert_works(&mut net, suite);
     }
@@ -676,8 +725,8 @@ each_backend! {
     }
 
     fn what_does_not_verify_is_no_answer_to_a_part(crypto) {
-        // A second part of a response cannot be verified before the first: who has seen the
-        // initiator's index can make one.
+        // Who has seen the initiator's index makes a second part of a response, to be kept until
+        // the first has come.
         let mut net = Net::hybrid_pair(crypto, Suite::Hybrid768);
         net.cut();
         net.ping(0, 1);
@@ -687,6 +736,7 @@ each_backend! {
         made_up[8..12].copy_from_slice(&sent[0].bytes[4..8]);
         crate::common::raw::stamp_for(crypto, &net.nodes[0].public, &mut made_up);
         net.inject(0, stranger(), &made_up);
+        assert_eq!(net.nodes[0].count(Cause::ResponseNotAuthentic), 1);
         let mark = net.mark();
         net.advance_to_offset(millis(250));
         let again = net.since(mark, 0);

@@ -98,6 +98,15 @@ pub struct Begun {
 
 impl Thief {
     pub fn new(net: &Net, victim: usize, target: usize, suite: Suite) -> Self {
+        Self::with_seed(net, victim, target, suite, 99)
+    }
+
+    /// Who knows all of `victim`, and so is `victim`.
+    pub fn knows_all(net: &Net, victim: usize, target: usize, suite: Suite) -> Self {
+        Self::with_seed(net, victim, target, suite, victim)
+    }
+
+    fn with_seed(net: &Net, victim: usize, target: usize, suite: Suite, of: usize) -> Self {
         let crypto = net.crypto;
         let keys = StaticKeys::new(crypto, net.nodes[victim].private.clone());
         let theirs = public(crypto, victim, suite);
@@ -105,7 +114,7 @@ impl Thief {
         let remote = public(crypto, target, suite);
         Self {
             crypto,
-            hybrid: LocalKeys::pretending(crypto, &keys, &seed(99), suite, identity),
+            hybrid: LocalKeys::pretending(crypto, &keys, &seed(of), suite, identity),
             keys,
             remote: RemoteKeys::new(crypto, net.nodes[target].public, remote),
             suite,
