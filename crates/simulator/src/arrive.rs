@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use taupe_protocol::Endpoint;
-use taupe_protocol::hybrid::Half;
+use taupe_protocol::hybrid::{Half, Side};
 use taupe_protocol::message::{Kind, classify, data_header};
 
 use crate::host::endpoint;
@@ -139,11 +139,13 @@ impl World<'_> {
         if let Some(node) = &mut self.hosts[host].node {
             node.sorted = sorted;
         }
+        // The initiator's is the session that both have.
+        let hybrid = part_of(&bytes).is_some_and(|part| part.side == Side::Response);
         self.recycle(bytes);
         let now = self.now;
         if let Some(pair) = self.pair(host, sender) {
             if rekeyed {
-                pair.rekeyed(now);
+                pair.rekeyed(now, hybrid);
             }
             if fresh {
                 pair.alive(sent, now);

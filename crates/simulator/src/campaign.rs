@@ -22,12 +22,13 @@ pub struct Report {
     pub violation: Option<Violation>,
 }
 
-/// Runs the episodes of the seeds from `first` on, `jobs` at once, and reports
-/// each until the caller has had enough.
+/// Runs the episodes of the seeds from `first` on that are `wanted`, `jobs` at once, and
+/// reports each until the caller has had enough.
 pub fn run(
     first: u64,
     jobs: usize,
     crypto: &'static Provider,
+    wanted: impl Fn(&Episode) -> bool + Sync,
     mut report: impl FnMut(Report) -> ControlFlow<()>,
 ) {
     let next = AtomicU64::new(first);
@@ -36,11 +37,15 @@ pub fn run(
     thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             let sender = sender.clone();
-            let (next, stop) = (&next, &stop);
+            let (next, stop, wanted) = (&next, &stop, &wanted);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let outcome = world::run(&Episode::generate(seed), crypto, false);
+                    let episode = Episode::generate(seed);
+                    if !wanted(&episode) {
+                        continue;
+                    }
+                    let outcome = world::run(&episode, crypto, false);
                     let report = Report {
                         seed,
                         stats: outcome.stats,

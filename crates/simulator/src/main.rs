@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use taupe_crypto::Provider;
+use taupe_simulator::plan::Episode;
 use taupe_simulator::recipe::Recipe;
 use taupe_simulator::shrink::shrink;
 use taupe_simulator::stats::Stats;
@@ -31,6 +32,9 @@ struct Options {
     /// passed data.
     #[arg(long, default_value_t = 100)]
     hours: u64,
+    /// Only episodes with hybrid handshakes. An hour counts if the pair rekeyed by one.
+    #[arg(long)]
+    hybrid: bool,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -116,24 +120,30 @@ fn simulate(options: &Options, crypto: &'static Provider) -> ExitCode {
     let mut shown = start;
     let mut total = Stats::default();
     let mut failed: Option<(u64, Violation)> = None;
-    campaign::run(options.seed, options.jobs, crypto, |report| {
+    let wanted =
+        |episode: &Episode| !options.hybrid || episode.edges.iter().any(|it| it.hybrid.is_some());
+    campaign::run(options.seed, options.jobs, crypto, wanted, |report| {
         total += report.stats;
         total.episodes += 1;
         if let Some(violation) = report.violation {
             failed = Some((report.seed, violation));
             return ControlFlow::Break(());
         }
+        let counted = if options.hybrid {
+            total.hybrid_hours
+        } else {
+            total.pair_hours
+        };
         if shown.elapsed() >= PROGRESS {
             shown = Instant::now();
             println!(
-                "{} of {} pair-hours, {} episodes, {:.0} s",
-                total.pair_hours,
+                "{counted} of {} pair-hours, {} episodes, {:.0} s",
                 options.hours,
                 total.episodes,
                 start.elapsed().as_secs_f64()
             );
         }
-        if total.pair_hours < options.hours {
+        if counted < options.hours {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -219,14 +229,20 @@ fn find(defect: &str, options: &Options, crypto: &'static Provider) -> ExitCode 
     let start = Instant::now();
     let mut total = Stats::default();
     let mut found = None;
-    campaign::run(options.seed, options.jobs, crypto, |report| {
-        total += report.stats;
-        found = report.violation.map(|violation| (report.seed, violation));
-        if found.is_some() || start.elapsed() >= DEFECT_BUDGET {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    });
+    campaign::run(
+        options.seed,
+        options.jobs,
+        crypto,
+        |_| true,
+        |report| {
+            total += report.stats;
+            found = report.violation.map(|violation| (report.seed, violation));
+            if found.is_some() || start.elapsed() >= DEFECT_BUDGET {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        },
+    );
     let seconds = start.elapsed().as_secs_f64();
     match found {
         Some((seed, violation)) => {

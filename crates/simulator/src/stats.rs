@@ -26,6 +26,8 @@ stats! {
     episodes,
     /// Hours of pairs that rekeyed and passed data in them.
     pair_hours,
+    /// Those among them of pairs that rekeyed by a hybrid handshake.
+    hybrid_hours,
     /// Hours of pairs that did not.
     uncounted_hours,
     /// Nanoseconds that have passed in the simulated worlds.
@@ -113,8 +115,8 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "hybrid: {} parts, {} sessions, {} handshakes of a thief",
-            self.parts, self.hybrid_sessions, self.thefts
+            "hybrid: {} pair-hours, {} parts, {} sessions, {} handshakes of a thief",
+            self.hybrid_hours, self.parts, self.hybrid_sessions, self.thefts
         )?;
         write!(
             f,

@@ -37,8 +37,16 @@ pub(crate) struct Pair {
     turn: u64,
     flow: Option<(Pattern, usize, Nanos, Nanos)>,
     probe: Option<Probe>,
-    /// Per hour: whether it has rekeyed, and whether it has passed data.
-    hours: Vec<(bool, bool)>,
+    hours: Vec<Hour>,
+}
+
+/// What a pair has done in an hour.
+#[derive(Clone, Copy, Default)]
+struct Hour {
+    rekeyed: bool,
+    /// By a hybrid handshake.
+    hybrid: bool,
+    passed: bool,
 }
 
 struct Probe {
@@ -62,7 +70,7 @@ impl Pair {
             turn: 0,
             flow: None,
             probe: None,
-            hours: vec![(false, false); (duration / HOUR) as usize],
+            hours: vec![Hour::default(); (duration / HOUR) as usize],
         }
     }
 
@@ -72,19 +80,19 @@ impl Pair {
         self.probe = None;
     }
 
-    /// Hours that count, and those that do not.
-    pub(crate) fn hours(&self) -> (u64, u64) {
-        let counted = self
-            .hours
-            .iter()
-            .filter(|(rekeyed, passed)| *rekeyed && *passed)
-            .count();
-        (counted as u64, (self.hours.len() - counted) as u64)
+    /// Hours that count, those of them with hybrid handshakes, and those that do not.
+    pub(crate) fn hours(&self) -> (u64, u64, u64) {
+        let counts = |hour: &&Hour| hour.rekeyed && hour.passed;
+        let counted = self.hours.iter().filter(counts).count();
+        let hybrid = self.hours.iter().filter(counts).filter(|hour| hour.hybrid);
+        let not = self.hours.len() - counted;
+        (counted as u64, hybrid.count() as u64, not as u64)
     }
 
-    pub(crate) fn rekeyed(&mut self, now: Nanos) {
-        if let Some((rekeyed, _)) = self.hours.get_mut((now / HOUR) as usize) {
-            *rekeyed = true;
+    pub(crate) fn rekeyed(&mut self, now: Nanos, hybrid: bool) {
+        if let Some(hour) = self.hours.get_mut((now / HOUR) as usize) {
+            hour.rekeyed = true;
+            hour.hybrid |= hybrid;
         }
     }
 
@@ -100,8 +108,8 @@ impl Pair {
     }
 
     fn passed(&mut self, from: usize, now: Nanos) {
-        if let Some((_, passed)) = self.hours.get_mut((now / HOUR) as usize) {
-            *passed = true;
+        if let Some(hour) = self.hours.get_mut((now / HOUR) as usize) {
+            hour.passed = true;
         }
         if let Some(probe) = &mut self.probe
             && probe.able_since.is_some()

@@ -614,8 +614,9 @@ impl<'e> World<'e> {
         self.stats.delivered = self.ledger.delivered();
         self.stats.virtual_time = self.now;
         for pair in &self.pairs {
-            let (counted, not) = pair.hours();
+            let (counted, hybrid, not) = pair.hours();
             self.stats.pair_hours += counted;
+            self.stats.hybrid_hours += hybrid;
             self.stats.uncounted_hours += not;
         }
     }
