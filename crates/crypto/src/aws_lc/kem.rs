@@ -50,31 +50,63 @@ impl Kem for MlKem {
     }
 }
 
-/// A public key, or a pair if it came from a seed.
-struct Key {
-    parameters: KemParameters,
-    /// Ours, until it is dropped.
-    key: NonNull<EVP_PKEY>,
+/// An object of AWS-LC's that is freed with this.
+struct Owned<T: Object>(NonNull<T>);
+
+/// What AWS-LC has on its heap.
+trait Object {
+    /// AWS-LC's function that gives up one reference to it.
+    const FREE: unsafe extern "C" fn(*mut Self);
+}
+
+impl Object for EVP_PKEY {
+    const FREE: unsafe extern "C" fn(*mut Self) = aws_lc_sys::EVP_PKEY_free;
+}
+
+/// What an operation is done with; of one thread, for one operation.
+impl Object for EVP_PKEY_CTX {
+    const FREE: unsafe extern "C" fn(*mut Self) = aws_lc_sys::EVP_PKEY_CTX_free;
+}
+
+impl<T: Object> Owned<T> {
+    /// Of what a function has returned that makes such an object, or returns null when it cannot.
+    ///
+    /// # Safety
+    ///
+    /// The reference, unless it is null, belongs to nobody else.
+    unsafe fn new(object: *mut T) -> Self {
+        Self(NonNull::new(object).expect(FAILED))
+    }
+
+    fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T: Object> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: the reference is ours, as `new` demands, and is not used again.
+        unsafe { (T::FREE)(self.as_ptr()) };
+    }
 }
 
 // SAFETY: nothing in the object belongs to the thread that made it.
-unsafe impl Send for Key {}
+unsafe impl Send for Owned<EVP_PKEY> {}
 
 // SAFETY: AWS-LC lets several threads use a key by functions that do not mutate it.
 // Those here do not: a context adds a reference, which is documented not to count as
 // mutating (`EVP_PKEY_up_ref`), and operations read the key through it.
-unsafe impl Sync for Key {}
+unsafe impl Sync for Owned<EVP_PKEY> {}
 
-impl Drop for Key {
-    fn drop(&mut self) {
-        // SAFETY: the reference is ours, and is not used again.
-        unsafe { aws_lc_sys::EVP_PKEY_free(self.key.as_ptr()) };
-    }
+/// A public key, or a pair if it came from a seed.
+struct Key {
+    parameters: KemParameters,
+    key: Owned<EVP_PKEY>,
 }
 
 impl Key {
     fn from_seed(parameters: KemParameters, seed: &Secret<64>) -> Self {
-        let context = Context::for_key_generation(parameters);
+        let context = key_generation(parameters);
         let seed = seed.expose();
         let mut seed_len = seed.len();
         let mut key = ptr::null_mut();
@@ -82,13 +114,14 @@ impl Key {
         // pointer, and `key` is where it puts a reference that is ours from then on.
         demand(unsafe {
             aws_lc_sys::EVP_PKEY_keygen_deterministic(
-                context.0.as_ptr(),
+                context.as_ptr(),
                 &raw mut key,
                 seed.as_ptr(),
                 &raw mut seed_len,
             )
         });
-        let key = NonNull::new(key).expect(NO_MEMORY);
+        // SAFETY: as above.
+        let key = unsafe { Owned::new(key) };
         Self { parameters, key }
     }
 
@@ -97,26 +130,30 @@ impl Key {
         // SAFETY: it copies what the slice holds, and returns a reference that is
         // ours, or null.
         let key = unsafe {
-            aws_lc_sys::EVP_PKEY_kem_new_raw_public_key(
+            Owned::new(aws_lc_sys::EVP_PKEY_kem_new_raw_public_key(
                 nid(parameters),
                 bytes.as_ptr(),
                 bytes.len(),
-            )
+            ))
         };
-        let key = NonNull::new(key).expect(NO_MEMORY);
         Self { parameters, key }
     }
 
     /// Whether the public key passes the modulus check (FIPS 203 §7.2).
     fn is_reduced(&self) -> bool {
         // SAFETY: the context is of a key that has its public part.
-        unsafe { aws_lc_sys::EVP_PKEY_public_check(self.context().0.as_ptr()) == 1 }
+        unsafe { aws_lc_sys::EVP_PKEY_public_check(self.context().as_ptr()) == 1 }
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> Owned<EVP_PKEY_CTX> {
         // SAFETY: it takes a reference to the key of its own, and no engine is
-        // needed.
-        Context::new(unsafe { aws_lc_sys::EVP_PKEY_CTX_new(self.key.as_ptr(), ptr::null_mut()) })
+        // needed. What it returns is ours, or null.
+        unsafe {
+            Owned::new(aws_lc_sys::EVP_PKEY_CTX_new(
+                self.key.as_ptr(),
+                ptr::null_mut(),
+            ))
+        }
     }
 }
 
@@ -150,7 +187,7 @@ impl DecapsulationKey for Key {
         // private part.
         demand(unsafe {
             aws_lc_sys::EVP_PKEY_decapsulate(
-                self.context().0.as_ptr(),
+                self.context().as_ptr(),
                 output.as_mut_ptr(),
                 &raw mut output_len,
                 ciphertext.as_ptr(),
@@ -174,7 +211,7 @@ impl EncapsulationKey for Key {
         // pointers, and reads as many at the third. None overlap.
         demand(unsafe {
             aws_lc_sys::EVP_PKEY_encapsulate_deterministic(
-                self.context().0.as_ptr(),
+                self.context().as_ptr(),
                 ciphertext.as_mut_ptr(),
                 &raw mut ciphertext_len,
                 output.as_mut_ptr(),
@@ -187,34 +224,21 @@ impl EncapsulationKey for Key {
     }
 }
 
-/// What an operation is done with; of one thread, for one operation.
-struct Context(NonNull<EVP_PKEY_CTX>);
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: it is ours, and is not used again.
-        unsafe { aws_lc_sys::EVP_PKEY_CTX_free(self.0.as_ptr()) };
-    }
-}
-
-impl Context {
-    fn new(context: *mut EVP_PKEY_CTX) -> Self {
-        Self(NonNull::new(context).expect(NO_MEMORY))
-    }
-
-    fn for_key_generation(parameters: KemParameters) -> Self {
-        // SAFETY: the number is that of the KEMs, and no engine is needed.
-        let context = Self::new(unsafe {
-            aws_lc_sys::EVP_PKEY_CTX_new_id(aws_lc_sys::EVP_PKEY_KEM, ptr::null_mut())
-        });
-        // SAFETY: the context is of a KEM, and new.
-        demand(unsafe {
-            aws_lc_sys::EVP_PKEY_CTX_kem_set_params(context.0.as_ptr(), nid(parameters))
-        });
-        // SAFETY: the context can make keys, as every one of a KEM can.
-        demand(unsafe { aws_lc_sys::EVP_PKEY_keygen_init(context.0.as_ptr()) });
-        context
-    }
+/// A context that can make keys.
+fn key_generation(parameters: KemParameters) -> Owned<EVP_PKEY_CTX> {
+    // SAFETY: the number is that of the KEMs, and no engine is needed. What it returns is
+    // ours, or null.
+    let context = unsafe {
+        Owned::new(aws_lc_sys::EVP_PKEY_CTX_new_id(
+            aws_lc_sys::EVP_PKEY_KEM,
+            ptr::null_mut(),
+        ))
+    };
+    // SAFETY: the context is of a KEM, and new.
+    demand(unsafe { aws_lc_sys::EVP_PKEY_CTX_kem_set_params(context.as_ptr(), nid(parameters)) });
+    // SAFETY: the context can make keys, as every one of a KEM can.
+    demand(unsafe { aws_lc_sys::EVP_PKEY_keygen_init(context.as_ptr()) });
+    context
 }
 
 /// AWS-LC's number of a parameter set.
@@ -226,10 +250,11 @@ const fn nid(parameters: KemParameters) -> c_int {
     }
 }
 
-/// Every length is checked before, and implicit rejection is a success, so that
-/// nothing else is left that a call could fail by.
-const NO_MEMORY: &str = "AWS-LC has no memory for an operation of ML-KEM";
+/// Every length is checked before, and implicit rejection is a success: what is left is a lack
+/// of memory, or that AWS-LC is not as its documentation says.
+const FAILED: &str = "AWS-LC has failed in an operation of ML-KEM whose inputs are right, for \
+                      want of memory or by a defect";
 
 fn demand(success: c_int) {
-    assert!(success == 1, "{NO_MEMORY}");
+    assert!(success == 1, "{FAILED}");
 }
