@@ -225,6 +225,25 @@ pub fn link(a: Port<'_>, b: Port<'_>, mtu: u16) -> Result<()> {
     Ok(())
 }
 
+/// Two machines, `near` and `far`, on one cable: 192.0.2.1 and .2, 2001:db8::1 and ::2.
+///
+/// # Errors
+///
+/// As [`link`].
+pub fn neighbours() -> Result<(Host, Host)> {
+    let (near, far) = (Host::new("near")?, Host::new("far")?);
+    for host in [&near, &far] {
+        // Otherwise an address appears while a test looks.
+        host.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
+    }
+    link(
+        near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
+        far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
+        1500,
+    )?;
+    Ok((near, far))
+}
+
 /// Gives an interface an address, `192.0.2.1/24` or `fd00::1/64`, usable at once.
 ///
 /// # Errors

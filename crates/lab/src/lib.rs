@@ -11,6 +11,7 @@
 //! - [`peers`] knows how each implementation is installed, started and driven,
 //!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
+//! - [`server`] is the other side of tests of one client;
 //! - [`mod@bench`] measures them side by side, [`demo`] shows transparent mode;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
@@ -31,6 +32,7 @@ pub mod packages;
 pub mod peers;
 pub mod process;
 pub mod sandbox;
+pub mod server;
 pub mod traffic;
 pub mod tutorial;
 pub mod uapi;

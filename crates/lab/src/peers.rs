@@ -527,6 +527,43 @@ impl Keys {
     }
 }
 
+/// ML-KEM keys, in Base64 as `taupe` writes them.
+#[derive(Debug, Clone)]
+pub struct PqKeys {
+    /// The seed. Made for one test and worth nothing after it.
+    pub seed: String,
+    host: Host,
+    program: String,
+}
+
+impl PqKeys {
+    /// New keys, by `taupe genkey --pq`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`]; [`Error::Missing`] when there is no `taupe`.
+    pub fn new(host: &Host) -> Result<Self> {
+        let program = Implementation::Taupe.program()?.display().to_string();
+        let seed = host.run(&[&program, "genkey", "--pq"])?.text().to_owned();
+        Ok(Self {
+            seed,
+            host: host.clone(),
+            program,
+        })
+    }
+
+    /// The public key for a suite, by `taupe pubkey --pq`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn public(&self, suite: &str) -> Result<String> {
+        let command = [&*self.program, "pubkey", "--pq", "--suite", suite];
+        let key = self.host.run_with_input(&command, &self.seed)?;
+        Ok(key.text().to_owned())
+    }
+}
+
 /// The configuration of a [`Tunnel`], written as a file for `wg setconf`.
 #[derive(Debug, Clone)]
 pub struct Settings<'a> {

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use taupe_lab::host::{Host, Transport, link};
+pub(crate) use taupe_lab::host::neighbours;
+use taupe_lab::host::{Host, Transport};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
@@ -32,17 +33,6 @@ pub(crate) struct End {
 pub(crate) struct Pair {
     pub(crate) near: End,
     pub(crate) far: End,
-}
-
-/// Two machines on one cable.
-pub(crate) fn neighbours() -> Result<(Host, Host)> {
-    let (near, far) = (Host::new("near")?, Host::new("far")?);
-    link(
-        near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-        far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-        1500,
-    )?;
-    Ok((near, far))
 }
 
 /// Waits until a program listens at a port. A program behind a TUN learns a

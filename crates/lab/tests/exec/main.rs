@@ -17,10 +17,11 @@ use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use taupe_lab::host::{Host, link};
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::host::{Host, neighbours};
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Attempt, Process};
 use taupe_lab::sandbox::{Suite, SystemTest};
+use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
 fn main() {
@@ -76,47 +77,26 @@ const BEYOND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 struct World {
     near: Host,
     far: Host,
-    /// Keeps the server running.
-    _server: Tunnel,
+    server: Server,
     /// What the tunnel's name server was asked.
     asked: Asked,
-    keys: [Keys; 2],
 }
 
 impl World {
     fn new() -> Result<Self> {
         furnish()?;
-        let (near, far) = (Host::new("near")?, Host::new("far")?);
-        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-        link(
-            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-            1500,
-        )?;
+        let (near, far) = neighbours()?;
         near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
         near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
         let beyond = BEYOND.to_string();
         far.ip(&["address", "add", &beyond, "dev", "lo"])?;
-        let keys = [Keys::new(&near)?, Keys::new(&far)?];
-        let server = Implementation::Taupe.start(&far, "wgfar")?;
-        server.configure(&Settings {
-            private_key: &keys[1].private,
-            listen_port: Some(51821),
-            addresses: &["10.77.0.2/24", "fd77::2/64"],
-            peers: &[PeerSettings {
-                public_key: &keys[0].public,
-                preshared_key: None,
-                endpoint: None,
-                allowed_ips: "10.77.0.1/32, fd77::1/128",
-            }],
-        })?;
+        let server = Server::start(&near, &far)?;
         let asked = server::start(&far, NAME, BEYOND)?;
         let world = Self {
             near,
             far,
-            _server: server,
+            server,
             asked,
-            keys,
         };
         world.file("home", "DNS = 10.77.0.2, example.org", "0.0.0.0/0, ::/0")?;
         Ok(world)
@@ -125,11 +105,9 @@ impl World {
     /// Writes a file of the user's, with further lines in `[Interface]`.
     fn file(&self, name: &str, lines: &str, allowed_ips: &str) -> Result<String> {
         let path = format!("{HOME}/{name}.conf");
-        let text = format!(
-            "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{lines}\n\
-             [Peer]\nPublicKey = {}\nEndpoint = 192.0.2.2:51821\nAllowedIPs = {allowed_ips}\n",
-            self.keys[0].private, self.keys[1].public
-        );
+        let text = self
+            .server
+            .file(lines, &format!("AllowedIPs = {allowed_ips}"));
         fs::write(&path, text).map_err(Error::io(&*path))?;
         give(&path, 0o600)?;
         Ok(path)

@@ -160,7 +160,7 @@ fn one_character() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
     ping(&near, FAR, 5)?;
-    let good = pair.far.pq_public_key("hybrid-768")?;
+    let good = pair.far.pq.public("hybrid-768")?;
     // The last 32 bytes may be anything; those before are checked as well.
     let mut bad = good.clone().into_bytes();
     bad[1560] = if bad[1560] == b'A' { b'B' } else { b'A' };
@@ -177,7 +177,7 @@ fn one_character() -> Result<()> {
 fn prefer_is_remembered() -> Result<()> {
     let (near, far) = world::neighbours(1500)?;
     let pair = Pair::new(&near, &far, "hybrid-768", "hybrid-768")?;
-    let key = pair.far.pq_public_key("hybrid-768")?;
+    let key = pair.far.pq.public("hybrid-768")?;
     pair.near.set_hybrid(&pair.far, Some(&key), "prefer")?;
     ping(&near, FAR, 5)?;
     let shown = pair.near.taupe(&["show", "wgnear"])?;

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use taupe_lab::host::{Host, Transport, add_address, link};
-use taupe_lab::peers::{Implementation, Keys, Tunnel};
+use taupe_lab::peers::{Implementation, Keys, PqKeys, Tunnel};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::{Error, Result};
@@ -30,8 +30,7 @@ pub(crate) struct End {
     pub(crate) host: Host,
     pub(crate) keys: Keys,
     tunnel: Tunnel,
-    /// The seed of its ML-KEM keys, in base64.
-    seed: String,
+    pub(crate) pq: PqKeys,
     addresses: Vec<String>,
     port: u16,
 }
@@ -56,14 +55,11 @@ impl End {
         port: u16,
         keys: Keys,
     ) -> Result<Self> {
-        let taupe = Implementation::Taupe.program()?;
-        let taupe = taupe.to_string_lossy();
-        let seed = host.run(&[&taupe, "genkey", "--pq"])?.text().to_owned();
         let end = Self {
             tunnel: program.start(host, interface)?,
             host: host.clone(),
             keys,
-            seed,
+            pq: PqKeys::new(host)?,
             addresses: addresses.iter().map(|it| (*it).to_owned()).collect(),
             port,
         };
@@ -122,18 +118,9 @@ impl End {
     }
 
     pub(crate) fn give_seed(&self) -> Result<()> {
-        let seed = scratch_file("seed", &self.seed)?;
+        let seed = scratch_file("seed", &self.pq.seed)?;
         self.taupe(&["set", self.interface(), "pq-private-key", &seed])
             .map(drop)
-    }
-
-    /// Its public ML-KEM key in a suite, in base64.
-    pub(crate) fn pq_public_key(&self, suite: &str) -> Result<String> {
-        let taupe = Implementation::Taupe.program()?;
-        let taupe = taupe.to_string_lossy();
-        let command = [&*taupe, "pubkey", "--pq", "--suite", suite];
-        let key = self.host.run_with_input(&command, &self.seed)?;
-        Ok(key.text().to_owned())
     }
 
     /// Which handshakes it has with a peer, and the peer's key.
@@ -177,7 +164,7 @@ impl Pair {
                 "hybrid-light" => None,
                 _ => {
                     one.give_seed()?;
-                    Some(peer.pq_public_key(suite)?)
+                    Some(peer.pq.public(suite)?)
                 }
             };
             one.set_hybrid(peer, key.as_deref(), "require")?;
@@ -191,7 +178,7 @@ impl Pair {
         for end in [&self.near, &self.far] {
             let mut texts = vec![end.keys.public.clone()];
             for suite in ["hybrid-768", "hybrid-512"] {
-                texts.push(end.pq_public_key(suite)?);
+                texts.push(end.pq.public(suite)?);
             }
             for text in texts {
                 let key = Base64::decode_vec(&text);

@@ -170,7 +170,7 @@ pub(crate) fn lossy() -> Result<()> {
     let address = SocketAddr::new(BEYOND[0], 9000);
     let listener = listen(&world.far, address)?;
     let everything = "AllowedIPs = 0.0.0.0/0";
-    let file = world.file_to(&world.keys[1].public, RELAY, "", everything)?;
+    let file = world.file_to(&world.server.keys.public, RELAY, "", everything)?;
     let proxy = world.proxy(&file, &[])?;
     let mut bytes = vec![0; LENGTH];
     fastrand::Rng::with_seed(1).fill(&mut bytes);

@@ -8,10 +8,12 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
-use taupe_lab::host::{Host, Transport, add_address, link};
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::host::{Host, Transport, add_address, neighbours};
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Attempt, Process, wait_until};
 use taupe_lab::sandbox::{scratch, scratch_file};
+pub(crate) use taupe_lab::server::PORT;
+use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
 /// Behind the tunnel, and nowhere else.
@@ -28,9 +30,6 @@ pub(crate) const TUNNEL: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)),
 ];
-
-/// Where the WireGuard server listens.
-pub(crate) const PORT: u16 = 51821;
 
 pub(crate) const SOCKS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080);
 pub(crate) const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8118);
@@ -49,52 +48,29 @@ const USER: u32 = 65534;
 pub(crate) struct World {
     pub(crate) near: Host,
     pub(crate) far: Host,
-    /// Keeps the WireGuard server running.
-    _server: Tunnel,
-    pub(crate) keys: [Keys; 2],
+    pub(crate) server: Server,
     program: String,
 }
 
 impl World {
     pub(crate) fn new() -> Result<Self> {
-        let (near, far) = (Host::new("near")?, Host::new("far")?);
-        link(
-            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-            1500,
-        )?;
+        let (near, far) = neighbours()?;
         for address in BEYOND {
             add_address(&far, "lo", &address.to_string())?;
         }
         add_address(&far, "lo", &NAME_SERVER.to_string())?;
-        let keys = [Keys::new(&near)?, Keys::new(&far)?];
-        let server = Implementation::Taupe.start(&far, "wgfar")?;
-        server.configure(&Settings {
-            private_key: &keys[1].private,
-            listen_port: Some(PORT),
-            addresses: &["10.77.0.2/24", "fd77::2/64"],
-            peers: &[PeerSettings {
-                public_key: &keys[0].public,
-                preshared_key: None,
-                endpoint: None,
-                allowed_ips: "10.77.0.1/32, fd77::1/128",
-            }],
-        })?;
-        wait_until("the WireGuard server", PATIENCE, || {
-            far.listens(Transport::Udp, PORT)
-        })?;
+        let server = Server::start(&near, &far)?;
         Ok(Self {
             near,
             far,
-            _server: server,
-            keys,
+            server,
             program: for_everybody()?,
         })
     }
 
     /// A file that the ordinary user can read.
     pub(crate) fn file(&self, interface: &str, peer: &str) -> Result<String> {
-        self.file_to(&self.keys[1].public, PORT, interface, peer)
+        owned("tunnel.conf", &self.server.file(interface, peer))
     }
 
     pub(crate) fn file_to(
@@ -104,11 +80,7 @@ impl World {
         interface: &str,
         peer: &str,
     ) -> Result<String> {
-        let text = format!(
-            "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{interface}\n\
-             [Peer]\nPublicKey = {public_key}\nEndpoint = 192.0.2.2:{port}\n{peer}\n",
-            self.keys[0].private
-        );
+        let text = self.server.file_to(public_key, port, interface, peer);
         owned("tunnel.conf", &text)
     }
 

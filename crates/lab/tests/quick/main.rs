@@ -14,10 +14,11 @@ use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
-use taupe_lab::host::{Host, link};
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use taupe_lab::host::{Host, neighbours};
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::Attempt;
 use taupe_lab::sandbox::{Suite, SystemTest, scratch, scratch_file};
+use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
 fn main() {
@@ -87,45 +88,19 @@ const NEIGHBOUR: [IpAddr; 2] = [
 struct World {
     near: Host,
     far: Host,
-    /// Keeps the server running.
-    _server: Tunnel,
-    keys: [Keys; 2],
+    server: Server,
 }
 
 impl World {
     fn new() -> Result<Self> {
-        let (near, far) = (Host::new("near")?, Host::new("far")?);
-        // Otherwise an address appears while a test looks.
-        near.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
-        link(
-            near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-            far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-            1500,
-        )?;
+        let (near, far) = neighbours()?;
         near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
         near.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"])?;
         for address in BEYOND {
             far.ip(&["address", "add", &address.to_string(), "dev", "lo"])?;
         }
-        let keys = [Keys::new(&near)?, Keys::new(&far)?];
-        let server = Implementation::Taupe.start(&far, "wgfar")?;
-        server.configure(&Settings {
-            private_key: &keys[1].private,
-            listen_port: Some(51821),
-            addresses: &["10.77.0.2/24", "fd77::2/64"],
-            peers: &[PeerSettings {
-                public_key: &keys[0].public,
-                preshared_key: None,
-                endpoint: None,
-                allowed_ips: "10.77.0.1/32, fd77::1/128",
-            }],
-        })?;
-        Ok(Self {
-            near,
-            far,
-            _server: server,
-            keys,
-        })
+        let server = Server::start(&near, &far)?;
+        Ok(Self { near, far, server })
     }
 
     /// Writes a file for `near`: `interface` and `peer` are lines added to the
@@ -133,11 +108,7 @@ impl World {
     fn file(&self, interface: &str, peer: &str) -> Result<String> {
         scratch_file(
             &format!("{INTERFACE}.conf"),
-            &format!(
-                "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n{interface}\n\
-                 [Peer]\nPublicKey = {}\nEndpoint = 192.0.2.2:51821\n{peer}\n",
-                self.keys[0].private, self.keys[1].public
-            ),
+            &self.server.file(interface, peer),
         )
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn round_trip() -> Result<()> {
         "PersistentKeepalive = 25",
         "AllowedIPs = 10.99.0.0/16",
         &format!("PublicKey = {added}"),
-        &format!("PrivateKey = {}", world.keys[0].private),
+        &format!("PrivateKey = {}", world.server.client.private),
     ] {
         ensure!(
             saved.lines().any(|saved| saved == line),

@@ -8,7 +8,7 @@ mod wg;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use taupe_lab::host::{Host, link};
+use taupe_lab::host::{Host, neighbours};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::sandbox::{Suite, SystemTest};
 use taupe_lab::{Error, Result, ensure};
@@ -31,17 +31,6 @@ fn main() {
     ])
     .prepare(|| Implementation::Taupe.install().map(drop))
     .main()
-}
-
-/// Two machines on one cable.
-fn neighbours() -> Result<(Host, Host)> {
-    let (near, far) = (Host::new("near")?, Host::new("far")?);
-    link(
-        near.port("eth0", &["192.0.2.1/24", "2001:db8::1/64"]),
-        far.port("eth0", &["192.0.2.2/24", "2001:db8::2/64"]),
-        1500,
-    )?;
-    Ok((near, far))
 }
 
 /// Two Taupes that know each other, over IPv4, with IPv4 inside.

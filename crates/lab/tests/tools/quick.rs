@@ -1,11 +1,12 @@
 //! `wg-quick` with Taupe as its userspace implementation.
 
-use crate::neighbours;
 use std::net::IpAddr;
 use std::time::Duration;
-use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, socket};
+use taupe_lab::host::neighbours;
+use taupe_lab::peers::{Implementation, socket};
 use taupe_lab::process::{self, wait_until};
 use taupe_lab::sandbox::scratch_file;
+use taupe_lab::server::Server;
 use taupe_lab::traffic::first_answer;
 use taupe_lab::{Error, Result, ensure};
 
@@ -14,30 +15,14 @@ const BEYOND: [&str; 2] = ["198.51.100.1", "2001:db8:5::1"];
 
 pub(crate) fn default_route() -> Result<()> {
     let (near, far) = neighbours()?;
-    let keys = [Keys::new(&near)?, Keys::new(&far)?];
-    let server = Implementation::Taupe.start(&far, "wgfar")?;
-    server.configure(&Settings {
-        private_key: &keys[1].private,
-        listen_port: Some(51821),
-        addresses: &["10.77.0.2/24", "fd77::2/64"],
-        peers: &[PeerSettings {
-            public_key: &keys[0].public,
-            preshared_key: None,
-            endpoint: None,
-            allowed_ips: "10.77.0.1/32, fd77::1/128",
-        }],
-    })?;
+    let server = Server::start(&near, &far)?;
     for address in BEYOND {
         far.ip(&["address", "add", address, "dev", "lo"])?;
     }
 
     let file = scratch_file(
         "wgnear.conf",
-        &format!(
-            "[Interface]\nPrivateKey = {}\nAddress = 10.77.0.1/24, fd77::1/64\n\
-             [Peer]\nPublicKey = {}\nEndpoint = 192.0.2.2:51821\nAllowedIPs = 0.0.0.0/0, ::/0\n",
-            keys[0].private, keys[1].public
-        ),
+        &server.file("", "AllowedIPs = 0.0.0.0/0, ::/0"),
     )?;
     let daemon = Implementation::Taupe.daemon()?.display().to_string();
     let quick = |verb: &str| {
