@@ -33,6 +33,7 @@ pub use taupe_protocol::crypto::Secret;
 pub use taupe_protocol::key::{
     KEY_LEN, PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey,
 };
+pub use taupe_protocol::time::Instant;
 pub use taupe_protocol::update::{
     AllowedIpChange, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
 };

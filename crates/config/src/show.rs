@@ -12,6 +12,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use taupe_protocol::key::KEY_LEN;
+use taupe_protocol::time::Instant;
 use taupe_protocol::update::{PeerStatus, Prefix};
 
 use crate::file::{write_pq_of_peer, write_pq_private_key};
@@ -37,6 +38,8 @@ pub struct Pretty<'a> {
     pub keys: bool,
     /// The time of day, since the Unix epoch.
     pub now: Duration,
+    /// The same time on the boot clock, for the age of sessions.
+    pub boot: Instant,
     /// See [`ScopeNames`].
     pub scopes: ScopeNames<'a>,
     /// What `taupe show` adds: the names of endpoints, what handshakes are like, and these lines of
@@ -191,7 +194,7 @@ fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt
         label(out, paint, "post-quantum key")?;
         writeln!(out, "{}", fingerprint(key))?;
     }
-    if let Some(handshakes) = handshakes(peer, how.now) {
+    if let Some(handshakes) = handshakes(peer, how.boot) {
         label(out, paint, "post-quantum")?;
         writeln!(out, "{handshakes}")?;
     }

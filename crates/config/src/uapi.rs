@@ -12,7 +12,9 @@
 //!
 //! Of Taupe's own, too, is `unanswered=N TIME` of a peer in the answer to `get`: so many
 //! initiations have been sent since anything was heard of it, unless that is none, and the
-//! first at this time of the boot clock in nanoseconds.
+//! first at this time of the boot clock in nanoseconds; and `session=NAME TIME` of one to which
+//! packets are sent with a session whose keys were derived at this time, by a hybrid handshake of
+//! the suite NAME, or `ordinary`. It cannot be used any more 180 s later.
 //!
 //! One key is Taupe's own in both directions: `endpoint_name=HOST:PORT` for a peer, in `set` with or
 //! without its `endpoint`, and in `get` after it. It is the name by which the
@@ -27,9 +29,8 @@
 //! `pq_private_key=HEX` of the device: the 64 bytes of the seed, of which zeros mean none;
 //! and of a peer `pq_public_key=HEX`, an ML-KEM key of which nothing after the `=` takes it
 //! away, and `post_quantum=require|prefer|off`, or `default` in `set` for what holds when
-//! nothing is said. In `get` alone there are `pq_latched=true` of a peer that is preferred
-//! to be hybrid and has become as strict as `require`, and `pq_suite=NAME` of one whose
-//! current session is hybrid.
+//! nothing is said. In `get` alone there is `pq_latched=true` of a peer that is preferred
+//! to be hybrid and has become as strict as `require`.
 
 mod answer;
 mod error;

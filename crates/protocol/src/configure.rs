@@ -19,7 +19,7 @@ use crate::time::Now;
 use crate::timer::Reason;
 use crate::update::{
     AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, Prefix, PrivateKeyUpdate,
-    Unanswered,
+    SessionStatus, Unanswered,
 };
 
 impl Device {
@@ -135,13 +135,17 @@ impl Device {
                 let link = lock(&slot.peer.link);
                 let hybrid = slot.hybrid.as_ref();
                 let current = link.sessions.current.as_ref();
+                let sending = current.filter(|current| current.may_send);
                 PeerStatus {
                     public_key: *slot.peer.public_key(),
                     preshared_key: slot.preshared_key.clone(),
                     pq_public_key: hybrid.and_then(|it| it.remote.pq_public_key.clone()),
                     post_quantum: hybrid.and_then(|it| it.setting),
                     pq_latched: hybrid.is_some_and(|it| it.latched),
-                    suite: current.and_then(|it| it.session.suite()),
+                    session: sending.map(|current| SessionStatus {
+                        suite: current.session.suite(),
+                        born: current.session.born(),
+                    }),
                     endpoint: link.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: slot.latest_handshake,

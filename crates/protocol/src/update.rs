@@ -10,6 +10,7 @@ use core::time::Duration;
 
 pub use crate::hybrid::Suite;
 use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+use crate::limits::REJECT_AFTER_TIME;
 use crate::time::{Instant, Tai64N};
 
 /// An address prefix: the allowed IPs' unit. Host bits are always zero.
@@ -233,6 +234,32 @@ pub struct Unanswered {
     pub since: Instant,
 }
 
+/// A session with a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionStatus {
+    /// The suite of the hybrid handshake it comes from; `None` for an ordinary one.
+    pub suite: Option<Suite>,
+    /// When its keys were derived.
+    pub born: Instant,
+}
+
+impl SessionStatus {
+    /// What it is called where there is no suite's name.
+    pub const ORDINARY: &str = "ordinary";
+
+    /// Whether it can still be used (Reject-After-Time).
+    #[must_use]
+    pub fn is_alive(&self, now: Instant) -> bool {
+        now.since(self.born) < REJECT_AFTER_TIME
+    }
+
+    /// The suite's name, or [`Self::ORDINARY`].
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.suite.map_or(Self::ORDINARY, Suite::name)
+    }
+}
+
 /// What a device tells of one peer.
 pub struct PeerStatus {
     /// The peer's public key.
@@ -245,8 +272,8 @@ pub struct PeerStatus {
     pub post_quantum: Option<PostQuantum>,
     /// Whether [`PostQuantum::Prefer`] has become as strict as [`PostQuantum::Require`].
     pub pq_latched: bool,
-    /// The suite of the current session; `None` if that is ordinary, or there is none.
-    pub suite: Option<Suite>,
+    /// The session that it is sent to with, also one that has expired.
+    pub session: Option<SessionStatus>,
     /// Where it is reached now.
     pub endpoint: Option<SocketAddr>,
     /// The name by which the endpoint is found again.

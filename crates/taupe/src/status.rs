@@ -13,7 +13,7 @@ use crate::arguments::StatusOrder;
 use crate::capture::{Plan, word_of};
 use crate::check;
 use crate::conf::{self, Conf};
-use crate::console::{NotPrinted, Paint, print as show};
+use crate::console::{self, NotPrinted, Paint};
 use crate::flows::traffic;
 use crate::{endpoints, families, names, root};
 use serde::Serialize;
@@ -24,8 +24,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
-use taupe_client::{PeerStatus, Suite};
+use taupe_client::{Instant, PeerStatus, Suite};
 use taupe_config::file::{Dialect, Forwarded, Key};
+use taupe_config::show;
 use taupe_net::system::{System, SystemError};
 use taupe_sys::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
@@ -71,7 +72,7 @@ fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, Failure> {
     } else {
         print::text(&status, Paint::of_stdout())
     };
-    show(text.as_bytes())?;
+    console::print(text.as_bytes())?;
     // That there is none is as down as one can be.
     Ok(status.state.unwrap_or(State::Down))
 }
@@ -222,20 +223,25 @@ struct Handshakes {
     wanted: &'static str,
     /// A peer that is preferred to have them has had them, and has to from now on.
     latched: bool,
-    /// The suite of the current session; none where that is ordinary, or there is none.
+    /// The suite of the session; none where that is ordinary, or there is none.
     suite: Option<&'static str>,
+    /// What session there is: `ordinary` or its suite; none without one.
+    session: Option<&'static str>,
     /// Both in words, to follow `post-quantum:`.
     text: String,
 }
 
 impl Handshakes {
     fn of(peer: &PeerStatus) -> Option<Self> {
-        let wanted = taupe_config::show::wanted_handshakes(peer)?;
+        let wanted = show::wanted_handshakes(peer)?;
+        let now = Instant(boot());
+        let session = peer.session.filter(|session| session.is_alive(now));
         Some(Self {
             wanted: wanted.name(),
             latched: peer.pq_latched,
-            suite: peer.suite.map(Suite::name),
-            text: taupe_config::show::handshakes(peer, now())?.to_string(),
+            suite: session.and_then(|session| session.suite.map(Suite::name)),
+            session: session.map(|session| session.name()),
+            text: show::handshakes(peer, now)?.to_string(),
         })
     }
 }

@@ -257,8 +257,18 @@ fn what_has_fallen_back_is_said() {
         let words = ["pq-public-key", "/run/wg1.pub.pq", "post-quantum", "prefer"];
         a.meet(&b, "1002", &words, "");
         a.shows(
-            "  post-quantum: none (prefer has fallen back: the session is ordinary, and the peer \
-             has answered no hybrid handshake)",
+            "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
+             handshake with the peer has ever succeeded)",
+        );
+        // A session ends with the key it was made with.
+        let other = said(&["genkey"], "");
+        fs::write("/run/other.key", other).expect("written");
+        said(&["set", "wg0", "private-key", "/run/other.key"], "");
+        a.shows("  post-quantum: none (no session)");
+        said(&["set", "wg0", "private-key", "/run/wg0.key"], "");
+        a.shows(
+            "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
+             handshake with the peer has ever succeeded)",
         );
         // Nothing was said there.
         assert!(!said(&["show", "wg1"], "").contains("  post-quantum: "));

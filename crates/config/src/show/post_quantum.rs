@@ -1,11 +1,10 @@
 //! What the handshakes with a peer are like, in words.
 
 use core::fmt;
-use core::time::Duration;
 
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PqPublicKey;
-use taupe_protocol::limits::REJECT_AFTER_TIME;
+use taupe_protocol::time::Instant;
 use taupe_protocol::update::{PeerStatus, PostQuantum, Suite};
 
 use crate::key::Encoding;
@@ -13,9 +12,9 @@ use crate::key::Encoding;
 /// What the handshakes with a peer are like. Its `Display` says it in a few words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handshakes {
-    /// The current session is of this suite.
+    /// There is a session of this suite.
     Hybrid(Suite),
-    /// They are preferred to be hybrid, and the current session is ordinary.
+    /// They are preferred to be hybrid, and there is a session that is ordinary.
     Ordinary,
     /// They are preferred to be hybrid, and there is no session.
     NoneYet,
@@ -30,8 +29,8 @@ impl fmt::Display for Handshakes {
         f.write_str(match self {
             Self::Hybrid(suite) => suite.name(),
             Self::Ordinary => {
-                "none (prefer has fallen back: the session is ordinary, and the peer has answered \
-                 no hybrid handshake)"
+                "none (prefer has fallen back: the session is ordinary, and no hybrid handshake \
+                 with the peer has ever succeeded)"
             }
             Self::NoneYet => "none (no session)",
             Self::NoneAllowed => "none (no session; an ordinary one is refused)",
@@ -47,19 +46,19 @@ pub fn wanted_handshakes(peer: &PeerStatus) -> Option<PostQuantum> {
     peer.post_quantum.or(default)
 }
 
-/// What the handshakes with a peer are like at a time of day, since the Unix epoch; `None`
+/// What the handshakes with a peer are like at a time of the boot clock; `None`
 /// where nothing is said of it.
 #[must_use]
-pub fn handshakes(peer: &PeerStatus, now: Duration) -> Option<Handshakes> {
-    // A clock that was set back says nothing of the session's age.
-    let age = peer.latest_handshake.map(|at| now.saturating_sub(at));
-    let has_session = age.is_some_and(|age| age < REJECT_AFTER_TIME);
-    Some(match (peer.suite, wanted_handshakes(peer)?) {
-        (Some(suite), _) => Handshakes::Hybrid(suite),
-        (None, PostQuantum::Off) => Handshakes::Off,
-        (None, PostQuantum::Prefer) if !peer.pq_latched && has_session => Handshakes::Ordinary,
+pub fn handshakes(peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
+    let wanted = wanted_handshakes(peer)?;
+    let session = peer.session.filter(|session| session.is_alive(now));
+    Some(match (session.map(|session| session.suite), wanted) {
+        (Some(Some(suite)), _) => Handshakes::Hybrid(suite),
+        (_, PostQuantum::Off) => Handshakes::Off,
+        // By a handshake of the peer's: it is no less ordinary for that.
+        (Some(None), PostQuantum::Prefer) if !peer.pq_latched => Handshakes::Ordinary,
         (None, PostQuantum::Prefer) if !peer.pq_latched => Handshakes::NoneYet,
-        (None, PostQuantum::Prefer | PostQuantum::Require) => Handshakes::NoneAllowed,
+        (_, PostQuantum::Prefer | PostQuantum::Require) => Handshakes::NoneAllowed,
     })
 }
 
@@ -74,65 +73,50 @@ pub fn fingerprint(key: &PqPublicKey) -> String {
 mod tests {
     use super::*;
     use crate::uapi::push_peer;
+    use core::time::Duration;
     use taupe_protocol::key::PublicKey;
+    use taupe_protocol::update::SessionStatus;
 
-    const NOW: Duration = Duration::from_secs(1_800_000_000);
+    const NOW: Instant = Instant(1_000_000_000_000);
 
     #[test]
     fn the_truth_about_a_session() {
+        use Handshakes::{Hybrid, NoneAllowed, NoneYet};
         use PostQuantum::{Off, Prefer, Require};
-        let recent = Some(NOW - Duration::from_secs(179));
-        let past = Some(NOW - Duration::from_secs(180));
         let suite = Suite::Hybrid768;
-        for (said, latched, suite, handshake, expected) in [
-            (None, false, None, recent, None),
-            (Some(Off), false, None, recent, Some(Handshakes::Off)),
-            (Some(Prefer), false, None, None, Some(Handshakes::NoneYet)),
-            (Some(Prefer), false, None, past, Some(Handshakes::NoneYet)),
+        let (ordinary, hybrid) = ((None, 179), (Some(suite), 179));
+        let (past, past_hybrid) = ((None, 180), (Some(suite), 180));
+        for (said, latched, session, expected) in [
+            (None, false, None, None),
+            (None, false, Some(ordinary), None),
+            (Some(Off), false, None, Some(Handshakes::Off)),
+            (Some(Off), false, Some(ordinary), Some(Handshakes::Off)),
+            (Some(Prefer), false, None, Some(NoneYet)),
             (
                 Some(Prefer),
                 false,
-                None,
-                recent,
+                Some(ordinary),
                 Some(Handshakes::Ordinary),
             ),
-            (
-                Some(Prefer),
-                true,
-                None,
-                recent,
-                Some(Handshakes::NoneAllowed),
-            ),
-            (
-                Some(Require),
-                false,
-                None,
-                recent,
-                Some(Handshakes::NoneAllowed),
-            ),
-            (
-                Some(Prefer),
-                true,
-                Some(suite),
-                recent,
-                Some(Handshakes::Hybrid(suite)),
-            ),
-            (
-                Some(Require),
-                false,
-                Some(suite),
-                recent,
-                Some(Handshakes::Hybrid(suite)),
-            ),
+            (Some(Prefer), false, Some(past), Some(NoneYet)),
+            (Some(Prefer), true, None, Some(NoneAllowed)),
+            (Some(Prefer), true, Some(ordinary), Some(NoneAllowed)),
+            (Some(Prefer), true, Some(hybrid), Some(Hybrid(suite))),
+            (Some(Prefer), true, Some(past_hybrid), Some(NoneAllowed)),
+            (Some(Require), false, None, Some(NoneAllowed)),
+            (Some(Require), false, Some(hybrid), Some(Hybrid(suite))),
+            (Some(Require), false, Some(past_hybrid), Some(NoneAllowed)),
         ] {
             let mut peers = Vec::new();
             push_peer(&mut peers, PublicKey([1; 32]));
             let peer = &mut peers[0];
             peer.post_quantum = said;
             peer.pq_latched = latched;
-            peer.suite = suite;
-            peer.latest_handshake = handshake;
-            assert_eq!(handshakes(peer, NOW), expected, "{said:?} {handshake:?}");
+            peer.session = session.map(|(suite, age)| SessionStatus {
+                suite,
+                born: NOW - Duration::from_secs(age),
+            });
+            assert_eq!(handshakes(peer, NOW), expected, "{said:?} {latched} {session:?}");
         }
     }
 }

@@ -3,6 +3,7 @@ use super::{Colours, Field, Pretty, field, pretty, showconf};
 use core::time::Duration;
 
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::time::Instant;
 use taupe_protocol::update::{EndpointName, Prefix};
 
 use crate::uapi::{Device, push_peer};
@@ -50,6 +51,7 @@ fn plain() -> Pretty<'static> {
         colours: Colours::Off,
         keys: false,
         now: NOW,
+        boot: Instant(0),
         scopes: &scopes,
         more: None,
     }

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use taupe_protocol::key::{PresharedKey, PublicKey};
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{DeviceStatus, PeerStatus, Suite, Unanswered};
+use taupe_protocol::update::{DeviceStatus, PeerStatus, SessionStatus, Suite, Unanswered};
 use thiserror::Error;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -77,7 +77,7 @@ pub fn push_peer(peers: &mut Vec<PeerStatus>, public_key: PublicKey) {
         pq_public_key: None,
         post_quantum: None,
         pq_latched: false,
-        suite: None,
+        session: None,
         endpoint: None,
         endpoint_name: None,
         latest_handshake: None,
@@ -285,10 +285,7 @@ fn take(
         }
         "post_quantum" => peer.post_quantum = Some(post_quantum(value).ok()?),
         "pq_latched" => peer.pq_latched = value == "true",
-        "pq_suite" => {
-            let mut suites = Suite::ALL.into_iter();
-            peer.suite = Some(suites.find(|suite| suite.name() == value)?);
-        }
+        "session" => peer.session = Some(session(value)?),
         "last_handshake_time_sec" => {
             handshake.0 = number(value).filter(|seconds| i64::try_from(*seconds).is_ok())?;
             peer.latest_handshake = since_epoch(*handshake);
@@ -315,6 +312,17 @@ fn take(
         _ => {}
     }
     Some(())
+}
+
+/// A session's name and when it was born.
+fn session(text: &str) -> Option<SessionStatus> {
+    let (name, born) = text.split_once(' ')?;
+    let suite = match name {
+        SessionStatus::ORDINARY => None,
+        name => Some(Suite::ALL.into_iter().find(|suite| suite.name() == name)?),
+    };
+    let born = Instant(number(born)?);
+    Some(SessionStatus { suite, born })
 }
 
 /// When a handshake was, by seconds and nanoseconds since the Unix epoch; zero

@@ -117,7 +117,7 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         pq_public_key,
         post_quantum,
         pq_latched,
-        suite,
+        session,
         endpoint,
         endpoint_name,
         latest_handshake,
@@ -143,8 +143,8 @@ fn write_peer_status(out: &mut impl Write, peer: &PeerStatus) -> fmt::Result {
         writeln!(out, "post_quantum={}", post_quantum.name())?;
     }
     write_flag(out, "pq_latched", *pq_latched)?;
-    if let Some(suite) = suite {
-        writeln!(out, "pq_suite={}", suite.name())?;
+    if let Some(session) = session {
+        writeln!(out, "session={} {}", session.name(), session.born.0)?;
     }
     let handshake = latest_handshake.unwrap_or_default();
     writeln!(out, "last_handshake_time_sec={}", handshake.as_secs())?;

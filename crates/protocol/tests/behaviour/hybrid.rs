@@ -117,7 +117,7 @@ each_backend! {
             let handshakes: Vec<_> = net.log.iter().filter(|d| d.kind() != Kind::Data).collect();
             assert_eq!(handshakes.len(), sent.len(), "and nothing ordinary");
             let status = net.nodes[0].device.status();
-            assert_eq!(status.peers[0].suite, Some(suite));
+            assert_eq!(status.peers[0].session.and_then(|it| it.suite), Some(suite));
             assert!(status.peers[0].latest_handshake.is_some());
         }
     }

@@ -235,7 +235,8 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   uplinks       name, guarded
   counters      name, count, text: what was sent, delivered, refused and dropped
   peers         public_key, endpoint, latest_handshake (Unix time),
-                unanswered_handshakes, received_bytes, sent_bytes
+                unanswered_handshakes, received_bytes, sent_bytes, post_quantum (null where
+                nothing is said of it: wanted, latched, session, suite, text)
 No private or preshared key is in it.";
 
 const FLOWS: &str = "\

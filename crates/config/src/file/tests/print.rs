@@ -19,7 +19,7 @@ fn status(key: [u8; 32], endpoint: Option<&str>, allowed_ips: &str) -> PeerStatu
         pq_public_key: None,
         post_quantum: None,
         pq_latched: false,
-        suite: None,
+        session: None,
         endpoint: endpoint.map(|endpoint| endpoint.parse().unwrap()),
         endpoint_name: None,
         latest_handshake: Some(Duration::from_secs(1)),

@@ -51,10 +51,10 @@ fn a_device_in_pieces_of_any_size() {
         "features=endpoint_name post_quantum\nprivate_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=51966\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=192.0.2.1:99\n\
          endpoint_name=vpn.example.org:99\npq_public_key={}\npost_quantum=require\n\
-         pq_latched=true\npq_suite=hybrid-512\nlast_handshake_time_sec=5\n\
+         pq_latched=true\nsession=hybrid-512 16000000002\nlast_handshake_time_sec=5\n\
          last_handshake_time_nsec=7\nunanswered=3 15000000001\ntx_bytes=1\nrx_bytes=18446744073709551615\n\
          persistent_keepalive_interval=25\nallowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\n\
-         public_key={}\nendpoint=[2001:db8::1]:1\nunknown=thing\nerrno=0\n\n",
+         public_key={}\nendpoint=[2001:db8::1]:1\nsession=ordinary 7\nunknown=thing\nerrno=0\n\n",
         key(0x48),
         key(0x49).repeat(2),
         key(1),
@@ -83,12 +83,14 @@ fn a_device_in_pieces_of_any_size() {
         assert_eq!((silence.initiations, silence.since.0), (3, 15_000_000_001));
         assert_eq!(first.pq_public_key.as_ref(), Some(&pq_key));
         assert_eq!(first.post_quantum, Some(PostQuantum::Require));
+        let session = first.session.expect("a session");
         assert_eq!(
-            (first.pq_latched, first.suite),
-            (true, Some(Suite::Hybrid512))
+            (first.pq_latched, session.suite, session.born.0),
+            (true, Some(Suite::Hybrid512), 16_000_000_002)
         );
         assert_eq!(second.pq_public_key, None);
-        assert_eq!((second.post_quantum, second.suite), (None, None));
+        let session = second.session.expect("a session");
+        assert_eq!((second.post_quantum, session.suite), (None, None));
         assert_eq!(second.unanswered, None);
         assert_eq!((first.tx_bytes, first.rx_bytes), (1, u64::MAX));
         assert_eq!(first.persistent_keepalive, 25);
@@ -117,7 +119,9 @@ fn malformed() {
         "pq_public_key=",
         "pq_public_key=00",
         "post_quantum=default",
-        "pq_suite=hybrid-1024",
+        "session=hybrid-1024 1",
+        "session=ordinary",
+        "session=ordinary -1",
     ];
     let of_device = [
         "private_key=11",

@@ -8,7 +8,7 @@ use taupe_protocol::crypto::Secret;
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{
-    DeviceStatus, EndpointName, PeerStatus, PostQuantum, Prefix, Suite, Unanswered,
+    DeviceStatus, EndpointName, PeerStatus, PostQuantum, Prefix, SessionStatus, Suite, Unanswered,
 };
 
 use super::super::{answer_get, push_peer, write_get};
@@ -44,7 +44,10 @@ fn everything_in_its_order() {
                 pq_public_key: Some(pq_key()),
                 post_quantum: Some(PostQuantum::Prefer),
                 pq_latched: true,
-                suite: Some(Suite::Hybrid768),
+                session: Some(SessionStatus {
+                    suite: Some(Suite::Hybrid768),
+                    born: Instant(16_000_000_002),
+                }),
                 endpoint: Some("[fe80::1%3]:51820".parse().unwrap()),
                 endpoint_name: EndpointName::new("vpn.example.org", 65535),
                 latest_handshake: Some(Duration::new(1_700_000_000, 5)),
@@ -68,7 +71,7 @@ fn everything_in_its_order() {
         "{FEATURES}private_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=4294967295\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=[fe80::1%3]:51820\n\
          endpoint_name=vpn.example.org:65535\n\
-         pq_public_key={}\npost_quantum=prefer\npq_latched=true\npq_suite=hybrid-768\n\
+         pq_public_key={}\npost_quantum=prefer\npq_latched=true\nsession=hybrid-768 16000000002\n\
          last_handshake_time_sec=1700000000\nlast_handshake_time_nsec=5\n\
          unanswered=3 15000000001\ntx_bytes=18446744073709551615\nrx_bytes=1\npersistent_keepalive_interval=25\n\
          allowed_ip=10.0.0.0/24\nallowed_ip=fd00::/64\nallowed_ip=0.0.0.0/0\n\
@@ -179,7 +182,7 @@ fn seen(answer: &str) -> Seen {
             }
             // Nor these.
             ("pq_private_key", None)
-            | ("pq_public_key" | "post_quantum" | "pq_latched" | "pq_suite", Some(_)) => {}
+            | ("pq_public_key" | "post_quantum" | "pq_latched" | "session", Some(_)) => {}
             _ => panic!("unexpected line {line:?}"),
         }
     }
@@ -240,7 +243,10 @@ fn status_of(peer: &SeenPeer) -> PeerStatus {
         pq_public_key: latched.then(pq_key),
         post_quantum: latched.then_some(PostQuantum::Prefer),
         pq_latched: latched,
-        suite: latched.then_some(Suite::Hybrid768),
+        session: (!peer.seconds.is_multiple_of(3)).then_some(SessionStatus {
+            suite: latched.then_some(Suite::Hybrid768),
+            born: Instant(peer.seconds),
+        }),
         endpoint: peer.endpoint,
         endpoint_name: None,
         latest_handshake: (!handshake.is_zero()).then_some(handshake),

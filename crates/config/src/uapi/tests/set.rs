@@ -514,7 +514,7 @@ fn keys_in_the_wrong_place() {
         "own_public_key",
         "rx_bytes",
         "pq_latched",
-        "pq_suite",
+        "session",
         "set",
         "get",
     ] {
