@@ -35,7 +35,7 @@ pub use taupe_protocol::key::{
 };
 pub use taupe_protocol::time::Instant;
 pub use taupe_protocol::update::{
-    AllowedIpChange, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
+    AllowedIpChange, DeviceStatus, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
 };
 
 /// The names of all running devices, in the order in which `wg` lists them:

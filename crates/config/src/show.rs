@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use taupe_protocol::key::KEY_LEN;
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{PeerStatus, Prefix};
+use taupe_protocol::update::{DeviceStatus, PeerStatus, Prefix};
 
 use crate::file::{write_pq_of_peer, write_pq_private_key};
 use crate::key::Encoding;
@@ -21,7 +21,7 @@ use crate::uapi::Device;
 use crate::{networks, prefix};
 
 pub use colour::Colours;
-pub use post_quantum::{Handshakes, fingerprint, handshakes, wanted_handshakes};
+pub use post_quantum::{Handshakes, fingerprint, handshakes, lacks_own_key, wanted_handshakes};
 
 use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
 
@@ -87,7 +87,7 @@ pub fn pretty(out: &mut impl Write, device: &Device, how: &Pretty<'_>) -> fmt::R
     peers.sort_by_key(|peer| core::cmp::Reverse(peer.latest_handshake));
     peers
         .into_iter()
-        .try_for_each(|peer| pretty_peer(out, peer, how))
+        .try_for_each(|peer| pretty_peer(out, &device.status, peer, how))
 }
 
 /// What is longer than this is told by what is left out, where that is shorter.
@@ -110,7 +110,12 @@ fn in_short(networks: &[Prefix]) -> Option<[(&'static str, Vec<Prefix>); 2]> {
         .then_some([("", whole), (" except ", except)])
 }
 
-fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt::Result {
+fn pretty_peer(
+    out: &mut impl Write,
+    device: &DeviceStatus,
+    peer: &PeerStatus,
+    how: &Pretty<'_>,
+) -> fmt::Result {
     let paint = how.colours;
     out.write_char('\n')?;
     paint.write(out, &[YELLOW, BOLD])?;
@@ -194,7 +199,7 @@ fn pretty_peer(out: &mut impl Write, peer: &PeerStatus, how: &Pretty<'_>) -> fmt
         label(out, paint, "post-quantum key")?;
         writeln!(out, "{}", fingerprint(key))?;
     }
-    if let Some(handshakes) = handshakes(peer, how.boot) {
+    if let Some(handshakes) = handshakes(device, peer, how.boot) {
         label(out, paint, "post-quantum")?;
         writeln!(out, "{handshakes}")?;
     }

@@ -33,6 +33,7 @@ use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
+use crate::post_quantum::OwnKey;
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
@@ -69,6 +70,7 @@ pub(crate) struct Control {
     commands: mpsc::Receiver<Command>,
     labels: Labels,
     latches: Latches,
+    own_key: OwnKey,
     link: LinkWatch,
     underlay: Underlay,
     routes: RouteWatch,
@@ -143,6 +145,7 @@ impl Control {
             lookups,
             labels: Labels::new(state_dir.as_deref()),
             latches: Latches::new(state_dir.as_deref()),
+            own_key: OwnKey::default(),
             link,
             underlay,
             routes,
@@ -595,9 +598,14 @@ impl Control {
             update.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
         }
         self.latches.recall(self.device.public_key(), &mut device);
+        let concerned = self.own_key.concerns(&device);
         self.device
             .update(now(), device)
-            .map_err(|_| Errno::Invalid)
+            .map_err(|_| Errno::Invalid)?;
+        if concerned {
+            self.own_key.look(&self.device);
+        }
+        Ok(())
     }
 
     fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
-use taupe_client::{Instant, PeerStatus, Suite};
+use taupe_client::{DeviceStatus, Instant, PeerStatus, Suite};
 use taupe_config::file::{Dialect, Forwarded, Key};
 use taupe_config::show;
 use taupe_net::system::{System, SystemError};
@@ -232,7 +232,7 @@ struct Handshakes {
 }
 
 impl Handshakes {
-    fn of(peer: &PeerStatus) -> Option<Self> {
+    fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
         let wanted = show::wanted_handshakes(peer)?;
         let now = Instant(boot());
         let session = peer.session.filter(|session| session.is_alive(now));
@@ -241,7 +241,7 @@ impl Handshakes {
             latched: peer.pq_latched,
             suite: session.and_then(|session| session.suite.map(Suite::name)),
             session: session.map(|session| session.name()),
-            text: show::handshakes(peer, now)?.to_string(),
+            text: show::handshakes(device, peer, now)?.to_string(),
         })
     }
 }
@@ -366,7 +366,11 @@ impl Tunnel {
                 1 => "its peer".to_owned(),
                 _ => format!("the peer {}", key.as_str()),
             };
-            match judge::peer(&shown, peer.endpoint, &status) {
+            let heard = match show::lacks_own_key(&device.status, peer) {
+                true => Some(judge::Heard::Finding(judge::no_own_key(&shown))),
+                false => judge::peer(&shown, peer.endpoint, &status),
+            };
+            match heard {
                 Some(judge::Heard::Finding(finding)) => self.findings.push(finding),
                 Some(judge::Heard::Note(note)) => self.notes.push(note),
                 None => {}
@@ -378,7 +382,7 @@ impl Tunnel {
                 unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
                 received_bytes: peer.rx_bytes,
                 sent_bytes: peer.tx_bytes,
-                post_quantum: Handshakes::of(peer),
+                post_quantum: Handshakes::of(&device.status, peer),
             });
         }
     }

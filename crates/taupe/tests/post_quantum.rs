@@ -357,3 +357,85 @@ fn a_file_s_tunnel_has_what_the_file_says() {
         said(&["down", conf], "");
     });
 }
+
+#[test]
+fn a_side_without_a_key_of_its_own_says_so() {
+    sandboxed("a_side_without_a_key_of_its_own_says_so", || {
+        const LINE: &str = "  post-quantum: none (no PqPrivateKey: no hybrid handshake with this peer \
+                            is possible, and no other is begun; make a key with `taupe genkey \
+                            --pq`, for the file or for `taupe set INTERFACE pq-private-key FILE`)";
+        assert!(run("ip", &["link", "set", "lo", "up"], "").status.success());
+        let b = Side::start("wg1", "1002");
+        let log = fs::File::create("/run/log").expect("a file");
+        let mut device = Command::new(TAUPE);
+        device.args(["device", "-f", "wg0"]).stderr(log);
+        let _device = sandbox::Killed(device.spawn().expect("started"));
+        let begin = Instant::now();
+        while !run(TAUPE, &["show", "wg0"], "").status.success() {
+            assert!(begin.elapsed() < LIMIT, "no device");
+            std::thread::sleep(LIMIT / 300);
+        }
+        let a = Side {
+            name: "wg0",
+            public: String::new(),
+            pq_public: String::new(),
+        };
+        let link = run("ip", &["link", "set", "wg0", "up"], "");
+        assert!(link.status.success(), "{}", text(&link.stderr));
+        // The interface's keys may come last.
+        let warned = || text(&fs::read("/run/log").expect("a log"));
+        for rule in ["prefer", "require"] {
+            let words = ["pq-public-key", "/run/wg1.pub.pq", "post-quantum", rule];
+            a.meet(&b, "1002", &words, "");
+            a.shows(LINE);
+        }
+        let log = warned();
+        assert_eq!(log.matches("no PqPrivateKey").count(), 2, "{log}");
+        assert!(log.contains(&b.public), "{log}");
+        let seed = said(&["genkey", "--pq"], "");
+        fs::write("/run/wg0.key.pq", seed).expect("written");
+        said(&["set", "wg0", "pq-private-key", "/run/wg0.key.pq"], "");
+        a.shows("  post-quantum: none (no session; an ordinary one is refused)");
+        said(&["set", "wg0", "pq-private-key", "/dev/null"], "");
+        a.shows(LINE);
+        assert_eq!(warned().matches("no PqPrivateKey").count(), 3);
+        // Nor where it takes none.
+        let words = ["set", "wg0", "peer", &b.public, "post-quantum", "off"];
+        said(&words, "");
+        a.shows("  post-quantum: none (off)");
+        assert_eq!(warned().matches("no PqPrivateKey").count(), 3);
+    });
+}
+
+#[test]
+fn a_tunnel_without_a_key_of_its_own_is_degraded() {
+    sandboxed("a_tunnel_without_a_key_of_its_own_is_degraded", || {
+        let pq = said(&["pubkey", "--pq"], &said(&["genkey", "--pq"], ""));
+        let public = said(&["pubkey"], &said(&["genkey"], ""));
+        let [key, seed] = [said(&["genkey"], ""), said(&["genkey", "--pq"], "")];
+        let file = format!(
+            "[Interface]\nPrivateKey = {key}PqPrivateKey = {seed}[Peer]\nPublicKey = {public}\
+             PqPublicKey = {pq}AllowedIPs = 10.7.0.2\n"
+        );
+        fs::write("/run/wg0.conf", file).expect("written");
+        said(&["up", "/run/wg0.conf"], "");
+        let status = |words: &[&str], code| {
+            let output = run(TAUPE, &[&["status"], words].concat(), "");
+            assert_eq!(output.status.code(), Some(code), "{output:?}");
+            text(&output.stdout)
+        };
+        status(&["wg0"], 0);
+        said(&["set", "wg0", "pq-private-key", "/dev/null"], "");
+        let shown = status(&["wg0"], 2);
+        assert!(shown.contains("its peer is possible"), "{shown}");
+        let json = status(&["--json", "wg0"], 2);
+        for member in [
+            "\"code\": \"no-pq-private-key\"",
+            "\"session\": null",
+            "\"text\": \"none (no PqPrivateKey",
+        ] {
+            assert!(json.contains(member), "{member}: {json}");
+        }
+        said(&["down", "/run/wg0.conf"], "");
+    });
+}

@@ -5,13 +5,15 @@ use core::fmt;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PqPublicKey;
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::{PeerStatus, PostQuantum, Suite};
+use taupe_protocol::update::{DeviceStatus, PeerStatus, PostQuantum, Suite};
 
 use crate::key::Encoding;
 
 /// What the handshakes with a peer are like. Its `Display` says it in a few words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handshakes {
+    /// This side lacks the key that they take.
+    NoOwnKey,
     /// There is a session of this suite.
     Hybrid(Suite),
     /// They are preferred to be hybrid, and there is a session that is ordinary.
@@ -27,6 +29,11 @@ pub enum Handshakes {
 impl fmt::Display for Handshakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::NoOwnKey => {
+                "none (no PqPrivateKey: no hybrid handshake with this peer is possible, and no \
+                 other is begun; make a key with `taupe genkey --pq`, for the file or for `taupe \
+                 set INTERFACE pq-private-key FILE`)"
+            }
             Self::Hybrid(suite) => suite.name(),
             Self::Ordinary => {
                 "none (prefer has fallen back: the session is ordinary, and no hybrid handshake \
@@ -46,10 +53,18 @@ pub fn wanted_handshakes(peer: &PeerStatus) -> Option<PostQuantum> {
     peer.post_quantum.or(default)
 }
 
-/// What the handshakes with a peer are like at a time of the boot clock; `None`
+/// Whether hybrid handshakes are wanted with a peer and the device has no ML-KEM key to
+/// authenticate itself with: none is begun then, not even an ordinary one.
+#[must_use]
+pub fn lacks_own_key(device: &DeviceStatus, peer: &PeerStatus) -> bool {
+    let wanted = wanted_handshakes(peer).is_some_and(|wanted| wanted != PostQuantum::Off);
+    wanted && peer.pq_public_key.is_some() && device.pq_private_key.is_none()
+}
+
+/// What the handshakes of a device with a peer are like at a time of the boot clock; `None`
 /// where nothing is said of it.
 #[must_use]
-pub fn handshakes(peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
+pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
     let wanted = wanted_handshakes(peer)?;
     let session = peer.session.filter(|session| session.is_alive(now));
     Some(match (session.map(|session| session.suite), wanted) {
@@ -57,6 +72,7 @@ pub fn handshakes(peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
         (_, PostQuantum::Off) => Handshakes::Off,
         // By a handshake of the peer's: it is no less ordinary for that.
         (Some(None), PostQuantum::Prefer) if !peer.pq_latched => Handshakes::Ordinary,
+        _ if lacks_own_key(device, peer) => Handshakes::NoOwnKey,
         (None, PostQuantum::Prefer) if !peer.pq_latched => Handshakes::NoneYet,
         (_, PostQuantum::Prefer | PostQuantum::Require) => Handshakes::NoneAllowed,
     })
@@ -74,10 +90,25 @@ mod tests {
     use super::*;
     use crate::uapi::push_peer;
     use core::time::Duration;
-    use taupe_protocol::key::PublicKey;
+    use taupe_protocol::crypto::Secret;
+    use taupe_protocol::key::{PqPrivateKey, PublicKey};
     use taupe_protocol::update::SessionStatus;
 
     const NOW: Instant = Instant(1_000_000_000_000);
+
+    fn device(seed: Option<PqPrivateKey>) -> DeviceStatus {
+        let mut peers = Vec::new();
+        push_peer(&mut peers, PublicKey([1; 32]));
+        DeviceStatus {
+            private_key: None,
+            pq_private_key: seed,
+            peers,
+        }
+    }
+
+    fn seed() -> PqPrivateKey {
+        PqPrivateKey::new(Secret::new([1; 64])).expect("not zero")
+    }
 
     #[test]
     fn the_truth_about_a_session() {
@@ -107,16 +138,47 @@ mod tests {
             (Some(Require), false, Some(hybrid), Some(Hybrid(suite))),
             (Some(Require), false, Some(past_hybrid), Some(NoneAllowed)),
         ] {
-            let mut peers = Vec::new();
-            push_peer(&mut peers, PublicKey([1; 32]));
-            let peer = &mut peers[0];
+            let mut device = device(Some(seed()));
+            let peer = &mut device.peers[0];
             peer.post_quantum = said;
             peer.pq_latched = latched;
             peer.session = session.map(|(suite, age)| SessionStatus {
                 suite,
                 born: NOW - Duration::from_secs(age),
             });
-            assert_eq!(handshakes(peer, NOW), expected, "{said:?} {latched} {session:?}");
+            let seen = handshakes(&device, &device.peers[0], NOW);
+            assert_eq!(seen, expected, "{said:?} {latched} {session:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_key_of_its_own_a_side_has_no_handshakes() {
+        use PostQuantum::{Off, Prefer, Require};
+        let key = seed().public(default_provider(), Suite::Hybrid512);
+        for (said, has_key, expected) in [
+            (None, true, Some(Handshakes::NoOwnKey)),
+            (Some(Require), true, Some(Handshakes::NoOwnKey)),
+            (Some(Prefer), true, Some(Handshakes::NoOwnKey)),
+            (Some(Off), true, Some(Handshakes::Off)),
+            // `hybrid-light` takes none.
+            (Some(Require), false, Some(Handshakes::NoneAllowed)),
+            (None, false, None),
+        ] {
+            for own in [None, Some(seed())] {
+                let lacks = own.is_none() && expected == Some(Handshakes::NoOwnKey);
+                let mut device = device(own);
+                device.peers[0].post_quantum = said;
+                device.peers[0].pq_public_key = has_key.then(|| key.clone());
+                let peer = &device.peers[0];
+                assert_eq!(lacks_own_key(&device, peer), lacks, "{said:?} {has_key}");
+                if device.pq_private_key.is_none() {
+                    assert_eq!(
+                        handshakes(&device, peer, NOW),
+                        expected,
+                        "{said:?} {has_key}"
+                    );
+                }
+            }
         }
     }
 }

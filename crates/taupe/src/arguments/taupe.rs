@@ -217,8 +217,8 @@ Exit status, of several tunnels that of the worst:
 const STATUS_JSON: &str = "\
 A tunnel is degraded when its process has ended without `taupe down` (what it had is held
 back), when a peer does not answer, its name servers do not, an endpoint's name has no
-address, a link that leads out is not guarded, names are looked up past it, or a family
-has no route.
+address, a link that leads out is not guarded, names are looked up past it, a family
+has no route, or a peer takes a PqPrivateKey that there is not.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
 degraded, down, or null without tunnels) and `tunnels`, a list of objects with
@@ -226,7 +226,7 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   findings      why it is not up: objects with code and text. Codes: process-ended,
                 process-silent, changing, down, no-handshake, handshake-old,
                 peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
-                uplink-unguarded, names-past-tunnel, name-servers-silent
+                uplink-unguarded, names-past-tunnel, no-pq-private-key, name-servers-silent
                 (while chosen applications ask, and none of a family answers)
   notes         sentences
   kill_switch   app, all or off; null where no applications are chosen

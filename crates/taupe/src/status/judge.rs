@@ -188,6 +188,18 @@ pub(super) enum Heard {
     Note(String),
 }
 
+/// A peer that takes an ML-KEM key of this side's, which there is not.
+pub(super) fn no_own_key(shown: &str) -> Finding {
+    Finding::new(
+        "no-pq-private-key",
+        format!(
+            "no hybrid handshake with {shown} is possible, and no other is begun: there is no \
+             PqPrivateKey; make one with `taupe genkey --pq` for the file, or for `taupe set \
+             INTERFACE pq-private-key FILE`"
+        ),
+    )
+}
+
 /// What is wrong where nobody answers.
 const USUALLY: &str = "that is usually a wrong PublicKey, PrivateKey or PresharedKey, a wrong \
                        Endpoint, a firewall, or a network that swallows UDP";
