@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno as SystemError;
 use rustix::time::Timespec;
-use taupe_config::uapi::{self, Errno, Operation, Request, SetRequest, Status};
+use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
 use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
 use taupe_net::udp::{self, Socket};
@@ -33,11 +33,11 @@ use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::post_quantum::OwnKey;
+use crate::post_quantum::{self, OwnKey};
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
-use crate::uapi::{Listener, SocketFile};
+use crate::uapi::{Listener, Refusal, SocketFile};
 use crate::waiting::{self, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
@@ -557,17 +557,17 @@ impl Control {
         match request {
             Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
             Request::Set(set) => {
-                let status = match self.apply(set) {
-                    Ok(()) => Status::SUCCESS,
-                    Err(errno) => Operation::Set.failed(errno),
+                let answer = match self.apply(set) {
+                    Ok(()) => Status::SUCCESS.to_string(),
+                    Err(refusal) => refusal.answer(),
                 };
-                Zeroizing::new(status.to_string())
+                Zeroizing::new(answer)
             }
         }
     }
 
     /// Applies a request whole, or nothing of it.
-    fn apply(&mut self, request: SetRequest) -> Result<(), Errno> {
+    fn apply(&mut self, request: SetRequest) -> Result<(), Refusal> {
         let SetRequest {
             listen_port,
             fwmark,
@@ -575,7 +575,13 @@ impl Control {
         } = request;
         if let Err(error) = self.device.check(&device) {
             warn!(%error, "configuration refused");
-            return Err(Errno::Invalid);
+            return Err(Errno::Invalid.into());
+        }
+        let own = self.device.public_key();
+        let prefers = || post_quantum::any_prefers(&self.device);
+        if let Err(error) = self.latches.recall(own, prefers, &mut device) {
+            warn!(%error, "configuration refused");
+            return Err(Refusal::with_reason(Errno::Io, &error));
         }
         if listen_port.is_some() {
             // Who has set the interface up may not be ahead of the notice: a
@@ -591,13 +597,12 @@ impl Control {
         {
             warn!(%error, port, "configuration refused");
             let _ = self.set_mark(previous_mark);
-            return Err(Errno::AddressInUse);
+            return Err(Errno::AddressInUse.into());
         }
         if let Some(update) = &mut device.private_key {
             let public = update.key.as_ref().map(public_key);
             update.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
         }
-        self.latches.recall(self.device.public_key(), &mut device);
         let concerned = self.own_key.concerns(&device);
         self.device
             .update(now(), device)

@@ -3,8 +3,15 @@
 use taupe_config::key::Encoding;
 use taupe_config::show::lacks_own_key;
 use taupe_protocol::Device;
-use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
 use tracing::warn;
+
+/// Whether any peer is [`PostQuantum::Prefer`].
+pub(crate) fn any_prefers(device: &Device) -> bool {
+    let peers = device.status().peers;
+    let prefer = Some(PostQuantum::Prefer);
+    peers.iter().any(|peer| peer.post_quantum == prefer)
+}
 
 /// Whether the device has an ML-KEM key of its own. Its peers' keys may come before it, so that
 /// an update without it cannot be refused; the log says what it leads to.

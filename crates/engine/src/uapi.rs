@@ -1,6 +1,7 @@
 //! The configuration socket: accepts connections and passes whole, checked
 //! requests to the control loop.
 
+use std::fmt;
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,8 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use taupe_config::uapi::{Operation, Request, RequestReader, UapiError};
+use rustix::io::Errno as SystemError;
+use taupe_config::uapi::{Errno, Operation, Request, RequestReader, Status, UapiError};
 use taupe_sys::run_directory;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
@@ -128,14 +129,48 @@ impl Drop for SocketFile {
     }
 }
 
-/// The answer to a request that was refused: its number, as wireguard-go gives
-/// it, and after `set`, where clients read no further, a line for people that
-/// names the line and the key.
+/// Why a `set` is not carried out.
+pub(crate) struct Refusal {
+    status: Status,
+    /// For people, on one line.
+    reason: Option<String>,
+}
+
+impl Refusal {
+    /// With words for what the number does not say.
+    pub(crate) fn with_reason(errno: Errno, reason: &dyn fmt::Display) -> Self {
+        let on_one_line = |c: char| if c.is_control() { '?' } else { c };
+        Self {
+            status: Operation::Set.failed(errno),
+            reason: Some(reason.to_string().chars().map(on_one_line).collect()),
+        }
+    }
+
+    /// The answer: its number, as wireguard-go gives it, and where clients read no further, a
+    /// line for people.
+    pub(crate) fn answer(&self) -> String {
+        let status = self.status.to_string();
+        match &self.reason {
+            Some(reason) => format!("{}\nerror={reason}\n\n", status.trim_end()),
+            None => status,
+        }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self {
+            status: Operation::Set.failed(errno),
+            reason: None,
+        }
+    }
+}
+
+/// The answer to what is no request. After `set` it names the line and the key.
 fn refusal(error: &UapiError) -> String {
-    let status = error.status().to_string();
     match error.operation {
-        Some(Operation::Set) => format!("{}\nerror={error}\n\n", status.trim_end()),
-        _ => status,
+        Some(Operation::Set) => Refusal::with_reason(error.errno(), error).answer(),
+        _ => error.status().to_string(),
     }
 }
 
@@ -156,7 +191,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             // What accept gives after a shutdown.
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => return,
+            Err(error) if error.raw_os_error() == Some(SystemError::INVAL.raw_os_error()) => return,
             Err(error) => {
                 debug!(%error, "accepting a configuration client failed");
                 std::thread::sleep(Duration::from_millis(100));

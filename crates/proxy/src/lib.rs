@@ -57,6 +57,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
+use taupe_upkeep::latches::Unreadable;
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
@@ -178,6 +179,9 @@ pub enum StartError {
     /// The peers are too many.
     #[error(transparent)]
     Update(#[from] UpdateError),
+    /// Which peers must be post-quantum is not known.
+    #[error(transparent)]
+    Latches(#[from] Unreadable),
 }
 
 /// A proxy that could not go on: the system does not tell what happens any more.

@@ -110,8 +110,8 @@ impl Tunnel {
                 .map(|key| PublicKey(dh.public(key.expose())));
             private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
         }
-        let mut latches = Latches::new(state_dir);
-        latches.recall(None, &mut update);
+        let latches = Latches::new(state_dir);
+        latches.recall(None, || false, &mut update)?;
         let (send, answers) = mpsc::channel();
         let report = move |answer| {
             if send.send(answer).is_ok() {

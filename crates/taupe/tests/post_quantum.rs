@@ -439,3 +439,37 @@ fn a_tunnel_without_a_key_of_its_own_is_degraded() {
         said(&["down", "/run/wg0.conf"], "");
     });
 }
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_taken_for_none() {
+    sandboxed("a_record_that_cannot_be_read_is_not_taken_for_none", || {
+        const RECORDS: &str = "/var/lib/taupe/post-quantum";
+        fs::create_dir_all("/var/lib/taupe").expect("a folder");
+        fs::write(RECORDS, "").expect("a file in the folder's place");
+        let public = said(&["pubkey"], &said(&["genkey"], ""));
+        let key = said(&["genkey"], "");
+        let file = |rule: &str| {
+            let text = format!(
+                "[Interface]\nPrivateKey = {key}[Peer]\nPublicKey = {public}AllowedIPs = 10.7.0.2\n\
+                 PostQuantum = {rule}\n"
+            );
+            fs::write("/run/wg0.conf", text).expect("written");
+        };
+        file("prefer");
+        let error = refused(&["up", "/run/wg0.conf"], "");
+        assert!(error.contains(RECORDS), "{error}");
+        assert!(error.contains("PostQuantum = require"), "{error}");
+        assert!(!run("ip", &["link", "show", "wg0"], "").status.success());
+        // Who does not depend on it goes on, and is not turned into who does.
+        file("require");
+        said(&["up", "/run/wg0.conf"], "");
+        let peer = ["set", "wg0", "peer", public.trim(), "post-quantum"];
+        let error = refused(&[&peer[..], &["prefer"]].concat(), "");
+        assert!(error.contains(RECORDS), "{error}");
+        let show = said(&["show", "wg0"], "");
+        assert!(show.contains("an ordinary one is refused"), "{show}");
+        fs::remove_file(RECORDS).expect("removed");
+        said(&[&peer[..], &["prefer"]].concat(), "");
+        said(&["down", "/run/wg0.conf"], "");
+    });
+}

@@ -27,6 +27,23 @@ pub(crate) fn replace(
     sync(dir)
 }
 
+/// Makes an empty file in `dir` unless it is there.
+pub(crate) fn create(dir: &Path, path: &Path) -> io::Result<()> {
+    owners_folder().create(dir)?;
+    owners_file().open(path)?;
+    // The folder's own name may be new as well.
+    sync(dir)?;
+    dir.parent().map_or(Ok(()), sync)
+}
+
+/// Removes a file in `dir` if it is there.
+pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| sync(dir)),
+    }
+}
+
 /// The new name must survive a power cut as well. Only Unix opens folders.
 fn sync(dir: &Path) -> io::Result<()> {
     if cfg!(unix) {

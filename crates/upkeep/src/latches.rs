@@ -1,12 +1,13 @@
 //! Which peers have shaken hands in a post-quantum way, on disk: `PostQuantum = prefer` is as
 //! strict as `require` from then on, also after a restart.
 //!
-//! One small file per private key, named after the public key in hex, with a line for each
-//! peer: its public key in hex. Replaced by rename, so that there is always a whole one.
+//! One folder per private key, named after the public key in hex, with an empty file for each
+//! peer, named after its public key in hex. To make and to remove such a file is one step each,
+//! so that any number of processes may do so at once; there is nothing in it to be damaged.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use taupe_protocol::crypto::default_provider;
@@ -22,6 +23,20 @@ pub struct Latches {
     warned: bool,
 }
 
+/// It cannot be told which peers have shaken hands in a post-quantum way: none may be taken for
+/// one that has not.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} cannot be read: {source}; it says which peers have had post-quantum handshakes, and \
+     without it PostQuantum = prefer could be led back to ordinary ones; let this user read it, or \
+     write PostQuantum = require for all such peers, or, if that is forgotten on purpose, delete it",
+    .path.display()
+)]
+pub struct Unreadable {
+    path: PathBuf,
+    source: io::Error,
+}
+
 impl Latches {
     /// Those in a folder; `None` is `/var/lib/taupe`.
     #[must_use]
@@ -34,21 +49,37 @@ impl Latches {
 
     /// Says in an update which peers have shaken hands in a post-quantum way with the key that
     /// it sets, or else with `current`, the device's own: those of the update, and with a key
-    /// those that the device has already.
-    pub fn recall(&mut self, current: Option<PublicKey>, update: &mut DeviceUpdate) {
-        let prefers = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
-        if update.private_key.is_none() && !update.peers.iter().any(prefers) {
-            return;
+    /// those that the device has already, of which `prefers` tells whether any is
+    /// [`PostQuantum::Prefer`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`], if it matters to any peer; the update must not be applied then.
+    pub fn recall(
+        &self,
+        current: Option<PublicKey>,
+        prefers: impl FnOnce() -> bool,
+        update: &mut DeviceUpdate,
+    ) -> Result<(), Unreadable> {
+        let asks = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
+        let asked = update.peers.iter().any(asks);
+        if update.private_key.is_none() && !asked {
+            return Ok(());
         }
         let set = |private: &PrivateKeyUpdate| {
             let key = private.key.as_ref()?;
             Some(PublicKey(default_provider().dh.public(key.expose())))
         };
         let key = update.private_key.as_ref().map_or(current, set);
-        let Some(known) = key.map(|key| self.load(&key)) else {
-            return;
+        let Some(key) = key else {
+            return Ok(());
         };
-        for peer in update.peers.iter_mut().filter(|peer| prefers(peer)) {
+        let known = match self.load(&key) {
+            Ok(known) => known,
+            Err(error) if asked || (!update.replace_peers && prefers()) => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        for peer in update.peers.iter_mut().filter(|peer| asks(peer)) {
             peer.pq_latched |= known.contains(&peer.public_key);
         }
         if update.private_key.is_some() {
@@ -60,77 +91,75 @@ impl Latches {
                     ..PeerUpdate::new(peer)
                 }));
         }
+        Ok(())
     }
 
     /// The peers of a key that have shaken hands in a post-quantum way.
-    pub fn load(&mut self, key: &PublicKey) -> BTreeSet<PublicKey> {
-        match self.read(key) {
-            Ok(peers) => peers,
-            Err(error) => {
-                self.warn(&error);
-                BTreeSet::new()
-            }
-        }
+    ///
+    /// # Errors
+    ///
+    /// [`Unreadable`], also for a name that is no key: what it was is not known.
+    pub fn load(&self, key: &PublicKey) -> Result<BTreeSet<PublicKey>, Unreadable> {
+        let path = self.folder(key);
+        let names = || -> io::Result<BTreeSet<PublicKey>> {
+            let entries = match fs::read_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Ok(BTreeSet::new());
+                }
+                entries => entries?,
+            };
+            entries.map(|entry| peer_of(&entry?)).collect()
+        };
+        names().map_err(|source| Unreadable { path, source })
     }
 
-    /// Remembers a peer of a key, or forgets it, durably.
+    /// Remembers a peer of a key, or forgets it, durably. Where that fails the device goes on,
+    /// and says in the log that it is not kept.
     pub fn store(&mut self, key: &PublicKey, peer: PublicKey, latched: bool) {
-        if let Err(error) = self.change(key, peer, latched) {
-            self.warn(&error);
+        let folder = self.folder(key);
+        let path = folder.join(hex(&peer.0));
+        let done = match latched {
+            true => files::create(&folder, &path),
+            false => files::remove(&folder, &path),
+        };
+        if let Err(error) = done {
+            self.warn(&error, latched);
         }
     }
 
-    fn change(&self, key: &PublicKey, peer: PublicKey, latched: bool) -> io::Result<()> {
-        let mut peers = self.read(key)?;
-        let changed = match latched {
-            true => peers.insert(peer),
-            false => peers.remove(&peer),
-        };
-        if !changed {
-            return Ok(());
-        }
-        files::replace(&self.dir, &self.path(key), |file| {
-            peers
-                .iter()
-                .try_for_each(|peer| writeln!(file, "{}", hex(&peer.0)))
-        })
-    }
-
-    /// A line that is no key is an error: what it was must not be forgotten in silence.
-    fn read(&self, key: &PublicKey) -> io::Result<BTreeSet<PublicKey>> {
-        let path = self.path(key);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-            Err(error) => return Err(error),
-        };
-        let parse = |line: &str| {
-            files::parse_hex(line.trim()).map(PublicKey).ok_or_else(|| {
-                let reason = format!(
-                    "{} does not hold public keys of 64 hex digits; delete it",
-                    path.display()
-                );
-                io::Error::new(io::ErrorKind::InvalidData, reason)
-            })
-        };
-        text.lines().map(parse).collect()
-    }
-
-    fn path(&self, key: &PublicKey) -> PathBuf {
+    fn folder(&self, key: &PublicKey) -> PathBuf {
         self.dir.join(hex(&key.0))
     }
 
-    fn warn(&mut self, error: &io::Error) {
-        if !self.warned {
-            self.warned = true;
-            warn!(
-                dir = %self.dir.display(), %error,
-                "it cannot be remembered which peers shake hands in a post-quantum way: with \
-                 PostQuantum = prefer they may be led back to ordinary handshakes after a \
-                 restart; PostQuantum = require cannot"
-            );
+    fn warn(&mut self, error: &io::Error, latched: bool) {
+        if self.warned {
+            return;
+        }
+        self.warned = true;
+        let dir = self.dir.display();
+        match latched {
+            true => warn!(
+                %dir, %error,
+                "it is not kept which peers shake hands in a post-quantum way: after a restart \
+                 those with PostQuantum = prefer may be led back to ordinary handshakes; \
+                 PostQuantum = require cannot"
+            ),
+            false => warn!(
+                %dir, %error,
+                "it cannot be forgotten that a peer has shaken hands in a post-quantum way: with \
+                 PostQuantum = prefer it will have no ordinary handshakes"
+            ),
         }
     }
+}
+
+fn peer_of(entry: &fs::DirEntry) -> io::Result<PublicKey> {
+    let name = entry.file_name();
+    let key = name.to_str().and_then(files::parse_hex).map(PublicKey);
+    key.ok_or_else(|| {
+        let reason = format!("{} in it is no public key of 64 hex digits", name.display());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
 }
 
 #[cfg(test)]
@@ -139,62 +168,175 @@ mod tests {
     use taupe_protocol::key::PrivateKey;
     use taupe_protocol::time::Tai64N;
 
+    /// A folder of a test's own.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("taupe-latches-{name}-{}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn latches(&self) -> Latches {
+            Latches::new(Some(&self.0))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn known(latches: &Latches, key: &PublicKey) -> Vec<PublicKey> {
+        latches.load(key).expect("readable").into_iter().collect()
+    }
+
+    /// A private key that is set, and its public one.
+    fn private() -> (PrivateKeyUpdate, PublicKey) {
+        let key = PrivateKey::new([9; 32]).expect("a key");
+        let public = PublicKey(default_provider().dh.public(key.expose()));
+        let update = PrivateKeyUpdate {
+            key: Some(key),
+            timestamp_floor: Tai64N::ZERO,
+        };
+        (update, public)
+    }
+
+    fn preferring(peers: &[PublicKey]) -> DeviceUpdate {
+        let peers = peers.iter().map(|key| PeerUpdate {
+            post_quantum: Some(Some(PostQuantum::Prefer)),
+            ..PeerUpdate::new(*key)
+        });
+        DeviceUpdate {
+            peers: peers.collect(),
+            ..DeviceUpdate::default()
+        }
+    }
+
     #[test]
     fn peers_are_there_after_a_restart_until_they_are_forgotten() {
-        let dir = std::env::temp_dir().join(format!("taupe-latches-{}", std::process::id()));
+        let scratch = Scratch::new("kept");
         let [key, other, one, two] = [1, 2, 3, 4].map(|byte| PublicKey([byte; 32]));
-        let mut latches = Latches::new(Some(&dir));
-        assert_eq!(latches.load(&key), BTreeSet::new());
+        let mut latches = scratch.latches();
+        assert_eq!(known(&latches, &key), []);
         latches.store(&key, one, true);
         latches.store(&key, two, true);
         latches.store(&key, two, true);
-        let mut latches = Latches::new(Some(&dir));
-        assert_eq!(latches.load(&key), BTreeSet::from([one, two]));
-        assert_eq!(latches.load(&other), BTreeSet::new());
-        latches.store(&key, one, false);
-        assert_eq!(latches.load(&key), BTreeSet::from([two]));
-        // With a key, also those that the device has already.
-        let private = PrivateKey::new([9; 32]);
-        let own = PublicKey(
-            default_provider()
-                .dh
-                .public(private.as_ref().unwrap().expose()),
-        );
+        assert_eq!(known(&scratch.latches(), &key), [one, two]);
+        assert_eq!(known(&latches, &other), []);
+        for _ in 0..2 {
+            latches.store(&key, one, false);
+            assert_eq!(known(&latches, &key), [two]);
+        }
+        latches.store(&other, one, false);
+        assert!(!latches.warned);
+    }
+
+    #[test]
+    fn an_update_says_what_is_known() {
+        let scratch = Scratch::new("told");
+        let [one, two] = [3, 4].map(|byte| PublicKey([byte; 32]));
+        let (private, own) = private();
+        let mut latches = scratch.latches();
         latches.store(&own, one, true);
+        // With a key, also those that the device has already.
         let mut update = DeviceUpdate {
-            private_key: Some(PrivateKeyUpdate {
-                key: private,
-                timestamp_floor: Tai64N::ZERO,
-            }),
+            private_key: Some(private),
             ..DeviceUpdate::default()
         };
-        latches.recall(None, &mut update);
+        latches.recall(None, || false, &mut update).expect("known");
         let [said] = &update.peers[..] else {
             panic!("one peer is known");
         };
         assert!(said.public_key == one && said.update_only && said.pq_latched);
-        let mut update = DeviceUpdate::default();
-        for peer in [one, two] {
-            let mut peer = PeerUpdate::new(peer);
-            peer.post_quantum = Some(Some(PostQuantum::Prefer));
-            update.peers.push(peer);
+        let mut update = preferring(&[one, two]);
+        latches
+            .recall(Some(own), || false, &mut update)
+            .expect("known");
+        let latched: Vec<bool> = update.peers.iter().map(|peer| peer.pq_latched).collect();
+        assert_eq!(latched, [true, false]);
+    }
+
+    /// Each by a record of its own, as two processes have it.
+    #[test]
+    fn those_who_write_at_once_lose_nothing() {
+        const EACH: u8 = 40;
+        let scratch = Scratch::new("at-once");
+        let key = PublicKey([1; 32]);
+        let peer = |writer: u8, number: u8| {
+            let mut bytes = [writer; 32];
+            bytes[0] = number;
+            PublicKey(bytes)
+        };
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let mut latches = scratch.latches();
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        latches.store(&key, peer(writer, number), true);
+                        if number % 2 == 1 {
+                            latches.store(&key, peer(writer, number), false);
+                        }
+                    }
+                });
+            }
+        });
+        let there = known(&scratch.latches(), &key);
+        assert_eq!(there.len(), 4 * usize::from(EACH) / 2);
+        assert!(there.iter().all(|peer| peer.0[0] % 2 == 0));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_where_it_matters() {
+        let scratch = Scratch::new("damaged");
+        let one = PublicKey([3; 32]);
+        let (_, own) = private();
+        let mut latches = scratch.latches();
+        latches.store(&own, one, true);
+        let folder = latches.folder(&own);
+        let stray = folder.join("03");
+        let aside = scratch.0.join("aside");
+        type Step<'a> = &'a dyn Fn() -> io::Result<()>;
+        let cases: [(Step<'_>, Step<'_>); 2] = [
+            (&|| fs::write(&stray, ""), &|| fs::remove_file(&stray)),
+            (
+                &|| fs::rename(&folder, &aside).and_then(|()| fs::write(&folder, "")),
+                &|| fs::remove_file(&folder).and_then(|()| fs::rename(&aside, &folder)),
+            ),
+        ];
+        for (damage, mend) in cases {
+            damage().expect("damaged");
+            let with_key = |mut update: DeviceUpdate| {
+                update.private_key = Some(private().0);
+                update
+            };
+            let refused = |mut update: DeviceUpdate, current, prefers: bool| {
+                let recalled = latches.recall(current, || prefers, &mut update);
+                recalled.err().map(|error| error.to_string())
+            };
+            let text = refused(preferring(&[one]), Some(own), false).expect("refused");
+            assert!(text.contains(&folder.display().to_string()), "{text}");
+            assert!(text.contains("PostQuantum = require"), "{text}");
+            assert!(refused(with_key(preferring(&[one])), None, false).is_some());
+            assert!(refused(with_key(preferring(&[])), None, true).is_some());
+            // Nobody is led anywhere here.
+            assert!(refused(with_key(preferring(&[])), None, false).is_none());
+            let mut anew = with_key(preferring(&[]));
+            anew.replace_peers = true;
+            assert!(refused(anew, None, true).is_none());
+            mend().expect("mended");
+            assert_eq!(known(&latches, &own), [one]);
         }
-        latches.recall(Some(own), &mut update);
-        assert_eq!(
-            update
-                .peers
-                .iter()
-                .map(|peer| peer.pq_latched)
-                .collect::<Vec<_>>(),
-            [true, false]
-        );
-        // What is broken is neither believed nor overwritten.
-        for broken in ["03", "zz", "é"] {
-            fs::write(latches.path(&key), broken).unwrap();
-            assert_eq!(latches.load(&key), BTreeSet::new(), "{broken:?}");
-            latches.store(&key, one, true);
-            assert_eq!(fs::read_to_string(latches.path(&key)).unwrap(), broken);
-        }
-        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_warned_of() {
+        let scratch = Scratch::new("unwritable");
+        fs::write(&scratch.0, "").expect("a file in the folder's place");
+        let mut latches = scratch.latches();
+        latches.store(&PublicKey([1; 32]), PublicKey([2; 32]), true);
+        assert!(latches.warned);
+        fs::remove_file(&scratch.0).expect("removed");
     }
 }
