@@ -52,7 +52,7 @@ use taupe_sys::process::fork;
 
 pub use inside::{NOT_EXECUTABLE, NOT_FOUND, NOT_SET_UP, join};
 pub use network::{Network, NetworkError, Opened, lay};
-pub use shared::{JoinError, Member, PlaceError, Shared};
+pub use shared::{JoinError, Member, PlaceError, Shared, user_folder};
 
 /// What a cell has.
 #[derive(Clone, Debug)]

@@ -89,7 +89,7 @@ impl Shared {
     ///
     /// See [`PlaceError`].
     pub fn take(name: &str) -> Result<Self, PlaceError> {
-        let folder = folder()?;
+        let folder = user_folder()?;
         let path = folder.join(format!("{name}.lock"));
         let lock = OpenOptions::new()
             .write(true)
@@ -188,7 +188,7 @@ impl Namespaces {
     ///
     /// See [`JoinError`].
     pub fn of(name: &str) -> Result<Self, JoinError> {
-        let folder = folder()?;
+        let folder = user_folder()?;
         let none = || JoinError::None(name.to_owned(), others(&folder));
         if name.contains('/') {
             return Err(none());
@@ -239,7 +239,11 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceErr
 
 /// The folder of this user's cells, which is made if need be: below `XDG_RUNTIME_DIR` if
 /// that is this user's; for root below `/run`, where others cannot be first.
-fn folder() -> Result<PathBuf, PlaceError> {
+///
+/// # Errors
+///
+/// See [`PlaceError`].
+pub fn user_folder() -> Result<PathBuf, PlaceError> {
     let user = geteuid().as_raw();
     let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let is_ours = |path: &PathBuf| {

@@ -2,8 +2,9 @@
 
 use crate::error::Result;
 use crate::host::{Host, Transport};
-use crate::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
+use crate::peers::{Implementation, Keys, PeerSettings, PqKeys, Settings, Tunnel};
 use crate::process::wait_until;
+use crate::sandbox::scratch_file;
 use std::time::Duration;
 
 /// The port that it listens at.
@@ -19,8 +20,17 @@ pub struct Server {
     pub client: Keys,
     /// Its own.
     pub keys: Keys,
+    host: Host,
     /// Keeps it running.
     _tunnel: Tunnel,
+}
+
+/// What a client's file has for hybrid handshakes with a [`Server`].
+pub struct Hybrid {
+    /// The client's ML-KEM keys.
+    pub client: PqKeys,
+    /// The server's public key for `hybrid-768`.
+    pub server: String,
 }
 
 impl Server {
@@ -50,6 +60,7 @@ impl Server {
         Ok(Self {
             client,
             keys,
+            host: far.clone(),
             _tunnel: tunnel,
         })
     }
@@ -66,5 +77,66 @@ impl Server {
              [Peer]\nPublicKey = {public_key}\nEndpoint = 192.0.2.2:{port}\n{peer}\n",
             self.client.private
         )
+    }
+
+    /// Has hybrid handshakes alone with the client from now on, and makes the keys for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`](crate::Error) when a program or command fails.
+    pub fn begin_hybrid(&self) -> Result<Hybrid> {
+        let [client, own] = [PqKeys::new(&self.host)?, PqKeys::new(&self.host)?];
+        let seed = scratch_file("server.pq-private", &own.seed)?;
+        let key = scratch_file("client.pq.pub", &client.public("hybrid-768")?)?;
+        self.taupe(&[
+            "set",
+            INTERFACE,
+            "pq-private-key",
+            &seed,
+            "peer",
+            &self.client.public,
+            "pq-public-key",
+            &key,
+        ])?;
+        let server = own.public("hybrid-768")?;
+        Ok(Hybrid { client, server })
+    }
+
+    /// Which handshakes it has with the client: `require`, `prefer`, `off`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`](crate::Error) when that is refused.
+    pub fn set_post_quantum(&self, rule: &str) -> Result<()> {
+        let peer = &self.client.public;
+        self.taupe(&["set", INTERFACE, "peer", peer, "post-quantum", rule])
+            .map(drop)
+    }
+
+    /// What `taupe show` says of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`](crate::Error) when it does not answer.
+    pub fn shown(&self) -> Result<String> {
+        self.taupe(&["show", INTERFACE])
+    }
+
+    fn taupe(&self, arguments: &[&str]) -> Result<String> {
+        let program = Implementation::Taupe.program()?.display().to_string();
+        let command = [&[&*program], arguments].concat();
+        Ok(self.host.run(&command)?.stdout)
+    }
+}
+
+impl Hybrid {
+    /// The line for `[Interface]`.
+    pub fn interface(&self) -> String {
+        format!("PqPrivateKey = {}", self.client.seed)
+    }
+
+    /// The lines for `[Peer]`.
+    pub fn peer(&self, rule: &str) -> String {
+        format!("PqPublicKey = {}\nPostQuantum = {rule}", self.server)
     }
 }

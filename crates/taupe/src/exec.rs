@@ -12,20 +12,19 @@ use crate::check::{self, Checked, Unreadable, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::say;
 use crate::device::Device;
+use crate::kept::Kept;
 use crate::reach;
 use crate::root::is_root;
 use crate::silence;
-use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use session::Session;
 use signals::Signals;
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use taupe_adapter::Personality;
 use taupe_cell::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
@@ -102,6 +101,10 @@ fn begin<D: Device>(
     }
     let name = conf.interface.as_str();
     let shared = Shared::take(name)?;
+    let kept = Kept::find()?;
+    if let Some(doubt) = kept.doubt(&file) {
+        say(&format_args!("taupe: {}: {doubt}", conf.shown.display()));
+    }
     let endpoints = reach::endpoints(&file)?;
     let plan = plan::cell(name, &file, &endpoints, hide_session, shared.folder());
     // From here to there this is the only thread, of which the child is a copy.
@@ -129,7 +132,7 @@ fn begin<D: Device>(
         tap: None,
         uapi: UapiSource::Fd(listener),
         offloads: settings.offloads,
-        state_dir: state(shared.folder()),
+        state_dir: kept.folder(),
         notices: Some(Box::new(|notice| {
             say(&format_args!("taupe: {}", silence::text(&notice)))
         })),
@@ -177,23 +180,4 @@ fn private_socket(path: &Path) -> io::Result<(OwnedFd, UnixStream)> {
     let connection = UnixStream::connect(path);
     remove()?;
     Ok((listener.into(), connection?))
-}
-
-/// Where handshake labels are remembered: for root where all devices have them, for
-/// others in their home (XDG Base Directory Specification), or without one until the next
-/// start of the system.
-fn state(folder: &Path) -> Option<PathBuf> {
-    let user = geteuid();
-    if user.is_root() {
-        return None;
-    }
-    // The environment may be another user's, as with `su`.
-    let is_ours = |path: &PathBuf| {
-        let owner = fs::metadata(path).map(|found| found.uid());
-        path.is_absolute() && owner.is_ok_and(|owner| owner == user.as_raw())
-    };
-    let path = |name| env::var_os(name).map(PathBuf::from).filter(is_ours);
-    let home = || Some(path("HOME")?.join(".local/state"));
-    let state = path("XDG_STATE_HOME").or_else(home);
-    Some(state.map_or_else(|| folder.to_owned(), |state| state.join("taupe")))
 }

@@ -34,6 +34,7 @@ mod families;
 mod flows;
 mod interface;
 mod json;
+mod kept;
 mod logging;
 mod mode;
 mod names;

@@ -4,6 +4,7 @@ use crate::arguments::ProxyOrder;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::console::{Console, say};
+use crate::kept::Kept;
 use crate::silence;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::NotifyState;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use taupe_adapter::{Personality, Report as _};
+use taupe_cell::PlaceError;
 use taupe_client::ResolveError;
 use taupe_config::file::{Endpoint, File, Table};
 use taupe_proxy::{
@@ -37,6 +39,8 @@ enum Failure {
     },
     #[error(transparent)]
     Auth(#[from] AuthError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     #[error("cannot catch signals: {0}")]
     Signals(#[source] io::Error),
     #[error(transparent)]
@@ -84,7 +88,12 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
     let Some(endpoints) = endpoints(&file, &console)? else {
         return Ok(());
     };
-    let proxy = Proxy::start(options(order, &file, &endpoints, credentials))?;
+    let kept = Kept::find()?;
+    if let Some(doubt) = kept.doubt(&file) {
+        say(&format_args!("[!] {shown}: {doubt}"));
+    }
+    let options = options(order, &file, &endpoints, credentials, kept.folder());
+    let proxy = Proxy::start(options)?;
     let _ = stopper.set(proxy.stopper());
     if console.is_interrupted() {
         return Ok(());
@@ -147,6 +156,7 @@ fn options(
     file: &File,
     endpoints: &[Option<SocketAddr>],
     credentials: Option<Credentials>,
+    state_dir: Option<PathBuf>,
 ) -> Options {
     let interface = &file.interface;
     let addresses = || interface.addresses.iter().map(|one| one.address);
@@ -169,26 +179,11 @@ fn options(
         http: order.http.clone(),
         forwards: order.forwards.clone(),
         credentials,
-        state_dir: state_dir(),
+        state_dir,
         notices: Some(Box::new(|notice| {
             say(&format_args!("[!] {}", silence::text(&notice)))
         })),
     }
-}
-
-/// Where an ordinary user's programs remember things (XDG Base Directory Specification);
-/// `None` for the system's own place.
-fn state_dir() -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let folder = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    Some(state?.join("taupe"))
 }
 
 /// Says what listens where, and how it is used.

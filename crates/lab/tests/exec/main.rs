@@ -2,6 +2,7 @@
 
 mod commands;
 mod confined;
+mod hybrid;
 mod refusals;
 mod resolvers;
 #[path = "../names/server.rs"]
@@ -46,6 +47,9 @@ fn main() {
         SystemTest::new("link_to_no_resolv_conf", resolvers::dangling),
         SystemTest::new("resolv_conf_of_a_hidden_service", resolvers::hidden),
         SystemTest::new("file_without_dns", resolvers::no_dns),
+        SystemTest::new("hybrid_peer", hybrid::require),
+        SystemTest::new("preferred_peer_is_remembered", hybrid::prefer),
+        SystemTest::new("where_nothing_can_be_kept", hybrid::not_kept),
         SystemTest::new("no_user_namespaces", refusals::namespaces),
         SystemTest::new("no_tun", refusals::tun),
         SystemTest::new("port_that_cannot_be_had", refusals::port),
@@ -102,7 +106,8 @@ impl World {
         Ok(world)
     }
 
-    /// Writes a file of the user's, with further lines in `[Interface]`.
+    /// Writes a file of the user's, with further lines in `[Interface]`, and in `[Peer]` after the
+    /// allowed IPs.
     fn file(&self, name: &str, lines: &str, allowed_ips: &str) -> Result<String> {
         let path = format!("{HOME}/{name}.conf");
         let text = self

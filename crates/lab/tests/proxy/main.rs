@@ -2,6 +2,7 @@
 //! route but to its neighbour, and everything else behind the tunnel.
 
 mod bad;
+mod hybrid;
 mod socks;
 mod traffic;
 mod world;
@@ -24,6 +25,7 @@ fn main() {
         SystemTest::new("every_socks_error", bad::replies),
         SystemTest::new("clients_that_misbehave", bad::clients),
         SystemTest::new("silent_peer", bad::silent_peer).limit(long),
+        SystemTest::new("hybrid_peer", hybrid::hybrid).limit(long),
         SystemTest::new("passwords", bad::passwords),
         SystemTest::new("what_does_not_start", bad::starts),
     ])

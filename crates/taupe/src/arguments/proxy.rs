@@ -31,9 +31,9 @@ looked up by the file's DNS servers, through the tunnel; without DNS in the file
 give addresses. Nothing goes past the tunnel: what is not in AllowedIPs is refused, and without a
 handshake connections are refused after 15 s.
 
-Address, DNS, ListenPort, MTU, PrivateKey and all keys of [Peer] act; keys about interfaces,
-routes, hooks and applications mean nothing here, and a line says so. Of Address, the first of
-each family is used. Two tunnels with one key disturb each other: do not run `taupe up` with the
+Address, DNS, ListenPort, MTU, PrivateKey, PqPrivateKey and all keys of [Peer] act; keys about
+interfaces, routes, hooks and applications mean nothing here, and a line says so. Of Address, the
+first of each family is used. Two tunnels with one key disturb each other: do not run `taupe up` with the
 file meanwhile.
 
 SOCKS is version 5 (RFC 1928): CONNECT and UDP ASSOCIATE, by address or name. HTTP is CONNECT, and
