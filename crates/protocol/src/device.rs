@@ -126,6 +126,8 @@ pub struct Device {
     pub(crate) limiter: RateLimiter,
     pub(crate) askers: Askers,
     pub(crate) outputs: VecDeque<Output>,
+    /// The upper 24 bits of every index, where whoever uses the device has chosen them.
+    pub(crate) index_prefix: Option<u32>,
     deadlines: BTreeSet<(Instant, PeerId, Reason)>,
 }
 
@@ -149,6 +151,7 @@ impl Device {
             limiter: RateLimiter::default(),
             askers: Askers::default(),
             outputs: VecDeque::new(),
+            index_prefix: None,
             deadlines: BTreeSet::new(),
         }
     }

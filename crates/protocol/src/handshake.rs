@@ -480,7 +480,8 @@ impl Device {
     /// A random index that neither a session nor a handshake has.
     pub(crate) fn new_index(&mut self) -> u32 {
         loop {
-            let index = self.random.number();
+            let random = self.random.number();
+            let index = self.place(random);
             if !self.pending.contains_key(&index) && !self.path.sessions.contains(index) {
                 return index;
             }

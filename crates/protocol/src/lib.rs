@@ -30,6 +30,7 @@ pub mod allowed_ips;
 mod configure;
 mod cookie;
 mod device;
+mod embedding;
 mod handshake;
 pub mod hybrid;
 pub mod inner;

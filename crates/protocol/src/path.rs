@@ -56,6 +56,16 @@ pub struct Sorted {
     pub inner: Vec<Range<usize>>,
     /// Handshake messages and cookie replies for [`crate::Device::handle_message`].
     pub handshakes: Vec<Range<usize>>,
+    /// Messages that were dropped, each by where it begins, and why.
+    pub refused: Vec<(usize, Cause)>,
+}
+
+impl Sorted {
+    fn clear(&mut self) {
+        self.inner.clear();
+        self.handshakes.clear();
+        self.refused.clear();
+    }
 }
 
 impl DataPath {
@@ -103,16 +113,30 @@ impl DataPath {
         segment: usize,
         sorted: &mut Sorted,
     ) {
-        sorted.inner.clear();
-        sorted.handshakes.clear();
         if batch.is_empty() {
-            self.counters.add(Cause::Length, 1);
+            sorted.clear();
+            self.refuse(sorted, 0, Cause::Length);
+            return;
         }
+        let segment = segment.max(1);
+        let datagrams = batch.chunks_mut(segment).enumerate();
+        let datagrams = datagrams.map(|(i, datagram)| (i * segment, datagram));
+        self.receive_each(now, from, datagrams, sorted);
+    }
+
+    /// Takes datagrams from `from` as [`Self::receive`] does, each with the place by
+    /// which `sorted` is to name its first byte.
+    pub fn receive_each<'a>(
+        &self,
+        now: Instant,
+        from: Endpoint,
+        datagrams: impl Iterator<Item = (usize, &'a mut [u8])>,
+        sorted: &mut Sorted,
+    ) {
+        sorted.clear();
         let routes = self.routes.load();
         let mut run = Run::default();
-        let segment = segment.max(1);
-        for (i, datagram) in batch.chunks_mut(segment).enumerate() {
-            let offset = i * segment;
+        for (offset, datagram) in datagrams {
             match classify(datagram) {
                 Ok(Kind::Data) => {
                     let Some((receiver, counter)) = data_header(datagram) else {
@@ -127,8 +151,8 @@ impl DataPath {
                     run.offsets.push(offset + DATA_HEADER_LEN);
                 }
                 Ok(_) => sorted.handshakes.push(offset..offset + datagram.len()),
-                Err(Malformed::Length) => self.counters.add(Cause::Length, 1),
-                Err(Malformed::Type) => self.counters.add(Cause::Type, 1),
+                Err(Malformed::Length) => self.refuse(sorted, offset, Cause::Length),
+                Err(Malformed::Type) => self.refuse(sorted, offset, Cause::Type),
             }
         }
         self.open(now, from, &routes, &mut run, sorted);
@@ -149,23 +173,28 @@ impl DataPath {
         }
         let mut packets = core::mem::take(&mut run.packets);
         let offsets = core::mem::take(&mut run.offsets);
-        let Some(Entry { session, peer }) = self.sessions.find(run.receiver) else {
-            self.counters.add(Cause::UnknownSession, count as u64);
-            return;
+        let found = self.sessions.find(run.receiver);
+        let usable = match found {
+            None => Err(Cause::UnknownSession),
+            Some(Entry { session, .. }) if !session.may_receive(now) => Err(Cause::ExpiredSession),
+            Some(entry) => Ok(entry),
         };
-        if !session.may_receive(now) {
-            self.counters.add(Cause::ExpiredSession, count as u64);
-            return;
-        }
+        let Entry { session, peer } = match usable {
+            Ok(entry) => entry,
+            Err(cause) => {
+                for offset in offsets {
+                    self.refuse(sorted, offset - DATA_HEADER_LEN, cause);
+                }
+                return;
+            }
+        };
         if planted::is(Defect::UnauthRoam) {
             lock(&peer.link).endpoint = Some(from);
         }
         let mut accepted = [false; CHUNK];
-        let failures = session.open(&mut packets, &mut accepted[..count]);
-        self.counters
-            .add(Cause::NotAuthentic, failures.not_authentic);
-        self.counters.add(Cause::Exhausted, failures.exhausted);
-        self.counters.add(Cause::Replayed, failures.replayed);
+        session.open(&mut packets, &mut accepted[..count], |place, cause| {
+            self.refuse(sorted, offsets[place] - DATA_HEADER_LEN, cause);
+        });
 
         let mut received = Received {
             bytes: 0,
@@ -184,14 +213,14 @@ impl DataPath {
             }
             received.data = true;
             let Some(view) = inner::parse(plaintext) else {
-                self.counters.add(Cause::InnerMalformed, 1);
+                self.refuse(sorted, *offset - DATA_HEADER_LEN, Cause::InnerMalformed);
                 continue;
             };
             let allowed = routes
                 .lookup(view.source)
                 .is_some_and(|owner| Arc::ptr_eq(owner, &peer));
             if !allowed {
-                self.counters.add(Cause::SourceNotAllowed, 1);
+                self.refuse(sorted, *offset - DATA_HEADER_LEN, Cause::SourceNotAllowed);
                 continue;
             }
             received.bytes += message;
@@ -200,6 +229,11 @@ impl DataPath {
         if any && !peer.receive(&self.attention, now, &session, from, received) {
             sorted.inner.truncate(first);
         }
+    }
+
+    fn refuse(&self, sorted: &mut Sorted, place: usize, cause: Cause) {
+        self.counters.add(cause, 1);
+        sorted.refused.push((place, cause));
     }
 
     /// How many packets and messages have been dropped, by cause.

@@ -102,6 +102,20 @@ impl Peer {
         lock(&self.link).can_send(now)
     }
 
+    /// The session that packets are sent with, or the last that was: it may be too old.
+    #[must_use]
+    pub fn session(&self) -> Option<Arc<Session>> {
+        let link = lock(&self.link);
+        let current = link.sessions.current.as_ref()?;
+        Some(Arc::clone(&current.session))
+    }
+
+    /// Whether this side has sent initiations that are not answered, and still tries.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        lock(&self.link).unanswered.is_some()
+    }
+
     /// Whether `index` is what the peer calls a session that this side may still
     /// send with.
     #[must_use]
@@ -264,6 +278,13 @@ impl Reservation {
         let ready = batch.len().min(reserved);
         self.session.seal(self.first, &mut batch[..ready], stride);
         ready
+    }
+
+    /// Seals messages in place, each as [`Self::seal`] has it. Those beyond the
+    /// reserved number are left as they are.
+    pub fn seal_each<'a>(self, messages: impl Iterator<Item = &'a mut [u8]>) {
+        let reserved = usize::try_from(self.messages).unwrap_or(usize::MAX);
+        self.session.seal_each(self.first, messages.take(reserved));
     }
 }
 

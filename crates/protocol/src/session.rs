@@ -5,12 +5,14 @@ use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
+use arrayvec::ArrayVec;
 use taupe_crypto::{AeadKey, Packet, Provider};
 
 use crate::hybrid::Suite;
 use crate::limits::{REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME};
 use crate::message::{DATA_HEADER_LEN, write_data_header};
 use crate::noise::TransportKeys;
+use crate::path::Cause;
 use crate::peer::Peer;
 use crate::planted::{self, Defect};
 use crate::replay::ReplayWindow;
@@ -109,39 +111,51 @@ impl Session {
     /// message is [`DATA_HEADER_LEN`] bytes of room, the padded packet, and room
     /// for the tag. Their counters follow one another from `first`.
     pub(crate) fn seal(&self, first: u64, batch: &mut [u8], stride: usize) {
-        let stride = stride.max(1);
+        self.seal_each(first, batch.chunks_mut(stride.max(1)));
+    }
+
+    /// Seals messages in place, each of them as [`Self::seal`] does.
+    pub(crate) fn seal_each<'a>(&self, first: u64, messages: impl Iterator<Item = &'a mut [u8]>) {
+        let mut packets = ArrayVec::<Packet<'_>, CHUNK>::new();
         let mut counter = first;
-        for chunk in batch.chunks_mut(stride.saturating_mul(CHUNK)) {
-            let mut packets = arrayvec::ArrayVec::<Packet<'_>, CHUNK>::new();
-            for message in chunk.chunks_mut(stride) {
-                write_data_header(message, self.remote_index, counter);
-                if let Some(data) = message.get_mut(DATA_HEADER_LEN..) {
-                    packets.push(Packet { counter, data });
-                }
-                counter = counter.wrapping_add(1);
+        for message in messages {
+            write_data_header(message, self.remote_index, counter);
+            if let Some(data) = message.get_mut(DATA_HEADER_LEN..) {
+                packets.push(Packet { counter, data });
             }
-            self.sealer.seal(&mut packets);
+            counter = counter.wrapping_add(1);
+            if packets.is_full() {
+                self.sealer.seal(&mut packets);
+                packets.clear();
+            }
         }
+        self.sealer.seal(&mut packets);
     }
 
     /// Opens packets in place and marks those that are authentic, below
-    /// Reject-After-Messages and not seen before.
-    pub(crate) fn open(&self, packets: &mut [Packet<'_>], accepted: &mut [bool]) -> OpenFailures {
-        let mut failures = OpenFailures::default();
+    /// Reject-After-Messages and not seen before; `refuse` is told of each of the
+    /// others, by its place, and why.
+    pub(crate) fn open(
+        &self,
+        packets: &mut [Packet<'_>],
+        accepted: &mut [bool],
+        mut refuse: impl FnMut(usize, Cause),
+    ) {
         self.opener.open(packets, accepted);
         let mut replay = lock(&self.replay);
-        for (packet, accepted) in packets.iter().zip(accepted.iter_mut()) {
-            if !*accepted {
-                failures.not_authentic += 1;
+        for (place, (packet, accepted)) in packets.iter().zip(accepted.iter_mut()).enumerate() {
+            let cause = if !*accepted {
+                Cause::NotAuthentic
             } else if packet.counter >= REJECT_AFTER_MESSAGES {
-                *accepted = false;
-                failures.exhausted += 1;
+                Cause::Exhausted
             } else if !replay.accept(packet.counter) {
-                *accepted = false;
-                failures.replayed += 1;
-            }
+                Cause::Replayed
+            } else {
+                continue;
+            };
+            *accepted = false;
+            refuse(place, cause);
         }
-        failures
     }
 
     /// One above the greatest counter received.
@@ -155,14 +169,6 @@ impl Session {
     pub fn replay_bytes(&self) -> usize {
         lock(&self.replay).allocated()
     }
-}
-
-/// How many packets of a batch were refused, by cause.
-#[derive(Default)]
-pub(crate) struct OpenFailures {
-    pub(crate) not_authentic: u64,
-    pub(crate) exhausted: u64,
-    pub(crate) replayed: u64,
 }
 
 const SHARDS: usize = 64;

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A device's threads hardly allocate, but its configuration may be large.
     taupe_sys::memory::share_heap();
-    taupe::main::<taupe_engine::Engine>()
+    taupe_command::main::<taupe_engine::Engine>()
 }

@@ -51,7 +51,7 @@ const TESTS: &[Test] = &[
 
 fn main() -> ExitCode {
     if std::env::var_os(DIRECTORY).is_some() {
-        return taupe::main::<Fake>();
+        return taupe_command::main::<Fake>();
     }
     let trials = TESTS.iter().map(|&(name, test)| Trial::test(name, test));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
@@ -112,7 +112,7 @@ fn situation() -> String {
     text
 }
 
-impl taupe::Device for Fake {
+impl taupe_command::Device for Fake {
     fn start(options: Options) -> Result<Self, StartError> {
         note("situation", &situation());
         let fails = |text: String| {

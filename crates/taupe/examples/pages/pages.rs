@@ -12,7 +12,7 @@ use std::path::Path;
 /// Writes all of them into a folder, which is made.
 pub(crate) fn write(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut command = taupe::command_line().disable_help_subcommand(true);
+    let mut command = taupe_command::command_line().disable_help_subcommand(true);
     command.build();
     let nested = command.get_subcommands().flat_map(Command::get_subcommands);
     let all = command.get_subcommands().chain(nested).chain([&command]);
@@ -110,7 +110,12 @@ fn heading(paragraph: &str) -> Option<(&str, &str)> {
 /// What `clap_complete` makes, and names of tunnels.
 fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
-    generate(shell, &mut taupe::command_line(), "taupe", &mut text);
+    generate(
+        shell,
+        &mut taupe_command::command_line(),
+        "taupe",
+        &mut text,
+    );
     let text = String::from_utf8_lossy(&text);
     match shell {
         Shell::Zsh => {

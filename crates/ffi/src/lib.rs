@@ -1,0 +1,47 @@
+#![deny(unsafe_code)]
+//! Taupe as a library for other languages: one tunnel to one peer, without I/O.
+//!
+//! [`Tunnel`] is the object that all of them call, safe Rust around
+//! [`taupe_protocol::Device`]. The modules that name it to a language hold what is unsafe
+//! about that language, and nothing else:
+//!
+//! | feature | module | what |
+//! |---|---|---|
+//! | `ffi-bindings` (default) | `c` | `include/taupe.h`: boringtun's functions and more |
+//!
+//! docs/library.md tells programmers in C what they may rely on.
+
+#[cfg(feature = "ffi-bindings")]
+pub mod c;
+mod clock;
+mod error;
+pub mod key;
+mod log;
+mod tunnel;
+
+pub use error::{Error, Numbering};
+pub use log::{Level, Sink, process_sink, set_process_sink};
+pub use taupe_protocol::Cause;
+pub use taupe_protocol::crypto;
+pub use taupe_protocol::hybrid::Suite;
+pub use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+pub use taupe_protocol::update::PostQuantum;
+pub use tunnel::{
+    Config, HybridKeys, MAX_WAITING, OFFSET, OVERHEAD, Outcome, Result, Statistics, Strided, Tunnel,
+};
+
+/// 32 random bytes of the operating system: a private key.
+#[must_use]
+pub fn random_secret() -> crypto::Secret<32> {
+    use taupe_protocol::Random as _;
+    clock::SystemRandom.secret()
+}
+
+/// 64 random bytes of the operating system: the seed of ML-KEM keys.
+#[must_use]
+pub fn random_seed() -> crypto::Secret<{ PqPrivateKey::LEN }> {
+    use taupe_protocol::Random as _;
+    let mut seed = crypto::Secret::zeroed();
+    clock::SystemRandom.fill(seed.expose_mut());
+    seed
+}

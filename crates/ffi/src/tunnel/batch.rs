@@ -1,0 +1,176 @@
+//! Many packets in one call: the peer's lock is taken once, and the AEAD works on several
+//! at a time.
+
+use core::net::SocketAddr;
+
+use taupe_protocol::message::{Kind, classify, data_header};
+use taupe_protocol::{Endpoint, Outbound};
+
+use super::{NOWHERE, OFFSET, OVERHEAD, Outcome, Result, SORTED, Tunnel, packet_outcome};
+use crate::clock;
+use crate::error::Error;
+
+/// Packets or messages in one buffer: the `i`th is `sizes[i]` bytes long and begins at
+/// `i * stride`.
+#[derive(Clone, Copy)]
+pub struct Strided<'a> {
+    /// From one beginning to the next; at least the longest.
+    pub stride: usize,
+    /// The lengths.
+    pub sizes: &'a [usize],
+}
+
+impl Strided<'_> {
+    /// Whether all lie within a buffer of `length` bytes, one behind the other.
+    fn fits(&self, length: usize) -> bool {
+        let Some(last) = self.sizes.len().checked_sub(1) else {
+            return true;
+        };
+        let within = self.sizes.iter().all(|size| *size <= self.stride);
+        let end = last
+            .checked_mul(self.stride)
+            .and_then(|start| start.checked_add(self.sizes[last]));
+        within && end.is_some_and(|end| end <= length)
+    }
+}
+
+impl Tunnel {
+    /// Seals packets, each into its place in `dst`: the `i`th message begins at `i *
+    /// dst_stride` and has `dst_sizes[i]` bytes. Returns how many messages there are to
+    /// send. Without a session all packets are kept, and there is at most one, the
+    /// initiation of a handshake.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if packets lie outside of `src`, one is empty, or there is
+    /// not a size for each message; [`Error::DestinationBufferTooSmall`] if any message does
+    /// not fit its place. Nothing has been taken then.
+    pub fn write_batch(
+        &self,
+        src: &[u8],
+        packets: Strided<'_>,
+        dst: &mut [u8],
+        dst_stride: usize,
+        dst_sizes: &mut [usize],
+    ) -> Result<usize> {
+        let sizes = packets.sizes;
+        let count = sizes.len();
+        if !packets.fits(src.len()) || dst_sizes.len() < count || sizes.contains(&0) {
+            return Err(Error::InvalidArgument);
+        }
+        let Some(longest) = sizes.iter().max() else {
+            return Ok(0);
+        };
+        let needed = count.checked_mul(dst_stride);
+        if needed.is_none_or(|needed| needed > dst.len()) || dst_stride < longest + OVERHEAD {
+            return Err(Error::DestinationBufferTooSmall);
+        }
+        self.lengthen(*longest)?;
+        let mut bytes = 0;
+        for (size, length) in sizes.iter().zip(dst_sizes.iter_mut()) {
+            let fits = self.message_len(*size, dst_stride);
+            *length = fits.ok_or(Error::DestinationBufferTooSmall)?;
+            bytes += *length as u64;
+        }
+        let now = clock::boot();
+        let reserved = self.path.reserve(now, &self.peer, count as u64, bytes);
+        let Outbound::Send(reservation) = reserved else {
+            let all = sizes.iter().enumerate();
+            let all = all.map(|(i, size)| &src[i * packets.stride..][..*size]);
+            let outcome = self.with(|control, now| control.wait(&self.path, now, all, dst))?;
+            let Outcome::Network(length) = outcome else {
+                return Ok(0);
+            };
+            dst_sizes[0] = length;
+            return Ok(1);
+        };
+        let mut carried = 0;
+        for (i, (size, place)) in sizes.iter().zip(dst.chunks_mut(dst_stride)).enumerate() {
+            let (packet, rest) = place[OFFSET..dst_sizes[i]].split_at_mut(*size);
+            packet.copy_from_slice(&src[i * packets.stride..][..*size]);
+            rest.fill(0);
+            carried += *size as u64;
+        }
+        let places = dst.chunks_mut(dst_stride).zip(dst_sizes.iter());
+        reservation.seal_each(places.map(|(place, length)| &mut place[..*length]));
+        self.sent.count(count as u64, carried);
+        self.attend();
+        Ok(count)
+    }
+
+    /// Opens datagrams in place: of each that has a packet in it, that begins [`OFFSET`]
+    /// bytes behind it, and `results` says how long it is. Returns how many have. What is to
+    /// be sent afterwards [`Tunnel::read`] gives for an empty datagram.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if datagrams lie outside of `buffer`, or there is not a
+    /// result for each. Why a single one is refused is in its result.
+    pub fn read_batch(
+        &self,
+        from: Option<SocketAddr>,
+        buffer: &mut [u8],
+        datagrams: Strided<'_>,
+        results: &mut [Result],
+    ) -> Result<usize> {
+        let Strided { stride, sizes } = datagrams;
+        if !datagrams.fits(buffer.len()) || results.len() < sizes.len() {
+            return Err(Error::InvalidArgument);
+        }
+        if sizes.is_empty() {
+            return Ok(0);
+        }
+        // Every place has a byte: chunks of none are not allowed.
+        let stride = stride.max(1);
+        let now = clock::boot();
+        let origin = Endpoint::from(from.unwrap_or(NOWHERE));
+        let results = &mut results[..sizes.len()];
+        results.fill(Ok(Outcome::Done));
+
+        let mut loss = self.lock_loss();
+        let mut headers = Vec::with_capacity(sizes.len());
+        headers.extend(buffer.chunks(stride).zip(sizes).map(|(place, size)| {
+            let datagram = place.get(..*size)?;
+            let is_data = matches!(classify(datagram), Ok(Kind::Data));
+            data_header(datagram).filter(|_| is_data)
+        }));
+        let (mut packets, mut bytes) = (0, 0);
+        let (mut handshakes, mut refused) = (Vec::new(), Vec::new());
+        SORTED.with_borrow_mut(|sorted| {
+            let places = buffer.chunks_mut(stride).zip(sizes).enumerate();
+            let places = places.map(|(i, (place, size))| (i * stride, &mut place[..*size]));
+            self.path.receive_each(now, origin, places, sorted);
+            refused.extend_from_slice(&sorted.refused);
+            for packet in &sorted.inner {
+                results[packet.start / stride] = Ok(packet_outcome(&buffer[packet.clone()]));
+                packets += 1;
+                bytes += packet.len() as u64;
+            }
+            handshakes.extend(sorted.handshakes.iter().cloned());
+        });
+        for (place, cause) in &refused {
+            results[place / stride] = Err((*cause).into());
+        }
+        for (result, header) in results.iter().zip(headers) {
+            if let (Ok(_), Some((index, counter))) = (result, header) {
+                loss.count(index, counter);
+            }
+        }
+        drop(loss);
+        for (_, cause) in refused {
+            self.tell(cause);
+        }
+        self.received.count(packets, bytes);
+        for message in handshakes {
+            let result = &mut results[message.start / stride];
+            let message = &buffer[message];
+            if let Ok(kind) = classify(message) {
+                let taken = self.with(|control, now| control.handshake(now, from, kind, message));
+                *result = match taken {
+                    Ok(()) => Ok(Outcome::Done),
+                    Err(cause) => Err(cause.into()),
+                };
+            }
+        }
+        self.attend();
+        Ok(packets as usize)
+    }
+}

@@ -1,0 +1,371 @@
+//! What of a tunnel is under its lock: handshakes, timers, and what waits to be sent.
+
+use core::fmt;
+use core::iter;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
+use taupe_protocol::message::{Initiation, Kind, Response, classify};
+use taupe_protocol::time::{Instant, Now};
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
+use taupe_protocol::{Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Role, Staged};
+
+use super::load::Load;
+use super::{MAX_WAITING, NOWHERE, OVERHEAD, Outcome, Result, earlier};
+use crate::clock;
+use crate::error::Error;
+use crate::log::Level;
+
+/// Datagrams that wait for a call that returns them, at most; the oldest go first.
+const MAX_DATAGRAMS: usize = 64;
+/// The longest message of a hybrid handshake (docs/post-quantum.md).
+const HYBRID_LEN: usize = 1232;
+
+pub(super) struct Control {
+    device: Device,
+    peer: Arc<Peer>,
+    datagrams: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Vec<u8>>,
+    load: Load,
+    /// The persistent keepalive that has not begun yet, and when it does.
+    keepalive: Option<(Instant, u16)>,
+    initiation_sent: Option<Instant>,
+    /// The current session, by its index.
+    session: Option<u32>,
+    pub(super) rtt: Option<Duration>,
+    pub(super) sessions: u64,
+    pub(super) expired: bool,
+    pub(super) hybrid: bool,
+    pub(super) latched: bool,
+    events: Vec<Event>,
+}
+
+/// What is worth a line.
+pub(super) enum Event {
+    Sent(Kind),
+    Refused(Kind, Cause),
+    Session(Role, u32),
+    Erased,
+    GivenUp(usize),
+}
+
+impl Event {
+    pub(super) fn level(&self) -> Level {
+        match self {
+            Self::GivenUp(_) => Level::Error,
+            Self::Session(..) | Self::Erased => Level::Info,
+            Self::Sent(_) | Self::Refused(..) => Level::Debug,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |kind: &Kind| match kind {
+            Kind::Initiation => "initiation",
+            Kind::Response => "response",
+            Kind::CookieReply => "cookie reply",
+            Kind::Data => "data message",
+            Kind::HybridInitiation => "part of a hybrid initiation",
+            Kind::HybridResponse => "part of a hybrid response",
+        };
+        match self {
+            Self::Sent(kind) => write!(f, "sending: {}", name(kind)),
+            Self::Refused(kind, cause) => write!(f, "refused: {}: {cause}", name(kind)),
+            Self::Session(Role::Initiator, index) => {
+                write!(f, "session {index:08x} has begun, of this side's making")
+            }
+            Self::Session(Role::Responder, index) => {
+                write!(f, "session {index:08x} has begun, of the peer's making")
+            }
+            Self::Erased => f.write_str("the last session has been erased"),
+            Self::GivenUp(0) => f.write_str("the peer does not answer, and has been given up"),
+            Self::GivenUp(lost) => write!(
+                f,
+                "the peer does not answer, and has been given up; {lost} packets are lost"
+            ),
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn new(device: Device, peer: Arc<Peer>, now: Instant, keepalive: u16) -> Self {
+        Self {
+            device,
+            peer,
+            datagrams: VecDeque::new(),
+            waiting: VecDeque::new(),
+            load: Load::default(),
+            keepalive: (keepalive > 0).then(|| (clock::after(now, keepalive), keepalive)),
+            initiation_sent: None,
+            session: None,
+            rtt: None,
+            sessions: 0,
+            expired: false,
+            hybrid: false,
+            latched: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// Does what the way of a packet has asked for.
+    pub(super) fn attend(&mut self, now: Now) {
+        self.device.handle_attention(now);
+        self.settle(now);
+    }
+
+    pub(super) fn update(&mut self, now: Now, update: DeviceUpdate) {
+        // One peer is not too many.
+        let _ = self.device.update(now, update);
+        self.settle(now);
+    }
+
+    /// Keeps packets until there is a session, and asks for one.
+    pub(super) fn wait<'a>(
+        &mut self,
+        path: &DataPath,
+        now: Now,
+        packets: impl Iterator<Item = &'a [u8]>,
+        dst: &mut [u8],
+    ) -> Result {
+        if dst.len() < self.longest_handshake() {
+            return Err(Error::DestinationBufferTooSmall);
+        }
+        self.expired = false;
+        for packet in packets {
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push_back(packet.to_vec());
+            } else {
+                path.counters().add(Cause::StagedOverflow, 1);
+            }
+        }
+        // One that is under way is given up in its time, however much is written meanwhile.
+        if !self.peer.is_awaited() {
+            path.stage(now.boot, &self.peer, iter::empty());
+        }
+        self.attend(now);
+        match self.emit(path, now, dst) {
+            // The packet has been taken all the same.
+            Err(Error::DestinationBufferTooSmall) => Ok(Outcome::Done),
+            outcome => outcome,
+        }
+    }
+
+    pub(super) fn keepalive(&mut self, path: &DataPath, now: Now) {
+        self.expired = false;
+        let keepalive = Staged {
+            packet: Vec::new(),
+            ecn: 0,
+        };
+        path.stage(now.boot, &self.peer, iter::once(keepalive));
+        self.attend(now);
+    }
+
+    pub(super) fn forget_keepalive(&mut self) {
+        self.keepalive = None;
+    }
+
+    pub(super) fn force_handshake(&mut self, now: Now) {
+        self.expired = false;
+        let mut before = core::mem::take(&mut self.datagrams);
+        let key = *self.peer.public_key();
+        self.device.initiate(now, &key);
+        self.settle(now);
+        // An initiation that has not been sent is of no use any more.
+        before.retain(|datagram| {
+            !matches!(
+                classify(datagram),
+                Ok(Kind::Initiation | Kind::HybridInitiation)
+            )
+        });
+        self.datagrams.append(&mut before);
+    }
+
+    pub(super) fn tick(&mut self, now: Now) {
+        if let Some((_, seconds)) = self.keepalive.take_if(|(at, _)| *at <= now.boot) {
+            let mut peer = PeerUpdate::new(*self.peer.public_key());
+            peer.update_only = true;
+            peer.persistent_keepalive = Some(seconds);
+            self.update(
+                now,
+                DeviceUpdate {
+                    peers: vec![peer],
+                    ..Default::default()
+                },
+            );
+        }
+        let awaited = self.peer.is_awaited();
+        let session = self.session.is_some();
+        self.device.handle_deadline(now);
+        self.attend(now);
+        if self.peer.is_awaited() {
+            return;
+        }
+        let given_up = awaited && !self.peer.has_session(now.boot);
+        let erased = session && self.session.is_none();
+        if given_up {
+            self.events.push(Event::GivenUp(self.waiting.len()));
+        } else if erased {
+            self.events.push(Event::Erased);
+        }
+        if given_up || erased {
+            self.expired = true;
+            self.waiting.clear();
+        }
+    }
+
+    /// Takes a handshake message or cookie reply.
+    pub(super) fn handshake(
+        &mut self,
+        now: Now,
+        from: Option<SocketAddr>,
+        kind: Kind,
+        message: &[u8],
+    ) -> core::result::Result<(), Cause> {
+        let begins = kind != Kind::CookieReply;
+        let taken = match from {
+            None if begins && self.load.refuses_unknown(now.boot) => Some(Cause::RateLimited),
+            None => self.device.handle_message(now, NOWHERE.into(), message, 0),
+            Some(from) => {
+                let backlog = if self.load.is_high(now.boot) {
+                    UNDER_LOAD_BACKLOG
+                } else {
+                    0
+                };
+                let from = Endpoint::from(from);
+                self.device.handle_message(now, from, message, backlog)
+            }
+        };
+        // Who does not know this side's public key must not bring it under load.
+        if begins && !matches!(taken, Some(Cause::Mac1 | Cause::RateLimited)) {
+            self.load.count(now.boot);
+        }
+        self.settle(now);
+        match taken {
+            // What there is to do about these has been done.
+            None | Some(Cause::CookieDemanded | Cause::PartRepeated) => Ok(()),
+            Some(cause) => {
+                self.events.push(Event::Refused(kind, cause));
+                Err(cause)
+            }
+        }
+    }
+
+    /// Writes what is to be sent first: what the protocol wants sent, then packets that
+    /// have waited for a session.
+    pub(super) fn emit(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
+        if let Some(datagram) = self.datagrams.front() {
+            let room = dst.get_mut(..datagram.len());
+            room.ok_or(Error::DestinationBufferTooSmall)?
+                .copy_from_slice(datagram);
+            let length = datagram.len();
+            self.datagrams.pop_front();
+            return Ok(Outcome::Network(length));
+        }
+        let Some(packet) = self.waiting.front() else {
+            return Ok(Outcome::Done);
+        };
+        if !self.peer.has_session(now.boot) {
+            return Ok(Outcome::Done);
+        }
+        let room = dst.len().checked_sub(OVERHEAD);
+        let room = room.filter(|room| *room >= packet.len());
+        let room = room.ok_or(Error::DestinationBufferTooSmall)?;
+        let padded = taupe_protocol::padded_len(packet.len(), super::MIN_MTU);
+        let length = padded.min(room).min(packet.len().max(super::MIN_MTU)) + OVERHEAD;
+        let Outbound::Send(reservation) = path.reserve(now.boot, &self.peer, 1, length as u64)
+        else {
+            return Ok(Outcome::Done);
+        };
+        let message = &mut dst[..length];
+        let (start, rest) = message[super::OFFSET..].split_at_mut(packet.len());
+        start.copy_from_slice(packet);
+        rest.fill(0);
+        reservation.seal(message, length);
+        self.waiting.pop_front();
+        Ok(Outcome::Network(length))
+    }
+
+    pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let sendable = !self.waiting.is_empty() && self.peer.has_session(now);
+        if !self.datagrams.is_empty() || sendable || self.device.wants_attention() {
+            return Some(now);
+        }
+        let device = self.device.next_deadline().map(|(at, _)| at);
+        earlier(device, self.keepalive.map(|(at, _)| at))
+    }
+
+    /// What a buffer must hold when a handshake may have to begin.
+    pub(super) fn longest_handshake(&self) -> usize {
+        if self.hybrid {
+            HYBRID_LEN
+        } else {
+            size_of::<Initiation>()
+        }
+    }
+
+    /// What a buffer must hold when a message of `kind` is taken.
+    pub(super) fn longest_answer(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Initiation => size_of::<Response>(),
+            Kind::HybridInitiation => HYBRID_LEN,
+            Kind::Response | Kind::HybridResponse => OVERHEAD,
+            Kind::CookieReply | Kind::Data => 0,
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
+    /// Takes what the device wants done, and notices sessions.
+    fn settle(&mut self, now: Now) {
+        while let Some(output) = self.device.poll_output() {
+            match output {
+                Output::Transmit { datagram, .. } => self.push(now.boot, datagram),
+                Output::Latch { latched, .. } => self.latched = latched,
+                // Labels are the clock's; there is nowhere to keep them. Names of
+                // endpoints are not known here.
+                Output::ReserveLabels { .. } | Output::Resolve { .. } | Output::Notice(_) => {}
+            }
+        }
+        let session = self.peer.session();
+        let index = session.as_ref().map(|session| session.local_index());
+        if index == self.session {
+            return;
+        }
+        self.session = index;
+        if let Some(session) = session {
+            self.sessions += 1;
+            self.expired = false;
+            let sent = self.initiation_sent.take();
+            if session.role() == Role::Initiator {
+                self.rtt = sent.map(|sent| now.boot.since(sent));
+            }
+            self.events
+                .push(Event::Session(session.role(), session.local_index()));
+        }
+    }
+
+    fn push(&mut self, now: Instant, datagram: Vec<u8>) {
+        if let Ok(kind) = classify(&datagram) {
+            if matches!(kind, Kind::Initiation | Kind::HybridInitiation) {
+                self.initiation_sent = Some(now);
+            }
+            if kind != Kind::Data {
+                self.events.push(Event::Sent(kind));
+            }
+        }
+        if self.datagrams.len() == MAX_DATAGRAMS {
+            self.datagrams.pop_front();
+        }
+        self.datagrams.push_back(datagram);
+    }
+}
