@@ -5,7 +5,6 @@ use thiserror::Error;
 
 /// Why a call failed. Nothing has been sent or delivered, and the tunnel goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[repr(u32)]
 pub enum Error {
     /// What there is to write does not fit.
     #[error("the destination buffer is too small; see the rules of buffers in taupe.h")]

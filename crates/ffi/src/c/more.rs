@@ -327,7 +327,7 @@ pub extern "C" fn taupe_error_from_0_5(error: usize) -> usize {
 /// wireguard_read can only refuse them. NULL: it is not known.
 ///
 /// # Safety
-/// As wireguard_read; `source` is NULL or an address.
+/// As wireguard_read; `from` is NULL or an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn taupe_read_from(
     tunnel: *const wireguard_tunnel,
