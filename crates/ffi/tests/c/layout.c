@@ -6,8 +6,10 @@
 #else
 #include "taupe.h"
 // Declared twice, the same: or it does not compile.
+#ifndef TAUPE_BORINGTUN_2021
 #define PUBLISHED_FUNCTIONS_ONLY
 #include "published.h"
+#endif
 #endif
 
 #ifdef __cplusplus
