@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-/// Which of the two libraries a program is linked with.
-#[derive(Clone, Copy)]
+/// Which library a program is linked with.
+#[derive(Clone)]
 pub(crate) enum Library {
     /// `libtaupe.so`.
     Shared,
     /// `libtaupe.a`.
     Static,
+    /// One by its path.
+    Other(PathBuf),
 }
 
 /// A program that is to be built.
@@ -42,8 +44,8 @@ fn built() -> PathBuf {
 
 /// The newest of the files there that begin and end so: a name has a hash in it where there
 /// are several.
-fn newest(start: &str, end: &str) -> PathBuf {
-    let entries = fs::read_dir(built()).expect("the folder of the test");
+fn newest(folder: &Path, start: &str, end: &str) -> PathBuf {
+    let entries = fs::read_dir(folder).expect("a folder of libraries");
     let found = entries.map(|entry| entry.expect("an entry").path());
     let found = found.filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -53,6 +55,21 @@ fn newest(start: &str, end: &str) -> PathBuf {
     found
         .max_by_key(age)
         .unwrap_or_else(|| panic!("no {start}*{end} was built"))
+}
+
+/// boringtun's static library, built where that has not been done yet: outside of the tree,
+/// since it is the same for all.
+pub(crate) fn boringtun() -> PathBuf {
+    let cache = env::var_os("TAUPE_CACHE").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("XDG_CACHE_HOME")?).join("taupe")));
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache/taupe")));
+    let target = cache.expect("HOME is set").join("boringtun-0.7.1");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+    command.arg(package().join("boringtun/Cargo.toml"));
+    command.env("CARGO_TARGET_DIR", &target);
+    assert!(command.status().expect("cargo").success(), "{command:?}");
+    newest(&target.join("release/deps"), "libboringtun", ".a")
 }
 
 impl Program {
@@ -105,11 +122,14 @@ impl Program {
         command.arg(&self.source).args(["-x", "none"]);
         match self.library {
             Library::Shared => {
-                command.arg(newest("libtaupe", ".so"));
+                command.arg(newest(&built(), "libtaupe", ".so"));
                 command.arg(format!("-Wl,-rpath,{}", built().display()));
             }
+            Library::Other(path) => {
+                command.arg(path);
+            }
             Library::Static => {
-                command.arg(newest("libtaupe", ".a"));
+                command.arg(newest(&built(), "libtaupe", ".a"));
             }
         }
         command.args(["-lpthread", "-ldl", "-lm"]);

@@ -1,0 +1,1 @@
+//! Nothing: cargo builds boringtun, with its C library, because of this package.
