@@ -39,6 +39,9 @@ pub enum Malformed {
 }
 
 /// Tells what `datagram` claims to be. Its length fits its kind when it is.
+///
+/// # Errors
+/// Those of [`Malformed`]: no part of this crate would take it.
 pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
     let length = datagram.len();
@@ -66,6 +69,7 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
 /// Handshake initiation (whitepaper §5.4.2).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
+#[doc(hidden)]
 pub struct Initiation {
     /// [`Kind::Initiation`].
     pub kind: U32,
@@ -84,6 +88,7 @@ pub struct Initiation {
 /// Handshake response (whitepaper §5.4.3).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
+#[doc(hidden)]
 pub struct Response {
     /// [`Kind::Response`].
     pub kind: U32,
@@ -102,6 +107,7 @@ pub struct Response {
 /// Cookie reply (whitepaper §5.4.7).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
+#[doc(hidden)]
 pub struct CookieReply {
     /// [`Kind::CookieReply`].
     pub kind: U32,
@@ -116,6 +122,7 @@ pub struct CookieReply {
 /// The fields that end both handshake messages (whitepaper §5.4.4).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Default)]
 #[repr(C)]
+#[doc(hidden)]
 pub struct Macs {
     /// Over everything before it, keyed by the receiver's public key.
     pub mac1: [u8; 16],
@@ -126,6 +133,7 @@ pub struct Macs {
 /// What precedes the ciphertext of transport data (whitepaper §5.4.6).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
+#[doc(hidden)]
 pub struct DataHeader {
     /// [`Kind::Data`].
     pub kind: U32,
@@ -148,7 +156,8 @@ const _: () = {
     assert!(DATA_OVERHEAD == 32);
 };
 
-/// Reads the header of transport data. `None` if there is none.
+/// The receiver's index and the counter of transport data, read from its header. `None` if
+/// `datagram` is shorter than one; its type is not looked at.
 #[must_use]
 pub fn data_header(datagram: &[u8]) -> Option<(u32, u64)> {
     let (header, _) = DataHeader::ref_from_prefix(datagram).ok()?;
@@ -157,6 +166,7 @@ pub fn data_header(datagram: &[u8]) -> Option<(u32, u64)> {
 
 /// Writes the header of transport data into the first bytes of `message`; a
 /// message that is too short for it is left as it is.
+#[doc(hidden)]
 pub fn write_data_header(message: &mut [u8], receiver: u32, counter: u64) {
     if let Ok((header, _)) = DataHeader::mut_from_prefix(message) {
         header.kind = U32::new(Kind::Data as u32);

@@ -8,7 +8,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -83,12 +83,12 @@ impl DataPath {
 
     /// The routes as they are now. Hold them for one batch, not longer.
     #[must_use]
-    pub fn routes(&self) -> arc_swap::Guard<Arc<Routes>> {
+    pub fn routes(&self) -> impl Deref<Target = Arc<Routes>> + use<> {
         self.routes.load()
     }
 
-    /// Asks to send `messages` messages of `bytes` in all (as on the wire) to
-    /// `peer`.
+    /// Asks to send `messages` messages of transport data to `peer`, of `bytes` in all as in UDP:
+    /// each has [`DATA_OVERHEAD`] bytes more than its padded packet ([`padded_len`]).
     pub fn reserve(&self, now: Instant, peer: &Arc<Peer>, messages: u64, bytes: u64) -> Outbound {
         peer.reserve(&self.attention, now, messages, bytes)
     }
@@ -438,7 +438,8 @@ impl Counters {
         self.0[cause as usize].load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of a cause.
+    /// Adds to the number of a cause: for an engine, whose queues and routes drop as well
+    /// ([`Cause::BacklogFull`], [`Cause::RoutingLoop`]).
     pub fn add(&self, cause: Cause, count: u64) {
         if count > 0 {
             self.0[cause as usize].fetch_add(count, Ordering::Relaxed);

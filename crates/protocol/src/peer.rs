@@ -31,7 +31,8 @@ pub struct Endpoint {
     pub local: Option<LocalAddress>,
 }
 
-/// A local address and the interface a datagram came in by.
+/// A local address and the interface a datagram came in by. Both are what the engine's sockets
+/// have said of it; other callers can do without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalAddress {
     /// The address.
@@ -290,7 +291,7 @@ impl Reservation {
 
 /// A packet that waits for a session.
 pub struct Staged {
-    /// The inner packet, padded, or nothing for a keepalive.
+    /// The inner packet, padded ([`crate::padded_len`]), or nothing for a keepalive.
     pub packet: Vec<u8>,
     /// ECN bits for the outer header (RFC 6040).
     pub ecn: u8,

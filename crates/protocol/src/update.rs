@@ -56,6 +56,13 @@ impl Prefix {
     }
 }
 
+/// The prefix of that one address: /32 or /128.
+impl From<IpAddr> for Prefix {
+    fn from(address: IpAddr) -> Self {
+        Self::whole(address, if address.is_ipv4() { 32 } else { 128 })
+    }
+}
+
 /// A host's name and a UDP port: where a peer's address is asked for again when
 /// it does not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,6 +207,18 @@ pub struct PrivateKeyUpdate {
     /// The greatest handshake label that may already have been sent with this
     /// key ([`Tai64N::ZERO`] when nothing is known): later labels are greater.
     pub timestamp_floor: Tai64N,
+}
+
+impl PrivateKeyUpdate {
+    /// A key with which no label has been sent yet, or none that the wall clock has not passed:
+    /// [`Self::timestamp_floor`] is [`Tai64N::ZERO`].
+    #[must_use]
+    pub fn new(key: PrivateKey) -> Self {
+        Self {
+            key: Some(key),
+            timestamp_floor: Tai64N::ZERO,
+        }
+    }
 }
 
 /// One transaction: everything in it is applied, in this order.

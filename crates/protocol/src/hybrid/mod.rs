@@ -3,13 +3,14 @@
 //! | module | what |
 //! |---|---|
 //! | `part` | the datagrams, byte by byte |
-//! | [`noise`] | the key schedule, without knowledge of peers, indices or MACs |
+//! | `noise` | the key schedule, without knowledge of peers, indices or MACs |
 //! | `keys` | what follows from the static keys, and hedged randomness |
 //! | `peer` | what a peer's slot keeps for it |
 //! | `initiate`, `respond` | the two sides, as parts of [`crate::Device`] |
 
 mod initiate;
 mod keys;
+#[doc(hidden)]
 pub mod noise;
 mod part;
 mod peer;
@@ -18,7 +19,9 @@ mod respond;
 use taupe_crypto::KemParameters;
 
 pub(crate) use initiate::{Waiting, Way, begin_hybrid};
+#[doc(hidden)]
 pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
+#[doc(hidden)]
 pub use part::{Half, Part, Side};
 pub(crate) use peer::{Hybrid, HybridUpdate};
 pub(crate) use respond::Early;
