@@ -1,7 +1,9 @@
 # Taupe's front door. Each target sets up what it needs; see README.md.
 #
 #   make build      target/release/taupe
+#   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
+#                   [LIBRARY=1: with the library, its headers and taupe.pc]
 #   make uninstall  PREFIX=/usr/local DESTDIR=
 #   make demo       one application through a tunnel and nothing else, with evidence;
 #                   KEEP=1 leaves its machines to be looked at
@@ -24,7 +26,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
 
-.PHONY: build pages install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -34,9 +36,12 @@ build: .build-packages
 pages: .build-packages
 	cargo run --quiet --release -p taupe --example pages -- "$${CARGO_TARGET_DIR:-target}/release/pages"
 
+library: .build-packages
+	@packaging/library
+
 # Root does not need cargo for it: `make build pages && sudo make install`.
-install: $(if $(shell command -v cargo 2>/dev/null),build pages)
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' packaging/install
+install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' LIBRARY='$(LIBRARY)' packaging/install
 
 uninstall:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
@@ -63,7 +68,7 @@ bench bench-full: build .bench-packages
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 
 bench-micro: .build-packages
-	cargo bench -p taupe-crypto -p taupe-net -p taupe-protocol -p taupe-repro -p taupe-transparent --bench '*' -- $(MICRO)
+	cargo bench -p taupe-crypto -p taupe-ffi -p taupe-net -p taupe-protocol -p taupe-repro -p taupe-transparent --bench '*' -- $(MICRO)
 
 simulate:
 	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))

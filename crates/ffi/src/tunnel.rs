@@ -424,10 +424,11 @@ impl Tunnel {
         let session = self.peer.session();
         let now = clock::boot();
         let loss = self.loss();
+        let (packets, bytes) = self.sent.read();
         let control = self.lock();
         Statistics {
             handshake_age: session.as_ref().map(|session| now.since(session.born())),
-            tx: self.sent.read(),
+            tx: (packets + control.late.0, bytes + control.late.1),
             rx: self.received.read(),
             loss,
             rtt: control.rtt,

@@ -5,19 +5,9 @@ mod common;
 
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command};
+use std::process::Command;
 
-use common::{Built, Library, Program, boringtun};
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use common::{Built, Library, Program, Running, boringtun};
 
 const PSK: &str = "FpCyhws9cxwWoV4xELtfJvjJN+zQVRPISllRWgeopVE=";
 

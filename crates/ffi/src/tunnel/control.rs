@@ -35,6 +35,8 @@ pub(super) struct Control {
     initiation_sent: Option<Instant>,
     /// The current session, by its index.
     session: Option<u32>,
+    /// Packets that have been sent after they had waited, and their bytes.
+    pub(super) late: (u64, u64),
     pub(super) rtt: Option<Duration>,
     pub(super) sessions: u64,
     pub(super) expired: bool,
@@ -102,6 +104,7 @@ impl Control {
             keepalive: (keepalive > 0).then(|| (clock::after(now, keepalive), keepalive)),
             initiation_sent: None,
             session: None,
+            late: (0, 0),
             rtt: None,
             sessions: 0,
             expired: false,
@@ -285,6 +288,8 @@ impl Control {
         start.copy_from_slice(packet);
         rest.fill(0);
         reservation.seal(message, length);
+        self.late.0 += 1;
+        self.late.1 += packet.len() as u64;
         self.waiting.pop_front();
         Ok(Outcome::Network(length))
     }
