@@ -12,7 +12,7 @@ use taupe_config::uapi::Request;
 use taupe_net::tun::Tun;
 use taupe_net::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
-use taupe_protocol::message::Initiation;
+use taupe_protocol::message::{Initiation, LONGEST_HANDSHAKE};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{DataPath, Endpoint};
 use zeroize::Zeroizing;
@@ -152,9 +152,6 @@ enum MessageBytes {
 }
 
 impl Message {
-    /// A part of a hybrid message (docs/post-quantum.md): what crosses every network whole.
-    const LONGEST: usize = 1232;
-
     fn new(from: Endpoint, message: &[u8]) -> Self {
         let mut place = [0; size_of::<Initiation>()];
         let bytes = match place.get_mut(..message.len()) {
@@ -197,7 +194,7 @@ impl HandshakeQueue {
         let mut queued = self.lock();
         let mut dropped = 0;
         for message in messages {
-            let fits = message.len() <= Message::LONGEST;
+            let fits = message.len() <= LONGEST_HANDSHAKE;
             if fits && queued.messages.len() < MAX_QUEUED_HANDSHAKES {
                 queued.messages.push_back(Message::new(from, message));
             } else {

@@ -23,8 +23,12 @@ fn main() {
         return;
     }
     let source = "benches/c/packets.c";
-    let taupe = Program::new(source).library(Library::Static).with(&["-O2", "-DBATCH"]);
-    let theirs = Program::new(source).library(Library::Other(boringtun())).with(&["-O2"]);
+    let taupe = Program::new(source)
+        .library(Library::Static)
+        .with(&["-O2", "-DBATCH"]);
+    let theirs = Program::new(source)
+        .library(Library::Other(boringtun()))
+        .with(&["-O2"]);
     let (taupe, theirs) = (taupe.build(), theirs.build());
     println!("ns for each packet     boringtun    taupe   batch   (times boringtun's speed)");
     for size in [64, 1420] {

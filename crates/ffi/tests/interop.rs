@@ -20,8 +20,13 @@ fn meet(initiator: &Built, responder: &Built, psk: &str, loss: u32) {
     let [mine, other] = sockets.map(OwnedFd::from);
     let keys = [(); 2].map(|()| {
         let private = taupe::random_secret();
-        let public = taupe::crypto::default_provider().dh.public(private.expose());
-        (taupe::key::to_hex(private.expose()), taupe::key::to_hex(&public))
+        let public = taupe::crypto::default_provider()
+            .dh
+            .public(private.expose());
+        (
+            taupe::key::to_hex(private.expose()),
+            taupe::key::to_hex(&public),
+        )
     });
     let command = |program: &Built, role: &str, own: usize, socket: OwnedFd| -> Command {
         let mut command = program.command();

@@ -64,7 +64,9 @@ fn the_example_in_c_is_a_client() {
     let program = Program::new("examples/client.c").build();
     let keys = [(); 2].map(|()| {
         let private = PrivateKey::new(*taupe::random_secret().expose()).expect("a key");
-        let public = taupe::crypto::default_provider().dh.public(private.expose());
+        let public = taupe::crypto::default_provider()
+            .dh
+            .public(private.expose());
         (private, public)
     });
     let [(client, client_public), (server, server_public)] = keys;
@@ -84,7 +86,15 @@ fn the_example_in_c_is_a_client() {
     let private = taupe::key::to_base64(client.expose());
     let public = taupe::key::to_base64(&server_public);
     let mut command = program.command();
-    command.args([&*private, &*public, "127.0.0.1", &port, "192.0.2.1", "198.51.100.1", "7"]);
+    command.args([
+        &*private,
+        &*public,
+        "127.0.0.1",
+        &port,
+        "192.0.2.1",
+        "198.51.100.1",
+        "7",
+    ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = common::Running(command.spawn().expect("the client"));
     let mut said = BufReader::new(child.0.stdout.take().expect("its output"));
@@ -99,8 +109,12 @@ fn the_example_in_c_is_a_client() {
     let (mut datagram, mut dst) = ([0; 2048], [0; 2048]);
     // The peer: it answers the handshake, and turns the packet round.
     loop {
-        let (size, from) = socket.recv_from(&mut datagram).expect("the client's datagram");
-        let mut outcome = tunnel.read(Some(from), &datagram[..size], &mut dst).expect("read");
+        let (size, from) = socket
+            .recv_from(&mut datagram)
+            .expect("the client's datagram");
+        let mut outcome = tunnel
+            .read(Some(from), &datagram[..size], &mut dst)
+            .expect("read");
         while let Outcome::Network(size) = outcome {
             socket.send_to(&dst[..size], from).expect("sent");
             outcome = tunnel.read(None, &[], &mut dst).expect("flushed");

@@ -18,15 +18,15 @@ use crate::Random;
 use crate::cookie::{Cookie, claims_cookie};
 use crate::device::{Device, Output};
 use crate::hybrid::{Suite, Way, begin_hybrid};
-use crate::limits::{
-    HANDSHAKE_TOS, INITIATIONS_PER_SECOND, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH,
-};
+use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
 use crate::lock;
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
 use crate::noise::{Claim, InitiationFields, Initiator, NoiseError, ResponseFields, TransportKeys};
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
 use crate::ratelimit::Asked;
+#[cfg(feature = "insecure-repro")]
+use crate::repro;
 use crate::session::{Role, Session};
 use crate::slots::{Identity, Pending, Slot};
 use crate::time::{Instant, Now, Tai64N};
@@ -45,6 +45,8 @@ impl Device {
     ) -> Option<Cause> {
         let under_load = self.under_load(now.boot, backlog);
         let result = match classify(message) {
+            #[cfg(feature = "insecure-repro")]
+            Ok(kind) if repro::is_one(kind, message) => self.handle_repro(now, from, kind, message),
             Ok(kind @ Kind::Initiation) => self
                 .admit(now, from, kind, message, under_load)
                 .and_then(|_| self.handle_initiation(now, from, message)),
@@ -201,7 +203,7 @@ impl Device {
             .find(claim.public_key())
             .ok_or(Cause::UnknownPeer)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
-        if slot.refuses_ordinary() {
+        if slot.refuses_ordinary() || slot.policy().is_insecure() {
             return Err(Cause::PostQuantumRequired);
         }
         let static_static = slot
@@ -209,35 +211,37 @@ impl Device {
             .ok_or(Cause::InitiationNotAuthentic)?;
         let responder = claim.verify(self.crypto, &static_static).map_err(forged)?;
 
-        // No cap on how far ahead a label is: a peer whose clock has jumped
-        // forth and back must not be locked out by its own caution.
         let label = responder.timestamp();
-        let handshakes = slot.handshakes(self.crypto);
-        if handshakes.label_received.is_some_and(|last| label <= last) {
-            return Err(Cause::InitiationReplayed);
-        }
-        let gap = core::time::Duration::from_secs(1) / INITIATIONS_PER_SECOND;
-        if handshakes
-            .initiation_accepted
-            .is_some_and(|last| now.boot.since(last) < gap)
-        {
-            return Err(Cause::InitiationFlood);
-        }
+        slot.admit_label(self.crypto, now.boot, label)?;
 
         let ephemeral = self.random.secret();
         let (fields, keys) = responder
             .respond(self.crypto, &slot.preshared_key, ephemeral)
             .map_err(forged)?;
+        self.accept_initiation(now, from, id, label, message);
+        self.send_response(now, id, initiation.sender.get(), fields, &keys);
+        self.settle(now, id);
+        Ok(())
+    }
+
+    /// Lets an initiation count that has been verified.
+    pub(crate) fn accept_initiation(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        id: PeerId,
+        label: Tai64N,
+        message: &[u8],
+    ) {
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
         let handshakes = slot.handshakes(self.crypto);
         handshakes.label_received = Some(label);
         handshakes.initiation_accepted = Some(now.boot);
         let mut link = lock(&slot.peer.link);
         link.endpoint = Some(from);
         link.received(now.boot, message.len() as u64);
-        drop(link);
-        self.send_response(now, id, initiation.sender.get(), fields, &keys);
-        self.settle(now, id);
-        Ok(())
     }
 
     fn send_response(
@@ -252,15 +256,6 @@ impl Device {
         let Some(slot) = self.peers.slot(id) else {
             return;
         };
-        let session = Arc::new(Session::new(
-            self.crypto,
-            keys,
-            Role::Responder,
-            index,
-            receiver,
-            now.boot,
-            None,
-        ));
         let mut response = Response {
             kind: U32::new(Kind::Response as u32),
             sender: U32::new(index),
@@ -272,19 +267,49 @@ impl Device {
         slot.handshakes(self.crypto)
             .stamper
             .stamp(self.crypto, now.boot, response.as_mut_bytes());
+        self.respond(
+            now,
+            id,
+            keys,
+            [index, receiver],
+            response.as_bytes().to_vec(),
+        );
+    }
 
+    /// Sends a response, and puts the session in place that it makes, with its indices here
+    /// and at the other side.
+    pub(crate) fn respond(
+        &mut self,
+        now: Now,
+        id: PeerId,
+        keys: &TransportKeys,
+        [index, receiver]: [u32; 2],
+        datagram: Vec<u8>,
+    ) {
+        let Some(slot) = self.peers.slot(id) else {
+            return;
+        };
+        let session = Arc::new(Session::new(
+            self.crypto,
+            keys,
+            Role::Responder,
+            index,
+            receiver,
+            now.boot,
+            None,
+        ));
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&slot.peer));
         let mut link = lock(&slot.peer.link);
         link.sessions.install_responded(session);
         link.handshake_sent = Some(now.boot);
-        link.sent(now.boot, size_of::<Response>() as u64, Traffic::Other);
+        link.sent(now.boot, datagram.len() as u64, Traffic::Other);
         if let Some(endpoint) = link.endpoint {
             self.outputs.push_back(Output::Transmit {
                 endpoint,
                 tos: HANDSHAKE_TOS,
-                datagram: response.as_bytes().to_vec(),
+                datagram,
             });
         }
     }
@@ -427,13 +452,18 @@ impl Device {
         let begun = match way {
             Way::Ordinary => begin_ordinary(self.crypto, now, identity, slot, begin),
             Way::Hybrid => begin_hybrid(self.crypto, now, identity, slot, begin),
+            #[cfg(feature = "insecure-repro")]
+            Way::Repro => {
+                let seed = self.pq_private_key.as_ref();
+                repro::begin(self.crypto, seed, slot, begin)
+            }
         };
         let Some((pending, datagrams)) = begun else {
             return;
         };
         let resend = match &pending {
-            Pending::Ordinary(_) => None,
             Pending::Hybrid(waiting) => waiting.resend_at(),
+            _ => None,
         };
         let handshakes = slot.handshakes(self.crypto);
         handshakes.label_sent = Some(label);

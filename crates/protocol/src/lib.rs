@@ -198,6 +198,8 @@ pub mod planted;
 mod ratelimit;
 #[doc(hidden)]
 pub mod replay;
+#[cfg(feature = "insecure-repro")]
+mod repro;
 mod session;
 mod slots;
 mod surroundings;

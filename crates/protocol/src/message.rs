@@ -10,6 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use taupe_crypto::TAG_LEN;
 
 use crate::hybrid::{Part, Side};
+#[cfg(feature = "insecure-repro")]
+use crate::repro;
 
 /// The kinds of message, each with its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +48,10 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
     let length = datagram.len();
     let (kind, fits) = match u32::from_le_bytes(*word) {
+        #[cfg(feature = "insecure-repro")]
+        1 if length == repro::INITIATION_LEN => (Kind::Initiation, true),
+        #[cfg(feature = "insecure-repro")]
+        2 if length == repro::RESPONSE_LEN => (Kind::Response, true),
         1 => (Kind::Initiation, length == size_of::<Initiation>()),
         2 => (Kind::Response, length == size_of::<Response>()),
         3 => (Kind::CookieReply, length == size_of::<CookieReply>()),
@@ -65,6 +71,14 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
         Err(Malformed::Length)
     }
 }
+
+/// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
+/// crosses every network whole; or what is longer, with the feature `insecure-repro`.
+pub const LONGEST_HANDSHAKE: usize = if cfg!(feature = "insecure-repro") {
+    1684
+} else {
+    1232
+};
 
 /// Handshake initiation (whitepaper §5.4.2).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

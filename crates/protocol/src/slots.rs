@@ -11,9 +11,10 @@ use crate::cookie::{Checker, Stamper};
 use crate::device::{Notice, Output};
 use crate::hybrid::{Hybrid, IDENTITY_LEN, LocalKeys, Waiting};
 use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
-use crate::limits::NOTICE_AFTER;
+use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
 use crate::names::Named;
 use crate::noise::{Initiator, StaticKeys};
+use crate::path::Cause;
 use crate::peer::{Peer, PeerId};
 use crate::planted::{self, Defect};
 use crate::time::{Instant, Now, Tai64N};
@@ -139,6 +140,8 @@ pub(crate) struct Handshakes {
 pub(crate) enum Pending {
     Ordinary(Box<Initiator>),
     Hybrid(Box<Waiting>),
+    #[cfg(feature = "insecure-repro")]
+    Repro(Box<taupe_repro::Initiator>),
 }
 
 impl Slot {
@@ -159,6 +162,28 @@ impl Slot {
     pub(crate) fn is_under_way(&self) -> bool {
         let handshakes = self.handshakes.as_ref();
         handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
+    }
+
+    /// Whether an initiation with `label` may count now.
+    ///
+    /// No cap on how far ahead a label is: a peer whose clock has jumped forth and back must
+    /// not be locked out by its own caution.
+    pub(crate) fn admit_label(
+        &mut self,
+        crypto: &Provider,
+        now: Instant,
+        label: Tai64N,
+    ) -> Result<(), Cause> {
+        let handshakes = self.handshakes(crypto);
+        if handshakes.label_received.is_some_and(|last| label <= last) {
+            return Err(Cause::InitiationReplayed);
+        }
+        let gap = Duration::from_secs(1) / INITIATIONS_PER_SECOND;
+        let last = handshakes.initiation_accepted;
+        if last.is_some_and(|last| now.since(last) < gap) {
+            return Err(Cause::InitiationFlood);
+        }
+        Ok(())
     }
 
     /// DH of the two static keys; `None` when the peer's is of low order.
@@ -235,7 +260,7 @@ impl Peers {
         let Some(slot) = self.slot(id) else {
             return;
         };
-        let suite = slot.suite();
+        let suite = slot.suite().filter(|_| !slot.policy().is_insecure());
         let Some(hybrid) = slot.hybrid.as_mut() else {
             return;
         };

@@ -120,7 +120,10 @@ fn not_a_pq_key(key: Key, value: Piece<'_>, problem: PqKeyError) -> (Piece<'_>, 
 pub(super) fn post_quantum(value: Piece<'_>) -> Value<'_, PostQuantum> {
     let mut all = PostQuantum::ALL.into_iter();
     all.find(|one| one.name().eq_ignore_ascii_case(value.text))
-        .ok_or((value, DiagnosticKind::PostQuantum))
+        .ok_or_else(|| match PostQuantum::is_published(value.text) {
+            true => (value, DiagnosticKind::Published),
+            false => (value, DiagnosticKind::PostQuantum),
+        })
 }
 
 /// `ListenPort`.

@@ -65,7 +65,13 @@ pub(crate) fn boringtun() -> PathBuf {
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache/taupe")));
     let target = cache.expect("HOME is set").join("boringtun-0.7.1");
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+    command.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--manifest-path",
+    ]);
     command.arg(package().join("boringtun/Cargo.toml"));
     command.env("CARGO_TARGET_DIR", &target);
     assert!(command.status().expect("cargo").success(), "{command:?}");

@@ -60,6 +60,8 @@ impl Waiting {
 pub(crate) enum Way {
     Ordinary,
     Hybrid,
+    #[cfg(feature = "insecure-repro")]
+    Repro,
 }
 
 impl Slot {
@@ -75,6 +77,8 @@ impl Slot {
         match hybrid.policy() {
             PostQuantum::Off => Way::Ordinary,
             PostQuantum::Require => Way::Hybrid,
+            #[cfg(feature = "insecure-repro")]
+            PostQuantum::Repro => Way::Repro,
             PostQuantum::Prefer => {
                 let begins_ordinary = hybrid.fell_back && !link.can_send(now);
                 // What was sent in another network is not held against the peer.

@@ -116,7 +116,7 @@ pub(super) const INTERFACE: [(&str, &str); 110] = [
 ];
 
 /// A kind and the line of `[Peer]` that is wrong.
-pub(super) const PEER: [(&str, &str); 88] = [
+pub(super) const PEER: [(&str, &str); 89] = [
     ("NoPqPrivateKey", "PqPublicKey = {pq-peer}"),
     ("NoPqPrivateKey", "#@taupe:PqPublicKey = {pq-512}"),
     ("NotAPqKey", "PqPublicKey = {pq-own}"),
@@ -134,6 +134,7 @@ pub(super) const PEER: [(&str, &str); 88] = [
     ("PostQuantum", "PostQuantum = yes"),
     ("PostQuantum", "PostQuantum = required"),
     ("PostQuantum", "PostQuantum = prefer, require"),
+    ("Published", "PostQuantum = repro:k512+tk512"),
     ("UnknownKey", "AllowedIP = 10.0.0.0/24"),
     ("UnknownKey", "Allowed-IPs = 10.0.0.0/24"),
     ("UnknownKey", "PSK = {other}"),

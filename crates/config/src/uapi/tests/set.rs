@@ -288,6 +288,10 @@ fn post_quantum() {
         let line = format!("post_quantum={word}");
         assert_eq!(peer_cause(&line), Cause::PostQuantum, "{word}");
     }
+    for word in ["repro:", "repro:k512+tk512", "repro:k+k"] {
+        let line = format!("post_quantum={word}");
+        assert_eq!(peer_cause(&line), Cause::Published, "{word}");
+    }
     for (text, problem) in [
         (hex(1), PqKeyError::Classic),
         (hex(1).repeat(2), PqKeyError::PrivateForPublic),
