@@ -83,7 +83,7 @@ pub struct wireguard_tunnel {
 }
 
 impl wireguard_tunnel {
-    fn from_result(&self, result: crate::Result) -> wireguard_result {
+    fn as_result(&self, result: crate::Result) -> wireguard_result {
         result.map_or_else(|error| self.refused(error), wireguard_result::from)
     }
 

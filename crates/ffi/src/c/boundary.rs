@@ -110,7 +110,7 @@ pub(super) unsafe fn buffers(
         let Some(destination) = (unsafe { destination(dst, dst_size) }) else {
             return refused;
         };
-        it.from_result(call(it, source, destination))
+        it.as_result(call(it, source, destination))
     })
 }
 

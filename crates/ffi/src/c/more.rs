@@ -592,7 +592,7 @@ pub unsafe extern "C" fn taupe_read_batch(
                     // SAFETY: it is not NULL, aligned, and the caller vouches for `count`
                     // of them. Written by pointer, since they may not be initialised, and
                     // not any number is an operation.
-                    unsafe { results.add(i).write(it.from_result(result)) };
+                    unsafe { results.add(i).write(it.as_result(result)) };
                 }
                 wireguard_result {
                     op: result_type::WIREGUARD_DONE,
