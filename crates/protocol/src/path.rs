@@ -144,6 +144,9 @@ impl DataPath {
                     };
                     if run.receiver != receiver || run.packets.is_full() {
                         self.open(now, from, &routes, &mut run, sorted);
+                        // In place: a run is long to be copied.
+                        run.packets.clear();
+                        run.offsets.clear();
                         run.receiver = receiver;
                     }
                     let data = &mut datagram[DATA_HEADER_LEN..];
@@ -171,8 +174,9 @@ impl DataPath {
         if count == 0 {
             return;
         }
-        let mut packets = core::mem::take(&mut run.packets);
-        let offsets = core::mem::take(&mut run.offsets);
+        let Run {
+            packets, offsets, ..
+        } = run;
         let found = self.sessions.find(run.receiver);
         let usable = match found {
             None => Err(Cause::UnknownSession),
@@ -182,7 +186,7 @@ impl DataPath {
         let Entry { session, peer } = match usable {
             Ok(entry) => entry,
             Err(cause) => {
-                for offset in offsets {
+                for offset in &*offsets {
                     self.refuse(sorted, offset - DATA_HEADER_LEN, cause);
                 }
                 return;
@@ -192,7 +196,7 @@ impl DataPath {
             lock(&peer.link).endpoint = Some(from);
         }
         let mut accepted = [false; CHUNK];
-        session.open(&mut packets, &mut accepted[..count], |place, cause| {
+        session.open(packets, &mut accepted[..count], |place, cause| {
             self.refuse(sorted, offsets[place] - DATA_HEADER_LEN, cause);
         });
 
@@ -202,7 +206,7 @@ impl DataPath {
         };
         let first = sorted.inner.len();
         let mut any = false;
-        let opened = packets.iter().zip(&offsets).zip(accepted);
+        let opened = packets.iter().zip(&*offsets).zip(accepted);
         for ((packet, offset), _) in opened.filter(|(_, accepted)| *accepted) {
             any = true;
             let plaintext = &packet.data[..packet.data.len() - TAG_LEN];
