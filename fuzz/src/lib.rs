@@ -18,6 +18,7 @@ pub use handshake::handshake;
 pub use message::message;
 pub use parts::parts;
 pub use seeds::seeds;
+pub use taupe::c::c_surface;
 pub use taupe_config::fuzzing::{file, uapi};
 pub use taupe_net::fuzzing::split_merge;
 pub use taupe_transparent::fuzzing::translate;
@@ -27,7 +28,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -38,6 +39,7 @@ pub const TARGETS: [Target; 10] = [
     ("translate", translate),
     ("proxy", proxy),
     ("parts", parts),
+    ("c_surface", c_surface),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the

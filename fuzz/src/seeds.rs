@@ -23,6 +23,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "translate" => translate(),
         "proxy" => proxy(),
         "parts" => crate::parts::seeds(),
+        "c_surface" => c_surface(),
         _ => Vec::new(),
     }
 }
@@ -356,4 +357,26 @@ fn proxy() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = words.iter().copied().chain(halves).map(Vec::from).collect();
     seeds.extend(inner());
     seeds
+}
+
+/// Calls, two bytes each at least: a handshake, packets both ways, then each call there is.
+fn c_surface() -> Vec<Vec<u8>> {
+    // A forces, B reads, A reads, B reads; each with room.
+    let handshake = [16, 0, 5, 0, 0, 4, 0, 0, 5, 0, 0];
+    (0..32_u8)
+        .map(|call| {
+            let mut seed = handshake.to_vec();
+            // A packet of 100 bytes each way, read by the other.
+            seed.extend([0, 0, 100]);
+            seed.extend([0x45; 64]);
+            seed.extend([5, 0, 0, 1, 0, 120]);
+            seed.extend([0x45; 64]);
+            seed.extend([4, 0, 0]);
+            for argument in [0, 3, 40, 0xff] {
+                seed.extend([call, argument, 3, 100, 50, 60, argument, 7, 220, 4]);
+            }
+            seed.extend([24, 0, 1, 25, 0, 1, 14, 0, 15, 0, call | 0xe0, 0]);
+            seed
+        })
+        .collect()
 }

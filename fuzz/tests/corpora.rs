@@ -75,6 +75,11 @@ fn parts() {
 }
 
 #[test]
+fn c_surface() {
+    replay(TARGETS[10]);
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -88,6 +93,7 @@ fn there_is_a_test_for_every_target() {
         "translate",
         "proxy",
         "parts",
+        "c_surface",
     ];
     assert_eq!(names, tested);
 }

@@ -7,6 +7,8 @@
 #![allow(non_camel_case_types, non_snake_case)]
 
 mod boundary;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod more;
 
 use core::ffi::{CStr, c_char, c_int};
@@ -21,6 +23,8 @@ use crate::tunnel::Tunnel;
 use crate::{Error, Outcome, key};
 use boundary::{buffers, guard, line_writer, text, tunnel_of};
 
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::c_surface;
 pub use more::*;
 
 /// What a call wants done with `dst`.
