@@ -10,21 +10,38 @@ use taupe_protocol::time::{Instant, Now};
 /// it does not, keys live as much longer.
 pub(crate) fn now() -> Now {
     let wall = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    Now {
-        boot: boot(),
-        wall: wall.unwrap_or_default(),
-    }
+    let wall = wall.unwrap_or_default();
+    #[cfg(test)]
+    let wall = wall + SKIPPED.get();
+    Now { boot: boot(), wall }
 }
 
 /// The first of them alone: for the way of a packet.
-#[cfg(target_os = "linux")]
 pub(crate) fn boot() -> Instant {
+    #[cfg(test)]
+    return read() + SKIPPED.get();
+    #[cfg(not(test))]
+    read()
+}
+
+#[cfg(test)]
+thread_local! {
+    static SKIPPED: core::cell::Cell<Duration> = const { core::cell::Cell::new(Duration::ZERO) };
+}
+
+/// Puts the clock of this thread forward.
+#[cfg(test)]
+pub(crate) fn skip(time: Duration) {
+    SKIPPED.set(SKIPPED.get() + time);
+}
+
+#[cfg(target_os = "linux")]
+fn read() -> Instant {
     Instant(taupe_sys::clock::boot())
 }
 
-/// The first of them alone: for the way of a packet.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn boot() -> Instant {
+fn read() -> Instant {
     use std::sync::OnceLock;
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     // A second less than now: zero is before everything.
@@ -32,7 +49,7 @@ pub(crate) fn boot() -> Instant {
     Instant(u64::try_from(boot.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// When what is due after `time` is due.
+/// So many seconds later.
 pub(crate) fn after(now: Instant, seconds: u16) -> Instant {
     now + Duration::from_secs(seconds.into())
 }

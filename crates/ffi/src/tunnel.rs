@@ -8,6 +8,8 @@ mod batch;
 mod control;
 mod load;
 mod loss;
+#[cfg(test)]
+mod tests;
 
 use core::cell::RefCell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -37,7 +37,7 @@ fn package() -> &'static Path {
 }
 
 /// Where cargo puts what it has built: the folder of this test.
-fn built() -> PathBuf {
+pub(crate) fn built() -> PathBuf {
     let exe = env::current_exe().expect("the test's path");
     exe.parent().expect("a folder").to_owned()
 }

@@ -1,0 +1,185 @@
+//! What takes minutes, with a clock that is put forward.
+
+use super::*;
+use crate::clock::skip;
+
+fn pair(keepalive: u16) -> [Tunnel; 2] {
+    let crypto = default_provider();
+    let private = [(); 2].map(|()| PrivateKey::new(*crate::random_secret().expose()).unwrap());
+    let public = private
+        .each_ref()
+        .map(|key| PublicKey(crypto.dh.public(key.expose())));
+    let [a, b] = private;
+    [(a, public[1], keepalive), (b, public[0], 0)].map(|(private_key, public_key, keepalive)| {
+        Tunnel::new(Config {
+            private_key,
+            public_key,
+            preshared_key: PresharedKey::NONE,
+            keepalive,
+            index: 0,
+            sink: None,
+        })
+        .unwrap()
+    })
+}
+
+fn packet(length: usize) -> Vec<u8> {
+    let mut packet = vec![0x45; length];
+    packet[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    packet
+}
+
+/// Ticks every 100 ms; how many datagrams there were to send, and what came last.
+fn tick(tunnel: &Tunnel, seconds: u64) -> (usize, Result) {
+    let mut dst = [0; 2048];
+    let (mut sent, mut last) = (0, Ok(Outcome::Done));
+    for _ in 0..seconds * 10 {
+        skip(Duration::from_millis(100));
+        last = tunnel.tick(&mut dst);
+        sent += usize::from(matches!(last, Ok(Outcome::Network(_))));
+    }
+    (sent, last)
+}
+
+fn shake_hands([a, b]: &[Tunnel; 2]) {
+    let (mut to_b, mut to_a) = ([0; 148], [0; 148]);
+    assert_eq!(a.force_handshake(&mut to_b), Ok(Outcome::Network(148)));
+    assert_eq!(b.read(None, &to_b, &mut to_a), Ok(Outcome::Network(92)));
+    assert_eq!(
+        a.read(None, &to_a[..92], &mut to_b),
+        Ok(Outcome::Network(32))
+    );
+    assert_eq!(b.read(None, &to_b[..32], &mut to_a), Ok(Outcome::Done));
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_given_up_until_something_is_written() {
+    let [a, _] = pair(0);
+    let mut dst = [0; 2048];
+    assert_eq!(a.write(&packet(100), &mut dst), Ok(Outcome::Network(148)));
+    // Nor does it matter how much is written meanwhile.
+    let mut sent = 0;
+    let mut seconds = 0;
+    let last = loop {
+        assert!(a.write(&packet(100), &mut dst).is_ok());
+        let (more, last) = tick(&a, 1);
+        sent += more;
+        seconds += 1;
+        if last == Err(Error::ConnectionExpired) || seconds == 200 {
+            break last;
+        }
+    };
+    assert_eq!(last, Err(Error::ConnectionExpired));
+    assert!((99..=108).contains(&seconds), "{seconds}");
+    assert_eq!(sent, 19);
+    assert!(a.statistics().expired);
+    assert_eq!(a.statistics().waiting, 0);
+    // At every tick from then on.
+    assert_eq!(tick(&a, 30), (0, Err(Error::ConnectionExpired)));
+    assert_eq!(a.next_deadline(), None);
+    assert_eq!(a.write(&packet(100), &mut dst), Ok(Outcome::Network(148)));
+    assert_eq!(tick(&a, 1), (0, Ok(Outcome::Done)));
+    assert!(!a.statistics().expired);
+    // A forced handshake begins anew too.
+    let _ = tick(&a, 120);
+    assert_eq!(a.tick(&mut dst), Err(Error::ConnectionExpired));
+    assert_eq!(a.force_handshake(&mut dst), Ok(Outcome::Network(148)));
+    assert_eq!(tick(&a, 1), (0, Ok(Outcome::Done)));
+}
+
+#[test]
+fn the_last_session_expires_after_nine_minutes() {
+    let tunnels = pair(0);
+    shake_hands(&tunnels);
+    let [a, _] = &tunnels;
+    assert_eq!(tick(a, 530), (0, Ok(Outcome::Done)));
+    assert!(a.statistics().handshake_age >= Some(Duration::from_secs(530)));
+    assert_eq!(tick(a, 15), (0, Err(Error::ConnectionExpired)));
+    assert_eq!(a.statistics().handshake_age, None);
+    shake_hands(&tunnels);
+    assert_eq!(tick(a, 1), (0, Ok(Outcome::Done)));
+    assert_eq!(a.statistics().sessions, 2);
+}
+
+#[test]
+fn a_tunnel_that_was_never_used_stays_quiet() {
+    let [a, _] = pair(0);
+    assert_eq!(a.next_deadline(), None);
+    assert_eq!(tick(&a, 1000), (0, Ok(Outcome::Done)));
+}
+
+#[test]
+fn the_first_keepalive_is_due_after_its_time() {
+    let [a, _] = pair(25);
+    assert!(a.next_deadline() > Some(Duration::from_secs(24)));
+    assert_eq!(tick(&a, 24), (0, Ok(Outcome::Done)));
+    let (sent, _) = tick(&a, 2);
+    assert_eq!(sent, 1);
+}
+
+#[test]
+fn a_session_is_renewed_by_who_began_it() {
+    let tunnels = pair(0);
+    shake_hands(&tunnels);
+    let [a, b] = &tunnels;
+    let mut dst = [0; 2048];
+    skip(Duration::from_secs(121));
+    // The packet goes out with the old session; the tick after it begins another.
+    assert_eq!(a.write(&packet(64), &mut dst), Ok(Outcome::Network(96)));
+    assert_eq!(a.next_deadline(), Some(Duration::ZERO));
+    assert_eq!(a.tick(&mut dst), Ok(Outcome::Network(148)));
+    assert_eq!(b.write(&packet(64), &mut dst), Ok(Outcome::Network(96)));
+    assert_ne!(b.tick(&mut dst), Ok(Outcome::Network(148)));
+    // Older than 180 s, it neither sends nor receives.
+    skip(Duration::from_secs(61));
+    assert_eq!(b.write(&packet(64), &mut dst), Ok(Outcome::Network(148)));
+}
+
+#[test]
+fn no_more_packets_wait_than_may_and_the_newest_go() {
+    let [a, b] = pair(0);
+    let (mut initiation, mut dst) = ([0; 148], [0; 2048]);
+    for i in 0..MAX_WAITING + 44 {
+        let outcome = a.write(&packet(100 + i), &mut dst).unwrap();
+        if i == 0 {
+            initiation.copy_from_slice(&dst[..148]);
+        } else {
+            assert_eq!(outcome, Outcome::Done);
+        }
+    }
+    assert_eq!(a.statistics().waiting, MAX_WAITING);
+    assert_eq!(a.dropped(Cause::StagedOverflow), 44);
+    let mut response = [0; 148];
+    b.read(None, &initiation, &mut response).unwrap();
+    assert_eq!(
+        a.read(None, &response[..92], &mut dst),
+        Ok(Outcome::Network(32))
+    );
+    for i in 0..MAX_WAITING {
+        let Ok(Outcome::Network(length)) = a.read(None, &[], &mut dst) else {
+            panic!("{i}");
+        };
+        let mut packet = [0; 2048];
+        let read = b.read(None, &dst[..length], &mut packet);
+        assert_eq!(read, Ok(Outcome::Ipv4(100 + i)));
+    }
+    assert_eq!(a.read(None, &[], &mut dst), Ok(Outcome::Done));
+}
+
+#[test]
+fn padding_goes_no_further_than_packets_do() {
+    let tunnels = pair(0);
+    shake_hands(&tunnels);
+    let [a, _] = &tunnels;
+    let mut dst = [0; 2048];
+    let mut length = |packet_length| match a.write(&packet(packet_length), &mut dst) {
+        Ok(Outcome::Network(length)) => length - OVERHEAD,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(length(20), 32);
+    assert_eq!(length(1270), 1280);
+    assert_eq!(length(1290), 1290);
+    assert_eq!(length(1420), 1420);
+    assert_eq!(length(1290), 1296);
+    assert_eq!(length(1415), 1420);
+}
