@@ -216,7 +216,6 @@ pub use device::{Device, Notice, Output, UpdateError};
 pub use inspect::PeerSnapshot;
 pub use path::{Cause, Counters, DataPath, Routes, Sorted, Wake, padded_len};
 pub use peer::{Endpoint, LocalAddress, Outbound, Peer, PeerId, Reservation, Staged};
-#[doc(hidden)]
 pub use session::{Role, Session};
 pub use taupe_crypto as crypto;
 pub use timer::Reason;

@@ -158,13 +158,15 @@ impl Session {
         }
     }
 
-    /// One above the greatest counter received.
+    /// One above the greatest counter received; for tests.
+    #[doc(hidden)]
     #[must_use]
     pub fn replay_next(&self) -> u64 {
         lock(&self.replay).next()
     }
 
-    /// Bytes that its replay window holds.
+    /// Bytes that its replay window holds; for tests.
+    #[doc(hidden)]
     #[must_use]
     pub fn replay_bytes(&self) -> usize {
         lock(&self.replay).allocated()
