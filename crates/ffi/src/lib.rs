@@ -8,6 +8,7 @@
 //! | feature | module | what |
 //! |---|---|---|
 //! | `ffi-bindings` (default) | `c` | `include/taupe.h`: boringtun's functions and more |
+//! | `jni-bindings` | `jni` | `java/`: boringtun's class for Java |
 //!
 //! docs/library.md tells programmers in C what they may rely on.
 
@@ -15,6 +16,8 @@
 pub mod c;
 mod clock;
 mod error;
+#[cfg(feature = "jni-bindings")]
+pub mod jni;
 pub mod key;
 mod log;
 mod tunnel;

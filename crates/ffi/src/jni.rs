@@ -1,0 +1,364 @@
+//! boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`, and two methods more;
+//! `java/` has it, and says what each method does.
+//!
+//! Java has numbers for tunnels, not pointers: whatever number comes is looked up, so that one
+//! that was freed, or never was, is an error. What goes to or from Java's memory is copied, since
+//! nothing keeps a program from using its buffers at the same time.
+#![allow(unsafe_code)]
+// SAFETY of each `export_name`: it is the name of that method, mangled as the Java Native Interface
+// has it ("Resolving Native Method Names"); nothing else in a process is called so, and Java calls
+// it with the arguments that the class declares.
+
+use core::ptr;
+use core::sync::atomic::{AtomicI64, Ordering};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use jni::errors::{LogErrorAndDefault, Result as JavaResult};
+use jni::objects::{JByteArray, JByteBuffer, JClass, JString};
+use jni::sys::{jint, jlong, jshort};
+use jni::{Env, EnvUnowned};
+use taupe_protocol::crypto::default_provider;
+use zeroize::Zeroizing;
+
+use crate::c::{result_type, wireguard_result};
+use crate::key::{self, Key};
+use crate::{Config, Error, Numbering, PresharedKey, PrivateKey, PublicKey, Result, Tunnel};
+
+/// More than any call reads or writes: the longest IP packet with what WireGuard adds.
+const MAX_ROOM: usize = 1 << 17;
+
+/// The tunnels that there are, by their numbers. None comes twice.
+static TUNNELS: RwLock<BTreeMap<jlong, Arc<Tunnel>>> = RwLock::new(BTreeMap::new());
+static NEXT: AtomicI64 = AtomicI64::new(1);
+
+thread_local! {
+    /// Room for what comes from Java, and for what goes there.
+    static ROOM: Cell<(Vec<u8>, Vec<u8>)> = Cell::default();
+}
+
+/// `byte[] x25519_secret_key()`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1secret_1key")]
+pub extern "system" fn x25519_secret_key<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+) -> JByteArray<'c> {
+    env.with_env(|env| env.byte_array_from_slice(crate::random_secret().expose()))
+        .resolve::<LogErrorAndDefault>()
+}
+
+/// `byte[] x25519_public_key(byte[] secretKey)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1public_1key")]
+pub extern "system" fn x25519_public_key<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    secret_key: JByteArray<'c>,
+) -> JByteArray<'c> {
+    env.with_env(|env| match key_of(env, &secret_key) {
+        Some(key) => env.byte_array_from_slice(&default_provider().dh.public(&key)),
+        None => Ok(JByteArray::default()),
+    })
+    .resolve::<LogErrorAndDefault>()
+}
+
+/// `String x25519_key_to_hex(byte[] key)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1key_1to_1hex")]
+pub extern "system" fn x25519_key_to_hex<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    key: JByteArray<'c>,
+) -> JString<'c> {
+    env.with_env(|env| match key_of(env, &key) {
+        Some(key) => env.new_string(&*key::to_hex(&key)),
+        None => Ok(JString::default()),
+    })
+    .resolve::<LogErrorAndDefault>()
+}
+
+/// `String x25519_key_to_base64(byte[] key)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1key_1to_1base64")]
+pub extern "system" fn x25519_key_to_base64<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    key: JByteArray<'c>,
+) -> JString<'c> {
+    env.with_env(|env| match key_of(env, &key) {
+        Some(key) => env.new_string(&*key::to_base64(&key)),
+        None => Ok(JString::default()),
+    })
+    .resolve::<LogErrorAndDefault>()
+}
+
+/// `long new_tunnel(String secretKey, String publicKey, String presharedKey, short keepAlive,
+/// int index)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_new_1tunnel")]
+pub extern "system" fn new_tunnel<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    secret_key: JString<'c>,
+    public_key: JString<'c>,
+    preshared_key: JString<'c>,
+    keep_alive: jshort,
+    index: jint,
+) -> jlong {
+    env.with_env(|env| -> JavaResult<jlong> {
+        let preshared_key = if preshared_key.is_null() {
+            Some(PresharedKey::NONE)
+        } else {
+            parse(env, &preshared_key).map(|key| PresharedKey::new(*key))
+        };
+        let private_key = parse(env, &secret_key).and_then(|key| PrivateKey::new(*key));
+        let public_key = parse(env, &public_key).map(|key| PublicKey(*key));
+        let (Some(private_key), Some(public_key), Some(preshared_key)) =
+            (private_key, public_key, preshared_key)
+        else {
+            return Ok(0);
+        };
+        // Java has no unsigned numbers: these are read as if they were.
+        let tunnel = Tunnel::new(Config {
+            private_key,
+            public_key,
+            preshared_key,
+            keepalive: keep_alive.cast_unsigned(),
+            index: index.cast_unsigned(),
+            sink: None,
+        });
+        Ok(tunnel.map_or(0, keep))
+    })
+    .resolve::<LogErrorAndDefault>()
+}
+
+/// `void tunnel_free(long tunnel)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_tunnel_1free")]
+pub extern "system" fn tunnel_free<'c>(mut env: EnvUnowned<'c>, _class: JClass<'c>, tunnel: jlong) {
+    env.with_env(|_| -> JavaResult<()> {
+        let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = tunnels.remove(&tunnel);
+        drop(tunnels);
+        drop(gone);
+        Ok(())
+    })
+    .resolve::<LogErrorAndDefault>()
+}
+
+/// `int wireguard_write(long tunnel, byte[] src, int srcSize, ByteBuffer dst, int dstSize,
+/// ByteBuffer op)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1write")]
+pub extern "system" fn wireguard_write<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    tunnel: jlong,
+    src: JByteArray<'c>,
+    src_size: jint,
+    dst: JByteBuffer<'c>,
+    dst_size: jint,
+    op: JByteBuffer<'c>,
+) -> jint {
+    let buffers = Buffers {
+        src: Some((src, src_size)),
+        dst: (dst, dst_size),
+        op,
+    };
+    env.with_env(|env| buffers.call(env, tunnel, Tunnel::write))
+        .resolve::<LogErrorAndDefault>()
+}
+
+/// `int wireguard_read(long tunnel, byte[] src, int srcSize, ByteBuffer dst, int dstSize,
+/// ByteBuffer op)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1read")]
+pub extern "system" fn wireguard_read<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    tunnel: jlong,
+    src: JByteArray<'c>,
+    src_size: jint,
+    dst: JByteBuffer<'c>,
+    dst_size: jint,
+    op: JByteBuffer<'c>,
+) -> jint {
+    let buffers = Buffers {
+        src: Some((src, src_size)),
+        dst: (dst, dst_size),
+        op,
+    };
+    env.with_env(|env| buffers.call(env, tunnel, |it, src, dst| it.read(None, src, dst)))
+        .resolve::<LogErrorAndDefault>()
+}
+
+/// `int wireguard_tick(long tunnel, ByteBuffer dst, int dstSize, ByteBuffer op)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1tick")]
+pub extern "system" fn wireguard_tick<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    tunnel: jlong,
+    dst: JByteBuffer<'c>,
+    dst_size: jint,
+    op: JByteBuffer<'c>,
+) -> jint {
+    let buffers = Buffers {
+        src: None,
+        dst: (dst, dst_size),
+        op,
+    };
+    env.with_env(|env| buffers.call(env, tunnel, |it, _, dst| it.tick(dst)))
+        .resolve::<LogErrorAndDefault>()
+}
+
+/// `int wireguard_force_handshake(long tunnel, ByteBuffer dst, int dstSize, ByteBuffer op)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1force_1handshake")]
+pub extern "system" fn wireguard_force_handshake<'c>(
+    mut env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    tunnel: jlong,
+    dst: JByteBuffer<'c>,
+    dst_size: jint,
+    op: JByteBuffer<'c>,
+) -> jint {
+    let buffers = Buffers {
+        src: None,
+        dst: (dst, dst_size),
+        op,
+    };
+    env.with_env(|env| buffers.call(env, tunnel, |it, _, dst| it.force_handshake(dst)))
+        .resolve::<LogErrorAndDefault>()
+}
+
+fn keep(tunnel: Tunnel) -> jlong {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
+    tunnels.insert(number, Arc::new(tunnel));
+    number
+}
+
+fn find(number: jlong) -> Option<Arc<Tunnel>> {
+    let tunnels = TUNNELS.read().unwrap_or_else(PoisonError::into_inner);
+    tunnels.get(&number).cloned()
+}
+
+/// The key that an array is. `None` for null, and for what has not 32 bytes.
+fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
+    let mut key = Key::default();
+    let whole = !array.is_null() && array.len(env).ok()? == key.len();
+    if whole {
+        read(env, array, key.as_mut_slice()).ok()?;
+    }
+    whole.then_some(key)
+}
+
+/// The key that a string says.
+fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
+    let text = Zeroizing::new(text.try_to_string(env).ok()?);
+    key::parse(text.as_bytes())
+}
+
+/// Copies the first bytes of an array, which has as many.
+fn read(env: &Env<'_>, array: &JByteArray<'_>, to: &mut [u8]) -> JavaResult<()> {
+    let (address, length) = (to.as_mut_ptr().cast::<i8>(), to.len());
+    // SAFETY: the same bytes, by the type that Java has for them, and nobody else has them
+    // while this slice lives.
+    let to = unsafe { core::slice::from_raw_parts_mut(address, length) };
+    array.get_region(env, 0, to)
+}
+
+/// What a method is given beside the tunnel.
+struct Buffers<'c> {
+    src: Option<(JByteArray<'c>, jint)>,
+    dst: (JByteBuffer<'c>, jint),
+    op: JByteBuffer<'c>,
+}
+
+/// Memory of Java's that bytes are written to.
+struct Direct {
+    address: *mut u8,
+    size: usize,
+}
+
+impl Direct {
+    /// The first `size` bytes of a direct buffer, or all if it has not as many. `None` for
+    /// null, and for what is on Java's heap.
+    fn new(env: &Env<'_>, buffer: &JByteBuffer<'_>, size: usize) -> Option<Self> {
+        let address = env.get_direct_buffer_address(buffer).ok()?;
+        let capacity = env.get_direct_buffer_capacity(buffer).ok()?;
+        let size = size.min(capacity);
+        (!address.is_null()).then_some(Self { address, size })
+    }
+
+    /// Writes the beginning of it, as far as it goes.
+    ///
+    /// # Safety
+    /// The buffer is still there: the method that was given it has not returned.
+    unsafe fn write(&self, bytes: &[u8]) {
+        let count = bytes.len().min(self.size);
+        // SAFETY: by the caller's word and the specification of GetDirectBufferAddress there are
+        // `size` bytes, which are Java's, so that no Rust reference to them exists, and `bytes`
+        // is not among them. A program that uses them meanwhile sees some of the old and some of
+        // the new, and no more.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.address, count) };
+    }
+}
+
+impl Buffers<'_> {
+    /// Calls a tunnel, and tells Java what has come of it. 0, and nothing else, where there is
+    /// no place for that.
+    fn call(
+        &self,
+        env: &Env<'_>,
+        tunnel: jlong,
+        call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
+    ) -> JavaResult<jint> {
+        let Some(op) = Direct::new(env, &self.op, 1).filter(|op| op.size == 1) else {
+            return Ok(0);
+        };
+        let called = catch_unwind(AssertUnwindSafe(|| self.run(env, tunnel, call)));
+        let told = called.unwrap_or(Err(Error::Internal));
+        let told = told.unwrap_or_else(|error| wireguard_result {
+            op: result_type::WIREGUARD_ERROR,
+            size: error.number(Numbering::Current) as usize,
+        });
+        // SAFETY: the method that was given the buffer is being called.
+        unsafe { op.write(&[told.op as u8]) };
+        Ok(told.size.try_into().unwrap_or(jint::MAX))
+    }
+
+    fn run(
+        &self,
+        env: &Env<'_>,
+        tunnel: jlong,
+        call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
+    ) -> Result<wireguard_result> {
+        let tunnel = find(tunnel).ok_or(Error::InvalidArgument)?;
+        let (dst, room) = &self.dst;
+        let room = usize::try_from(*room).unwrap_or_default().min(MAX_ROOM);
+        let dst = Direct::new(env, dst, room).ok_or(Error::DestinationBufferTooSmall)?;
+        let (mut from, mut to) = ROOM.take();
+        from.clear();
+        if let Some((src, size)) = &self.src {
+            let size = usize::try_from(*size).map_err(|_| Error::InvalidArgument)?;
+            if size > MAX_ROOM {
+                return Err(Error::InvalidPacket);
+            }
+            if size > 0 {
+                let there = if src.is_null() { Ok(0) } else { src.len(env) };
+                let there = there.map_err(|_| Error::InvalidArgument)?;
+                if there < size {
+                    return Err(Error::InvalidArgument);
+                }
+                from.resize(size, 0);
+                read(env, src, &mut from).map_err(|_| Error::InvalidArgument)?;
+            }
+        }
+        if to.len() < dst.size {
+            to.resize(dst.size, 0);
+        }
+        let called = call(&tunnel, &from, &mut to[..dst.size]);
+        let called = called.map(wireguard_result::from);
+        if let Ok(told) = called {
+            // SAFETY: the method that was given the buffer is being called.
+            unsafe { dst.write(&to[..told.size]) };
+        }
+        ROOM.set((from, to));
+        called
+    }
+}
