@@ -1,7 +1,7 @@
 //! The C surface: pointers in, [`Tunnel`] called, results out.
 //!
 //! boringtun's functions are here, in the form of its versions 0.6 and 0.7; what Taupe adds
-//! is in [`more`]. `include/taupe.h` is made from both by `scripts/header`, with these
+//! is in `more`. `include/taupe.h` is made from both by `scripts/header`, with these
 //! comments. Nothing here is unwound over: a panic is caught, and is an error.
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, non_snake_case)]
