@@ -1,9 +1,10 @@
 //! Published post-quantum variants of WireGuard's handshake, reproduced **for
 //! comparison only**.
 //!
-//! **Do not use them: they are insecure.** No product of Taupe depends on this crate.
-//! What does, to compare, does so by a feature of the name `insecure-repro`, which is
-//! off unless it is asked for.
+//! **Do not use them: they are insecure.** The laboratory's table `handshake-pq` measures
+//! them; no product of Taupe depends on this crate. K512+tK512 carries a real tunnel in a
+//! program that is built with the feature `insecure-repro`, which is off unless it is
+//! asked for.
 //!
 //! The source is a post of Kudelski Security on post-quantum WireGuard (2021) and its
 //! program (`kudelskisecurity/pq-wireguard`). They replace every X25519 of WireGuard

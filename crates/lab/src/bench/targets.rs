@@ -204,6 +204,7 @@ pub fn all() -> Vec<Target> {
             Unit::PerSecond,
         )
     });
+    all.extend(handshakes());
     for (title, key) in [
         (
             "kept in a flood without mac1, up",
@@ -264,6 +265,43 @@ pub fn all() -> Vec<Target> {
         all.push(Target { of, ..target });
     }
     all
+}
+
+/// Of hybrid handshakes and one that was published, in the table of handshakes.
+fn handshakes() -> [Target; 9] {
+    use Bound::{AtLeast, AtMost};
+    use Figure::Of;
+    use Unit::{Bytes, PerSecond, Seconds};
+    const VANILLA: Beside = Beside::Contestant("x25519");
+    let [client, server] = ["handshake-pq/client", "handshake-pq/server"].map(Of);
+    let [hybrid, published] =
+        ["hybrid-768", "repro-k512-tk512"].map(|of| move |target: Target| Target { of, ..target });
+    [
+        hybrid(alone("hybrid-768, client", client, AtMost(110e-6), Seconds)),
+        hybrid(alone("hybrid-768, server", server, AtMost(100e-6), Seconds)),
+        hybrid(target("hybrid-768, client", client, VANILLA, AtMost(2.0))),
+        hybrid(target("hybrid-768, server", server, VANILLA, AtMost(2.0))),
+        hybrid(alone(
+            "hybrid-768, handshakes answered by a core",
+            Of("handshake-pq/answered"),
+            AtLeast(8e3),
+            PerSecond,
+        )),
+        hybrid(alone(
+            "hybrid-768, memory of an idle peer, beyond X25519's",
+            Of("handshake-pq/memory"),
+            AtMost(3e3),
+            Bytes,
+        )),
+        hybrid(target(
+            "hybrid-768, a packet",
+            Of("handshake-pq/packet"),
+            VANILLA,
+            AtMost(1.05),
+        )),
+        published(alone("K512+tK512, client", client, AtMost(100e-6), Seconds)),
+        published(alone("K512+tK512, server", server, AtMost(100e-6), Seconds)),
+    ]
 }
 
 /// What a report says of a goal.

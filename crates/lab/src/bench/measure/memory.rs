@@ -59,6 +59,15 @@ pub fn of(end: &End) -> Result<Resident> {
     Ok(sum)
 }
 
+/// What the measuring process itself holds of physical memory, in bytes.
+///
+/// # Errors
+///
+/// [`Error::Io`](crate::Error::Io) where there is no procfs.
+pub fn of_this_process() -> Result<u64> {
+    proc::resident(std::process::id()).map(|(now, _)| now)
+}
+
 /// From one look at the memory to the next, under load.
 const LOOK: Duration = Duration::from_secs(1);
 
