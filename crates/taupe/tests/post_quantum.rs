@@ -285,6 +285,11 @@ fn what_has_fallen_back_is_said() {
         assert!(error.contains("No such file"), "{error}");
         let error = refused(&[&words[..5], &["maybe"]].concat(), "");
         assert!(error.contains("require, prefer, off or default"), "{error}");
+        let published = refused(&[&words[..5], &["repro:k512+tk512"]].concat(), "");
+        assert!(
+            published.contains("takes the feature insecure-repro"),
+            "{published}"
+        );
     });
 }
 
@@ -313,6 +318,17 @@ fn a_file_s_tunnel_has_what_the_file_says() {
             "{error}"
         );
         assert!(error.contains("begins at the folder"), "{error}");
+
+        file("PostQuantum = repro:k512+tk512");
+        let error = refused(&["up", conf], "");
+        assert!(
+            error.contains("wg0.conf:10:15: error: PostQuantum names a published handshake"),
+            "{error}"
+        );
+        assert!(
+            error.contains("takes the feature insecure-repro"),
+            "{error}"
+        );
 
         file("PqPublicKey = file:keys/b.pub.pq");
         said(&["check", conf], "");

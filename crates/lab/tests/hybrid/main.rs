@@ -1,6 +1,7 @@
 //! Hybrid handshakes on real interfaces: what is on the wire, who gets an answer, and ordinary
-//! peers beside them.
+//! peers beside them; and a published handshake, to compare with.
 
+mod published;
 mod world;
 
 use std::time::Duration;
@@ -29,11 +30,17 @@ fn main() {
         SystemTest::new("the_same_x25519_keys_are_not_enough", the_same_keys),
         SystemTest::new("one_character_of_a_key", one_character),
         SystemTest::new("prefer_is_remembered", prefer_is_remembered),
+        SystemTest::new("a_published_handshake", published::carries_a_tunnel),
+        SystemTest::new(
+            "published_handshakes_are_refused",
+            published::is_refused_where_it_cannot_be,
+        ),
     ])
     .prepare(|| {
         Implementation::Taupe.install()?;
         Implementation::WireguardGo.install().map(drop)
     })
+    .prepare(published::build)
     .main()
 }
 
