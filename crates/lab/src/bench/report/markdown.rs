@@ -68,8 +68,14 @@ pub(super) fn page(report: &Report) -> String {
          make bench-full    # everything, ten rounds\n\
          ```\n\n\
          Both leave `target/lab/report.html`, with plots, and `target/lab/report.json`. Nothing \
-         else on the machine should be busy meanwhile."
-            .to_owned(),
+         else on the machine should be busy meanwhile. Of the published handshakes in \
+         `handshake-pq`, those with Rainbow take a program that is built with it, which is slow \
+         to build and to make keys:\n\n\
+         ```sh\n\
+         cargo build --release -p taupe-lab --bin taupe-lab --features rainbow\n\
+         target/release/taupe-lab run --only handshake-pq\n\
+         ```"
+        .to_owned(),
     );
     parts.join("\n\n") + "\n"
 }

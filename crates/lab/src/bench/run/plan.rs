@@ -510,7 +510,7 @@ impl Plan {
     fn handshake(&mut self) {
         for round in 1..=self.rounds {
             let label = format!("round {round}/{}, {}", self.rounds, handshake::NAME);
-            self.step(&label, handshake::NAME, 0.5, |bench| {
+            self.step(&label, handshake::NAME, handshake::SECONDS, |bench| {
                 handshake::measure(&mut bench.report);
                 Ok(())
             });

@@ -4,7 +4,7 @@
 //! initiation and makes the response. Both are [`Device`]s of Taupe's protocol in this
 //! process: the lowest level at which all four steps are there, MACs included. No
 //! socket, file or other thread takes part. The published handshakes are those of
-//! `taupe_repro`, which has no devices ([`published`]).
+//! `taupe_repro`, which has no devices.
 
 mod idle;
 mod published;
@@ -36,6 +36,9 @@ const HANDSHAKES: usize = 1_000;
 /// The same of a handshake that takes so long that more would hold up the others.
 #[cfg(feature = "rainbow")]
 const FEW_HANDSHAKES: usize = 50;
+
+/// About how long it takes to measure all of them once. Rainbow's keys take most of it.
+pub const SECONDS: f64 = if cfg!(feature = "rainbow") { 12.0 } else { 3.0 };
 
 /// How many batches of packets a sample is the median of.
 const BATCHES: usize = 500;
@@ -131,9 +134,8 @@ pub trait Handshake {
     /// [`Error::Unmet`] when it does not complete.
     fn shake(&mut self) -> Result<Exchange>;
 
-    /// A batch of [`BATCH`] packets of [`PACKET`] bytes, from one end to the other in the
-    /// session that the last handshake has made: how long that took. `None` where there is
-    /// nothing that carries packets.
+    /// A batch of packets, from one end to the other in the session that the last handshake
+    /// has made: how long that took. `None` where there is nothing that carries packets.
     ///
     /// # Errors
     ///
