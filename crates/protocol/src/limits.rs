@@ -105,7 +105,8 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 /// Hybrid initiations that go unanswered before ordinary ones are sent to a peer that need not
 /// be post-quantum, and the other way round (no standard).
 pub const TRIES_OF_A_KIND: u32 = 3;
-/// Hybrid handshakes of one peer that wait for their confirmation at once (no standard).
+/// Hybrid handshakes of one peer that wait for their confirmation at once, and responses to one
+/// initiation of which a part has come (no standard).
 pub const MAX_PROVISIONAL: usize = 4;
 /// Second parts of hybrid initiations, of all peers, that wait for their first (no standard).
 pub const MAX_EARLY_PARTS: usize = 16;

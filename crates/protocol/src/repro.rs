@@ -7,7 +7,8 @@
 //! X25519 keys only name them: the long-term keys are those of ML-KEM-512, made of
 //! `pq_private_key` and given as `pq_public_key`. Cookies are not reproduced, and who calls is
 //! found by trying every peer that has this handshake: a device has few of them. Where nobody
-//! has configured a preshared key there is the published one, which is none. Keys that change
+//! has configured a preshared key there is the published one, which is none. Nothing protects such a
+//! device from floods: its messages pass the checks of load by. Keys that change
 //! hold from the next handshake on.
 
 use taupe_crypto::{KemParameters, Provider, Secret};

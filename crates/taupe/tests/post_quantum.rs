@@ -258,7 +258,7 @@ fn what_has_fallen_back_is_said() {
         a.meet(&b, "1002", &words, "");
         a.shows(
             "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
-             handshake with the peer has ever succeeded)",
+             handshake with the peer is remembered)",
         );
         // A session ends with the key it was made with.
         let other = said(&["genkey"], "");
@@ -268,7 +268,7 @@ fn what_has_fallen_back_is_said() {
         said(&["set", "wg0", "private-key", "/run/wg0.key"], "");
         a.shows(
             "  post-quantum: none (prefer has fallen back: the session is ordinary, and no hybrid \
-             handshake with the peer has ever succeeded)",
+             handshake with the peer is remembered)",
         );
         // Nothing was said there.
         assert!(!said(&["show", "wg1"], "").contains("  post-quantum: "));

@@ -44,7 +44,7 @@ impl fmt::Display for Handshakes {
             Self::Hybrid(suite) => suite.name(),
             Self::Ordinary => {
                 "none (prefer has fallen back: the session is ordinary, and no hybrid handshake \
-                 with the peer has ever succeeded)"
+                 with the peer is remembered)"
             }
             Self::NoneYet => "none (no session)",
             Self::NoneAllowed => "none (no session; an ordinary one is refused)",

@@ -6,7 +6,7 @@ use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
 use super::part::{Half, Part, indices};
 use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
-use crate::limits::{HANDSHAKE_TOS, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
+use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
 use crate::lock;
 use crate::path::Cause;
 use crate::peer::{Endpoint, Link, PeerId, Traffic};
@@ -23,9 +23,18 @@ pub(crate) struct Waiting {
     /// How often the parts have been sent again.
     resent: usize,
     parts: Parts,
-    halfway: Option<Halfway>,
-    /// The second part of a response that has come before the first.
-    early: Option<Vec<u8>>,
+    /// What has come of responses, by the responder's index. There may be several: who has sent
+    /// the initiation again from elsewhere has had one made too, and so has a responder that has
+    /// begun anew in between. Few; the oldest goes first.
+    answers: Vec<(u32, Partly)>,
+}
+
+/// One part of a response.
+enum Partly {
+    /// The first.
+    Halfway(Halfway),
+    /// The second, which cannot be opened before the first.
+    Early(Vec<u8>),
 }
 
 impl Waiting {
@@ -35,9 +44,16 @@ impl Waiting {
             begun: now,
             resent: 0,
             parts,
-            halfway: None,
-            early: None,
+            answers: Vec::new(),
         }
+    }
+
+    fn keep(&mut self, sender: u32, part: Partly) {
+        self.answers.retain(|(of, _)| *of != sender);
+        if self.answers.len() == MAX_PROVISIONAL {
+            self.answers.remove(0);
+        }
+        self.answers.push((sender, part));
     }
 
     /// Notes that the parts are sent again. What was due while the machine slept is one.
@@ -145,7 +161,7 @@ impl Device {
         if let Some(at) = waiting.resend_at() {
             link.timers.set(Reason::ResendParts, at);
         }
-        // Both, whatever has been answered: the responder may have begun anew since.
+        // Both, whatever has been answered: a responder that has begun anew needs both.
         let mut parts = waiting.parts.clone();
         let stamper = &mut handshakes.stamper;
         stamper.stamp_parts(crypto, now.boot, &mut parts);
@@ -192,27 +208,29 @@ impl Device {
         };
         let psk = &slot.preshared_key;
         let forged = |_| Cause::ResponseNotAuthentic;
-        let keys = match (part.half, &waiting.halfway) {
-            (Half::A, Some(_)) => return Err(Cause::PartRepeated),
-            (Half::A, None) => {
+        let other = waiting.answers.iter().find(|(of, _)| *of == sender);
+        let keys = match (part.half, other.map(|(_, part)| part)) {
+            (Half::A, Some(Partly::Halfway(_))) => return Err(Cause::PartRepeated),
+            (Half::A, other) => {
                 let after = waiting.initiator.take_a(crypto, local, psk, message);
-                match after.map_err(forged)? {
-                    AfterA::Done(keys) => Some(keys),
-                    AfterA::Halfway(halfway) => {
-                        let early = waiting.early.take();
-                        let keys = early.and_then(|b| halfway.take_b(crypto, local, psk, &b).ok());
-                        waiting.halfway = Some(halfway);
-                        keys
+                match (after.map_err(forged)?, other) {
+                    (AfterA::Done(keys), _) => Some(keys),
+                    (AfterA::Halfway(halfway), Some(Partly::Early(b))) => {
+                        let keys = halfway.take_b(crypto, local, psk, b);
+                        Some(keys.map_err(forged)?)
+                    }
+                    (AfterA::Halfway(halfway), _) => {
+                        waiting.keep(sender, Partly::Halfway(halfway));
+                        None
                     }
                 }
             }
-            (Half::B, Some(halfway)) => {
+            (Half::B, Some(Partly::Halfway(halfway))) => {
                 let keys = halfway.take_b(crypto, local, psk, message);
                 Some(keys.map_err(forged)?)
             }
-            // It cannot be verified before the first.
-            (Half::B, None) => {
-                waiting.early = Some(message.to_vec());
+            (Half::B, _) => {
+                waiting.keep(sender, Partly::Early(message.to_vec()));
                 None
             }
         };
