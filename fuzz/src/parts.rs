@@ -16,7 +16,7 @@ use crate::input::Input;
 
 /// Steps in one run: enough for a handshake whose parts are repeated, after a cookie.
 const MAX_STEPS: usize = 16;
-/// mac1 and mac2, which the sender's keys do not vouch for.
+/// mac1 and mac2.
 const MACS: usize = 32;
 
 /// Reads `data` as a suite and a list of steps: which part goes to which device, what is changed
@@ -51,6 +51,11 @@ pub fn parts(data: &[u8]) {
             length == original.len() && made.bytes[..length - MACS] == original[..length - MACS];
         if control & 0x20 != 0 && length >= MACS {
             stamp_for(crypto, &net.nodes[made.to].public, &mut made.bytes);
+            // As a peer could that misbehaves.
+            let device = &mut net.nodes[made.to].device;
+            if made.bytes.first() == Some(&(Side::Response as u8)) {
+                device.stamp_response_for_test(&mut made.bytes);
+            }
         }
         net.nodes[made.to].backlog = if control & 0x10 != 0 { 512 } else { 0 };
         let source = if control & 0x40 != 0 {

@@ -167,12 +167,22 @@ impl Initiator {
     /// open this initiation. Costs one MAC.
     #[must_use]
     pub fn is_answer(&self, crypto: &Provider, part: &[u8]) -> bool {
-        let Some((body, macs)) = part.split_last_chunk::<MACS_LEN>() else {
-            return false;
-        };
-        let mut expected = [0; MACS_LEN];
-        expected[..MAC_LEN].copy_from_slice(&crypto.hash.mac(self.mac_key.expose(), &[body]));
-        expected.ct_eq(macs).into()
+        let split = part.split_last_chunk::<MACS_LEN>();
+        split.is_some_and(|(body, macs)| self.macs(crypto, body).ct_eq(macs).into())
+    }
+
+    /// Gives a part of a response the MACs that are right.
+    pub(crate) fn stamp_response(&self, crypto: &Provider, part: &mut [u8]) {
+        if let Some((body, macs)) = part.split_last_chunk_mut::<MACS_LEN>() {
+            *macs = self.macs(crypto, body);
+        }
+    }
+
+    /// mac1 := MAC(m, all before it); mac2 := 0
+    fn macs(&self, crypto: &Provider, body: &[u8]) -> [u8; MACS_LEN] {
+        let mut macs = [0; MACS_LEN];
+        macs[..MAC_LEN].copy_from_slice(&crypto.hash.mac(self.mac_key.expose(), &[body]));
+        macs
     }
 
     /// Takes the first part of a response. It verifies only if it was made by who has all
