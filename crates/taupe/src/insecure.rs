@@ -13,5 +13,5 @@ fn main() -> ExitCode {
         "taupe-insecure: for comparison only; handshakes of repro:k512+tk512 are insecure"
     );
     taupe_sys::memory::share_heap();
-    taupe::main::<taupe_engine::Engine>()
+    taupe_command::main::<taupe_engine::Engine>()
 }
