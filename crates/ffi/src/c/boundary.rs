@@ -125,3 +125,24 @@ pub(super) fn line_writer(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_answer_like_others() {
+        assert_eq!(guard(7, || panic!("caught")), 7);
+    }
+
+    #[test]
+    fn buffers_overlap_when_they_have_a_byte_in_common() {
+        let bytes = [0; 100];
+        let at = |start: usize, size| (bytes[start..].as_ptr(), size);
+        assert!(overlap(at(0, 10), at(9, 1)) && overlap(at(9, 1), at(0, 10)));
+        assert!(overlap(at(5, 2), at(0, 100)) && overlap(at(3, 3), at(3, 3)));
+        assert!(!overlap(at(0, 10), at(10, 1)) && !overlap(at(10, 1), at(0, 10)));
+        assert!(!overlap(at(5, 0), at(5, 0)));
+        assert!(!overlap((core::ptr::null(), 0), at(0, 10)));
+    }
+}
