@@ -4,8 +4,9 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use taupe_sys::mounts::forbid_gaining_rights;
 
@@ -30,28 +31,52 @@ pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<(), Faile
     if let Some(remark) = reachable(plan, &text) {
         remarks.push(remark);
     }
+    let switch = fs::read_to_string(SWITCH).ok().map(|text| nsswitch(&text));
     let own_folders = hide(plan, remarks)?;
-    let own = |name: &str, text: &[u8]| {
-        let path = plan.folder.join(name);
-        let written = fs::write(&path, text).map(|()| path);
-        written.map_err(|error| failed(format!("write {name} of the cell"), error))
-    };
-    let ours = own("resolv.conf", &text)?;
-    match resolver {
-        Ok(path) if path.exists() => bind(&ours, &path)?,
-        // It was hidden, in a folder of the cell's own.
-        Ok(path) if own_folders.iter().any(|folder| path.starts_with(folder)) => {
-            let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-            let made = made.and_then(|()| fs::write(&path, &text));
-            made.map_err(|error| failed(format!("write {}", path.display()), error))?;
+    let files = [
+        (RESOLVER, Some(text)),
+        (SWITCH, switch.map(String::into_bytes)),
+    ];
+    let layer = plan.folder.join("etc");
+    let written = fs::create_dir(&layer).and_then(|()| {
+        let files = files
+            .iter()
+            .filter_map(|(path, text)| Some((path, text.as_ref()?)));
+        let mut files = files.map(|(path, text)| fs::write(beneath(&layer, path), text));
+        files.try_for_each(|written| written)
+    });
+    written.map_err(|error| failed("write resolv.conf and nsswitch.conf of the cell", error))?;
+    if let Err(refused) = cover_etc(&layer) {
+        let is_fixed = is_mounted(RESOLVER);
+        let is_there = match resolver {
+            Ok(path) if path.exists() => {
+                bind(&beneath(&layer, RESOLVER), &path)?;
+                true
+            }
+            // It was hidden, in a folder of the cell's own.
+            Ok(path) if own_folders.iter().any(|folder| path.starts_with(folder)) => {
+                let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+                let made = made.and_then(|()| fs::copy(beneath(&layer, RESOLVER), &path).map(drop));
+                made.map_err(|error| failed(format!("write {}", path.display()), error))?;
+                true
+            }
+            Ok(_) | Err(_) => false,
+        };
+        if !is_there {
+            let what = "give the cell a resolv.conf, as there is none in /etc (`sudo touch \
+                        /etc/resolv.conf` helps)";
+            return Err(failed(what, refused));
         }
-        Ok(_) | Err(_) => put_into_etc(plan, &ours)?,
-    }
-    if let Ok(text) = fs::read_to_string(SWITCH) {
-        bind(
-            &own("nsswitch.conf", nsswitch(&text).as_bytes())?,
-            Path::new(SWITCH),
-        )?;
+        let switch = beneath(&layer, SWITCH);
+        if switch.exists() {
+            bind(&switch, Path::new(SWITCH))?;
+        }
+        if !is_fixed {
+            remarks.push(format!(
+                "who replaces {RESOLVER} outside replaces the command's too, whose questions then go \
+                 through the tunnel to the servers of that: /etc cannot be covered ({refused})"
+            ));
+        }
     }
     match forbid_gaining_rights() {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => remarks.push(
@@ -69,21 +94,29 @@ fn bind(from: &Path, over: &Path) -> Result<(), Failed> {
     mount_bind(from, over).map_err(|error| failed(what(), error.into()))
 }
 
-/// Where there is no file to mount over, or a link to nothing: `/etc` becomes what it is
-/// with ours before it (an overlay without a folder to write to; Linux 5.11).
-fn put_into_etc(plan: &Plan, ours: &Path) -> Result<(), Failed> {
-    let what = "give the cell a resolv.conf, as there is none in /etc (`sudo touch \
-                /etc/resolv.conf` helps)";
-    let layer = plan.folder.join("etc");
-    let made = fs::create_dir(&layer)
-        .and_then(|()| fs::copy(ours, layer.join("resolv.conf")))
-        .and_then(|_| {
-            let options = format!("lowerdir={}:/etc", layer.display());
-            let options = CString::new(options)?;
-            let flags = MountFlags::NOSUID | MountFlags::NODEV;
-            mount("overlay", "/etc", "overlay", flags, &*options).map_err(io::Error::from)
-        });
-    made.map_err(|error| failed(what, error))
+/// Where a file of `/etc` is in a folder that covers it.
+fn beneath(layer: &Path, path: &str) -> PathBuf {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    layer.join(name)
+}
+
+/// Makes `/etc` what it is, with what is in a folder before it: an overlay that has no
+/// folder to write to (Linux 5.11).
+///
+/// Nothing is mounted on the files themselves: who puts another file in the place of one, as
+/// DHCP clients do with `resolv.conf`, takes away what is mounted on it in other mount
+/// namespaces (`mount_namespaces(7)`). The kernel refuses it where something is mounted below
+/// `/etc`, as in containers, which an overlay would not have.
+fn cover_etc(layer: &Path) -> io::Result<()> {
+    let options = CString::new(format!("lowerdir={}:/etc", layer.display()))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(mount("overlay", "/etc", "overlay", flags, &*options)?)
+}
+
+/// Whether something is mounted there, so that nobody can replace it.
+fn is_mounted(path: &str) -> bool {
+    let looked = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    looked.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// A `resolv.conf(5)` of the tunnel's name servers.

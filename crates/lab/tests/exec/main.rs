@@ -46,6 +46,8 @@ fn main() {
         SystemTest::new("no_resolv_conf", resolvers::absent),
         SystemTest::new("link_to_no_resolv_conf", resolvers::dangling),
         SystemTest::new("resolv_conf_of_a_hidden_service", resolvers::hidden),
+        SystemTest::new("resolv_conf_is_replaced", resolvers::replaced),
+        SystemTest::new("resolv_conf_of_a_link_is_replaced", resolvers::linked),
         SystemTest::new("file_without_dns", resolvers::no_dns),
         SystemTest::new("hybrid_peer", hybrid::require),
         SystemTest::new("preferred_peer_is_remembered", hybrid::prefer),

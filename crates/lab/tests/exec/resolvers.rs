@@ -3,9 +3,14 @@
 use crate::{BEYOND, NAME, PROGRAM, World};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
 const FILE: &str = "/etc/resolv.conf";
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn remove() -> Result<()> {
     fs::remove_file(FILE).map_err(Error::io(FILE))
@@ -58,6 +63,70 @@ pub(crate) fn hidden() -> Result<()> {
     world.ensure_resolves()?;
     let outside = fs::read_to_string(FILE).map_err(Error::io(FILE))?;
     ensure!(outside == "nameserver 127.0.0.53\n", "{outside}");
+    Ok(())
+}
+
+/// Others do not change a file in its place, but put a new one there.
+pub(crate) fn replaced() -> Result<()> {
+    const OUTSIDE: &str = "nameserver 192.0.2.2\n# new\n";
+    const SWITCH: &str = "/etc/nsswitch.conf";
+    let world = World::new()?;
+    let put = |path: &str, text: &str| {
+        fs::write("/etc/new", text).map_err(Error::io("/etc/new"))?;
+        fs::rename("/etc/new", path).map_err(Error::io(path))
+    };
+    put(SWITCH, "hosts: files resolve dns\n")?;
+    let mut first = world.start("echo begun; sleep 600")?;
+    wait_until("begun", PATIENCE, || Ok(first.output().contains("begun")))?;
+    let is_own = || {
+        let told = world.join(&format!("cat {FILE} {SWITCH}; getent ahostsv4 {NAME}"))?;
+        let own = ["nameserver 10.77.0.2\n", "hosts: files dns\n"];
+        let has_own = own.iter().all(|line| told.stdout.contains(line));
+        let is_new = told.stdout.contains("# new");
+        ensure!(has_own && !is_new, "{told:?}");
+        ensure!(told.stdout.contains(&BEYOND.to_string()), "{told:?}");
+        Ok(())
+    };
+    is_own()?;
+    step("by files");
+    put(FILE, OUTSIDE)?;
+    put(SWITCH, "hosts: resolve # new\n")?;
+    is_own()?;
+    step("by a link");
+    let folder = "/run/NetworkManager";
+    fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    fs::write("/run/NetworkManager/resolv.conf", OUTSIDE).map_err(Error::io(folder))?;
+    symlink("../run/NetworkManager/resolv.conf", "/etc/new").map_err(Error::io("/etc/new"))?;
+    fs::rename("/etc/new", FILE).map_err(Error::io(FILE))?;
+    is_own()?;
+    ensure!(first.runs()?, "{}", first.output());
+    let outside = fs::read_to_string(FILE).map_err(Error::io(FILE))?;
+    ensure!(outside == OUTSIDE, "{outside}");
+    Ok(())
+}
+
+/// Likewise where the link that leads elsewhere was there before the command.
+pub(crate) fn linked() -> Result<()> {
+    let world = World::new()?;
+    remove()?;
+    let folder = "/run/NetworkManager";
+    let file = "/run/NetworkManager/resolv.conf";
+    fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    fs::write(file, "nameserver 192.0.2.2\n").map_err(Error::io(file))?;
+    symlink("../run/NetworkManager/resolv.conf", FILE).map_err(Error::io(FILE))?;
+    let mut first = world.start("echo begun; sleep 600")?;
+    wait_until("begun", PATIENCE, || Ok(first.output().contains("begun")))?;
+    let new = "/run/NetworkManager/new";
+    fs::write(new, "nameserver 192.0.2.2\n# new\n").map_err(Error::io(new))?;
+    fs::rename(new, file).map_err(Error::io(file))?;
+    let told = world.join(&format!("cat {FILE}"))?;
+    let servers: Vec<_> = told
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("nameserver"))
+        .collect();
+    ensure!(servers == ["nameserver 10.77.0.2"], "{told:?}");
+    ensure!(first.runs()?, "{}", first.output());
     Ok(())
 }
 
