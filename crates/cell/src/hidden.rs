@@ -75,12 +75,17 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Vec<PathBuf
     Ok(roots)
 }
 
-/// What the environment says of the buses.
+/// The buses, as the environment says where they are.
 fn named(plan: &Plan) -> Vec<PathBuf> {
     let mut paths = sockets(env::var_os(SYSTEM_BUS));
     if plan.hide_session {
         paths.extend(sockets(env::var_os(SESSION_BUS)));
-        if let Some(folder) = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        // Where the system has them, whether or not the environment says so: after `su`, or of
+        // cron, it does not.
+        let uid = rustix::process::geteuid().as_raw();
+        let usual = Path::new("/run/user").join(uid.to_string());
+        let said = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        for folder in [usual].into_iter().chain(said) {
             // The user's systemd starts programs for whoever asks.
             paths.extend(["bus", "systemd"].map(|name| folder.join(name)));
         }

@@ -231,5 +231,34 @@ pub(crate) fn session_bus() -> Result<()> {
         "{} came",
         heard.count() - before
     );
+
+    step("where nothing says where they are");
+    let usual = format!("/run/user/{USER}");
+    let paths = ["bus", "systemd/private", "wayland-0"].map(|name| format!("{usual}/{name}"));
+    fs::create_dir_all(format!("{usual}/systemd")).map_err(Error::io(&*usual))?;
+    for path in &paths {
+        at(path, &heard)?;
+    }
+    let all = Permissions::from_mode(0o755);
+    fs::set_permissions("/run/user", all).map_err(Error::io("/run/user"))?;
+    give(&usual, 0o700)?;
+    give(&format!("{usual}/systemd"), 0o700)?;
+    let connect = format!("python3 -c \"$1\" {}", paths.join(" "));
+    let reached = |options: &[&str]| {
+        let file = home();
+        let without = [
+            "env",
+            "--unset=XDG_RUNTIME_DIR",
+            "--unset=DBUS_SESSION_BUS_ADDRESS",
+            PROGRAM,
+            "exec",
+        ];
+        let command = [&*file, "--", "bash", "-c", &connect, "bash", CONNECT];
+        world.user(&[&without, options, &command].concat())
+    };
+    let attempt = reached(&[])?;
+    ensure!(attempt.stdout == paths.join("\n") + "\n", "{attempt:?}");
+    let attempt = reached(&["--no-session-bus"])?;
+    ensure!(attempt.stdout == format!("{}\n", paths[2]), "{attempt:?}");
     Ok(())
 }
