@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
@@ -102,8 +102,39 @@ impl Pins {
         self.links().join(name)
     }
 
+    /// Makes the directory, unless it is there, and keeps other processes from it until what
+    /// is returned is dropped.
+    pub(crate) fn take(&self) -> Result<File, Fault> {
+        loop {
+            self.create()?;
+            // Somebody may have removed it meanwhile.
+            if let Some(directory) = self.when_there(File::lock)? {
+                return Ok(directory);
+            }
+        }
+    }
+
+    /// Keeps other processes from making or removing anything, until what is returned is
+    /// dropped; `None` where there is nothing.
+    pub(crate) fn keep(&self) -> Result<Option<File>, Fault> {
+        self.when_there(File::lock_shared)
+    }
+
+    /// The directory, locked, unless it was removed before.
+    fn when_there(&self, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, Fault> {
+        let failed = || Fault::call(format!("locking {}", self.directory.display()));
+        let directory = match File::open(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            directory => directory.map_err(failed())?,
+        };
+        lock(&directory).map_err(failed())?;
+        // A directory that has been removed has no names.
+        let is_there = directory.metadata().map_err(failed())?.nlink() > 0;
+        Ok(is_there.then_some(directory))
+    }
+
     /// Makes the directory, and mounts the file system if nobody has.
-    pub(crate) fn create(&self) -> Result<(), Fault> {
+    fn create(&self) -> Result<(), Fault> {
         if !self.exist() && ![OWN, SYSTEM].into_iter().any(has_pins) {
             reach_first()?;
             mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
@@ -117,10 +148,25 @@ impl Pins {
 
     /// Keeps other processes from changing the rules, until it is dropped.
     pub(crate) fn lock(&self) -> Result<File, Fault> {
-        let failed = || Fault::call(format!("locking {}", self.directory.display()));
-        let directory = File::open(&self.directory).map_err(failed())?;
-        directory.lock().map_err(failed())?;
-        Ok(directory)
+        let directory = self.when_there(File::lock)?;
+        directory.ok_or_else(|| {
+            let gone = io::Error::from(io::ErrorKind::NotFound);
+            Fault::call(format!("locking {}", self.directory.display()))(gone)
+        })
+    }
+
+    /// Removes what is pinned; the directories stay.
+    pub(crate) fn clear(&self) -> Result<(), Fault> {
+        for directory in [self.links(), self.directory.clone()] {
+            let failed = || Fault::call(directory.display().to_string());
+            for entry in fs::read_dir(&directory).map_err(failed())? {
+                let entry = entry.map_err(failed())?.path();
+                if !entry.is_dir() {
+                    remove(&entry)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes everything: links end, and with them what holds a chosen

@@ -10,6 +10,7 @@
 //! attached.
 
 use std::fmt;
+use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
@@ -137,8 +138,10 @@ pub struct Programs {
     object: Ebpf,
     /// Filters are attached as they were before Linux 6.6.
     without_tcx: bool,
-    /// Nothing was pinned before: what fails is undone as a whole.
+    /// Nothing was attached before: what fails is undone as a whole.
     fresh: bool,
+    /// Until everything is attached, nobody else looks at it, or begins or removes it.
+    beginning: Option<File>,
     /// The generation of the rules that this has put in the place of others.
     put: Option<u32>,
 }
@@ -154,34 +157,58 @@ impl Programs {
     /// there before.
     pub fn load(interface: &str, way: Way) -> Result<Self, Fault> {
         let pins = Pins::of(interface, network_number()?);
-        let fresh = !pins.exist();
-        if Way::of(&pins).is_some_and(|other| other != way) {
+        let beginning = pins.take()?;
+        let attached = Way::of(&pins);
+        if attached.is_some_and(|other| other != way) {
             return Err(Fault::OtherWay(interface.to_owned()));
         }
-        let loaded = pins
-            .create()
-            .and_then(|()| Self::load_into(&pins, fresh, way, |_| true));
-        if loaded.is_err() && fresh {
-            // What went wrong first is more interesting than what does now.
-            let _ = pins.remove();
+        let fresh = attached.is_none();
+        let loaded = match fresh {
+            // What is attached nowhere may be of the other way, which knows the network
+            // namespace by another number, or half made.
+            true => pins.clear(),
+            false => Maps::pinned_state(&pins).map(drop),
+        };
+        let loaded = loaded.and_then(|()| Self::load_into(&pins, fresh, way, |_| true));
+        match loaded {
+            Ok(mut programs) => {
+                programs.set_out()?;
+                programs.beginning = Some(beginning);
+                Ok(programs)
+            }
+            Err(fault) => {
+                if fresh {
+                    // What went wrong first is more interesting than what does now.
+                    let _ = pins.remove();
+                }
+                Err(fault)
+            }
         }
-        loaded
     }
 
     /// Opens what another process has attached for the tunnel `interface` in the
     /// calling thread's network namespace, to look at it and to
     /// [`replace`](Self::replace) its rules. That process stays the one that is never
-    /// chosen. `None` where nothing is attached.
+    /// chosen. `None` where nothing is attached. Nothing is made that is not there, and who
+    /// brings the tunnel up or takes it down meanwhile is waited for.
     ///
     /// # Errors
     ///
     /// As [`Self::load`].
     pub fn open(interface: &str) -> Result<Option<Self>, Fault> {
         let pins = Pins::of(interface, network_number()?);
-        if !pins.exist() {
+        // Or maps that somebody removes were made anew.
+        let Some(_kept) = pins.keep()? else {
+            return Ok(None);
+        };
+        let Some(way) = Way::of(&pins) else {
+            return Ok(None);
+        };
+        let state = Maps::pinned_state(&pins)?;
+        let is_set_up = state.is_some_and(|state| state.schema.load(Ordering::Acquire) != 0);
+        if !is_set_up || maps::NAMES.iter().any(|name| !pins.map(name).exists()) {
             return Ok(None);
         }
-        let way = Way::of(&pins).unwrap_or(Way::Filters);
         let is_iterator = |place| matches!(place, Place::Iterator(_));
         Self::load_into(&pins, false, way, is_iterator).map(Some)
     }
@@ -204,44 +231,49 @@ impl Programs {
         way: Way,
         is_wanted: fn(Place) -> bool,
     ) -> Result<Self, Fault> {
-        Maps::pinned_state(pins)?;
         let mut loader = EbpfLoader::new();
         for name in maps::NAMES {
             loader.map_pin_path(name, pins.map(name));
         }
         let mut object =
             syscall::with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
-        let maps = Maps::take(&mut object)?;
-        let state = &maps.state;
-        if state.schema.load(Ordering::Relaxed) == 0 {
-            let mut random = [0; 20];
-            taupe_sys::random::fill(&mut random);
-            let [key @ .., s0, s1, s2, s3] = random;
-            let (first, second) = key.split_at(8);
-            for (word, bytes) in state.key.iter().zip([first, second]) {
-                let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
-                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            // Neither half is 0, which is what packets have by themselves.
-            let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
-            state.stamp.store(stamp, Ordering::Relaxed);
-            let namespace = match way {
-                Way::Filters => network_number()?,
-                Way::Marks => taupe_sys::namespace::network_inode()
-                    .map_err(Fault::call("asking for the network namespace's inode"))?,
-            };
-            state.netns.store(namespace, Ordering::Relaxed);
-            state.schema.store(SCHEMA, Ordering::Release);
-        }
         Ok(Self {
             way,
             pins: pins.clone(),
-            maps,
+            maps: Maps::take(&mut object)?,
             object,
             without_tcx: guards::is_without_tcx(),
             fresh,
+            beginning: None,
             put: None,
         })
+    }
+
+    /// Fills in the state of maps that are new.
+    fn set_out(&self) -> Result<(), Fault> {
+        let state = &self.maps.state;
+        if state.schema.load(Ordering::Relaxed) != 0 {
+            return Ok(());
+        }
+        let mut random = [0; 20];
+        taupe_sys::random::fill(&mut random);
+        let [key @ .., s0, s1, s2, s3] = random;
+        let (first, second) = key.split_at(8);
+        for (word, bytes) in state.key.iter().zip([first, second]) {
+            let bytes = <[u8; 8]>::try_from(bytes).unwrap_or_default();
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+        // Neither half is 0, which is what packets have by themselves.
+        let stamp = u32::from_ne_bytes([s0, s1, s2, s3]) | 0x8000_8000;
+        state.stamp.store(stamp, Ordering::Relaxed);
+        let namespace = match self.way {
+            Way::Filters => network_number()?,
+            Way::Marks => taupe_sys::namespace::network_inode()
+                .map_err(Fault::call("asking for the network namespace's inode"))?,
+        };
+        state.netns.store(namespace, Ordering::Relaxed);
+        state.schema.store(SCHEMA, Ordering::Release);
+        Ok(())
     }
 
     fn load_object(
@@ -314,6 +346,7 @@ impl Programs {
         if attached.is_err() && self.fresh {
             let _ = self.pins.remove();
         }
+        self.beginning = None;
         attached
     }
 
@@ -349,6 +382,14 @@ impl Programs {
             }
         }
         gaps
+    }
+
+    /// Keeps other processes from changing the rules, until it is dropped.
+    fn alone(&self) -> Result<Option<File>, Fault> {
+        match self.beginning {
+            Some(_) => Ok(None),
+            None => self.pins.lock().map(Some),
+        }
     }
 
     fn attach_hooks(&self) -> Result<(), Fault> {
@@ -423,7 +464,7 @@ impl Programs {
         if word.swap(lock as u32, Ordering::Relaxed) == lock as u32 {
             return Ok(());
         }
-        let _lock = self.pins.lock()?;
+        let _lock = self.alone()?;
         self.reclassify()
     }
 
@@ -453,7 +494,7 @@ impl Programs {
         destinations: &[(Prefix, Class)],
     ) -> Result<(), Fault> {
         // Another process may be about to do the same.
-        let _lock = self.pins.lock()?;
+        let _lock = self.alone()?;
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
@@ -476,7 +517,7 @@ impl Programs {
     ///
     /// [`Fault::Call`], [`Fault::Unmarked`]: they hold, but not for all sockets.
     pub fn take_back(&mut self) -> Result<(), Fault> {
-        let _lock = self.pins.lock()?;
+        let _lock = self.alone()?;
         let now = self.maps.state.generation.load(Ordering::Relaxed);
         match self.put.take() {
             Some(put) if put == now => self.switch(put.wrapping_sub(1)),

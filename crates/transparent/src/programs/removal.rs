@@ -17,7 +17,8 @@ impl Programs {
     /// # Errors
     ///
     /// As [`remove_pinned`](Self::remove_pinned).
-    pub fn remove(self) -> Result<(), Fault> {
+    pub fn remove(mut self) -> Result<(), Fault> {
+        self.beginning = None;
         Self::remove_pinned(&self.pins).map(drop)
     }
 
@@ -32,6 +33,8 @@ impl Programs {
     ///
     /// [`Fault::Call`] naming what cannot be removed: the rest still holds.
     pub fn remove_pinned(pins: &Pins) -> Result<Option<Fault>, Fault> {
+        // Without it, who looks meanwhile may keep the directory from being removed.
+        let _alone = pins.lock();
         // It keeps a few packets from leaving, and the end may not depend on it.
         let on_their_way = withdraw(pins).err();
         // Another version's filters go too, if it has the number in the same place.

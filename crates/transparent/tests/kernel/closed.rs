@@ -17,7 +17,7 @@ use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::{self, release};
 use taupe_transparent::pins::Pins;
-use taupe_transparent::programs::Guard;
+use taupe_transparent::programs::{Guard, Programs, Way};
 use taupe_transparent::reset::Reset;
 use taupe_transparent::state::Lock;
 
@@ -59,6 +59,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         ),
         SystemTest::new("namespaces_that_are_gone", namespaces_that_are_gone),
         SystemTest::new("the_tun_vanishes", the_tun_vanishes),
+        SystemTest::new("maps_of_the_other_way", maps_of_the_other_way),
         SystemTest::new("programs_are_replaced", programs_are_replaced),
         SystemTest::new("rules_are_replaced", rules_are_replaced),
         SystemTest::new("removed_without_a_trace", removed_without_a_trace),
@@ -76,6 +77,41 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         ),
     ]
 }
+
+/// A process that is killed before it has attached anything leaves maps, in which the
+/// network namespace has the number that its way knows it by.
+fn maps_of_the_other_way() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let home = scene.home.clone();
+    let load = |way| home.enter(|| Programs::load(TUNNEL, way).map_err(unmet));
+    drop(load(Way::Marks)?);
+    let seen = home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
+    ensure!(seen.is_none(), "nothing is attached: {seen:?}");
+    scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
+    for remote in REMOTE {
+        scene.expect(&chosen, &["tcp", &at(remote, 80)], "beyond")?;
+        scene.expect(&other, &["tcp", &at(remote, 80)], "far")?;
+    }
+    step("the other way about");
+    scene.programs.take();
+    home.enter(|| release(TUNNEL).map_err(unmet))?;
+    drop(load(Way::Filters)?);
+    let mut marks = load(Way::Marks)?;
+    marks.set_mark(MARK);
+    home.enter(|| {
+        let rules = rules(&["chosen"], &[]);
+        let replaced = marks.replace(&rules, &everything_but(&[]));
+        replaced.and_then(|()| marks.attach()).map_err(unmet)
+    })?;
+    // Nobody leads the mark anywhere, so that they are held back.
+    let said = scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
+    ensure!(said.starts_with("failed"), "by its mark: {said}");
+    scene.expect(&other, &["udp", &at(REMOTE[0], 80)], "far")
+}
+
+/// A mark of sockets.
+const MARK: u32 = 0x5300_0000;
 
 /// What a chosen application is told while the tunnel is down.
 fn is_told(scene: &Scene, chosen: &str) -> Result<()> {
