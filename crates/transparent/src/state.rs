@@ -398,9 +398,9 @@ reasons! {
     /// A question for a name, where no server of the tunnel has such an address.
     NameFamily = "questions for names refused because no server in DNS has an address of their family",
     /// A question on loopback by a socket that was not turned to the tunnel's servers, or
-    /// that netfilter has led back.
-    NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before \
-                or led there by a rule of netfilter",
+    /// that netfilter has led back, or to another port of who is reached past the tunnel.
+    NameHere = "packets refused that would have asked a resolver on this machine, by sockets from before, \
+                or one past the tunnel, led there by a rule of netfilter",
     /// A connection to a service that resolves names.
     NameService = "connections of chosen applications to services that look up names past the tunnel \
                    (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \

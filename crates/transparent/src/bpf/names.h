@@ -45,11 +45,6 @@ inline_always void set_remote6(struct bpf_sock_addr *context, const struct addre
 	context->user_ip6[3] = remote->words[3];
 }
 
-inline_always bool is_question(u16 port, u32 protocol)
-{
-	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
-}
-
 inline_always bool asks(const struct bpf_sock_addr *context)
 {
 	return is_question(context->user_port, context->protocol);

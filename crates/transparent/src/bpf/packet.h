@@ -267,6 +267,11 @@ inline_always u32 class_of(const struct address *address, u32 generation)
 	return class ? *class : CLASS_DROP;
 }
 
+inline_always bool is_question(u16 port, u32 protocol)
+{
+	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
+}
+
 /* Where a flow of a chosen socket goes. Questions for names go through the tunnel
  * even where the server is on the link: of a family that the tunnel lacks, they are
  * answered in user space, that there is no way. */
@@ -274,8 +279,7 @@ inline_always u32 way_of(const struct flow_key *flow, u32 generation)
 {
 	u32 class = class_of(&flow->remote, generation);
 
-	if (class == CLASS_DIRECT && flow->remote_port == htons(53) &&
-	    (flow->protocol == IPPROTO_UDP || flow->protocol == IPPROTO_TCP))
+	if (class == CLASS_DIRECT && is_question(flow->remote_port, flow->protocol))
 		return CLASS_TUNNEL;
 	return class;
 }

@@ -153,6 +153,17 @@ inline_always u32 way_of_fragment(const struct packet *packet, u32 way)
 	return way;
 }
 
+/* Whether a packet past the tunnel is a chosen socket's question, which netfilter leads to
+ * another port: only the port that the socket is connected to shows it. */
+inline_always bool is_led_elsewhere(struct __sk_buff *skb, const struct packet *packet)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	return sk && is_question(sk->dst_port, packet->flow.protocol);
+}
+
 /* Whether what isn't a chosen application's is held back with it: everything, but the
  * tunnel's own packets, and those that tell where a neighbour is. */
 inline_always bool is_shut_in(struct __sk_buff *skb, const struct state *state)
@@ -229,6 +240,10 @@ int taupe_out(struct __sk_buff *skb)
 	if (packet.is_fragment)
 		way = way_of_fragment(&packet, way);
 	if (way == CLASS_DIRECT) {
+		if (said == OURS && is_led_elsewhere(skb, &packet)) {
+			count(R_NAME_HERE);
+			return SHOT;
+		}
 		put_label(skb, state, MAY_LEAVE);
 		return NEXT;
 	}

@@ -1,6 +1,7 @@
 //! Questions for names, to resolvers of this machine.
 
-use crate::scene::{REMOTE, Scene, at, install, unmet};
+use crate::client;
+use crate::scene::{REMOTE, Scene, at, everything_but, install, nothing, rules, unmet};
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -20,6 +21,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("resolvers_while_it_is_down", resolvers_while_it_is_down),
         SystemTest::new("a_question_from_before", a_question_from_before),
         SystemTest::new("a_question_led_back_here", a_question_led_back_here),
+        SystemTest::new("a_question_led_elsewhere", a_question_led_elsewhere),
         SystemTest::new("services_that_resolve", services_that_resolve),
     ]
 }
@@ -185,6 +187,52 @@ fn a_question_led_back_here() -> Result<()> {
     step("others are led there");
     let said = "127.0.0.53:53 127.0.0.53:53 127.0.0.1";
     scene.expect(&other, &["resolve", "connected-udp", "127.0.0.53:53"], said)
+}
+
+/// A rule of netfilter leads questions to another port, of a machine that is reached past
+/// the tunnel: only the socket knows that they are questions.
+fn a_question_led_elsewhere() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let direct = everything_but(&["192.0.2.0/24", "2001:db8:1::/64"]);
+    scene.set_up(&rules(&["chosen"], &[]), &direct)?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let asked = Arc::<AtomicUsize>::default();
+    for address in ["192.0.2.1", "2001:db8:1::1"] {
+        resolve(&scene.far, address, 54, &asked)?;
+    }
+    for line in [
+        "add table inet hijack",
+        "add chain inet hijack out { type nat hook output priority -100; }",
+        "add rule inet hijack out meta l4proto { tcp, udp } th dport 53 dnat ip to 192.0.2.1:54",
+        "add rule inet hijack out meta l4proto { tcp, udp } th dport 53 dnat ip6 to \
+         [2001:db8:1::1]:54",
+    ] {
+        scene.home.run(&["nft", line])?;
+    }
+    // With name servers in its file, and without.
+    for names in [Names::default(), BOTH] {
+        set_names(&mut scene, names)?;
+        let capture = scene.capture("port 54")?;
+        for remote in REMOTE {
+            for how in ["connected-udp", "tcp"] {
+                let words = [client::WORD, "resolve", how, &at(remote, 53)];
+                let said = scene.home.run(&[&[&*chosen], &words[..]].concat());
+                let is_held = said
+                    .as_ref()
+                    .is_ok_and(|said| said.text().starts_with("failed "));
+                ensure!(is_held, "{remote} by {how}: {said:?}");
+            }
+        }
+        nothing(&scene, capture)?;
+    }
+    ensure!(asked.load(Ordering::Relaxed) == 0, "it was asked");
+    step("what is no question is answered there");
+    let said = format!("{0} {0} 192.0.2.1", at("192.0.2.1", 54));
+    scene.expect(&chosen, &["resolve", "tcp", &at("192.0.2.1", 54)], &said)?;
+    step("others are led there");
+    let outside = at(REMOTE[0], 53);
+    let said = format!("{outside} {outside} 192.0.2.1");
+    scene.expect(&other, &["resolve", "connected-udp", &outside], &said)
 }
 
 /// What answers for names by a socket with a path.
