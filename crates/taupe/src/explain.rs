@@ -177,6 +177,7 @@ impl Known {
             Some(subject) => Sender::Process {
                 process: subject.process(),
                 is_own: is_device(subject, &self.interface),
+                is_elsewhere: subject.is_elsewhere,
             },
             None => Sender::Elsewhere,
         };
@@ -202,7 +203,8 @@ impl Known {
         addresses: &[IpAddr],
         is_inside: bool,
     ) -> Option<String> {
-        let steps = self.steps(Some(subject), to, addresses);
+        // It is a socket of this network, wherever who has it may be.
+        let steps = self.steps(Some(&subject.clone().of_here()), to, addresses);
         let mut steps = steps.into_iter();
         let step = match is_inside {
             true => steps.find(|step| step.title == APPLICATION && !step.decides),
@@ -277,6 +279,8 @@ enum Sender<'a> {
         process: Process<'a>,
         /// It is the tunnel's own.
         is_own: bool,
+        /// It is in another network.
+        is_elsewhere: bool,
     },
     /// Another machine, through this one.
     Elsewhere,
@@ -319,7 +323,9 @@ impl Explanation<'_> {
     fn steps(&self, question: &Question<'_>) -> Vec<Step> {
         let table = of_peers(&self.file.peers, self.bypasses_lan());
         let (is_own, decision, chosen) = match &question.from {
-            Sender::Process { process, is_own } => {
+            Sender::Process {
+                process, is_own, ..
+            } => {
                 let (decision, rule) = self.file.transparent.apps.decide(process);
                 let verdict = self.application(decision, rule, question.to, &table);
                 (*is_own, decision, ("application", verdict))
@@ -329,6 +335,14 @@ impl Explanation<'_> {
                 (false, decision, ("forwarded", verdict))
             }
         };
+        let is_elsewhere = matches!(
+            question.from,
+            Sender::Process {
+                is_elsewhere: true,
+                ..
+            }
+        );
+        let elsewhere = is_elsewhere.then(|| ("network", elsewhere()));
         let steps = [
             ("own packets", own(is_own)),
             (
@@ -358,7 +372,7 @@ impl Explanation<'_> {
                 decides,
             }
         };
-        steps.into_iter().map(step).collect()
+        elsewhere.into_iter().chain(steps).map(step).collect()
     }
 
     fn bypasses_lan(&self) -> bool {
@@ -600,6 +614,15 @@ impl Explanation<'_> {
         let file = self.shown.display();
         format!("{file}:{}: {} = {}", entry.line, key.name(), entry.text)
     }
+}
+
+fn elsewhere() -> Verdict {
+    Verdict::Decides(
+        "wherever its own network leads: it is in another network namespace (a container, `taupe \
+         exec`, `ip netns exec`), and these rules are about this one; what comes from there by \
+         this machine is forwarded (`taupe explain --forwarded`)"
+            .into(),
+    )
 }
 
 fn own(is_own: bool) -> Verdict {

@@ -24,6 +24,8 @@ pub(crate) struct Subject {
     pub(crate) path: Vec<u8>,
     cgroup: Vec<u8>,
     pub(crate) uid: u32,
+    /// It runs in another network namespace than this one, where no rule is about it.
+    pub(crate) is_elsewhere: bool,
 }
 
 /// Why a word is no application.
@@ -58,6 +60,7 @@ impl Subject {
             path: path.into_os_string().into_vec(),
             cgroup: cgroup("self"),
             uid: rustix::process::getuid().as_raw(),
+            is_elsewhere: false,
         })
     }
 
@@ -76,16 +79,24 @@ impl Subject {
             path,
             cgroup: cgroup(&id.to_string()),
             uid: uids.split_whitespace().next()?.parse().ok()?,
+            // Who may not look takes it for one of here.
+            is_elsewhere: network(&id.to_string())
+                .is_some_and(|there| network("self").is_some_and(|here| there != here)),
         })
     }
 
     /// All that run in this network namespace, by their numbers.
     pub(crate) fn all() -> Vec<Self> {
-        let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/net")).ok();
-        let here = namespace("self");
+        let here = network("self");
         let mut ids = ids();
-        ids.retain(|id| namespace(&id.to_string()) == here);
+        ids.retain(|id| network(&id.to_string()) == here);
         ids.into_iter().filter_map(Self::of).collect()
+    }
+
+    /// As if it ran in this network.
+    pub(crate) fn of_here(mut self) -> Self {
+        self.is_elsewhere = false;
+        self
     }
 
     pub(crate) fn process(&self) -> Process<'_> {
@@ -146,6 +157,11 @@ pub(crate) fn sockets() -> HashSet<u64> {
     lines
         .filter_map(|line| line.split_whitespace().nth(9)?.parse().ok())
         .collect()
+}
+
+/// The network namespace of a process.
+fn network(id: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{id}/ns/net")).ok()
 }
 
 /// The path of a process's control group of cgroup2 (`cgroups(7)`).

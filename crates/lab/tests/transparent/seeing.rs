@@ -321,6 +321,7 @@ pub(crate) fn explained() -> Result<()> {
     ensure!(of_home.contains("5  =>"), "{of_home}");
     ensure!(of_office.contains("6  =>"), "{of_office}");
     ensure!(of_office.contains(": AllowedApps = bird"), "{of_office}");
+    in_another_network(&world, &mole, to)?;
     let (code, said) = status(&world, &[])?;
     ensure!(code == Some(0), "{said}");
     ensure!(
@@ -333,6 +334,30 @@ pub(crate) fn explained() -> Result<()> {
     ensure!(code == Some(2) && said["state"] == "degraded", "{said}");
     world.down(&file)?;
     world.down(&home)
+}
+
+/// A process in a network of its own is chosen by no rule, whatever it is called.
+fn in_another_network(world: &World, mole: &Application, to: &str) -> Result<()> {
+    let Application(path) = mole;
+    let wait = [path, "-c", "sleep 300; :"];
+    let here = world.near.spawn(&wait)?;
+    let there = world
+        .near
+        .spawn(&[&["unshare", "-n"], &wait[..]].concat())?;
+    let runs = |process: &Process| {
+        let link = std::fs::read_link(format!("/proc/{}/exe", process.id()));
+        link.is_ok_and(|link| link.as_os_str() == path.as_str())
+    };
+    wait_until("both processes", Duration::from_secs(15), || {
+        Ok(runs(&here) && runs(&there))
+    })?;
+    for (process, step) in [(&here, "6  =>"), (&there, "1  => network")] {
+        let said = world.taupe(&["explain", &process.id().to_string(), to])?;
+        succeeded("explain", &said)?;
+        let (of_home, _) = said.stdout.split_once("office (").unwrap_or_default();
+        ensure!(of_home.contains(step), "{step}: {}", said.stdout);
+    }
+    Ok(())
 }
 
 /// Tunnels in adapter mode: for all applications, and by marks.

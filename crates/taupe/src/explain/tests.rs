@@ -41,13 +41,14 @@ fn decides_in(text: &str, path: &str, to: &str, by_mark: bool) -> Option<(usize,
             _ => Sender::Process {
                 process,
                 is_own: path == "/own",
+                is_elsewhere: path == "/elsewhere",
             },
         },
         to: (!to.is_empty()).then(|| to.parse().expect("a destination")),
         addresses: &["192.168.1.5".parse().expect("an address")],
     };
     let steps = explanation.steps(&question);
-    assert_eq!(steps.len(), 6);
+    assert_eq!(steps.len(), 6 + usize::from(path == "/elsewhere"));
     let deciding = steps.iter().filter(|step| step.decides).count();
     assert!(deciding <= 1, "{steps:?}");
     let at = steps.iter().position(|step| step.decides)?;
@@ -59,6 +60,7 @@ fn the_first_decision_that_applies_is_the_one() {
     let curl = "/usr/bin/curl";
     for (path, to, step, part) in [
         ("/own", "198.51.100.1", 1, "past"),
+        ("/elsewhere", "198.51.100.1", 1, "its own network"),
         (
             curl,
             "127.0.0.53:53",
