@@ -52,9 +52,8 @@ pub fn message(data: &[u8]) {
             assert_eq!(copy, datagram);
         }
         expected.push(match kind {
-            Ok(
-                Kind::Initiation | Kind::Response | Kind::HybridInitiation | Kind::HybridResponse,
-            ) => Cause::Mac1,
+            Ok(Kind::Initiation | Kind::Response | Kind::HybridInitiation) => Cause::Mac1,
+            Ok(Kind::HybridResponse) => Cause::UnknownHandshake,
             Ok(Kind::CookieReply) => Cause::CookieRefused,
             Ok(Kind::Data) => Cause::UnknownSession,
             Err(Malformed::Length) => Cause::Length,
