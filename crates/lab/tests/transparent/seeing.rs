@@ -496,7 +496,22 @@ pub(crate) fn doctor() -> Result<()> {
     for line in ["FAIL  tun ", "FAIL  file ", "fix: "] {
         ensure!(said.stdout.contains(line), "{line}: {}", said.stdout);
     }
-    Ok(())
+    step("with a tunnel that is locked");
+    let file = world.whole_file(
+        "Address = 10.77.0.1/32",
+        "Endpoint = 192.168.1.2:51821\nAllowedIPs = 0.0.0.0/0\nAllowedApps = mole",
+    )?;
+    succeeded("lock", &world.taupe(&["lock", &file])?)?;
+    let found = json(&world.taupe(&["doctor", "--json"])?)?;
+    let checks = found["checks"].as_array().cloned().unwrap_or_default();
+    let mut warned = 0;
+    for check in checks.iter().filter(|check| check["name"] == "tunnel") {
+        let has_fix = check["fix"].is_string();
+        ensure!(has_fix == (check["result"] != "ok"), "{check}");
+        warned += usize::from(check["result"] == "warn");
+    }
+    ensure!(warned == 1, "{found}");
+    succeeded("down", &world.taupe(&["down", &file])?)
 }
 
 /// What is pinned for tunnels.

@@ -1,6 +1,7 @@
 //! The tunnels that there are, as `taupe status` has them.
 
-use super::{Check, Outcome};
+use super::Check;
+use crate::capture::word_of;
 use crate::root::is_root;
 use crate::status;
 
@@ -13,30 +14,49 @@ pub(super) fn checks() -> Vec<Check> {
     let tunnels = match status::look(None) {
         Ok(status) => status.tunnels,
         Err(failure) => {
-            return vec![found(
-                Outcome::Warn,
-                format!("tunnels cannot be looked at: {failure}"),
-            )];
+            let text = format!("tunnels cannot be looked at: {failure}");
+            return vec![Check::warn(NAME, text, "`taupe status` says more of each")];
         }
     };
     let each = tunnels.iter().flat_map(|tunnel| {
         let name = &tunnel.interface;
-        let nothing = found(Outcome::Ok, format!("nothing is amiss with {name}"));
+        let nothing = Check::ok(NAME, format!("nothing is amiss with {name}"));
         let nothing = tunnel.findings.is_empty().then_some(nothing);
         let findings = tunnel.findings.iter();
-        nothing.into_iter().chain(
-            findings.map(move |finding| found(Outcome::Warn, format!("{name}: {}", finding.text))),
-        )
+        nothing.into_iter().chain(findings.map(move |finding| {
+            let text = format!("{name}: {}", finding.text);
+            Check::warn(NAME, text, fix(finding.code, name))
+        }))
     });
     each.collect()
 }
 
-/// What to do is said with it.
-fn found(result: Outcome, text: String) -> Check {
-    Check {
-        name: NAME,
-        result,
-        text,
-        fix: None,
+/// What to do about a finding, by its word.
+fn fix(code: &str, interface: &str) -> String {
+    let word = word_of(interface);
+    match code {
+        "down" | "process-ended" | "changing" => {
+            format!("`taupe up {word}`, or `taupe down {interface}`")
+        }
+        "process-silent" => format!("`taupe down {interface}`, then `taupe up {word}`"),
+        "uplink-unguarded" => {
+            "remove the filter that comes first (`bpftool net`), or use another link".into()
+        }
+        "no-route" | "next-hop-silent" => "connect this machine to a network".into(),
+        "udp-swallowed" => "log in to this network in a browser, or use another network".into(),
+        "endpoint-unresolved" => {
+            format!("correct Endpoint in its file, and `taupe reload {word}`")
+        }
+        "name-servers-silent" => {
+            format!("name servers that answer as DNS of its file, and `taupe reload {word}`")
+        }
+        "names-past-tunnel" => format!(
+            "name servers that the tunnel reaches as DNS of its file, and `taupe reload {word}`, or \
+             what is said there"
+        ),
+        "no-handshake" | "handshake-old" | "peer-silent" => {
+            "see that the server runs and is reached by UDP, and compare keys and Endpoint".into()
+        }
+        _ => format!("`taupe status {interface}` says more"),
     }
 }
