@@ -163,8 +163,13 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
         section(&mut text, &path.display().to_string(), &shown);
     }
     for name in &names {
-        let said = redactor.log(name, &log(name));
-        section(&mut text, &format!("log of taupe@{name}"), &said);
+        for unit in [format!("taupe@{name}"), format!("taupe-lock@{name}")] {
+            let said = match log(&unit) {
+                Ok(said) => redactor.log(name, &said),
+                Err(why) => why,
+            };
+            section(&mut text, &format!("log of {unit}"), &said);
+        }
     }
     Ok(redactor.redact(&text))
 }
@@ -233,12 +238,11 @@ fn network() -> Result<String, SystemError> {
     Ok(text)
 }
 
-/// The end of what a tunnel's service has logged; in the background nothing is.
-fn log(name: &str) -> String {
-    let unit = format!("taupe@{name}");
+/// The end of what a service has logged, or why there is none; in the background nothing is.
+fn log(unit: &str) -> Result<String, String> {
     let arguments = [
         "--unit",
-        &unit,
+        unit,
         "--lines",
         LOG_LINES,
         "--no-pager",
@@ -247,8 +251,8 @@ fn log(name: &str) -> String {
     ];
     let said = Command::new("journalctl").args(arguments).output();
     match said {
-        Ok(said) if said.status.success() => String::from_utf8_lossy(&said.stdout).into_owned(),
-        Ok(said) => String::from_utf8_lossy(&said.stderr).into_owned(),
-        Err(_) => "there is no journal here\n".into(),
+        Ok(said) if said.status.success() => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
+        Ok(said) => Err(String::from_utf8_lossy(&said.stderr).into_owned()),
+        Err(_) => Err("there is no journal here\n".into()),
     }
 }

@@ -591,7 +591,38 @@ pub(crate) fn report() -> Result<()> {
             }
         }
     }
+    what_hooks_have_said(&world)?;
     world.down(&file)
+}
+
+/// The journal has what hooks print, and commands of a file that was another one.
+fn what_hooks_have_said(world: &World) -> Result<()> {
+    const JOURNAL: &str = "#!/bin/sh\nfor line in \"[#] ip link add home type wireguard\" \
+                           \"[#] curl -u me:pass-word\" \"pass-word printed\" \"[#] of $2\"; do\n\
+                           echo \"2026-11-23T20:00:00+0000 near taupe[7]: $line\"; done\n";
+    let folder = scratch("journal");
+    std::fs::create_dir(&folder).map_err(Error::io("journal"))?;
+    let stub = folder.join("journalctl");
+    std::fs::write(&stub, JOURNAL).map_err(Error::io("journalctl"))?;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&stub, mode).map_err(Error::io("journalctl"))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("PATH={}:{path}", folder.display());
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let said = world
+        .near
+        .attempt(&["env", &path, &program, "report", INTERFACE])?;
+    succeeded("report", &said)?;
+    for part in [
+        "[#] ip link add home type wireguard",
+        &format!("## log of taupe@{INTERFACE}"),
+        &format!("## log of taupe-lock@{INTERFACE}"),
+    ] {
+        ensure!(said.stdout.contains(part), "{part}: {}", said.stdout);
+    }
+    let is_there = said.stdout.contains("pass-word");
+    ensure!(!is_there, "a password is in it: {}", said.stdout);
+    Ok(())
 }
 
 /// A key in Base64, with and without its end, and in hexadecimal; in lower case.

@@ -186,17 +186,19 @@ impl Redactor {
         }
     }
 
-    /// A log of a tunnel without what is hidden in its file: hooks are logged as they are
-    /// run, whatever is written in them.
+    /// A log of a tunnel's service: without what is hidden in its file, and of the rest only
+    /// what Taupe and the service manager have said. What hooks print is in it, too, and hooks
+    /// of a file that was another one then.
     pub(super) fn log(&self, interface: &str, text: &str) -> String {
         let mut text = text.to_owned();
         for value in &self.hidden {
-            text = text.replace(value.as_str(), "(hidden)");
+            text = text.replace(value.as_str(), HIDDEN);
             if value.contains("%i") {
-                text = text.replace(&value.replace("%i", interface), "(hidden)");
+                text = text.replace(&value.replace("%i", interface), HIDDEN);
             }
         }
-        text
+        let lines = text.lines().map(|line| of_log(interface, line));
+        lines.map(|line| line + "\n").collect()
     }
 
     /// The text without them, and without whatever looks like a key: of those, equal ones
@@ -214,6 +216,88 @@ impl Redactor {
         }
         without_keys(&text)
     }
+}
+
+/// In the place of what is not shown.
+const HIDDEN: &str = "(hidden)";
+
+/// What commands of Taupe's own begin with (`adapter::change`), and those that it advises.
+const OWN: [&str; 11] = [
+    "ip",
+    "wg",
+    "nft",
+    "sysctl",
+    "resolvectl",
+    "resolvconf",
+    "rm",
+    "mv",
+    "taupe",
+    "sudo taupe",
+    "systemctl",
+];
+
+/// What its log begins with behind the time.
+const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
+
+/// A line of a journal, as much of it as is shown.
+fn of_log(interface: &str, line: &str) -> String {
+    // Such as `-- Boot 0 --`.
+    if line.starts_with("-- ") {
+        return line.to_owned();
+    }
+    let (prefix, said) = match line.split_once("]: ") {
+        // A time, a host, and a program with its number.
+        Some((prefix, said)) if prefix.split(' ').count() == 3 && !prefix.starts_with('[') => {
+            (&line[..prefix.len() + "]: ".len()], said)
+        }
+        _ => ("", line),
+    };
+    let is_of_manager = prefix
+        .split(' ')
+        .nth(2)
+        .is_some_and(|program| program.starts_with("systemd["));
+    let is_log = || {
+        let mut words = said.split_whitespace();
+        let time = words.next().unwrap_or_default();
+        let is_time = time.starts_with(|c: char| c.is_ascii_digit()) && time.ends_with('Z');
+        is_time && words.next().is_some_and(|word| LEVELS.contains(&word))
+    };
+    let is_sentence = || {
+        let starts = ["[!] ", "taupe: ", "the applications that were chosen for "];
+        starts.iter().any(|start| said.starts_with(start))
+            || said.starts_with(&format!("{interface} is "))
+    };
+    if is_of_manager || said == HIDDEN || is_log() || is_sentence() {
+        return prefix.to_owned() + &without_commands(said);
+    }
+    match said.strip_prefix("[#] ") {
+        Some(command) if command == HIDDEN || is_own(command) => line.to_owned(),
+        Some(_) => format!("{prefix}[#] {HIDDEN}"),
+        None => prefix.to_owned() + HIDDEN,
+    }
+}
+
+/// A sentence that quotes only commands of Taupe's own.
+fn without_commands(said: &str) -> String {
+    let parts = said.split('`').enumerate();
+    let parts = parts.map(
+        |(at, part)| match at % 2 == 1 && part != HIDDEN && !is_own(part) {
+            true => HIDDEN,
+            false => part,
+        },
+    );
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// Whether a command is one that Taupe tells of by itself: one, without anything of a shell.
+fn is_own(command: &str) -> bool {
+    let (command, _) = command.split_once(" (").unwrap_or((command, ""));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:,=%+@*".contains(c);
+    let begins = |own: &&str| {
+        let rest = command.strip_prefix(*own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    };
+    command.chars().all(is_plain) && OWN.iter().any(|own| begins(&own))
 }
 
 fn host(endpoint: &str) -> Option<String> {
@@ -331,13 +415,50 @@ mod tests {
         let file = "[Interface]\nMTU = 1420\nPostUp = curl -u me:pass %i # y\n\
                     #@ws:PreDown = logger pw=#1\nPostDown = curl -u me:pass %i && true\n";
         let log = "[#] ip link set mtu 1420 dev home\n[#] curl -u me:pass home\n\
-                   `curl -u me:pass %i` has failed\n[#] logger pw=#1\n\
+                   [!] `curl -u me:pass %i` has failed\n[#] logger pw=#1\n\
                    [#] curl -u me:pass home && true\n";
         let expected = "[#] ip link set mtu 1420 dev home\n[#] (hidden)\n\
-                        `(hidden)` has failed\n[#] (hidden)\n[#] (hidden)\n";
+                        [!] `(hidden)` has failed\n[#] (hidden)\n[#] (hidden)\n";
         let mut redactor = Redactor::new(false);
         redactor.learn_file(Path::new("/x.conf"), file.as_bytes());
         assert_eq!(redactor.log("home", log), expected);
+    }
+
+    #[test]
+    fn of_a_log_only_what_taupe_has_said_is_shown() {
+        let shown = [
+            "-- Boot 5c3 --",
+            "2026-11-23T20:00:00+0000 host systemd[1]: Started WireGuard tunnel home, by Taupe.",
+            "2026-11-23T20:00:00+0000 host taupe[7]: [#] ip -4 route add 0.0.0.0/0 dev home table 51820 \
+             (and 9 more routes; --verbose or LOG_LEVEL=verbose shows each)",
+            "2026-11-23T20:00:00+0000 host taupe[7]: home is up; through the tunnel: curl; `taupe \
+             status home` says whether its peer answers",
+            "2026-11-23T20:00:00+0000 host taupe[7]: 2026-11-23T20:00:00.1Z  WARN uplinks: the TUN",
+            "2026-11-23T20:00:00+0000 host taupe[7]: taupe: /etc/wireguard/home.conf has errors",
+        ];
+        let prefix = "2026-11-23T20:00:00+0000 host taupe[7]: ";
+        let hidden = [
+            // Hooks of a file that has been changed since.
+            ("[#] curl -u me:pass example.org", "[#] (hidden)"),
+            ("[#] ip link; curl -u me:pass", "[#] (hidden)"),
+            ("[#] ipcalc me:pass", "[#] (hidden)"),
+            (
+                "[!] `curl -u me:pass x` has failed; `taupe up home`",
+                "[!] `(hidden)` has failed; `taupe up home`",
+            ),
+            // And what they print.
+            ("token me:pass", "(hidden)"),
+            ("x]: [#] ip me:pass", "(hidden)"),
+            ("2026 me:pass", "(hidden)"),
+        ];
+        let redactor = Redactor::new(false);
+        for line in shown {
+            assert_eq!(redactor.log("home", line), format!("{line}\n"));
+        }
+        for (line, expected) in hidden {
+            let said = redactor.log("home", &format!("{prefix}{line}"));
+            assert_eq!(said, format!("{prefix}{expected}\n"));
+        }
     }
 
     #[test]
