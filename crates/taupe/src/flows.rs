@@ -10,7 +10,7 @@ pub(crate) mod traffic;
 
 use crate::arguments::{Destination, FlowsOrder};
 use crate::conf::{self, Conf};
-use crate::console::{NotPrinted, print};
+use crate::console::{NotPrinted, print, say};
 use crate::explain::{self, Known};
 use crate::processes::Subject;
 use crate::{json, root};
@@ -450,7 +450,13 @@ fn tunnels(file: Option<&OsStr>) -> Result<Vec<Tunnel>, Failure> {
                 shown: header.config.clone(),
             })
         });
-        tunnels.extend(Tunnel::look(name, conf.as_ref())?);
+        match Tunnel::look(name, conf.as_ref()) {
+            // The others are told of all the same.
+            Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
+                say(&format_args!("[!] {fault}"));
+            }
+            tunnel => tunnels.extend(tunnel?),
+        }
     }
     Ok(tunnels)
 }

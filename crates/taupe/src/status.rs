@@ -248,7 +248,11 @@ impl Handshakes {
 
 impl Tunnel {
     fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
-        let programs = Programs::open(interface)?;
+        let (programs, unknown) = match Programs::open(interface) {
+            // The others are told of all the same.
+            Err(fault @ Fault::Schema { .. }) => (None, Some(fault)),
+            programs => (programs?, None),
+        };
         let device = taupe_client::read(interface).ok();
         let mut tunnel = Self {
             interface: interface.to_owned(),
@@ -261,7 +265,7 @@ impl Tunnel {
                     Way::Filters => Mode::Transparent,
                     Way::Marks => Mode::Marks,
                 })
-                .or(header.map(|_| Mode::Adapter)),
+                .or(header.filter(|_| unknown.is_none()).map(|_| Mode::Adapter)),
             file: header.map(|header| header.config.clone()),
             via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
             since: header.map(|header| seconds(header.since())),
@@ -273,6 +277,8 @@ impl Tunnel {
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
         };
+        let unknown = unknown.map(|fault| Finding::new("unknown-layout", fault.to_string()));
+        tunnel.findings.extend(unknown);
         // While it is being brought up it can have neither programs nor peers yet.
         let is_whole = Journals::default().of_running(interface).is_some();
         let is_running = match &programs {

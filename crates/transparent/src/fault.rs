@@ -50,10 +50,13 @@ pub enum Fault {
     Missing(&'static str),
     /// Maps of another version of Taupe are pinned.
     #[error(
-        "{path} belongs to another version of Taupe (layout {found}, this one has {wanted}): \
-         take the tunnel down with that one first"
+        "{path} is another version's of Taupe (layout {found}, this one has {wanted}), which holds \
+         back what the applications chosen for {interface} send: `taupe down {interface}` removes \
+         it, and they go past the tunnel until it is brought up again"
     )]
     Schema {
+        /// The tunnel's interface.
+        interface: String,
         /// Where they are pinned.
         path: PathBuf,
         /// Their layout.

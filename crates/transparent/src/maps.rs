@@ -144,6 +144,7 @@ impl Maps {
             return Ok(Some(state));
         }
         Err(Fault::Schema {
+            interface: pins.interface().unwrap_or_default(),
             path: pins.directory().to_owned(),
             found,
             wanted: SCHEMA,

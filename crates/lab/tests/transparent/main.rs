@@ -140,6 +140,7 @@ fn main() {
         SystemTest::new("states_of_tunnels", seeing::states).limit(long),
         SystemTest::new("connections_and_whose", seeing::connections).limit(long),
         SystemTest::new("explained_for_several", seeing::explained).limit(long),
+        SystemTest::new("another_layout", seeing::another_layout).limit(long),
         SystemTest::new("states_in_adapter_mode", seeing::adapters).limit(long),
         SystemTest::new("what_commands_say", seeing::words).limit(long),
         SystemTest::new("doctor", seeing::doctor).limit(long),

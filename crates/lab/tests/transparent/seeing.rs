@@ -1,12 +1,13 @@
 //! What Taupe says of itself: how tunnels are, whose connections are where, and why.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use taupe_lab::peers::{Implementation, Keys};
 use taupe_lab::process::{Attempt, Process, wait_until};
@@ -125,7 +126,7 @@ pub(crate) fn states() -> Result<()> {
     ensure!(down["tunnels"][0]["state"] == "down", "{down}");
     step("a peer that does not answer");
     let keys = Keys::new(&world.near)?;
-    let wrong = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let wrong = fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let wrong = wrong.replace(world.server_key(), &keys.public);
     let file = scratch_file("home.conf", &format!("{wrong}PersistentKeepalive = 1\n"))?;
     world.up(&file)?;
@@ -292,7 +293,7 @@ pub(crate) fn connections() -> Result<()> {
 
 /// The number of its last line, which [`World::file`] writes what it is given into.
 fn lines(file: &str) -> Result<usize> {
-    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+    let text = fs::read_to_string(file).map_err(Error::io(file))?;
     Ok(text.trim_end().lines().count())
 }
 
@@ -336,6 +337,69 @@ pub(crate) fn explained() -> Result<()> {
     world.down(&home)
 }
 
+/// What another version of Taupe has left says how to be rid of it, and keeps nobody from
+/// seeing the other tunnels.
+pub(crate) fn another_layout() -> Result<()> {
+    let world = World::new()?;
+    let office = world.with_another("office", 9)?;
+    let (home, file) = (
+        world.file("AllowedApps = mole")?,
+        office.file("AllowedApps = bird")?,
+    );
+    world.up(&home)?;
+    world.up(&file)?;
+    let bird = Application::new("bird")?;
+    set_layout(office.device()?, 4711)?;
+    let advice = "`taupe down office` removes it";
+    let (code, said) = status(&world, &[])?;
+    ensure!(code == Some(2), "{said}");
+    let of = |name: &str| {
+        let tunnels = said["tunnels"].as_array().into_iter().flatten();
+        let mut tunnels = tunnels.filter(|tunnel| tunnel["interface"] == name);
+        tunnels.next().cloned().unwrap_or_default()
+    };
+    ensure!(of(INTERFACE)["state"] == "up", "{said}");
+    let finding = &of("office")["findings"][0];
+    ensure!(finding["code"] == "unknown-layout", "{said}");
+    let text = finding["text"].as_str().unwrap_or_default();
+    ensure!(text.contains(advice), "{text}");
+    let flows = world.taupe(&["flows", "--json"])?;
+    succeeded("flows", &flows)?;
+    ensure!(flows.stderr.contains(advice), "{}", flows.stderr);
+    step("stopped and started as a service is");
+    let stopped = world.taupe(&["down", "--keep-closed", &file])?;
+    succeeded("down --keep-closed", &stopped)?;
+    expect(&world, &bird, 0, None)?;
+    let refused = world.taupe(&["up", &file])?;
+    ensure!(
+        refused.status == Some(1) && refused.stderr.contains(advice),
+        "{refused:?}"
+    );
+    expect(&world, &bird, 0, None)?;
+    world.down(&file)?;
+    world.up(&file)?;
+    world.down(&file)?;
+    world.down(&home)
+}
+
+/// Writes the number of a layout into the state that a tunnel's process shares with the
+/// kernel.
+fn set_layout(process: Pid, layout: u32) -> Result<()> {
+    let folder = format!("/proc/{}", process.as_raw_nonzero());
+    let maps = fs::read_to_string(format!("{folder}/maps")).map_err(Error::io("maps"))?;
+    let mut shared = maps.lines().filter(|line| line.ends_with("bpf-map"));
+    let line = shared.next().unwrap_or_default();
+    ensure!(shared.next().is_none(), "which is it? {maps}");
+    let begin = line.split_once('-').map_or("", |(begin, _)| begin);
+    let begin = u64::from_str_radix(begin, 16).map_err(|error| Error::unmet(error.to_string()))?;
+    let memory = fs::OpenOptions::new()
+        .write(true)
+        .open(format!("{folder}/mem"));
+    let memory = memory.map_err(Error::io("memory"))?;
+    let written = memory.write_all_at(&layout.to_ne_bytes(), begin);
+    written.map_err(Error::io("memory"))
+}
+
 /// A process in a network of its own is chosen by no rule, whatever it is called.
 fn in_another_network(world: &World, mole: &Application, to: &str) -> Result<()> {
     let Application(path) = mole;
@@ -345,7 +409,7 @@ fn in_another_network(world: &World, mole: &Application, to: &str) -> Result<()>
         .near
         .spawn(&[&["unshare", "-n"], &wait[..]].concat())?;
     let runs = |process: &Process| {
-        let link = std::fs::read_link(format!("/proc/{}/exe", process.id()));
+        let link = fs::read_link(format!("/proc/{}/exe", process.id()));
         link.is_ok_and(|link| link.as_os_str() == path.as_str())
     };
     wait_until("both processes", Duration::from_secs(15), || {
@@ -516,7 +580,7 @@ pub(crate) fn doctor() -> Result<()> {
 
 /// What is pinned for tunnels.
 fn pinned() -> Result<Vec<String>> {
-    let Ok(entries) = std::fs::read_dir("/run/taupe/bpf/taupe") else {
+    let Ok(entries) = fs::read_dir("/run/taupe/bpf/taupe") else {
         return Ok(Vec::new());
     };
     let names = entries.flatten().map(|entry| entry.file_name());
@@ -539,7 +603,7 @@ pub(crate) fn report() -> Result<()> {
              AllowedApps = mole"
         ),
     )?;
-    let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
     let own = text
         .lines()
         .find_map(|line| line.strip_prefix("PrivateKey = "))
@@ -564,7 +628,7 @@ pub(crate) fn report() -> Result<()> {
         .permissions()
         .mode();
     ensure!(mode & 0o777 == 0o600, "{mode:o}");
-    let report = std::fs::read_to_string(&path).map_err(Error::io(&*path))?;
+    let report = fs::read_to_string(&path).map_err(Error::io(&*path))?;
     for part in [
         "## doctor",
         "\"state\": ",

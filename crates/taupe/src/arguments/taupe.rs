@@ -226,7 +226,8 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   findings      why it is not up: objects with code and text. Codes: process-ended,
                 process-silent, changing, down, no-handshake, handshake-old,
                 peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
-                uplink-unguarded, names-past-tunnel, no-pq-private-key, name-servers-silent
+                uplink-unguarded, unknown-layout, names-past-tunnel, no-pq-private-key,
+                name-servers-silent
                 (while chosen applications ask, and none of a family answers)
   notes         sentences
   kill_switch   app, all or off; null where no applications are chosen

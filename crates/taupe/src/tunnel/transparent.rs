@@ -315,7 +315,12 @@ pub(super) fn let_go(interface: &str, keep_closed: bool) -> Result<bool, Fault> 
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {
-            let lock = capture::lock(interface)?.unwrap_or_default();
+            let lock = match capture::lock(interface) {
+                // Another version's holds back at least what is chosen.
+                Err(Fault::Schema { .. }) => None,
+                lock => lock?,
+            };
+            let lock = lock.unwrap_or_default();
             let meanwhile = meanwhile(lock, interface);
             say(&format_args!("{interface} is down: {meanwhile}"));
         }
