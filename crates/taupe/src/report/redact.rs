@@ -293,11 +293,11 @@ fn without_commands(said: &str) -> String {
 fn is_own(command: &str) -> bool {
     let (command, _) = command.split_once(" (").unwrap_or((command, ""));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:,=%+@*".contains(c);
-    let begins = |own: &&str| {
-        let rest = command.strip_prefix(*own);
+    let begins = |own: &str| {
+        let rest = command.strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    command.chars().all(is_plain) && OWN.iter().any(|own| begins(&own))
+    command.chars().all(is_plain) && OWN.iter().any(|own| begins(own))
 }
 
 fn host(endpoint: &str) -> Option<String> {
