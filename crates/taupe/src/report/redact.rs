@@ -221,8 +221,8 @@ impl Redactor {
 /// In the place of what is not shown.
 const HIDDEN: &str = "(hidden)";
 
-/// What commands of Taupe's own begin with (`adapter::change`), and those that it advises.
-const OWN: [&str; 11] = [
+/// What the commands begin with that Taupe tells of (`adapter::change`, `adapter::dns`).
+const TOLD: [&str; 8] = [
     "ip",
     "wg",
     "nft",
@@ -231,10 +231,13 @@ const OWN: [&str; 11] = [
     "resolvconf",
     "rm",
     "mv",
-    "taupe",
-    "sudo taupe",
-    "systemctl",
 ];
+
+/// What those begin with that it advises besides.
+const ADVISED: [&str; 3] = ["taupe", "sudo taupe", "systemctl"];
+
+/// What may be behind one, in brackets: how many routes are not shown, and nft's table.
+const BEHIND: [&str; 2] = ["and ", "table "];
 
 /// What its log begins with behind the time.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
@@ -271,7 +274,7 @@ fn of_log(interface: &str, line: &str) -> String {
         return prefix.to_owned() + &without_commands(said);
     }
     match said.strip_prefix("[#] ") {
-        Some(command) if command == HIDDEN || is_own(command) => line.to_owned(),
+        Some(command) if command == HIDDEN || is_one_of(&TOLD, command) => line.to_owned(),
         Some(_) => format!("{prefix}[#] {HIDDEN}"),
         None => prefix.to_owned() + HIDDEN,
     }
@@ -289,15 +292,23 @@ fn without_commands(said: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Whether a command is one that Taupe tells of by itself: one, without anything of a shell.
 fn is_own(command: &str) -> bool {
-    let (command, _) = command.split_once(" (").unwrap_or((command, ""));
+    is_one_of(&TOLD, command) || is_one_of(&ADVISED, command)
+}
+
+/// Whether a command begins with one of these, and has nothing of a shell.
+fn is_one_of(begins: &[&str], command: &str) -> bool {
+    let (command, behind) = match command.split_once(" (") {
+        Some((command, behind)) => (command, Some(behind)),
+        None => (command, None),
+    };
+    let is_known = |behind: &str| BEHIND.iter().any(|start| behind.starts_with(start));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:,=%+@*".contains(c);
-    let begins = |own: &str| {
-        let rest = command.strip_prefix(own);
+    let first = |begin: &&str| {
+        let rest = command.strip_prefix(*begin);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
-    command.chars().all(is_plain) && OWN.iter().any(|own| begins(own))
+    behind.is_none_or(is_known) && command.chars().all(is_plain) && begins.iter().any(first)
 }
 
 fn host(endpoint: &str) -> Option<String> {
@@ -442,6 +453,8 @@ mod tests {
             ("[#] curl -u me:pass example.org", "[#] (hidden)"),
             ("[#] ip link; curl -u me:pass", "[#] (hidden)"),
             ("[#] ipcalc me:pass", "[#] (hidden)"),
+            ("[#] taupe exec x -- curl -u me:pass", "[#] (hidden)"),
+            ("[#] ip link (me:pass)", "[#] (hidden)"),
             (
                 "[!] `curl -u me:pass x` has failed; `taupe up home`",
                 "[!] `(hidden)` has failed; `taupe up home`",
