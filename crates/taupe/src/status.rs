@@ -105,6 +105,45 @@ pub(crate) fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
     })
 }
 
+/// What there is to say of a peer; with the mark of its datagrams where their way can be
+/// looked at from here.
+fn heard(
+    device: &taupe_client::Device,
+    peer: &PeerStatus,
+    mark: Option<u32>,
+) -> Option<judge::Heard> {
+    let shown = shown(peer, device);
+    if show::lacks_own_key(&device.status, peer) {
+        return Some(judge::Heard::Finding(judge::no_own_key(&shown)));
+    }
+    let status = judge::Peer {
+        age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
+        unanswered: peer.unanswered.map(|silence| {
+            let nanoseconds = boot().saturating_sub(silence.since.0);
+            (silence.initiations, Duration::from_nanos(nanoseconds))
+        }),
+        has_sent: peer.tx_bytes > 0,
+        way: match (peer.unanswered, peer.endpoint, mark) {
+            (Some(_), Some(endpoint), Some(mark)) => way::look(endpoint.ip(), mark),
+            _ => judge::Way::Unknown,
+        },
+    };
+    judge::peer(&shown, peer.endpoint, &status)
+}
+
+/// A peer, in a sentence.
+fn shown(peer: &PeerStatus, device: &taupe_client::Device) -> String {
+    match device.status.peers.len() {
+        1 => "its peer".to_owned(),
+        _ => format!("the peer {}", encoded(peer)),
+    }
+}
+
+fn encoded(peer: &PeerStatus) -> String {
+    let key = taupe_config::key::Encoding::Base64.encode(&peer.public_key.0);
+    key.as_str().to_owned()
+}
+
 /// The tunnel that a word means: one that is there, or could be.
 fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> {
     let name = conf::interface(word).map(|name| name.to_string());
@@ -299,7 +338,9 @@ impl Tunnel {
         }));
         if is_running && let Some(device) = &device {
             let before = tunnel.findings.len();
-            tunnel.see_device(device);
+            tunnel.see_outer();
+            let is_cut_off = tunnel.findings.len() > before;
+            tunnel.see_device(device, is_cut_off);
             // Behind a peer that does not answer nobody does.
             let all_answer = tunnel.findings.len() == before;
             if all_answer && tunnel.mode == Some(Mode::Transparent) {
@@ -353,36 +394,38 @@ impl Tunnel {
         Ok(())
     }
 
-    fn see_device(&mut self, device: &taupe_client::Device) {
+    /// The tunnel that this one goes through: who is silent there is the one to blame.
+    fn see_outer(&mut self) {
+        let Some(outer) = &self.via else { return };
+        let Ok(device) = taupe_client::read(outer) else {
+            return;
+        };
+        let named = |text: String| format!("{outer}, which it goes through: {text}");
         for peer in &device.status.peers {
-            let status = judge::Peer {
-                age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
-                unanswered: peer.unanswered.map(|silence| {
-                    let nanoseconds = boot().saturating_sub(silence.since.0);
-                    (silence.initiations, Duration::from_nanos(nanoseconds))
-                }),
-                has_sent: peer.tx_bytes > 0,
-                way: match (peer.unanswered, peer.endpoint) {
-                    (Some(_), Some(endpoint)) => way::look(endpoint.ip(), device.fwmark),
-                    _ => judge::Way::Unknown,
-                },
-            };
-            let key = taupe_config::key::Encoding::Base64.encode(&peer.public_key.0);
-            let shown = match device.status.peers.len() {
-                1 => "its peer".to_owned(),
-                _ => format!("the peer {}", key.as_str()),
-            };
-            let heard = match show::lacks_own_key(&device.status, peer) {
-                true => Some(judge::Heard::Finding(judge::no_own_key(&shown))),
-                false => judge::peer(&shown, peer.endpoint, &status),
-            };
-            match heard {
+            match heard(&device, peer, Some(device.fwmark)) {
+                Some(judge::Heard::Finding(Finding { code, text })) => {
+                    self.findings.push(Finding::new(code, named(text)));
+                }
+                Some(judge::Heard::Note(note)) => self.notes.push(named(note)),
+                None => {}
+            }
+        }
+    }
+
+    /// Where it `is_cut_off` by another tunnel's peer, its own can do nothing for it.
+    fn see_device(&mut self, device: &taupe_client::Device, is_cut_off: bool) {
+        // Of one that goes through another the way is in a network that is not seen.
+        let mark = self.via.is_none().then_some(device.fwmark);
+        for peer in &device.status.peers {
+            let key = encoded(peer);
+            match heard(device, peer, mark) {
+                Some(judge::Heard::Finding(_)) if is_cut_off => {}
                 Some(judge::Heard::Finding(finding)) => self.findings.push(finding),
                 Some(judge::Heard::Note(note)) => self.notes.push(note),
                 None => {}
             }
             self.peers.push(Peer {
-                public_key: key.as_str().to_owned(),
+                public_key: key,
                 endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
                 latest_handshake: peer.latest_handshake.map(|at| at.as_secs()),
                 unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),

@@ -126,6 +126,7 @@ fn main() {
         SystemTest::new("nested_in_adapter_mode", nested::in_adapter_mode).limit(long),
         SystemTest::new("nested_in_transparent_mode", nested::in_transparent_mode).limit(long),
         SystemTest::new("nested_by_wireguard_go", nested::by_wireguard_go).limit(long),
+        SystemTest::new("nested_and_silent", nested::who_is_silent).limit(long),
         SystemTest::new("nested_and_refused", nested::refused).limit(long),
         SystemTest::new("not_locked", service::not_locked).limit(long),
         SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),

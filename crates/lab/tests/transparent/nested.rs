@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use taupe_lab::capture::Capture;
@@ -14,7 +14,7 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, PORT, TUNNEL, UPLINK, World, serve, succeeded};
+use crate::world::{Application, ENDPOINT_PORT, PORT, TUNNEL, UPLINK, World, serve, succeeded};
 
 /// The inner tunnel; the outer one is the first machine's.
 const INNER: &str = "inner";
@@ -107,7 +107,7 @@ impl Nested {
 
     /// The outer file, with these lines in its `[Interface]`.
     fn outer(&self, lines: &str) -> Result<String> {
-        let endpoint = SocketAddr::new(self.world.neighbour(), crate::world::ENDPOINT_PORT);
+        let endpoint = SocketAddr::new(self.world.neighbour(), ENDPOINT_PORT);
         let [v4, v6] = TUNNEL;
         self.world.whole_file(
             &format!("Address = {v4}/32, {v6}/128\n{lines}"),
@@ -384,6 +384,56 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     nested.expect(&chosen, [None, None])?;
     world.taupe(&["down", &inner])?;
     world.is_as_before(&before, "after the foreground")
+}
+
+/// Who does not answer is the outer peer, and not the inner one, whose datagrams it
+/// carries; this network's next machine has nothing to do with the inner one.
+pub(crate) fn who_is_silent() -> Result<()> {
+    let nested = Nested::new()?;
+    let world = &nested.world;
+    let chosen = Application::new("mole")?;
+    let (inner, outer) = (nested.inner("AllowedApps = mole")?, nested.outer("")?);
+    nested.up(&[&inner, "--via", &outer])?;
+    nested.expect_within(&chosen)?;
+    let swallow = format!(
+        "table inet swallow {{ chain input {{ type filter hook input priority 0; \
+         udp dport {ENDPOINT_PORT} drop; }}; chain output {{ type filter hook output priority 0; \
+         udp sport {ENDPOINT_PORT} drop; }}; }}"
+    );
+    world.far.run_with_input(&["nft", "-f", "-"], &swallow)?;
+    let silent = SocketAddr::new(world.neighbour(), ENDPOINT_PORT).to_string();
+    let (blamed, _) = ENDPOINT.split_once(':').unwrap_or_default();
+    let mut found = String::new();
+    // Longer than the network is named after, from the second handshake on.
+    let begin = Instant::now();
+    let done = wait_until("what says who", Duration::from_secs(90), || {
+        // Something to be carried.
+        let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
+        world
+            .near
+            .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
+        let said = world.taupe(&["status", INNER])?;
+        found = said.stdout;
+        let of_outer = "home, which it goes through:";
+        let wrong = found.lines().filter(|line| line.contains("[!]"));
+        let wrong: Vec<_> = wrong.collect();
+        // The inner one may be the first to hear nothing; that is all it is said to do.
+        let blames = |line: &&str| line.contains(blamed) && line.contains("next machine");
+        ensure!(!wrong.iter().any(|line| blames(line)), "{found}");
+        let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
+        Ok(said.status == Some(2)
+            && begin.elapsed() > Duration::from_secs(40)
+            && matches!(&*wrong, [line] if is_named(line)))
+    });
+    ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
+    world
+        .far
+        .run(&["nft", "delete", "table", "inet", "swallow"])?;
+    wait_until("the end of the silence", Duration::from_secs(60), || {
+        let is_answered = world.asks(&chosen, WEB[0])?.as_deref() == Some(WITHIN[0]);
+        Ok(is_answered && world.taupe(&["status", INNER])?.status == Some(0))
+    })?;
+    world.down(&inner)
 }
 
 /// Each with one line that says what to do, and nothing done.
