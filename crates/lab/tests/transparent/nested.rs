@@ -419,7 +419,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
         let wrong: Vec<_> = wrong.collect();
         // The inner one may be the first to hear nothing; that is all it is said to do.
         let blames = |line: &&str| line.contains(blamed) && line.contains("next machine");
-        ensure!(!wrong.iter().any(|line| blames(line)), "{found}");
+        ensure!(!wrong.iter().any(blames), "{found}");
         let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
         Ok(said.status == Some(2)
             && begin.elapsed() > Duration::from_secs(40)
