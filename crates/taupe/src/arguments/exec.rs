@@ -10,7 +10,8 @@ elsewhere, and /run has what it had at the start; other Unix sockets with a path
 (X11, Wayland, ssh-agent, Docker): who listens there has this machine's network. So has
 whatever the command has others start for it (cron, `systemd-run`, a shell at the same
 terminal). Open sockets are not passed on to it, but Unix ones and standard input, output
-and error. Files are not protected from the command. `sudo` does not work.
+and error. Files are not protected from the command, though /etc is read-only to it unless
+something is mounted there, as in containers. `sudo` does not work.
 The command has this terminal. Where the kernel lets programs type into theirs (TIOCSTI:
 before Linux 6.2, or with sysctl dev.tty.legacy_tiocsti=1), one that is not to be trusted
 can so have the shell that it was started from do things, with this machine's network, when
