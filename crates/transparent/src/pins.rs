@@ -122,15 +122,23 @@ impl Pins {
 
     /// The directory, locked, unless it was removed before.
     fn when_there(&self, lock: fn(&File) -> io::Result<()>) -> Result<Option<File>, Fault> {
-        let failed = || Fault::call(format!("locking {}", self.directory.display()));
-        let directory = match File::open(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            directory => directory.map_err(failed())?,
+        let locked = |path: &Path| -> Result<Option<File>, Fault> {
+            let failed = || Fault::call(format!("locking {}", path.display()));
+            let directory = match File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                directory => directory.map_err(failed())?,
+            };
+            lock(&directory).map_err(failed())?;
+            // A directory that has been removed has no names.
+            let is_there = directory.metadata().map_err(failed())?.nlink() > 0;
+            Ok(is_there.then_some(directory))
         };
-        lock(&directory).map_err(failed())?;
-        // A directory that has been removed has no names.
-        let is_there = directory.metadata().map_err(failed())?.nlink() > 0;
-        Ok(is_there.then_some(directory))
+        // A gate, which who waits for all to go keeps shut: they might never be gone all at
+        // once, where others come in meanwhile.
+        let Some(_gate) = locked(&self.links())? else {
+            return Ok(None);
+        };
+        locked(&self.directory)
     }
 
     /// Makes the directory, and mounts the file system if nobody has.

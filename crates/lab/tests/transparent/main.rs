@@ -142,6 +142,7 @@ fn main() {
         SystemTest::new("connections_and_whose", seeing::connections).limit(long),
         SystemTest::new("explained_for_several", seeing::explained).limit(long),
         SystemTest::new("another_layout", seeing::another_layout).limit(long),
+        SystemTest::new("looked_at_all_the_time", seeing::looked_at_all_the_time).limit(long),
         SystemTest::new("states_in_adapter_mode", seeing::adapters).limit(long),
         SystemTest::new("what_commands_say", seeing::words).limit(long),
         SystemTest::new("doctor", seeing::doctor).limit(long),

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -336,6 +337,41 @@ pub(crate) fn explained() -> Result<()> {
     world.down(&file)?;
     world.down(&home)
 }
+
+/// Whoever looks all the time is in nobody's way, and leaves nothing behind.
+pub(crate) fn looked_at_all_the_time() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("AllowedApps = mole")?;
+    let (near, is_over) = (&world.near, AtomicBool::new(false));
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let look = || -> Result<u32> {
+        let mut times = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            for command in ["status", "flows"] {
+                json(&near.attempt(&[&program, command, "--json"])?)?;
+                times += 1;
+            }
+        }
+        Ok(times)
+    };
+    let looked = thread::scope(|scope| {
+        let lookers = [scope.spawn(look), scope.spawn(look)];
+        let done = (0..TRANSITIONS).try_for_each(|_| {
+            world.up(&file)?;
+            world.down(&file)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let looked = lookers.map(|looker| looker.join().expect("a thread"));
+        done.and_then(|()| looked.into_iter().sum::<Result<u32>>())
+    })?;
+    ensure!(looked > TRANSITIONS, "{looked} looks");
+    let left = pinned()?;
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+/// How often a tunnel comes and goes under the eyes of others.
+const TRANSITIONS: u32 = 5;
 
 /// What another version of Taupe has left says how to be rid of it, and keeps nobody from
 /// seeing the other tunnels.
