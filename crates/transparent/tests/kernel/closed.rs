@@ -86,8 +86,6 @@ fn maps_of_the_other_way() -> Result<()> {
     let home = scene.home.clone();
     let load = |way| home.enter(|| Programs::load(TUNNEL, way).map_err(unmet));
     drop(load(Way::Marks)?);
-    let seen = home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
-    ensure!(seen.is_none(), "nothing is attached: {seen:?}");
     scene.set_up(&rules(&["chosen"], &[]), &everything_but(&[]))?;
     for remote in REMOTE {
         scene.expect(&chosen, &["tcp", &at(remote, 80)], "beyond")?;
@@ -97,6 +95,8 @@ fn maps_of_the_other_way() -> Result<()> {
     scene.programs.take();
     home.enter(|| release(TUNNEL).map_err(unmet))?;
     drop(load(Way::Filters)?);
+    let seen = home.enter(|| Programs::open(TUNNEL).map_err(unmet))?;
+    ensure!(seen.is_none(), "nothing is attached: {seen:?}");
     let mut marks = load(Way::Marks)?;
     marks.set_mark(MARK);
     home.enter(|| {
