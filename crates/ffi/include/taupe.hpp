@@ -48,7 +48,7 @@ class Tunnel {
     // Keys are base64 or hexadecimal; no preshared key is "".
     Tunnel(const std::string &private_key, const std::string &public_key,
            const std::string &preshared_key = "", uint16_t keep_alive = 0, uint32_t index = 0)
-        : tunnel_(new_tunnel(private_key.c_str(), public_key.c_str(),
+        : tunnel_((new_tunnel)(private_key.c_str(), public_key.c_str(),
                              preshared_key.empty() ? nullptr : preshared_key.c_str(), keep_alive,
                              index)) {
         if (!tunnel_) throw BadKey();

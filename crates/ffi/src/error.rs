@@ -36,7 +36,7 @@ pub enum Error {
     /// A message that was changed, or made with other keys.
     #[error("the message does not verify; have both sides the same preshared key?")]
     InvalidAeadTag = 9,
-    /// A packet with a counter that no session may reach, or too old to tell.
+    /// A packet with a counter that no session may reach.
     #[error("the packet's counter is out of range")]
     InvalidCounter = 10,
     /// A packet that has been received before.

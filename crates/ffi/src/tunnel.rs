@@ -45,8 +45,8 @@ pub const OVERHEAD: usize = DATA_OVERHEAD;
 /// Where the packet is in a message that is sealed or opened in place.
 pub const OFFSET: usize = DATA_HEADER_LEN;
 
-/// The longest inner packet: what the length of an IP header can say.
-const MAX_PACKET: usize = 40 + 65_535;
+/// The longest inner packet: sealed it has 65,600 bytes, boringtun's MAX_WIREGUARD_PACKET_SIZE.
+const MAX_PACKET: usize = 65_600 - OVERHEAD;
 /// Every tunnel carries packets of this length (RFC 8200 §5), so padding up to it does no
 /// harm.
 const MIN_MTU: usize = 1280;
@@ -340,7 +340,8 @@ impl Tunnel {
         self.read(from, &datagram, buffer)
     }
 
-    /// Does what is due, and writes what is to be sent first.
+    /// Does what is due, and writes what is to be sent first. A packet that has waited for a
+    /// session and is longer than there is room stays for a call of [`Self::read`].
     ///
     /// # Errors
     /// [`Error::ConnectionExpired`] from when the peer has been given up, or the last
@@ -349,7 +350,7 @@ impl Tunnel {
     pub fn tick(&self, dst: &mut [u8]) -> Result {
         self.with(|control, now| {
             control.tick(now);
-            match control.emit(&self.path, now, dst)? {
+            match control.emit_what_fits(&self.path, now, dst)? {
                 Outcome::Done if control.expired => Err(Error::ConnectionExpired),
                 outcome => Ok(outcome),
             }

@@ -539,9 +539,14 @@ pub unsafe extern "C" fn taupe_write_batch(
 /// # Safety
 /// `sizes` is NULL, or there are `count` of them, which nobody writes meanwhile.
 unsafe fn sizes_of<'a>(sizes: *const usize, count: usize) -> Option<&'a [usize]> {
-    // SAFETY: it is only read from here on; the caller vouches for the rest.
-    let sizes = unsafe { destination(sizes.cast_mut(), count) }?;
-    Some(sizes)
+    if count == 0 {
+        return Some(&[]);
+    }
+    let bytes = count.checked_mul(size_of::<usize>())?;
+    let fits = bytes <= isize::MAX as usize && !sizes.is_null() && sizes.is_aligned();
+    // SAFETY: it is not NULL, aligned, not longer than an object can be, and the caller
+    // vouches for the rest. Others may read it too.
+    fits.then(|| unsafe { core::slice::from_raw_parts(sizes, count) })
 }
 
 /// Opens `count` datagrams of one source in place: the `i`th is `sizes[i]` bytes from

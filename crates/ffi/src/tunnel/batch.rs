@@ -125,7 +125,6 @@ impl Tunnel {
         let results = &mut results[..sizes.len()];
         results.fill(Ok(Outcome::Done));
 
-        let mut loss = self.lock_loss();
         let mut headers = Vec::with_capacity(sizes.len());
         headers.extend(buffer.chunks(stride).zip(sizes).map(|(place, size)| {
             let datagram = place.get(..*size)?;
@@ -149,6 +148,7 @@ impl Tunnel {
         for (place, cause) in &refused {
             results[place / stride] = Err((*cause).into());
         }
+        let mut loss = self.lock_loss();
         for (result, header) in results.iter().zip(headers) {
             if let (Ok(_), Some((index, counter))) = (result, header) {
                 loss.count(index, counter);

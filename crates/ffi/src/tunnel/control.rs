@@ -294,6 +294,15 @@ impl Control {
         Ok(Outcome::Network(length))
     }
 
+    /// The same, but for a packet that does not fit: that waits for a call with more room.
+    pub(super) fn emit_what_fits(&mut self, path: &DataPath, now: Now, dst: &mut [u8]) -> Result {
+        let fits = |packet: &Vec<u8>| packet.len() + OVERHEAD <= dst.len();
+        if self.datagrams.is_empty() && !self.waiting.front().is_none_or(fits) {
+            return Ok(Outcome::Done);
+        }
+        self.emit(path, now, dst)
+    }
+
     pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let sendable = !self.waiting.is_empty() && self.peer.has_session(now);
         if !self.datagrams.is_empty() || sendable || self.device.wants_attention() {

@@ -136,6 +136,20 @@ fn a_session_is_renewed_by_who_began_it() {
 }
 
 #[test]
+fn a_tick_needs_room_for_a_handshake_alone() {
+    let [a, b] = pair(0);
+    let mut dst = [0; 2048];
+    assert_eq!(b.write(&packet(1400), &mut dst), Ok(Outcome::Network(148)));
+    let pair = [a, b];
+    shake_hands(&pair);
+    let [_, b] = pair;
+    assert_eq!(b.tick(&mut [0; 148]), Ok(Outcome::Done));
+    assert_eq!(b.statistics().waiting, 1);
+    assert!(matches!(b.read(None, &[], &mut dst), Ok(Outcome::Network(length)) if length > 1400));
+    assert_eq!(b.tick(&mut [0; 148]), Ok(Outcome::Done));
+}
+
+#[test]
 fn no_more_packets_wait_than_may_and_the_newest_go() {
     let [a, b] = pair(0);
     let (mut initiation, mut dst) = ([0; 148], [0; 2048]);
