@@ -66,7 +66,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub(crate) fn tests() -> Vec<SystemTest> {
     let limit = match asked_for() {
         Some(_) => LIMIT * 12,
-        None => LIMIT * 4,
+        // Beside other tests an emulated processor gets little of a true one.
+        None => LIMIT * 10,
     };
     vec![SystemTest::new("debian_12", debian_12).limit(limit)]
 }
