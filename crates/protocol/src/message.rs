@@ -9,6 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use taupe_crypto::TAG_LEN;
 
+#[cfg(not(feature = "insecure-repro"))]
+use crate::hybrid::MAX_PART_LEN;
 use crate::hybrid::{Part, Side};
 #[cfg(feature = "insecure-repro")]
 use crate::repro;
@@ -73,12 +75,12 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
 }
 
 /// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
-/// crosses every network whole; or what is longer, with the feature `insecure-repro`.
-pub const LONGEST_HANDSHAKE: usize = if cfg!(feature = "insecure-repro") {
-    1684
-} else {
-    1232
-};
+/// crosses every network whole.
+#[cfg(not(feature = "insecure-repro"))]
+pub const LONGEST_HANDSHAKE: usize = MAX_PART_LEN;
+/// Bytes of the longest handshake message: the published initiation.
+#[cfg(feature = "insecure-repro")]
+pub const LONGEST_HANDSHAKE: usize = repro::INITIATION_LEN;
 
 /// Handshake initiation (whitepaper §5.4.2).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -170,6 +170,7 @@ pub const TAUPE_PQ_MESSAGE_SIZE: usize = 1232;
 const _: () = {
     assert!(TAUPE_OFFSET == OFFSET && TAUPE_OVERHEAD == OVERHEAD);
     assert!(TAUPE_PQ_SEED_SIZE == PqPrivateKey::LEN);
+    assert!(TAUPE_PQ_MESSAGE_SIZE == taupe_protocol::message::LONGEST_HANDSHAKE);
     assert!(taupe_error::TAUPE_UNDER_LOAD as u32 == Error::UnderLoad as u32);
     assert!(taupe_error::TAUPE_INTERNAL as u32 == Error::Internal as u32);
     assert!(taupe_suite::TAUPE_HYBRID_768 as u32 == Suite::Hybrid768 as u32);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
-use taupe_protocol::message::{Initiation, Kind, Response, classify};
+use taupe_protocol::message::{Initiation, Kind, LONGEST_HANDSHAKE, Response, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
 use taupe_protocol::{Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Role, Staged};
@@ -21,8 +21,6 @@ use crate::log::Level;
 
 /// Datagrams that wait for a call that returns them, at most; the oldest go first.
 const MAX_DATAGRAMS: usize = 64;
-/// The longest message of a hybrid handshake (docs/post-quantum.md).
-const HYBRID_LEN: usize = 1232;
 
 pub(super) struct Control {
     device: Device,
@@ -315,7 +313,7 @@ impl Control {
     /// What a buffer must hold when a handshake may have to begin.
     pub(super) fn longest_handshake(&self) -> usize {
         if self.hybrid {
-            HYBRID_LEN
+            LONGEST_HANDSHAKE
         } else {
             size_of::<Initiation>()
         }
@@ -325,7 +323,7 @@ impl Control {
     pub(super) fn longest_answer(&self, kind: Kind) -> usize {
         match kind {
             Kind::Initiation => size_of::<Response>(),
-            Kind::HybridInitiation => HYBRID_LEN,
+            Kind::HybridInitiation => LONGEST_HANDSHAKE,
             Kind::Response | Kind::HybridResponse => OVERHEAD,
             Kind::CookieReply | Kind::Data => 0,
         }

@@ -22,6 +22,8 @@ pub(crate) use initiate::{Waiting, Way, begin_hybrid};
 #[doc(hidden)]
 pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
 #[doc(hidden)]
+#[cfg(not(feature = "insecure-repro"))]
+pub(crate) use part::MAX_PART_LEN;
 pub use part::{Half, Part, Side};
 pub(crate) use peer::{Hybrid, HybridUpdate};
 pub(crate) use respond::Early;

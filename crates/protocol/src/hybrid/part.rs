@@ -101,7 +101,7 @@ impl Part {
 }
 
 /// UDP payload that crosses every IPv6 network whole (RFC 8200 §5).
-const MAX_LEN: usize = 1280 - 40 - 8;
+pub(crate) const MAX_PART_LEN: usize = 1280 - 40 - 8;
 
 const _: () = {
     let mut i = 0;
@@ -116,7 +116,7 @@ const _: () = {
                 side: sides[j / 2],
                 half: halves[j % 2],
             };
-            assert!(part.len() <= MAX_LEN);
+            assert!(part.len() <= MAX_PART_LEN);
             j += 1;
         }
         i += 1;
