@@ -2,17 +2,26 @@
 //! wrong: clocks, randomness, memory, interfaces, namespaces, mounts, processes, signals,
 //! descriptors that another program passed on. Each one names the fact about the kernel that it
 //! rests on. Nothing here decides anything; that is its callers' part.
-
-#![cfg(target_os = "linux")]
+//!
+//! [`clock`], [`interface`], [`memory`] and [`random`] are on every system; what else there is
+//! belongs to one.
 
 pub mod clock;
-pub mod descriptor;
 pub mod interface;
 pub mod memory;
-pub mod mounts;
-pub mod namespace;
-pub mod process;
 pub mod random;
+
+#[cfg(target_os = "linux")]
+pub mod descriptor;
+#[cfg(target_os = "linux")]
+pub mod mounts;
+#[cfg(target_os = "linux")]
+pub mod namespace;
+#[cfg(target_os = "linux")]
+pub mod process;
+#[cfg(target_os = "linux")]
 pub mod run_directory;
+#[cfg(target_os = "linux")]
 pub mod schedule;
+#[cfg(target_os = "linux")]
 pub mod signals;

@@ -8,7 +8,7 @@
 /// programs whose threads hardly allocate while they are busy. Where the C
 /// library is another, nothing is done.
 pub fn share_heap() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt(3) takes any two numbers, and the lock of the heap that
     // it changes.
     unsafe {
@@ -22,7 +22,7 @@ pub fn share_heap() {
 /// same heap is used, so that a process stays as large as it ever was. It takes
 /// some milliseconds for 100 MB, microseconds for little. Where the C library is another, nothing is done.
 pub fn release() {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim(3) has no preconditions: it takes the locks of the
     // heaps and gives back whole pages that are free (all heaps since glibc 2.8).
     unsafe {
@@ -30,7 +30,7 @@ pub fn release() {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::fs;
 

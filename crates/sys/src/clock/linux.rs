@@ -1,0 +1,76 @@
+//! `clock_gettime(2)`.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::Duration;
+
+pub(super) fn boot() -> Duration {
+    since_epoch(clock_gettime(ClockId::Boottime))
+}
+
+pub(super) fn wall() -> Duration {
+    since_epoch(clock_gettime(ClockId::Realtime))
+}
+
+/// How long the machine has slept since it was booted: what `CLOCK_BOOTTIME` is ahead of
+/// `CLOCK_MONOTONIC`, as exactly as the two can be read one after the other. In a time
+/// namespace it is that much off, and always as much.
+#[must_use]
+pub fn slept() -> Duration {
+    let awake = since_epoch(clock_gettime(ClockId::Monotonic));
+    since_epoch(clock_gettime(ClockId::Boottime)).saturating_sub(awake)
+}
+
+/// How long the calling thread has been on a processor (`CLOCK_THREAD_CPUTIME_ID`,
+/// Linux 2.6.12). Unlike the other clocks it takes a system call.
+#[must_use]
+pub fn thread() -> Duration {
+    since_epoch(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn since_epoch(time: Timespec) -> Duration {
+    Duration::try_from(time).unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{boot, since_epoch, thread};
+    use rustix::time::Timespec;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_s_clock_stands_while_it_sleeps() {
+        let pause = Duration::from_millis(200);
+        let before = thread();
+        std::thread::sleep(pause);
+        let slept = thread() - before;
+        assert!(slept < pause / 2, "{slept:?}");
+        let (start, before) = (std::time::Instant::now(), thread());
+        while thread() - before < Duration::from_millis(10) {
+            assert!(start.elapsed() < Duration::from_secs(60), "it stands");
+        }
+    }
+
+    #[test]
+    fn the_boot_clock_is_not_below_the_kernel_s_uptime() {
+        // `/proc/uptime` reads CLOCK_BOOTTIME too, cut to hundredths.
+        let text = std::fs::read_to_string("/proc/uptime").expect("uptime");
+        let seconds: f64 = text
+            .split(' ')
+            .next()
+            .expect("field")
+            .parse()
+            .expect("number");
+        let boot = boot();
+        assert!(boot >= Duration::from_secs_f64(seconds));
+        assert!(boot < Duration::from_secs_f64(seconds + 60.0));
+    }
+
+    #[test]
+    fn a_clock_before_1970_reads_as_zero() {
+        let time = Timespec {
+            tv_sec: -1,
+            tv_nsec: 999_999_999,
+        };
+        assert_eq!(since_epoch(time), Duration::ZERO);
+    }
+}
