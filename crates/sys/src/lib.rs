@@ -25,3 +25,6 @@ pub mod run_directory;
 pub mod schedule;
 #[cfg(target_os = "linux")]
 pub mod signals;
+
+#[cfg(windows)]
+pub mod windows;

@@ -1,0 +1,14 @@
+//! Safe wrappers for what Windows makes unsafe or easy to get wrong: whose a socket is,
+//! services, named pipes, the event log, privileges, the end of a console program, and which
+//! programs may use the network. Windows 10 and Windows Server 2016 have all of it.
+
+pub mod console;
+pub mod event_log;
+pub mod lock;
+pub mod pipe;
+pub mod privilege;
+pub mod processes;
+pub mod service;
+
+mod event;
+mod wide;

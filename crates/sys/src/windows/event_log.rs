@@ -1,0 +1,131 @@
+//! The system's event log (Event Viewer, "Windows Logs", "Application").
+
+use super::wide::wide;
+use std::io;
+use std::ptr;
+use windows_registry::LOCAL_MACHINE;
+use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::EventLog::{
+    DeregisterEventSource, EVENTLOG_ERROR_TYPE, EVENTLOG_INFORMATION_TYPE, EVENTLOG_WARNING_TYPE,
+    RegisterEventSourceW, ReportEventW,
+};
+
+/// Where sources of the log "Application" are registered.
+const SOURCES: &str = r"SYSTEM\CurrentControlSet\Services\EventLog\Application";
+
+/// A program of every Windows whose messages 1 to 1000 are "what the event says".
+const MESSAGES: &str = r"%SystemRoot%\System32\EventCreate.exe";
+
+/// The message that is used.
+const EVENT: u32 = 1;
+
+/// The longest text of an event, in UTF-16 units (`ReportEventW`: 31,839).
+const LONGEST: usize = 31_000;
+
+/// How much an event matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something should be looked at.
+    Warning,
+    /// Something has happened.
+    Information,
+}
+
+/// Makes a source known, so that Event Viewer shows its events as they were written. Once more
+/// changes nothing.
+///
+/// # Errors
+///
+/// What the registry says; it takes an administrator.
+pub fn register(source: &str) -> io::Result<()> {
+    let key = LOCAL_MACHINE.create(format!(r"{SOURCES}\{source}"))?;
+    key.set_expand_string("EventMessageFile", MESSAGES)?;
+    let types = EVENTLOG_ERROR_TYPE | EVENTLOG_WARNING_TYPE | EVENTLOG_INFORMATION_TYPE;
+    Ok(key.set_u32("TypesSupported", types.into())?)
+}
+
+/// Makes a source unknown; its events stay. None of this name is no error.
+///
+/// # Errors
+///
+/// What the registry says; it takes an administrator.
+pub fn unregister(source: &str) -> io::Result<()> {
+    let removed = LOCAL_MACHINE.remove_tree(format!(r"{SOURCES}\{source}"));
+    match removed.map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The log, for one source.
+pub struct EventLog(HANDLE);
+
+// SAFETY: the handle stands for a connection to the service that writes the log, which any
+// thread may use ("ReportEventW" has no word of threads; the service takes each call whole).
+unsafe impl Send for EventLog {}
+// SAFETY: as above: each report is one call, which shares nothing but the handle.
+unsafe impl Sync for EventLog {}
+
+impl EventLog {
+    /// Opens it. Events of a source that is not registered are shown with a remark.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn open(source: &str) -> io::Result<Self> {
+        let source = wide(source)?;
+        // SAFETY: this machine (null), and text that ends with a zero.
+        let handle = unsafe { RegisterEventSourceW(ptr::null(), source.as_ptr()) };
+        if handle.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(handle))
+    }
+
+    /// Writes an event; of a text that is too long its beginning.
+    ///
+    /// # Errors
+    ///
+    /// What the system says, as when the log is full.
+    pub fn report(&self, level: Level, text: &str) -> io::Result<()> {
+        let mut text = wide(text.replace('\0', "\u{fffd}"))?;
+        if text.len() > LONGEST {
+            text.truncate(LONGEST);
+            text.push(0);
+        }
+        let kind = match level {
+            Level::Error => EVENTLOG_ERROR_TYPE,
+            Level::Warning => EVENTLOG_WARNING_TYPE,
+            Level::Information => EVENTLOG_INFORMATION_TYPE,
+        };
+        let texts = [text.as_ptr()];
+        // SAFETY: the handle is open as long as `self` is there; there is one text, as
+        // announced, which ends with a zero, and neither a user nor data.
+        let reported = unsafe {
+            ReportEventW(
+                self.0,
+                kind,
+                0,
+                EVENT,
+                ptr::null_mut(),
+                1,
+                0,
+                texts.as_ptr(),
+                ptr::null(),
+            )
+        };
+        match reported {
+            0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        // SAFETY: the handle is of `RegisterEventSourceW`, and used no more.
+        unsafe { DeregisterEventSource(self.0) };
+    }
+}

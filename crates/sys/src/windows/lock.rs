@@ -1,0 +1,90 @@
+//! The network lock: programs that the system lets use no network, whether or not a tunnel's
+//! process lives (Windows Filtering Platform).
+//!
+//! Blocking filters by program are kept by the system over restarts. A tunnel that carries
+//! the programs opens a [`Pass`] for them, which is the process's own: when the process ends,
+//! however it does, the system takes the pass away, and the programs are held back again.
+//! What they send to this machine itself is never held back.
+//!
+//! All of it belongs to a provider and a sublayer of Taupe's own, so that it can be told from
+//! others' and removed to the last filter.
+//!
+//! Has not yet run: Wine has stubs for all of it, and no Windows machine was at hand.
+
+mod engine;
+
+use engine::{Engine, Filter};
+use std::io;
+use std::path::Path;
+use windows_sys::core::GUID;
+
+/// Taupe's, by which the system knows whose the filters are.
+const PROVIDER: GUID = GUID::from_u128(0x7a9d_6e21_53c4_4b0e_9f10_2f6b_8a71_d5c3);
+
+/// Taupe's part of each layer, in which a pass wins over a block.
+const SUBLAYER: GUID = GUID::from_u128(0x1c84_b2f9_0e6d_4d57_a3b8_64e9_57c0_3f12);
+
+/// Holds programs back from now on, also after a restart; what was locked before is no more. A
+/// program is the path of its file, which has to be there. All of them or, if one fails, none
+/// is changed.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`] for a file that is not there,
+/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
+pub fn set(programs: &[&Path]) -> io::Result<()> {
+    let engine = Engine::open(false)?;
+    let programs = programs
+        .iter()
+        .map(|path| engine::Program::of(path))
+        .collect::<io::Result<Vec<_>>>()?;
+    engine.transaction(|engine| {
+        engine.remove_kept(&PROVIDER)?;
+        engine.add_place(&PROVIDER, &SUBLAYER)?;
+        for program in &programs {
+            engine.add(&PROVIDER, &SUBLAYER, program, Filter::Block)?;
+        }
+        Ok(())
+    })
+}
+
+/// Takes the lock away, and all that there is of it. None is no error.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator, and what the system
+/// says while there is a [`Pass`].
+pub fn clear() -> io::Result<()> {
+    let engine = Engine::open(false)?;
+    engine.transaction(|engine| {
+        engine.remove_kept(&PROVIDER)?;
+        engine.remove_place(&PROVIDER, &SUBLAYER)
+    })
+}
+
+/// Lets locked programs through as long as it is there, and this process.
+pub struct Pass {
+    _engine: Engine,
+}
+
+impl Pass {
+    /// For programs whose packets something else takes care of from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`].
+    pub fn open(programs: &[&Path]) -> io::Result<Self> {
+        let engine = Engine::open(true)?;
+        let programs = programs
+            .iter()
+            .map(|path| engine::Program::of(path))
+            .collect::<io::Result<Vec<_>>>()?;
+        engine.transaction(|engine| {
+            for program in &programs {
+                engine.add(&PROVIDER, &SUBLAYER, program, Filter::Pass)?;
+            }
+            Ok(())
+        })?;
+        Ok(Self { _engine: engine })
+    }
+}

@@ -1,0 +1,63 @@
+//! What this process may do.
+
+use std::io;
+use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
+use std::ptr;
+use windows_sys::Win32::Foundation::{ERROR_NOT_ALL_ASSIGNED, GetLastError, LUID};
+use windows_sys::Win32::Security::{
+    AdjustTokenPrivileges, LUID_AND_ATTRIBUTES, LookupPrivilegeValueW, SE_PRIVILEGE_ENABLED,
+    SE_RESTORE_NAME, TOKEN_ADJUST_PRIVILEGES, TOKEN_PRIVILEGES, TOKEN_QUERY,
+};
+use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
+
+/// Lets this process make objects that belong to others (`SeRestorePrivilege`), as to the
+/// system. An elevated administrator has this privilege, but not enabled.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::PermissionDenied`] for who has not got it.
+pub fn enable_restore() -> io::Result<()> {
+    let mut token = ptr::null_mut();
+    let access = TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY;
+    // SAFETY: the current process's handle needs no closing, and `token` is written before the
+    // call returns.
+    if unsafe { OpenProcessToken(GetCurrentProcess(), access, &raw mut token) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the handle was made just now and is nobody else's.
+    let token = unsafe { OwnedHandle::from_raw_handle(token) };
+    let mut number = LUID {
+        LowPart: 0,
+        HighPart: 0,
+    };
+    // SAFETY: this machine (null), the system's own constant for the name, and a place for the
+    // number.
+    if unsafe { LookupPrivilegeValueW(ptr::null(), SE_RESTORE_NAME, &raw mut number) } == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let wanted = TOKEN_PRIVILEGES {
+        PrivilegeCount: 1,
+        Privileges: [LUID_AND_ATTRIBUTES {
+            Luid: number,
+            Attributes: SE_PRIVILEGE_ENABLED,
+        }],
+    };
+    // SAFETY: one privilege is announced and there; what was before is not asked for.
+    let (done, error) = unsafe {
+        let done = AdjustTokenPrivileges(
+            token.as_raw_handle(),
+            0,
+            &raw const wanted,
+            0,
+            ptr::null_mut(),
+            ptr::null_mut(),
+        );
+        (done, GetLastError())
+    };
+    match (done, error) {
+        (0, _) => Err(io::Error::from_raw_os_error(error.cast_signed())),
+        // It succeeds even so.
+        (_, ERROR_NOT_ALL_ASSIGNED) => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(()),
+    }
+}

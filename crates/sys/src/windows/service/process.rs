@@ -1,0 +1,192 @@
+//! A process that is a service.
+
+use super::super::wide::wide;
+use super::Error;
+use std::ffi::c_void;
+use std::io;
+use std::ptr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use windows_sys::Win32::Foundation::{
+    ERROR_CALL_NOT_IMPLEMENTED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT,
+    ERROR_SERVICE_SPECIFIC_ERROR, NO_ERROR,
+};
+use windows_sys::Win32::System::Services::{
+    RegisterServiceCtrlHandlerExW, SERVICE_ACCEPT_POWEREVENT, SERVICE_ACCEPT_SHUTDOWN,
+    SERVICE_ACCEPT_STOP, SERVICE_CONTROL_INTERROGATE, SERVICE_CONTROL_POWEREVENT,
+    SERVICE_CONTROL_SHUTDOWN, SERVICE_CONTROL_STOP, SERVICE_RUNNING, SERVICE_START_PENDING,
+    SERVICE_STATUS, SERVICE_STATUS_HANDLE, SERVICE_STOP_PENDING, SERVICE_STOPPED,
+    SERVICE_TABLE_ENTRYW, SERVICE_WIN32_OWN_PROCESS, SetServiceStatus, StartServiceCtrlDispatcherW,
+};
+use windows_sys::Win32::UI::WindowsAndMessaging::PBT_APMRESUMEAUTOMATIC;
+
+/// How long it may take from one word to the service manager to the next, in milliseconds.
+const HINT: u32 = 30_000;
+
+/// What the service manager asks of a service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// To end: it is stopped, or the machine goes off.
+    End,
+    /// The machine has woken up.
+    Awoke,
+}
+
+/// What a service does, with how to say that it runs and what is asked of it. Its exit code:
+/// 0, or what the service manager shows and starts it again for.
+type Body = Box<dyn FnOnce(&dyn Fn(), Receiver<Control>) -> u32 + Send>;
+
+/// There is one service in a process, and the system calls functions that know nothing.
+static SERVICE: Mutex<Option<(Vec<u16>, Body)>> = Mutex::new(None);
+
+/// Between the service manager and the service. It stays: the system may ask until the process
+/// ends.
+static LINK: OnceLock<Mutex<Link>> = OnceLock::new();
+
+struct Link {
+    status: Status,
+    controls: Sender<Control>,
+}
+
+/// Is the service `name` in this process, which the service manager has started for it. `body`
+/// runs on a thread of the system's; when it has ended, so has the service. It calls its first
+/// argument once it runs.
+///
+/// # Errors
+///
+/// [`Error::NotAService`] for a process that a person has started. What goes wrong later is in
+/// the service's exit code.
+pub fn run(
+    name: &str,
+    body: impl FnOnce(&dyn Fn(), Receiver<Control>) -> u32 + Send + 'static,
+) -> Result<(), Error> {
+    let system = |source| Error::System {
+        what: "be a service",
+        source,
+    };
+    let mut wide_name = wide(name).map_err(system)?;
+    let table = [
+        SERVICE_TABLE_ENTRYW {
+            lpServiceName: wide_name.as_mut_ptr(),
+            lpServiceProc: Some(main),
+        },
+        SERVICE_TABLE_ENTRYW {
+            lpServiceName: ptr::null_mut(),
+            lpServiceProc: None,
+        },
+    ];
+    let service = (wide_name.clone(), Box::new(body) as Body);
+    *locked(&SERVICE) = Some(service);
+    // SAFETY: the table ends with an entry of nulls, and it and the name in it outlive the
+    // call, which lasts as long as the service.
+    if unsafe { StartServiceCtrlDispatcherW(table.as_ptr()) } != 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error().map(i32::cast_unsigned) {
+        Some(ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) => Err(Error::NotAService),
+        _ => Err(system(error)),
+    }
+}
+
+/// Called by the system, once, on a thread of its own.
+extern "system" fn main(_count: u32, _arguments: *mut *mut u16) {
+    let service = locked(&SERVICE).take();
+    let Some((name, body)) = service else {
+        return;
+    };
+    // SAFETY: the name ends with a zero, and the handler is a function of the signature that
+    // is asked for; it takes no context.
+    let handle =
+        unsafe { RegisterServiceCtrlHandlerExW(name.as_ptr(), Some(control), ptr::null()) };
+    if handle.is_null() {
+        // The service manager notices that nobody answers.
+        return;
+    }
+    let (sender, controls) = channel();
+    let mut status = Status {
+        handle,
+        has_stopped: false,
+    };
+    status.set(SERVICE_START_PENDING, NO_ERROR, 0);
+    let link = LINK.get_or_init(|| {
+        Mutex::new(Link {
+            status,
+            controls: sender,
+        })
+    });
+    let set = |state, error, code| locked(link).status.set(state, error, code);
+    let running = || set(SERVICE_RUNNING, NO_ERROR, 0);
+    match body(&running, controls) {
+        0 => set(SERVICE_STOPPED, NO_ERROR, 0),
+        code => set(SERVICE_STOPPED, ERROR_SERVICE_SPECIFIC_ERROR, code),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Called by the system on the thread that [`run`] was called on, from the registration to the
+/// end of the process: so it keeps nothing that could be freed. (Libraries that free a closure
+/// when they have seen a stop may be asked once more.)
+extern "system" fn control(
+    control: u32,
+    kind: u32,
+    _data: *mut c_void,
+    _context: *mut c_void,
+) -> u32 {
+    let asked = match (control, kind) {
+        (SERVICE_CONTROL_STOP | SERVICE_CONTROL_SHUTDOWN, _) => Some(Control::End),
+        (SERVICE_CONTROL_POWEREVENT, PBT_APMRESUMEAUTOMATIC) => Some(Control::Awoke),
+        (SERVICE_CONTROL_POWEREVENT | SERVICE_CONTROL_INTERROGATE, _) => None,
+        _ => return ERROR_CALL_NOT_IMPLEMENTED,
+    };
+    if let (Some(asked), Some(link)) = (asked, LINK.get()) {
+        let mut link = locked(link);
+        if asked == Control::End {
+            link.status.set(SERVICE_STOP_PENDING, NO_ERROR, 0);
+        }
+        // Who has ended does not listen.
+        let _ = link.controls.send(asked);
+    }
+    NO_ERROR
+}
+
+/// Where the service manager is told how the service is; nothing more once it has stopped.
+struct Status {
+    handle: SERVICE_STATUS_HANDLE,
+    has_stopped: bool,
+}
+
+// SAFETY: the handle is a number that stands for the service, for any thread of the process
+// ("SetServiceStatus": "can be called by any thread").
+unsafe impl Send for Status {}
+
+impl Status {
+    fn set(&mut self, state: u32, error: u32, code: u32) {
+        if std::mem::replace(&mut self.has_stopped, state == SERVICE_STOPPED) {
+            self.has_stopped = true;
+            return;
+        }
+        let accepted = match state {
+            SERVICE_RUNNING => {
+                SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN | SERVICE_ACCEPT_POWEREVENT
+            }
+            _ => 0,
+        };
+        let is_settled = matches!(state, SERVICE_RUNNING | SERVICE_STOPPED);
+        let status = SERVICE_STATUS {
+            dwServiceType: SERVICE_WIN32_OWN_PROCESS,
+            dwCurrentState: state,
+            dwControlsAccepted: accepted,
+            dwWin32ExitCode: error,
+            dwServiceSpecificExitCode: code,
+            dwCheckPoint: 0,
+            dwWaitHint: if is_settled { 0 } else { HINT },
+        };
+        // SAFETY: the handle is of `RegisterServiceCtrlHandlerExW` and needs no closing; the
+        // status is read before the call returns. Who cannot be told cannot be helped.
+        unsafe { SetServiceStatus(self.handle, &raw const status) };
+    }
+}
