@@ -2,7 +2,6 @@
 
 use std::io;
 
-use rustix::io::Errno;
 use taupe_config::uapi::AnswerError;
 use thiserror::Error;
 
@@ -42,15 +41,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error number that stands for it (`errno(3)`), as `wg` would have it.
+    /// The error number that stands for it (`errno(3)`, on Windows Linux's or the system's own),
+    /// as `wg` would have it.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::NoDevice => Errno::NODEV.raw_os_error(),
-            Self::NoKernelSupport => Errno::PROTONOSUPPORT.raw_os_error(),
-            Self::Io(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
-            Self::NoPostQuantum => Errno::OPNOTSUPP.raw_os_error(),
-            Self::Malformed => Errno::PROTO.raw_os_error(),
+            Self::NoDevice => number::NODEV,
+            Self::NoKernelSupport => number::PROTONOSUPPORT,
+            Self::Io(error) => error.raw_os_error().unwrap_or(number::IO),
+            Self::NoPostQuantum => number::OPNOTSUPP,
+            Self::Malformed => number::PROTO,
             Self::Refused { errno, .. } => *errno,
         }
     }
@@ -58,7 +58,10 @@ impl Error {
     /// The system's words for [`Self::errno`], as `strerror(3)` has them.
     #[must_use]
     pub fn errno_text(&self) -> String {
-        text(self.errno())
+        match self {
+            Self::Io(error) if error.raw_os_error().is_some() => system_text(error),
+            _ => text(self.errno()),
+        }
     }
 }
 
@@ -72,13 +75,57 @@ impl From<AnswerError> for Error {
 }
 
 /// What the system calls an error number, as `strerror(3)` has it.
+#[cfg(unix)]
 #[must_use]
 pub fn text(errno: i32) -> String {
-    let text = io::Error::from_raw_os_error(errno).to_string();
-    match text.strip_suffix(&format!(" (os error {errno})")) {
+    system_text(&io::Error::from_raw_os_error(errno))
+}
+
+/// What Linux calls an error number of its, which is what devices answer with on Windows too.
+#[cfg(not(unix))]
+#[must_use]
+pub fn text(errno: i32) -> String {
+    let known = match errno {
+        number::IO => "Input/output error",
+        number::NODEV => "No such device",
+        22 => "Invalid argument",
+        number::PROTO => "Protocol error",
+        number::PROTONOSUPPORT => "Protocol not supported",
+        number::OPNOTSUPP => "Operation not supported",
+        98 => "Address already in use",
+        _ => return format!("error {errno}"),
+    };
+    known.to_owned()
+}
+
+/// The system's words for an error of its.
+pub(crate) fn system_text(error: &io::Error) -> String {
+    let number = error.raw_os_error().unwrap_or_default();
+    let text = error.to_string();
+    match text.strip_suffix(&format!(" (os error {number})")) {
         Some(text) => text.to_owned(),
         None => text,
     }
+}
+
+/// Error numbers: the system's own on Linux, Linux's elsewhere.
+#[cfg(target_os = "linux")]
+mod number {
+    use rustix::io::Errno;
+
+    pub(super) const NODEV: i32 = Errno::NODEV.raw_os_error();
+    pub(super) const IO: i32 = Errno::IO.raw_os_error();
+    pub(super) const PROTO: i32 = Errno::PROTO.raw_os_error();
+    pub(super) const PROTONOSUPPORT: i32 = Errno::PROTONOSUPPORT.raw_os_error();
+    pub(super) const OPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
+}
+#[cfg(not(target_os = "linux"))]
+mod number {
+    pub(super) const NODEV: i32 = 19;
+    pub(super) const IO: i32 = 5;
+    pub(super) const PROTO: i32 = 71;
+    pub(super) const PROTONOSUPPORT: i32 = 93;
+    pub(super) const OPNOTSUPP: i32 = 95;
 }
 
 fn because(reason: Option<&str>) -> String {

@@ -1,6 +1,7 @@
 //! Reads and configures running WireGuard devices, whoever runs them: a program
-//! in user space, through its socket (<https://www.wireguard.com/xplatform/>),
-//! or the kernel, through generic netlink (`linux/wireguard.h`).
+//! in user space, through its socket, on Windows its named pipe
+//! (<https://www.wireguard.com/xplatform/>), or the kernel, through generic netlink
+//! (`linux/wireguard.h`).
 //!
 //! Everything blocks, and concerns the calling thread's network namespace;
 //! sockets are those of the file system that it sees. A name that has a socket
@@ -10,19 +11,25 @@
 
 mod error;
 mod extras;
+#[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(not(target_os = "linux"))]
+mod no_kernel;
 mod request;
 mod resolve;
 mod socket;
 mod sync;
 
 use std::io;
+#[cfg(unix)]
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use taupe_protocol::crypto::default_provider;
 
 use extras::Features;
+#[cfg(not(target_os = "linux"))]
+use no_kernel as kernel;
 
 pub use error::{Error, text as errno_text};
 pub use request::{addition, new_private_key, request};
@@ -100,6 +107,7 @@ pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
 ///
 /// # Errors
 /// See [`Error`].
+#[cfg(unix)]
 pub fn apply_over(stream: UnixStream, request: &SetRequest) -> Result<(), Error> {
     socket::apply(stream, request)
 }

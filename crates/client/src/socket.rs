@@ -1,90 +1,41 @@
-//! Devices in user space.
+//! Devices in user space: what is said on a connection to one.
 
-use std::fs;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taupe_config::uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
 use zeroize::Zeroizing;
 
 use crate::{Error, public_key};
+#[cfg(unix)]
+use unix as system;
+#[cfg(windows)]
+use windows as system;
 
-const DIRECTORY: &str = "/var/run/wireguard";
-
-const SUFFIX: &str = ".sock";
+pub(crate) use system::{Stream, connect, interfaces};
 
 /// How much is read or written at a time, in bytes.
 const BLOCK: usize = 64 << 10;
 
-/// The names of all sockets on which somebody listens.
-pub(crate) fn interfaces() -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(DIRECTORY) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let file = entry?.file_name();
-        // A name that is not text is none of an interface that can be called.
-        let name = file.to_str().and_then(|file| file.strip_suffix(SUFFIX));
-        let Some(name) = name.filter(|name| !name.is_empty()) else {
-            continue;
-        };
-        if matches!(connect(name), Ok(Some(_)) | Err(_)) {
-            names.push(name.to_owned());
-        }
-    }
-    Ok(names)
-}
-
-/// A connection to the device of that name; `None` when no program in user
-/// space is that device. A socket that nobody listens on is removed.
-pub(crate) fn connect(interface: &str) -> io::Result<Option<UnixStream>> {
-    let Some(path) = path(interface) else {
-        return Ok(None);
-    };
-    match UnixStream::connect(&path) {
-        Ok(stream) => Ok(Some(stream)),
-        // Longer than an address can be.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // Whoever is faster has done the same.
-            let _ = fs::remove_file(&path);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Where the socket is, if there is one.
-fn path(interface: &str) -> Option<PathBuf> {
-    if interface.contains('/') {
-        return None;
-    }
-    let path = Path::new(DIRECTORY).join(format!("{interface}{SUFFIX}"));
-    let found = fs::metadata(&path).is_ok_and(|found| found.file_type().is_socket());
-    found.then_some(path)
-}
-
 /// Whether the program that listens there still answers: one that was killed is there
 /// for a moment, and its connections break. One that is silent for `patience` counts as
 /// an answer.
-pub(crate) fn answers(mut stream: UnixStream, patience: Duration) -> bool {
-    let asked = stream
-        .set_read_timeout(Some(patience))
-        .and_then(|()| stream.write_all(b"get=1\n\n"));
+pub(crate) fn answers(mut stream: Stream, patience: Duration) -> bool {
+    let asked =
+        system::be_patient(&mut stream, patience).and_then(|()| stream.write_all(b"get=1\n\n"));
     let mut first = Zeroizing::new([0]);
     match asked.and_then(|()| stream.read(&mut *first)) {
         Ok(length) => length > 0,
-        // The timeout.
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        Err(error) => system::is_silence(&error),
     }
 }
 
-pub(crate) fn read(mut stream: UnixStream, interface: &str) -> Result<Device, Error> {
+pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error> {
     stream.write_all(b"get=1\n\n")?;
     let mut answer = GetAnswer::new(interface, taupe_sys::interface::index);
     receive(&mut stream, |bytes| answer.push(bytes))?;
@@ -97,7 +48,7 @@ pub(crate) fn read(mut stream: UnixStream, interface: &str) -> Result<Device, Er
     Ok(device)
 }
 
-pub(crate) fn apply(mut stream: UnixStream, request: &SetRequest) -> Result<(), Error> {
+pub(crate) fn apply(mut stream: Stream, request: &SetRequest) -> Result<(), Error> {
     let mut text = Blocks {
         stream: &mut stream,
         held: Zeroizing::new(Vec::with_capacity(BLOCK)),
@@ -121,7 +72,7 @@ pub(crate) fn apply(mut stream: UnixStream, request: &SetRequest) -> Result<(), 
 
 /// Reads up to the end of an answer, or of the connection.
 fn receive(
-    stream: &mut UnixStream,
+    stream: &mut Stream,
     mut take: impl FnMut(&[u8]) -> Result<bool, AnswerError>,
 ) -> Result<(), Error> {
     let mut block = Zeroizing::new(vec![0; BLOCK]);
@@ -139,7 +90,7 @@ fn receive(
 
 /// Writes text in blocks, none of which stays in memory.
 struct Blocks<'a> {
-    stream: &'a mut UnixStream,
+    stream: &'a mut Stream,
     held: Zeroizing<Vec<u8>>,
     failed: Option<io::Error>,
 }

@@ -1,0 +1,75 @@
+//! Sockets in a folder, of systems that have such.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const DIRECTORY: &str = "/var/run/wireguard";
+
+const SUFFIX: &str = ".sock";
+
+/// A connection.
+pub(crate) type Stream = UnixStream;
+
+/// The names of all sockets on which somebody listens.
+pub(crate) fn interfaces() -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(DIRECTORY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let file = entry?.file_name();
+        // A name that is not text is none of an interface that can be called.
+        let name = file.to_str().and_then(|file| file.strip_suffix(SUFFIX));
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            continue;
+        };
+        if matches!(connect(name), Ok(Some(_)) | Err(_)) {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// A connection to the device of that name; `None` when no program in user
+/// space is that device. A socket that nobody listens on is removed.
+pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
+    let Some(path) = path(interface) else {
+        return Ok(None);
+    };
+    match UnixStream::connect(&path) {
+        Ok(stream) => Ok(Some(stream)),
+        // Longer than an address can be.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // Whoever is faster has done the same.
+            let _ = fs::remove_file(&path);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the socket is, if there is one.
+fn path(interface: &str) -> Option<PathBuf> {
+    if interface.contains('/') {
+        return None;
+    }
+    let path = Path::new(DIRECTORY).join(format!("{interface}{SUFFIX}"));
+    let found = fs::metadata(&path).is_ok_and(|found| found.file_type().is_socket());
+    found.then_some(path)
+}
+
+/// Lets the program at the other end be silent for so long and no longer.
+pub(crate) fn be_patient(stream: &mut Stream, patience: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(patience))
+}
+
+/// Whether an error is that it was silent for longer.
+pub(crate) fn is_silence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
