@@ -25,11 +25,13 @@ const BLOCK: usize = 64 << 10;
 /// Whether the program that listens there still answers: one that was killed is there
 /// for a moment, and its connections break. One that is silent for `patience` counts as
 /// an answer.
-pub(crate) fn answers(mut stream: Stream, patience: Duration) -> bool {
-    let asked =
-        system::be_patient(&mut stream, patience).and_then(|()| stream.write_all(b"get=1\n\n"));
+pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
     let mut first = Zeroizing::new([0]);
-    match asked.and_then(|()| stream.read(&mut *first)) {
+    let asked = system::be_patient(stream, patience).and_then(|mut stream| {
+        stream.write_all(b"get=1\n\n")?;
+        stream.read(&mut *first)
+    });
+    match asked {
         Ok(length) => length > 0,
         Err(error) => system::is_silence(&error),
     }

@@ -65,8 +65,9 @@ fn path(interface: &str) -> Option<PathBuf> {
 }
 
 /// Lets the program at the other end be silent for so long and no longer.
-pub(crate) fn be_patient(stream: &mut Stream, patience: Duration) -> io::Result<()> {
-    stream.set_read_timeout(Some(patience))
+pub(crate) fn be_patient(stream: Stream, patience: Duration) -> io::Result<Stream> {
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
 }
 
 /// Whether an error is that it was silent for longer.

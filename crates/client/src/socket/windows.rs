@@ -35,9 +35,9 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
 }
 
 /// Lets the program at the other end be silent for so long and no longer.
-pub(crate) fn be_patient(stream: &mut Stream, patience: Duration) -> io::Result<()> {
+pub(crate) fn be_patient(mut stream: Stream, patience: Duration) -> io::Result<Stream> {
     stream.set_patience(patience);
-    Ok(())
+    Ok(stream)
 }
 
 /// Whether an error is that it was silent for longer.

@@ -40,10 +40,14 @@ pub enum Level {
 ///
 /// What the registry says; it takes an administrator.
 pub fn register(source: &str) -> io::Result<()> {
-    let key = LOCAL_MACHINE.create(format!(r"{SOURCES}\{source}"))?;
-    key.set_expand_string("EventMessageFile", MESSAGES)?;
     let types = EVENTLOG_ERROR_TYPE | EVENTLOG_WARNING_TYPE | EVENTLOG_INFORMATION_TYPE;
-    Ok(key.set_u32("TypesSupported", types.into())?)
+    LOCAL_MACHINE
+        .create(format!(r"{SOURCES}\{source}"))
+        .and_then(|key| {
+            key.set_expand_string("EventMessageFile", MESSAGES)?;
+            key.set_u32("TypesSupported", types.into())
+        })
+        .map_err(|error| plain(&error.into()))
 }
 
 /// Makes a source unknown; its events stay. None of this name is no error.
@@ -53,10 +57,16 @@ pub fn register(source: &str) -> io::Result<()> {
 /// What the registry says; it takes an administrator.
 pub fn unregister(source: &str) -> io::Result<()> {
     let removed = LOCAL_MACHINE.remove_tree(format!(r"{SOURCES}\{source}"));
-    match removed.map_err(io::Error::from) {
+    match removed.map_err(|error| plain(&error.into())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+/// The library has the system's error in an `HRESULT`, in whose lower half it is.
+fn plain(error: &io::Error) -> io::Error {
+    let code = error.raw_os_error().unwrap_or_default();
+    io::Error::from_raw_os_error(code & 0xffff)
 }
 
 /// The log, for one source.

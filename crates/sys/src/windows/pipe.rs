@@ -109,6 +109,11 @@ impl Listener {
     /// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
     pub fn bind(path: &OsStr) -> io::Result<Self> {
         let path = wide(path)?;
+        // The flag below says so too, and of who comes at the same moment; Wine takes no notice
+        // of it.
+        if exists(&path) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
         let stop = Arc::new(Event::new()?);
         // Who may not have it is told by the system.
         let _ = privilege::enable_restore();

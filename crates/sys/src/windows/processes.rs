@@ -2,14 +2,18 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::mem::offset_of;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::windows::ffi::OsStringExt as _;
 use std::os::windows::io::{AsRawHandle as _, FromRawHandle as _, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
 use windows_sys::Win32::Foundation::{ERROR_INSUFFICIENT_BUFFER, FILETIME, NO_ERROR};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
-    GetExtendedTcpTable, GetExtendedUdpTable, TCP_TABLE_OWNER_PID_ALL, UDP_TABLE_OWNER_PID,
+    GetExtendedTcpTable, GetExtendedUdpTable, MIB_TCP6ROW_OWNER_MODULE, MIB_TCP6TABLE_OWNER_MODULE,
+    MIB_TCPROW_OWNER_MODULE, MIB_TCPTABLE_OWNER_MODULE, MIB_UDP6ROW_OWNER_MODULE,
+    MIB_UDP6TABLE_OWNER_MODULE, MIB_UDPROW_OWNER_MODULE, MIB_UDPTABLE_OWNER_MODULE,
+    TCP_TABLE_OWNER_MODULE_ALL, UDP_TABLE_OWNER_MODULE,
 };
 use windows_sys::Win32::Networking::WinSock::{AF_INET, AF_INET6};
 use windows_sys::Win32::System::Threading::{
@@ -17,10 +21,10 @@ use windows_sys::Win32::System::Threading::{
     QueryFullProcessImageNameW,
 };
 
-/// Room for a table at first, in bytes: some 1,300 sockets.
-const FIRST_ROOM: usize = 32 << 10;
+/// Room for a table at first, in bytes: some 400 sockets.
+const FIRST_ROOM: usize = 64 << 10;
 
-/// A table is not made room for beyond this, in bytes: more than a million sockets.
+/// A table is not made room for beyond this, in bytes: more than 300,000 sockets.
 const MOST_ROOM: usize = 64 << 20;
 
 /// The longest path of a program, in UTF-16 units: the longest that the system has.
@@ -37,6 +41,8 @@ pub struct Socket {
     pub remote: Option<SocketAddr>,
     /// The process that made it; 0 for a connection that has none any more, 4 for the system.
     pub pid: u32,
+    /// When it was made, in 100 ns since 1601; 0 where the system does not tell.
+    pub created: u64,
 }
 
 /// What a socket speaks.
@@ -65,27 +71,23 @@ pub struct Process {
 ///
 /// What the system says.
 pub fn tcp() -> io::Result<Vec<Socket>> {
-    let mut sockets = Vec::new();
-    for (family, words, parse) in [
-        (AF_INET, 6, tcp4 as fn(&[u32]) -> Option<Socket>),
-        (AF_INET6, 14, tcp6),
-    ] {
-        let table = read(|table, size| {
-            // SAFETY: `table` has room for `*size` bytes, aligned as the rows' numbers are, and
-            // both pointers are used no longer than the call.
+    let read = |family| {
+        read(|table, size| {
+            // SAFETY: `table` has room for `*size` bytes, aligned as its rows are, and both
+            // pointers are used no longer than the call.
             unsafe {
-                GetExtendedTcpTable(
-                    table.cast(),
-                    size,
-                    0,
-                    family.into(),
-                    TCP_TABLE_OWNER_PID_ALL,
-                    0,
-                )
+                GetExtendedTcpTable(table.cast(), size, 0, family, TCP_TABLE_OWNER_MODULE_ALL, 0)
             }
-        })?;
-        sockets.extend(rows(&table, words).filter_map(parse));
-    }
+        })
+    };
+    let first = offset_of!(MIB_TCPTABLE_OWNER_MODULE, table);
+    let v4 = read(AF_INET.into())?;
+    let mut sockets: Vec<_> = rows::<MIB_TCPROW_OWNER_MODULE>(&v4, first)
+        .filter_map(tcp4)
+        .collect();
+    let first = offset_of!(MIB_TCP6TABLE_OWNER_MODULE, table);
+    let v6 = read(AF_INET6.into())?;
+    sockets.extend(rows::<MIB_TCP6ROW_OWNER_MODULE>(&v6, first).filter_map(tcp6));
     Ok(sockets)
 }
 
@@ -95,19 +97,20 @@ pub fn tcp() -> io::Result<Vec<Socket>> {
 ///
 /// What the system says.
 pub fn udp() -> io::Result<Vec<Socket>> {
-    let mut sockets = Vec::new();
-    for (family, words, parse) in [
-        (AF_INET, 3, udp4 as fn(&[u32]) -> Option<Socket>),
-        (AF_INET6, 7, udp6),
-    ] {
-        let table = read(|table, size| {
+    let read = |family| {
+        read(|table, size| {
             // SAFETY: as for TCP's.
-            unsafe {
-                GetExtendedUdpTable(table.cast(), size, 0, family.into(), UDP_TABLE_OWNER_PID, 0)
-            }
-        })?;
-        sockets.extend(rows(&table, words).filter_map(parse));
-    }
+            unsafe { GetExtendedUdpTable(table.cast(), size, 0, family, UDP_TABLE_OWNER_MODULE, 0) }
+        })
+    };
+    let first = offset_of!(MIB_UDPTABLE_OWNER_MODULE, table);
+    let v4 = read(AF_INET.into())?;
+    let mut sockets: Vec<_> = rows::<MIB_UDPROW_OWNER_MODULE>(&v4, first)
+        .filter_map(udp4)
+        .collect();
+    let first = offset_of!(MIB_UDP6TABLE_OWNER_MODULE, table);
+    let v6 = read(AF_INET6.into())?;
+    sockets.extend(rows::<MIB_UDP6ROW_OWNER_MODULE>(&v6, first).filter_map(udp6));
     Ok(sockets)
 }
 
@@ -166,18 +169,19 @@ pub fn process(pid: u32) -> io::Result<Process> {
     })
 }
 
-/// A table of the system, as 32-bit words. It may grow between one call and the next.
-fn read(ask: impl Fn(*mut u32, *mut u32) -> u32) -> io::Result<Vec<u32>> {
+/// A table of the system, in words as large as its rows are aligned. It may grow between one
+/// call and the next.
+fn read(ask: impl Fn(*mut u64, *mut u32) -> u32) -> io::Result<Vec<u8>> {
     let mut room = FIRST_ROOM;
     loop {
-        let mut table = vec![0_u32; room / 4];
+        let mut table = vec![0_u64; room / 8];
         let mut size = u32::try_from(room).unwrap_or(u32::MAX);
         let error = ask(table.as_mut_ptr(), ptr::from_mut(&mut size));
         match error {
-            NO_ERROR => return Ok(table),
+            NO_ERROR => return Ok(table.iter().flat_map(|word| word.to_ne_bytes()).collect()),
             // With room for those that come meanwhile.
             ERROR_INSUFFICIENT_BUFFER if room < MOST_ROOM => {
-                room = (size as usize).max(room).saturating_mul(2).min(MOST_ROOM) & !3;
+                room = (size as usize).max(room).saturating_mul(2).min(MOST_ROOM) & !7;
             }
             error => return Err(io::Error::from_raw_os_error(error.cast_signed())),
         }
@@ -185,66 +189,83 @@ fn read(ask: impl Fn(*mut u32, *mut u32) -> u32) -> io::Result<Vec<u32>> {
 }
 
 /// The rows of a table, whose first word is their number.
-fn rows(table: &[u32], words: usize) -> impl Iterator<Item = &[u32]> {
-    let (count, rest) = table.split_first().unwrap_or((&0, &[]));
-    rest.chunks_exact(words).take(*count as usize)
+fn rows<Row>(table: &[u8], first: usize) -> impl Iterator<Item = &[u8]> {
+    let count = number(table, 0).unwrap_or(0);
+    let rows = table.get(first..).unwrap_or_default();
+    rows.chunks_exact(size_of::<Row>()).take(count as usize)
 }
 
-/// `MIB_TCPROW_OWNER_PID`.
-fn tcp4(row: &[u32]) -> Option<Socket> {
-    let &[state, local, local_port, remote, remote_port, pid] = row else {
-        return None;
-    };
-    let remote = SocketAddr::new(v4(remote), port(remote_port));
+fn tcp4(row: &[u8]) -> Option<Socket> {
+    type Row = MIB_TCPROW_OWNER_MODULE;
+    let local = v4(
+        row,
+        offset_of!(Row, dwLocalAddr),
+        offset_of!(Row, dwLocalPort),
+    )?;
+    let remote = v4(
+        row,
+        offset_of!(Row, dwRemoteAddr),
+        offset_of!(Row, dwRemotePort),
+    )?;
+    let listens = number(row, offset_of!(Row, dwState))? == LISTENING;
     Some(Socket {
         protocol: Protocol::Tcp,
-        local: SocketAddr::new(v4(local), port(local_port)),
-        remote: (state != LISTENING).then_some(remote),
-        pid,
+        local,
+        remote: (!listens).then_some(remote),
+        pid: number(row, offset_of!(Row, dwOwningPid))?,
+        created: time(row, offset_of!(Row, liCreateTimestamp))?,
     })
 }
 
-/// `MIB_TCP6ROW_OWNER_PID`.
-fn tcp6(row: &[u32]) -> Option<Socket> {
-    let (local, rest) = row.split_first_chunk()?;
-    let (&[_scope, local_port], rest) = rest.split_first_chunk()?;
-    let (remote, rest) = rest.split_first_chunk()?;
-    let &[_scope, remote_port, state, pid] = rest else {
-        return None;
-    };
-    let remote = SocketAddr::new(v6(remote), port(remote_port));
+fn tcp6(row: &[u8]) -> Option<Socket> {
+    type Row = MIB_TCP6ROW_OWNER_MODULE;
+    let local = v6(
+        row,
+        offset_of!(Row, ucLocalAddr),
+        offset_of!(Row, dwLocalPort),
+    )?;
+    let remote = v6(
+        row,
+        offset_of!(Row, ucRemoteAddr),
+        offset_of!(Row, dwRemotePort),
+    )?;
+    let listens = number(row, offset_of!(Row, dwState))? == LISTENING;
     Some(Socket {
         protocol: Protocol::Tcp,
-        local: SocketAddr::new(v6(local), port(local_port)),
-        remote: (state != LISTENING).then_some(remote),
-        pid,
+        local,
+        remote: (!listens).then_some(remote),
+        pid: number(row, offset_of!(Row, dwOwningPid))?,
+        created: time(row, offset_of!(Row, liCreateTimestamp))?,
     })
 }
 
-/// `MIB_UDPROW_OWNER_PID`.
-fn udp4(row: &[u32]) -> Option<Socket> {
-    let &[local, local_port, pid] = row else {
-        return None;
-    };
+fn udp4(row: &[u8]) -> Option<Socket> {
+    type Row = MIB_UDPROW_OWNER_MODULE;
     Some(Socket {
         protocol: Protocol::Udp,
-        local: SocketAddr::new(v4(local), port(local_port)),
+        local: v4(
+            row,
+            offset_of!(Row, dwLocalAddr),
+            offset_of!(Row, dwLocalPort),
+        )?,
         remote: None,
-        pid,
+        pid: number(row, offset_of!(Row, dwOwningPid))?,
+        created: time(row, offset_of!(Row, liCreateTimestamp))?,
     })
 }
 
-/// `MIB_UDP6ROW_OWNER_PID`.
-fn udp6(row: &[u32]) -> Option<Socket> {
-    let (local, rest) = row.split_first_chunk()?;
-    let &[_scope, local_port, pid] = rest else {
-        return None;
-    };
+fn udp6(row: &[u8]) -> Option<Socket> {
+    type Row = MIB_UDP6ROW_OWNER_MODULE;
     Some(Socket {
         protocol: Protocol::Udp,
-        local: SocketAddr::new(v6(local), port(local_port)),
+        local: v6(
+            row,
+            offset_of!(Row, ucLocalAddr),
+            offset_of!(Row, dwLocalPort),
+        )?,
         remote: None,
-        pid,
+        pid: number(row, offset_of!(Row, dwOwningPid))?,
+        created: time(row, offset_of!(Row, liCreateTimestamp))?,
     })
 }
 
@@ -252,20 +273,35 @@ fn udp6(row: &[u32]) -> Option<Socket> {
 const LISTENING: u32 = 2;
 
 /// Addresses are in network byte order.
-fn v4(address: u32) -> IpAddr {
-    Ipv4Addr::from(address.to_ne_bytes()).into()
+fn v4(row: &[u8], address: usize, at: usize) -> Option<SocketAddr> {
+    let address: [u8; 4] = bytes(row, address)?;
+    Some(SocketAddr::new(
+        Ipv4Addr::from(address).into(),
+        port(row, at)?,
+    ))
 }
 
-fn v6(words: &[u32; 4]) -> IpAddr {
-    let mut bytes = [0; 16];
-    for (part, word) in bytes.chunks_exact_mut(4).zip(words) {
-        part.copy_from_slice(&word.to_ne_bytes());
-    }
-    Ipv6Addr::from(bytes).into()
+fn v6(row: &[u8], address: usize, at: usize) -> Option<SocketAddr> {
+    let address: [u8; 16] = bytes(row, address)?;
+    Some(SocketAddr::new(
+        Ipv6Addr::from(address).into(),
+        port(row, at)?,
+    ))
 }
 
-/// Ports too, in the lower half; the upper half may have anything.
-fn port(word: u32) -> u16 {
-    let [high, low, ..] = word.to_ne_bytes();
-    u16::from_be_bytes([high, low])
+/// Ports too, in the first half of a number; the other may have anything.
+fn port(row: &[u8], at: usize) -> Option<u16> {
+    bytes(row, at).map(u16::from_be_bytes)
+}
+
+fn number(row: &[u8], at: usize) -> Option<u32> {
+    bytes(row, at).map(u32::from_ne_bytes)
+}
+
+fn time(row: &[u8], at: usize) -> Option<u64> {
+    bytes(row, at).map(u64::from_ne_bytes)
+}
+
+fn bytes<const N: usize>(row: &[u8], at: usize) -> Option<[u8; N]> {
+    row.get(at..)?.first_chunk().copied()
 }

@@ -1,0 +1,236 @@
+//! What is Windows's own: run there, or under Wine.
+
+#![cfg(windows)]
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+use taupe_sys::windows::event_log::{self, EventLog, Level};
+use taupe_sys::windows::pipe::{self, Listener, Stream};
+use taupe_sys::windows::processes::{self, Protocol, Socket};
+use taupe_sys::windows::service;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What has one of these ends and belongs to this process.
+fn own(sockets: &[Socket], local: SocketAddr, remote: Option<SocketAddr>) -> Option<&Socket> {
+    let is_it = |socket: &&Socket| (socket.local, socket.remote) == (local, remote);
+    let row = sockets.iter().find(is_it)?;
+    assert_eq!(row.pid, process::id(), "{sockets:?}");
+    Some(row)
+}
+
+#[test]
+fn a_tcp_connection_is_found_with_both_ends_and_its_process() {
+    for any in [
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+    ] {
+        let listener = TcpListener::bind(any).expect("a listener");
+        let at = listener.local_addr().expect("an address");
+        let mut client = TcpStream::connect(at).expect("a connection");
+        let (_server, client_at) = listener.accept().expect("a connection");
+        // Wine knows whose a socket is once it has carried something, and of one that was
+        // accepted not even then.
+        client.write_all(b"x").expect("sent");
+        let found = processes::tcp().expect("a table");
+        let row = own(&found, client_at, Some(at)).unwrap_or_else(|| panic!("{found:?}"));
+        assert_eq!(row.protocol, Protocol::Tcp);
+        let accepted = |row: &Socket| (row.local, row.remote) == (at, Some(client_at));
+        assert!(found.iter().any(accepted), "{at}: {found:?}");
+        let listens = |socket: &Socket| socket.local == at && socket.remote.is_none();
+        assert!(found.iter().any(listens), "{at}: {found:?}");
+        drop(listener);
+        let found = processes::tcp().expect("a table");
+        assert!(!found.iter().any(listens), "it is closed: {found:?}");
+    }
+}
+
+#[test]
+fn a_udp_socket_is_found_by_its_own_end() {
+    for at in [
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+    ] {
+        let socket = UdpSocket::bind(at).expect("a socket");
+        let at = socket.local_addr().expect("an address");
+        let to = match at {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, at.port())),
+            SocketAddr::V6(_) => at,
+        };
+        socket.send_to(b"x", to).expect("sent");
+        let found = processes::udp().expect("a table");
+        let row = own(&found, at, None).unwrap_or_else(|| panic!("{at}: {found:?}"));
+        assert_eq!(row.protocol, Protocol::Udp);
+    }
+}
+
+#[test]
+fn more_sockets_than_fit_at_first_are_all_found() {
+    // A row has 160 bytes or more, and there is room for 64 KiB.
+    let sockets: Vec<_> = (0..500)
+        .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket"))
+        .collect();
+    let found = processes::udp().expect("a table");
+    for socket in &sockets {
+        let at = socket.local_addr().expect("an address");
+        assert!(found.iter().any(|row| row.local == at), "{at}");
+    }
+}
+
+#[test]
+fn a_process_has_a_program_and_a_beginning() {
+    let own = processes::process(process::id()).expect("this process");
+    let exe = std::env::current_exe().expect("a path");
+    assert_eq!(own.path, exe);
+    assert_eq!(own, processes::process(process::id()).expect("again"));
+    // 1 January 2020, in 100 ns since 1601.
+    assert!(own.created > 132_223_104_000_000_000, "{}", own.created);
+    // Numbers of processes are multiples of four.
+    assert!(processes::process(u32::MAX - 4).is_err());
+}
+
+fn path(name: &str) -> std::ffi::OsString {
+    pipe::of_tunnel(&format!("taupe-test-{name}-{}", process::id()))
+}
+
+#[test]
+fn a_pipe_serves_clients_one_after_the_other_until_it_is_stopped() {
+    let path = path("turns");
+    assert!(
+        Stream::connect(&path, PATIENCE)
+            .expect("an answer")
+            .is_none()
+    );
+    let mut listener = Listener::bind(&path).expect("a pipe");
+    let taken = Listener::bind(&path).map(drop).expect_err("it is taken");
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    let stopper = listener.stopper();
+    let server = thread::spawn(move || {
+        let mut served = 0;
+        while let Some(mut stream) = listener.accept(PATIENCE).expect("a client") {
+            let mut question = [0; 5];
+            stream.read_exact(&mut question).expect("a question");
+            // More than the system holds: it has to be waited for.
+            stream.write_all(&question.repeat(1 << 17)).expect("said");
+            served += 1;
+        }
+        served
+    });
+    for question in [b"first", b"other"] {
+        let mut stream = Stream::connect(&path, PATIENCE)
+            .expect("a way")
+            .expect("a pipe");
+        stream.write_all(question).expect("said");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert_eq!(answer, question.repeat(1 << 17));
+    }
+    stopper.stop();
+    assert_eq!(server.join().expect("ended"), 2);
+    assert!(
+        Stream::connect(&path, PATIENCE)
+            .expect("an answer")
+            .is_none()
+    );
+}
+
+#[test]
+fn who_is_silent_is_let_go() {
+    let path = path("silence");
+    let mut listener = Listener::bind(&path).expect("a pipe");
+    let mut client = Stream::connect(&path, PATIENCE)
+        .expect("a way")
+        .expect("a pipe");
+    let patience = Duration::from_millis(100);
+    let mut server = listener.accept(patience).expect("one").expect("a client");
+    let began = Instant::now();
+    let error = server.read(&mut [0; 1]).expect_err("nothing comes");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert!(began.elapsed() >= patience);
+    // What was given up leaves nothing behind: the next read has all that is said.
+    client.write_all(b"late").expect("said");
+    let mut said = [0; 4];
+    server.read_exact(&mut said).expect("said");
+    assert_eq!(&said, b"late");
+    drop(client);
+    assert_eq!(server.read(&mut [0; 1]).expect("the end"), 0);
+}
+
+#[test]
+fn a_wait_for_clients_can_be_stopped() {
+    let mut listener = Listener::bind(&path("stop")).expect("a pipe");
+    let stopper = listener.stopper();
+    let waiting = thread::spawn(move || listener.accept(PATIENCE).map(|client| client.is_some()));
+    thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    stopper.stop();
+    assert!(!waiting.join().expect("ended").expect("stopped"));
+}
+
+#[test]
+fn a_pipe_is_known_for_an_administrators() {
+    let path = path("owner");
+    let _listener = Listener::bind(&path).expect("a pipe");
+    let client = Stream::connect(&path, PATIENCE)
+        .expect("a way")
+        .expect("a pipe");
+    assert!(client.is_administrators().expect("an owner"));
+}
+
+#[test]
+fn an_event_source_is_made_known_and_forgotten() {
+    let source = format!("TaupeTest{}", process::id());
+    event_log::unregister(&source).expect("none is no error");
+    event_log::register(&source).expect("known");
+    event_log::register(&source).expect("known already");
+    let log = EventLog::open(&source).expect("the log");
+    for level in [Level::Information, Level::Warning, Level::Error] {
+        log.report(level, "a line").expect("written");
+    }
+    log.report(Level::Error, &"x".repeat(100_000)).expect("cut");
+    log.report(Level::Error, "a\0b").expect("written");
+    event_log::unregister(&source).expect("forgotten");
+}
+
+fn definition(name: &str) -> service::Definition {
+    service::Definition {
+        name: name.to_owned(),
+        display_name: format!("Test {name}"),
+        description: "Nothing".to_owned(),
+        program: Path::new(r"C:\no\such\program.exe").to_owned(),
+        arguments: vec!["one word".into(), "--other".into()],
+    }
+}
+
+#[test]
+fn a_service_is_there_once_installed_and_gone_once_removed() {
+    let name = format!("TaupeTest{}", process::id());
+    assert_eq!(service::state(&name).expect("known"), None);
+    let missing = service::uninstall(&name).expect_err("there is none");
+    assert!(matches!(missing, service::Error::Missing(_)), "{missing}");
+    service::install(&definition(&name)).expect("installed");
+    assert_eq!(
+        service::state(&name).expect("known"),
+        Some(service::State::Stopped)
+    );
+    let exists = service::install(&definition(&name)).expect_err("there is one");
+    assert!(matches!(exists, service::Error::Exists(_)), "{exists}");
+    let stopped = service::stop(&name).expect_err("it does not run");
+    assert!(
+        matches!(stopped, service::Error::NotRunning(_)),
+        "{stopped}"
+    );
+    service::start(&name).expect_err("there is no such program");
+    service::uninstall(&name).expect("removed");
+    assert_eq!(service::state(&name).expect("known"), None);
+}
+
+#[test]
+fn who_is_no_service_is_told() {
+    let ran = service::run("TaupeTest", |_, _| 0).expect_err("no service");
+    assert!(matches!(ran, service::Error::NotAService), "{ran}");
+}
