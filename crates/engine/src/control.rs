@@ -22,7 +22,6 @@ use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
 use taupe_net::udp::{self, Socket};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
-use taupe_protocol::key::PrivateKey;
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{Cause, Device, Notice, Output, Random};
@@ -33,18 +32,19 @@ use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::post_quantum::{self, OwnKey};
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
-use crate::uapi::{Listener, Refusal, SocketFile};
+use crate::uapi::{Listener, SocketFile};
 use crate::waiting::{self, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
+use taupe_upkeep::configuration::{self, Refusal};
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
 use taupe_upkeep::names::{Answer, Lookups, Question};
+use taupe_upkeep::own_key::OwnKey;
 use taupe_upkeep::resolver::Resolver;
 
 /// Handshake messages taken out of the queue at once.
@@ -573,16 +573,7 @@ impl Control {
             fwmark,
             mut device,
         } = request;
-        if let Err(error) = self.device.check(&device) {
-            warn!(%error, "configuration refused");
-            return Err(Errno::Invalid.into());
-        }
-        let own = self.device.public_key();
-        let prefers = || post_quantum::any_prefers(&self.device);
-        if let Err(error) = self.latches.recall(own, prefers, &mut device) {
-            warn!(%error, "configuration refused");
-            return Err(Refusal::with_reason(Errno::Io, &error));
-        }
+        configuration::complete(&self.device, &mut self.labels, &self.latches, &mut device)?;
         if listen_port.is_some() {
             // Who has set the interface up may not be ahead of the notice: a
             // port that cannot be had must be refused.
@@ -598,10 +589,6 @@ impl Control {
             warn!(%error, port, "configuration refused");
             let _ = self.set_mark(previous_mark);
             return Err(Errno::AddressInUse.into());
-        }
-        if let Some(update) = &mut device.private_key {
-            let public = update.key.as_ref().map(public_key);
-            update.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
         }
         let concerned = self.own_key.concerns(&device);
         self.device
@@ -742,10 +729,6 @@ fn provider(offloads: Offloads) -> &'static Provider {
     } else {
         provider_without_avx512()
     }
-}
-
-fn public_key(private: &PrivateKey) -> taupe_protocol::key::PublicKey {
-    taupe_protocol::key::PublicKey(default_provider().dh.public(private.expose()))
 }
 
 fn open_tun(

@@ -40,7 +40,6 @@ mod flood;
 mod inbound;
 mod load;
 mod outbound;
-mod post_quantum;
 mod shared;
 mod sockets;
 mod tap;

@@ -1,9 +1,8 @@
 //! The configuration socket: accepts connections and passes whole, checked
 //! requests to the control loop.
 
-use std::fmt;
 use std::fs::{self, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno as SystemError;
-use taupe_config::uapi::{Errno, Operation, Request, RequestReader, Status, UapiError};
+use taupe_config::uapi::Request;
 use taupe_sys::run_directory;
-use tracing::{debug, warn};
-use zeroize::Zeroizing;
+use taupe_upkeep::configuration::converse;
+use tracing::debug;
 
 use crate::StartError;
 use crate::shared::{Command, Shared};
@@ -27,9 +26,6 @@ const MAX_CONNECTIONS: usize = 32;
 
 /// A client that says nothing for this long is let go.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Bytes read at once from a client.
-const CHUNK: usize = 64 * 1024;
 
 /// The listening socket, and the file by which it is reached if it has one.
 pub(crate) struct Listener {
@@ -129,51 +125,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// Why a `set` is not carried out.
-pub(crate) struct Refusal {
-    status: Status,
-    /// For people, on one line.
-    reason: Option<String>,
-}
-
-impl Refusal {
-    /// With words for what the number does not say.
-    pub(crate) fn with_reason(errno: Errno, reason: &dyn fmt::Display) -> Self {
-        let on_one_line = |c: char| if c.is_control() { '?' } else { c };
-        Self {
-            status: Operation::Set.failed(errno),
-            reason: Some(reason.to_string().chars().map(on_one_line).collect()),
-        }
-    }
-
-    /// The answer: its number, as wireguard-go gives it, and where clients read no further, a
-    /// line for people.
-    pub(crate) fn answer(&self) -> String {
-        let status = self.status.to_string();
-        match &self.reason {
-            Some(reason) => format!("{}\nerror={reason}\n\n", status.trim_end()),
-            None => status,
-        }
-    }
-}
-
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Self {
-        Self {
-            status: Operation::Set.failed(errno),
-            reason: None,
-        }
-    }
-}
-
-/// The answer to what is no request. After `set` it names the line and the key.
-fn refusal(error: &UapiError) -> String {
-    match error.operation {
-        Some(Operation::Set) => Refusal::with_reason(error.errno(), error).answer(),
-        _ => error.status().to_string(),
-    }
-}
-
 fn names_an_endpoint(request: &Request) -> bool {
     let Request::Set(set) = request else {
         return false;
@@ -222,34 +173,14 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
 fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
     stream.set_write_timeout(Some(IDLE_TIMEOUT))?;
-    let mut reader = RequestReader::new().with_scopes(taupe_sys::interface::index);
-    let mut buffer = Zeroizing::new(vec![0; CHUNK]);
-    loop {
-        let length = stream.read(&mut buffer)?;
-        if length == 0 {
-            return Ok(());
+    converse(&mut stream, taupe_sys::interface::index, |request| {
+        if names_an_endpoint(&request) {
+            shared.resolver.prepare();
         }
-        let mut input = &buffer[..length];
-        while let Some(result) = reader.push(&mut input) {
-            match result {
-                Ok(request) => {
-                    if names_an_endpoint(&request) {
-                        shared.resolver.prepare();
-                    }
-                    let (sender, answer) = mpsc::sync_channel(1);
-                    shared.send(Command::Uapi(request, sender));
-                    let Ok(answer) = answer.recv() else {
-                        return Ok(());
-                    };
-                    stream.write_all(answer.as_bytes())?;
-                }
-                Err(error) => {
-                    warn!(%error, "configuration refused");
-                    stream.write_all(refusal(&error).as_bytes())?;
-                }
-            }
-        }
-    }
+        let (sender, answer) = mpsc::sync_channel(1);
+        shared.send(Command::Uapi(request, sender));
+        answer.recv().ok()
+    })
 }
 
 #[cfg(test)]

@@ -1,29 +1,22 @@
-//! What the control loop asks of a device's post-quantum configuration.
+//! The ML-KEM key of a device, without which some of its peers can do nothing.
 
 use taupe_config::key::Encoding;
 use taupe_config::show::lacks_own_key;
 use taupe_protocol::Device;
-use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
 use tracing::warn;
-
-/// Whether any peer is [`PostQuantum::Prefer`].
-pub(crate) fn any_prefers(device: &Device) -> bool {
-    let peers = device.status().peers;
-    let prefer = Some(PostQuantum::Prefer);
-    peers.iter().any(|peer| peer.post_quantum == prefer)
-}
 
 /// Whether the device has an ML-KEM key of its own. Its peers' keys may come before it, so that
 /// an update without it cannot be refused; the log says what it leads to.
 #[derive(Default)]
-pub(crate) struct OwnKey {
+pub struct OwnKey {
     is_there: bool,
 }
 
 impl OwnKey {
     /// Whether an update may lead to peers that it takes the key for and is not there; to be
     /// asked of each.
-    pub(crate) fn concerns(&mut self, update: &DeviceUpdate) -> bool {
+    pub fn concerns(&mut self, update: &DeviceUpdate) -> bool {
         let set = update.pq_private_key.as_ref().map(Option::is_some);
         self.is_there = set.unwrap_or(self.is_there);
         let wants_it =
@@ -32,7 +25,7 @@ impl OwnKey {
     }
 
     /// Warns of peers with which nothing is possible without it.
-    pub(crate) fn look(&self, device: &Device) {
+    pub fn look(&self, device: &Device) {
         let status = device.status();
         for peer in &status.peers {
             if lacks_own_key(&status, peer) {

@@ -1,0 +1,138 @@
+//! How a device is configured, whoever runs it and wherever its clients come from: what is said on a
+//! connection, and what an update needs besides before the protocol takes it.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use taupe_config::uapi::{
+    Errno, Operation, Request, RequestReader, ScopeLookup, Status, UapiError,
+};
+use taupe_protocol::Device;
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::key::PublicKey;
+use taupe_protocol::update::{DeviceUpdate, PostQuantum};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+use crate::labels::Labels;
+use crate::latches::Latches;
+
+/// Bytes read at once from a client.
+const CHUNK: usize = 64 * 1024;
+
+/// Why a `set` is not carried out.
+pub struct Refusal {
+    status: Status,
+    /// For people, on one line.
+    reason: Option<String>,
+}
+
+impl Refusal {
+    /// With words for what the number does not say.
+    pub fn with_reason(errno: Errno, reason: &dyn fmt::Display) -> Self {
+        let on_one_line = |c: char| if c.is_control() { '?' } else { c };
+        Self {
+            status: Operation::Set.failed(errno),
+            reason: Some(reason.to_string().chars().map(on_one_line).collect()),
+        }
+    }
+
+    /// The answer: its number, as wireguard-go gives it, and where clients read no further, a
+    /// line for people.
+    pub fn answer(&self) -> String {
+        let status = self.status.to_string();
+        match &self.reason {
+            Some(reason) => format!("{}\nerror={reason}\n\n", status.trim_end()),
+            None => status,
+        }
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self {
+            status: Operation::Set.failed(errno),
+            reason: None,
+        }
+    }
+}
+
+/// The answer to what is no request. After `set` it names the line and the key.
+fn refusal(error: &UapiError) -> String {
+    match error.operation {
+        Some(Operation::Set) => Refusal::with_reason(error.errno(), error).answer(),
+        _ => error.status().to_string(),
+    }
+}
+
+/// Reads a client's requests and writes what is answered to each, until the connection ends.
+/// `answer` is `None` when there is nobody any more who could. Names of interfaces in addresses
+/// are found by `scopes`.
+///
+/// # Errors
+///
+/// The connection's, such as its timeout.
+pub fn converse<S: Read + Write>(
+    stream: &mut S,
+    scopes: ScopeLookup,
+    mut answer: impl FnMut(Request) -> Option<Zeroizing<String>>,
+) -> io::Result<()> {
+    let mut reader = RequestReader::new().with_scopes(scopes);
+    let mut buffer = Zeroizing::new(vec![0; CHUNK]);
+    loop {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let mut input = &buffer[..length];
+        while let Some(result) = reader.push(&mut input) {
+            match result {
+                Ok(request) => {
+                    let Some(answer) = answer(request) else {
+                        return Ok(());
+                    };
+                    stream.write_all(answer.as_bytes())?;
+                }
+                Err(error) => {
+                    warn!(%error, "configuration refused");
+                    stream.write_all(refusal(&error).as_bytes())?;
+                }
+            }
+        }
+    }
+}
+
+/// Checks an update for a device, and adds to it what is remembered of its keys: labels of
+/// handshakes, and which peers have been post-quantum.
+///
+/// # Errors
+///
+/// Why it must not be applied.
+pub fn complete(
+    device: &Device,
+    labels: &mut Labels,
+    latches: &Latches,
+    update: &mut DeviceUpdate,
+) -> Result<(), Refusal> {
+    if let Err(error) = device.check(update) {
+        warn!(%error, "configuration refused");
+        return Err(Errno::Invalid.into());
+    }
+    let prefers = || {
+        let mut peers = device.status().peers.into_iter();
+        peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
+    };
+    if let Err(error) = latches.recall(device.public_key(), prefers, update) {
+        warn!(%error, "configuration refused");
+        return Err(Refusal::with_reason(Errno::Io, &error));
+    }
+    if let Some(private) = &mut update.private_key {
+        let dh = default_provider().dh;
+        let public = private
+            .key
+            .as_ref()
+            .map(|key| PublicKey(dh.public(key.expose())));
+        private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
+    }
+    Ok(())
+}
