@@ -333,40 +333,32 @@ struct stats wireguard_stats(const struct wireguard_tunnel *tunnel);
 // The version of the library, such as "0.1.0".
 const char *taupe_version(void);
 
-// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-// taupe_log_level; NULL for none. See set_logging_function.
-//
-// What must hold:
-// Each string is NULL or ends with a NUL.
-struct wireguard_tunnel *taupe_new_tunnel_with_log(const char *static_private,
-                                                   const char *server_static_public,
-                                                   const char *preshared_key,
-                                                   uint16_t keep_alive,
-                                                   uint32_t index,
-                                                   void (*log_printer)(const char*),
-                                                   uint32_t log_level);
-
-// Chooses the lines of set_logging_function, up to `level`, a taupe_log_level: at first
-// all. false if there is no such level, or no function yet.
-bool taupe_set_log_level(uint32_t level);
-
-// The name of an error, such as "UnderLoad", as boringtun has it; "Unknown" for a number
-// that is none.
-const char *taupe_error_name(size_t error);
-
-// What an error means and what to do, as a sentence in English.
-const char *taupe_error_to_string(size_t error);
-
-// Has the tunnel's errors numbered as another version of boringtun does, from the next
-// call on: `numbering` is a taupe_numbering. taupe_error_from_0_5 translates.
+// In how many milliseconds wireguard_tick has something to do, 0 when it has now, -1 when
+// it has not unless something is written or read first: as poll(2) takes it. Ask again
+// after every call.
 //
 // What must hold:
 // `tunnel` is NULL or a tunnel.
-bool taupe_set_numbering(const struct wireguard_tunnel *tunnel, uint32_t numbering);
+int32_t taupe_next_timeout(const struct wireguard_tunnel *tunnel);
 
-// The taupe_error of a number that boringtun 0.5 gives. A 10 is INVALID_COUNTER, which
-// there was also what DUPLICATE_COUNTER is now.
-size_t taupe_error_from_0_5(size_t error);
+// Takes another preshared key, in base64 or hexadecimal, or NULL for none, for the
+// handshakes to come. false if it is malformed; nothing is changed then.
+//
+// What must hold:
+// `tunnel` is NULL or a tunnel; the string is NULL or ends with a NUL.
+bool taupe_set_preshared_key(const struct wireguard_tunnel *tunnel, const char *preshared_key);
+
+// Takes another persistent keepalive, in seconds; 0 is off. false for NULL.
+//
+// What must hold:
+// `tunnel` is NULL or a tunnel.
+bool taupe_set_keep_alive(const struct wireguard_tunnel *tunnel, uint16_t keep_alive);
+
+// Erases a secret that the caller has no more use for, in a way that no compiler leaves out.
+//
+// What must hold:
+// `secret` is NULL or has `size` bytes.
+void taupe_erase(uint8_t *secret, size_t size);
 
 // As wireguard_read, with where the datagram came from: under load, handshake messages
 // from there are answered with cookies (more than 10 in a second are a load), where
@@ -387,14 +379,6 @@ struct wireguard_result taupe_read_from(const struct wireguard_tunnel *tunnel,
 // What must hold:
 // `tunnel` is NULL or a tunnel; `address` is NULL or can be written.
 bool taupe_peer_address(const struct wireguard_tunnel *tunnel, struct taupe_address *address);
-
-// In how many milliseconds wireguard_tick has something to do, 0 when it has now, -1 when
-// it has not unless something is written or read first: as poll(2) takes it. Ask again
-// after every call.
-//
-// What must hold:
-// `tunnel` is NULL or a tunnel.
-int32_t taupe_next_timeout(const struct wireguard_tunnel *tunnel);
 
 // As wireguard_write, but the packet is in `buffer` already, `size` bytes from TAUPE_OFFSET
 // on, and the message begins at 0. `capacity` must be size + 32 at least, and 148.
@@ -455,18 +439,40 @@ struct wireguard_result taupe_read_batch(const struct wireguard_tunnel *tunnel,
                                          size_t count,
                                          struct wireguard_result *results);
 
-// Takes another preshared key, in base64 or hexadecimal, or NULL for none, for the
-// handshakes to come. false if it is malformed; nothing is changed then.
-//
-// What must hold:
-// `tunnel` is NULL or a tunnel; the string is NULL or ends with a NUL.
-bool taupe_set_preshared_key(const struct wireguard_tunnel *tunnel, const char *preshared_key);
-
-// Takes another persistent keepalive, in seconds; 0 is off. false for NULL.
+// What the tunnel counts; zeros for NULL.
 //
 // What must hold:
 // `tunnel` is NULL or a tunnel.
-bool taupe_set_keep_alive(const struct wireguard_tunnel *tunnel, uint16_t keep_alive);
+struct taupe_counters taupe_get_counters(const struct wireguard_tunnel *tunnel);
+
+// How many messages and packets have been dropped for the `cause`th reason there is, which
+// taupe_drop_reason tells; 0 for NULL and beyond the last.
+//
+// What must hold:
+// `tunnel` is NULL or a tunnel.
+uint64_t taupe_dropped(const struct wireguard_tunnel *tunnel, size_t cause);
+
+// Why messages and packets are dropped, as a sentence in English; NULL from the number on
+// that there is no reason of.
+const char *taupe_drop_reason(size_t cause);
+
+// The name of an error, such as "UnderLoad", as boringtun has it; "Unknown" for a number
+// that is none.
+const char *taupe_error_name(size_t error);
+
+// What an error means and what to do, as a sentence in English.
+const char *taupe_error_to_string(size_t error);
+
+// Has the tunnel's errors numbered as another version of boringtun does, from the next
+// call on: `numbering` is a taupe_numbering. taupe_error_from_0_5 translates.
+//
+// What must hold:
+// `tunnel` is NULL or a tunnel.
+bool taupe_set_numbering(const struct wireguard_tunnel *tunnel, uint32_t numbering);
+
+// The taupe_error of a number that boringtun 0.5 gives. A 10 is INVALID_COUNTER, which
+// there was also what DUPLICATE_COUNTER is now.
+size_t taupe_error_from_0_5(size_t error);
 
 // Makes the seed of ML-KEM keys, TAUPE_PQ_SEED_SIZE bytes; false for NULL.
 //
@@ -501,28 +507,22 @@ bool taupe_set_post_quantum(const struct wireguard_tunnel *tunnel,
                             size_t key_size,
                             bool latched);
 
-// What the tunnel counts; zeros for NULL.
+// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
+// taupe_log_level; NULL for none. See set_logging_function.
 //
 // What must hold:
-// `tunnel` is NULL or a tunnel.
-struct taupe_counters taupe_get_counters(const struct wireguard_tunnel *tunnel);
+// Each string is NULL or ends with a NUL.
+struct wireguard_tunnel *taupe_new_tunnel_with_log(const char *static_private,
+                                                   const char *server_static_public,
+                                                   const char *preshared_key,
+                                                   uint16_t keep_alive,
+                                                   uint32_t index,
+                                                   void (*log_printer)(const char*),
+                                                   uint32_t log_level);
 
-// How many messages and packets have been dropped for the `cause`th reason there is, which
-// taupe_drop_reason tells; 0 for NULL and beyond the last.
-//
-// What must hold:
-// `tunnel` is NULL or a tunnel.
-uint64_t taupe_dropped(const struct wireguard_tunnel *tunnel, size_t cause);
-
-// Why messages and packets are dropped, as a sentence in English; NULL from the number on
-// that there is no reason of.
-const char *taupe_drop_reason(size_t cause);
-
-// Erases a secret that the caller has no more use for, in a way that no compiler leaves out.
-//
-// What must hold:
-// `secret` is NULL or has `size` bytes.
-void taupe_erase(uint8_t *secret, size_t size);
+// Chooses the lines of set_logging_function, up to `level`, a taupe_log_level: at first
+// all. false if there is no such level, or no function yet.
+bool taupe_set_log_level(uint32_t level);
 
 #ifdef __cplusplus
 }  // extern "C"

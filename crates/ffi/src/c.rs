@@ -12,6 +12,7 @@ mod fuzzing;
 mod more;
 
 use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::ffi::CString;
 
 use taupe_protocol::crypto::default_provider;
@@ -19,9 +20,9 @@ use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use zeroize::Zeroize;
 
 use crate::log::{Level, Sink, set_process_sink};
-use crate::tunnel::Tunnel;
-use crate::{Error, Outcome, key};
-use boundary::{buffers, guard, line_writer, text, tunnel_of};
+use crate::tunnel::{Config, Tunnel};
+use crate::{Error, Numbering, Outcome, key};
+use boundary::{buffer, buffers, guard, text, tunnel_of};
 
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::c_surface;
@@ -82,20 +83,37 @@ pub struct x25519_key {
 /// A tunnel to one peer. Any thread may call its functions at any time, but for
 /// tunnel_free.
 pub struct wireguard_tunnel {
-    pub(crate) tunnel: Tunnel,
-    pub(crate) numbering: core::sync::atomic::AtomicU8,
+    tunnel: Tunnel,
+    /// Of its errors, a [`Numbering`].
+    numbering: AtomicU8,
 }
 
 impl wireguard_tunnel {
+    pub(crate) fn new(tunnel: Tunnel) -> Self {
+        Self {
+            tunnel,
+            numbering: AtomicU8::new(Numbering::default() as u8),
+        }
+    }
+
+    pub(crate) fn set_numbering(&self, numbering: Numbering) {
+        self.numbering.store(numbering as u8, Ordering::Relaxed);
+    }
+
+    /// Calls the tunnel, and puts what has come of it as this tunnel's caller wants it.
+    pub(crate) fn call(&self, call: impl FnOnce(&Tunnel) -> crate::Result) -> wireguard_result {
+        self.as_result(call(&self.tunnel))
+    }
+
     fn as_result(&self, result: crate::Result) -> wireguard_result {
         result.map_or_else(|error| self.refused(error), wireguard_result::from)
     }
 
     fn refused(&self, error: Error) -> wireguard_result {
-        let numbering = more::numbering_of(&self.numbering);
+        let numbering = Numbering::of(self.numbering.load(Ordering::Relaxed).into());
         wireguard_result {
             op: result_type::WIREGUARD_ERROR,
-            size: error.number(numbering) as usize,
+            size: error.number(numbering.unwrap_or_default()) as usize,
         }
     }
 }
@@ -114,7 +132,7 @@ impl From<Outcome> for wireguard_result {
 
 impl wireguard_result {
     /// An error that no tunnel has given: its number is the same in all numberings.
-    fn error(error: Error) -> Self {
+    pub(crate) fn error(error: Error) -> Self {
         Self {
             op: result_type::WIREGUARD_ERROR,
             size: error as usize,
@@ -202,7 +220,7 @@ pub extern "C" fn set_logging_function(
 ) -> bool {
     guard(false, || {
         log_func.is_some_and(|log_func| {
-            set_process_sink(Sink::new(Level::Trace, line_writer(log_func)))
+            set_process_sink(Sink::new(Level::Trace, more::line_writer(log_func)))
         })
     })
 }
@@ -226,13 +244,41 @@ pub unsafe extern "C" fn new_tunnel(
 ) -> *mut wireguard_tunnel {
     // SAFETY: what the caller vouches for is what is asked for.
     unsafe {
-        more::make(
+        make(
             [static_private, server_static_public, preshared_key],
             keep_alive,
             index,
             None,
         )
     }
+}
+
+/// A tunnel, as new_tunnel makes it.
+///
+/// # Safety
+/// Each key is NULL or a string that ends with a NUL.
+unsafe fn make(
+    texts: [*const c_char; 3],
+    keepalive: u16,
+    index: u32,
+    sink: Option<Sink>,
+) -> *mut wireguard_tunnel {
+    guard(core::ptr::null_mut(), || {
+        // SAFETY: the caller vouches for the strings.
+        let tunnel = unsafe { keys(texts) }.and_then(|(private_key, public_key, preshared_key)| {
+            Tunnel::new(Config {
+                private_key,
+                public_key,
+                preshared_key,
+                keepalive,
+                index,
+                sink,
+            })
+        });
+        tunnel.map_or(core::ptr::null_mut(), |tunnel| {
+            Box::into_raw(Box::new(wireguard_tunnel::new(tunnel)))
+        })
+    })
 }
 
 /// Reads the three keys of a tunnel: private, the peer's, preshared or NULL.
@@ -290,11 +336,7 @@ pub unsafe extern "C" fn wireguard_write(
     dst_size: u32,
 ) -> wireguard_result {
     // SAFETY: the caller vouches for the tunnel and both buffers.
-    unsafe {
-        buffers(tunnel, (src, src_size), (dst, dst_size), |it, src, dst| {
-            it.tunnel.write(src, dst)
-        })
-    }
+    unsafe { buffers(tunnel, (src, src_size), (dst, dst_size), Tunnel::write) }
 }
 
 /// Takes a datagram from the peer, or with `src_size` 0 nothing.
@@ -319,7 +361,7 @@ pub unsafe extern "C" fn wireguard_read(
     // SAFETY: the caller vouches for the tunnel and both buffers.
     unsafe {
         buffers(tunnel, (src, src_size), (dst, dst_size), |it, src, dst| {
-            it.tunnel.read(None, src, dst)
+            it.read(None, src, dst)
         })
     }
 }
@@ -339,13 +381,8 @@ pub unsafe extern "C" fn wireguard_tick(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    let nothing = (core::ptr::null(), 0);
     // SAFETY: the caller vouches for the tunnel and the buffer.
-    unsafe {
-        buffers(tunnel, nothing, (dst, dst_size), |it, _, dst| {
-            it.tunnel.tick(dst)
-        })
-    }
+    unsafe { buffer(tunnel, (dst, dst_size), Tunnel::tick) }
 }
 
 /// Begins a handshake now: WRITE_TO_NETWORK, and `dst` is its initiation.
@@ -360,13 +397,8 @@ pub unsafe extern "C" fn wireguard_force_handshake(
     dst: *mut u8,
     dst_size: u32,
 ) -> wireguard_result {
-    let nothing = (core::ptr::null(), 0);
     // SAFETY: the caller vouches for the tunnel and the buffer.
-    unsafe {
-        buffers(tunnel, nothing, (dst, dst_size), |it, _, dst| {
-            it.tunnel.force_handshake(dst)
-        })
-    }
+    unsafe { buffer(tunnel, (dst, dst_size), Tunnel::force_handshake) }
 }
 
 /// What the tunnel tells of itself; for NULL, that there is nothing.

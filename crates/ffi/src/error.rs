@@ -72,13 +72,24 @@ pub enum Error {
 
 /// Whose numbers errors have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
 pub enum Numbering {
     /// Those of boringtun 0.6 and later.
     #[default]
-    Current,
+    Current = 0,
     /// Those of boringtun 0.3 to 0.5, which had no `DuplicateCounter`: from 11 on they are
     /// one less, and a duplicate is an `InvalidCounter`.
-    Before0_6,
+    Before0_6 = 1,
+}
+
+impl Numbering {
+    /// The numbering of a number.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        let all = [Self::Current, Self::Before0_6];
+        all.into_iter()
+            .find(|numbering| *numbering as u32 == number)
+    }
 }
 
 impl Error {

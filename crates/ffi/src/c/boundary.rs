@@ -2,11 +2,10 @@
 
 use core::ffi::{CStr, c_char};
 use core::slice;
-use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{wireguard_result, wireguard_tunnel};
-use crate::{Error, Result};
+use crate::{Error, Result, Tunnel};
 
 /// Runs `f`; `fallback` if it panics. Locks that were held are not poisoned (the tunnel
 /// ignores it), so that whatever else the caller has goes on.
@@ -82,7 +81,7 @@ pub(super) unsafe fn buffers(
     tunnel: *const wireguard_tunnel,
     (src, src_size): (*const u8, u32),
     (dst, dst_size): (*mut u8, u32),
-    call: impl FnOnce(&wireguard_tunnel, &[u8], &mut [u8]) -> Result,
+    call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
 ) -> wireguard_result {
     let (src_size, dst_size) = (src_size as usize, dst_size as usize);
     guard(wireguard_result::error(Error::Internal), || {
@@ -110,20 +109,22 @@ pub(super) unsafe fn buffers(
         let Some(destination) = (unsafe { destination(dst, dst_size) }) else {
             return refused;
         };
-        it.as_result(call(it, source, destination))
+        it.call(|tunnel| call(tunnel, source, destination))
     })
 }
 
-/// What writes a line to a function of C's.
-pub(super) fn line_writer(
-    log_func: unsafe extern "C" fn(*const c_char),
-) -> impl Fn(&str) + Send + Sync {
-    move |line| {
-        if let Ok(line) = CString::new(line) {
-            // SAFETY: it has been given for this, with a string that lives through the call.
-            unsafe { log_func(line.as_ptr()) };
-        }
-    }
+/// The same with a destination alone.
+///
+/// # Safety
+/// As [`buffers`].
+pub(super) unsafe fn buffer(
+    tunnel: *const wireguard_tunnel,
+    dst: (*mut u8, u32),
+    call: impl FnOnce(&Tunnel, &mut [u8]) -> Result,
+) -> wireguard_result {
+    let nothing = (core::ptr::null(), 0);
+    // SAFETY: the caller vouches for the tunnel and the buffer; there is no source.
+    unsafe { buffers(tunnel, nothing, dst, |it, _, dst| call(it, dst)) }
 }
 
 #[cfg(test)]

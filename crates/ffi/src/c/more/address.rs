@@ -1,0 +1,107 @@
+//! Where datagrams come from, and where the peer is.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::Error;
+use crate::c::boundary::{buffers, guard, tunnel_of};
+use crate::c::{wireguard_result, wireguard_tunnel};
+
+/// An address and UDP port.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct taupe_address {
+    /// 4 or 6.
+    pub version: u8,
+    /// In the host's byte order.
+    pub port: u16,
+    /// As in the header of a packet; of IPv4, the first four bytes.
+    pub ip: [u8; 16],
+    /// The interface of a link-local IPv6 address, else 0.
+    pub scope: u32,
+}
+
+/// As wireguard_read, with where the datagram came from: under load, handshake messages
+/// from there are answered with cookies (more than 10 in a second are a load), where
+/// wireguard_read can only refuse them. NULL: it is not known.
+///
+/// # Safety
+/// As wireguard_read; `from` is NULL or an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taupe_read_from(
+    tunnel: *const wireguard_tunnel,
+    from: *const taupe_address,
+    src: *const u8,
+    src_size: u32,
+    dst: *mut u8,
+    dst_size: u32,
+) -> wireguard_result {
+    // SAFETY: the caller vouches for the address.
+    let Ok(from) = (unsafe { address(from) }) else {
+        return wireguard_result::error(Error::InvalidArgument);
+    };
+    // SAFETY: the caller vouches for the tunnel and both buffers.
+    unsafe {
+        buffers(tunnel, (src, src_size), (dst, dst_size), |it, src, dst| {
+            it.read(from, src, dst)
+        })
+    }
+}
+
+/// An address by its pointer; `Err` for one of no version.
+///
+/// # Safety
+/// `from` is NULL or an address.
+pub(super) unsafe fn address(from: *const taupe_address) -> Result<Option<SocketAddr>, ()> {
+    // SAFETY: the caller vouches for it.
+    let Some(from) = (unsafe { from.as_ref() }) else {
+        return Ok(None);
+    };
+    let [a, b, c, d, ..] = from.ip;
+    match from.version {
+        4 => Ok(Some((Ipv4Addr::new(a, b, c, d), from.port).into())),
+        6 => {
+            let ip = Ipv6Addr::from(from.ip);
+            let address = core::net::SocketAddrV6::new(ip, from.port, 0, from.scope);
+            Ok(Some(address.into()))
+        }
+        _ => Err(()),
+    }
+}
+
+/// Where the peer was last heard of: the address of its last authentic message, by
+/// taupe_read_from and its like. false if that is not known.
+///
+/// # Safety
+/// `tunnel` is NULL or a tunnel; `address` is NULL or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taupe_peer_address(
+    tunnel: *const wireguard_tunnel,
+    address: *mut taupe_address,
+) -> bool {
+    guard(false, || {
+        // SAFETY: the caller vouches for the tunnel.
+        let known = unsafe { tunnel_of(tunnel) }.and_then(|it| it.tunnel.peer_address());
+        let (Some(known), false) = (known, address.is_null()) else {
+            return false;
+        };
+        let mut told = taupe_address {
+            version: 4,
+            port: known.port(),
+            ip: [0; 16],
+            scope: 0,
+        };
+        match known.ip() {
+            IpAddr::V4(ip) => told.ip[..4].copy_from_slice(&ip.octets()),
+            IpAddr::V6(ip) => {
+                told.version = 6;
+                told.ip = ip.octets();
+            }
+        }
+        if let SocketAddr::V6(known) = known {
+            told.scope = known.scope_id();
+        }
+        // SAFETY: it is not NULL, and the caller vouches for the rest.
+        unsafe { address.write(told) };
+        true
+    })
+}

@@ -1,0 +1,93 @@
+//! What a tunnel counts.
+
+use core::ffi::c_char;
+use std::ffi::CString;
+use std::sync::OnceLock;
+
+use super::to_c;
+use crate::Cause;
+use crate::c::boundary::{guard, tunnel_of};
+use crate::c::wireguard_tunnel;
+
+/// What a tunnel counts and knows, besides struct stats.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct taupe_counters {
+    /// Packets written.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets read.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Sessions so far.
+    pub sessions: u64,
+    /// Packets that wait for one.
+    pub waiting: u64,
+    /// Messages and packets dropped; taupe_dropped tells why.
+    pub dropped: u64,
+    /// The handshake that the current session comes from, a taupe_suite.
+    pub suite: u32,
+    /// 1 when TAUPE_PQ_PREFER has become as strict as TAUPE_PQ_REQUIRE: to be remembered,
+    /// and given to taupe_set_post_quantum the next time.
+    pub latched: u32,
+}
+
+/// What the tunnel counts; zeros for NULL.
+///
+/// # Safety
+/// `tunnel` is NULL or a tunnel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> taupe_counters {
+    guard(taupe_counters::default(), || {
+        // SAFETY: the caller vouches for the tunnel.
+        let Some(it) = (unsafe { tunnel_of(tunnel) }) else {
+            return taupe_counters::default();
+        };
+        let told = it.tunnel.statistics();
+        taupe_counters {
+            tx_packets: told.tx.0,
+            tx_bytes: told.tx.1,
+            rx_packets: told.rx.0,
+            rx_bytes: told.rx.1,
+            sessions: told.sessions,
+            waiting: told.waiting as u64,
+            dropped: Cause::ALL
+                .iter()
+                .map(|it_is| it.tunnel.dropped(*it_is))
+                .sum(),
+            suite: told.suite.map_or(0, |suite| suite as u32),
+            latched: u32::from(told.latched),
+        }
+    })
+}
+
+/// How many messages and packets have been dropped for the `cause`th reason there is, which
+/// taupe_drop_reason tells; 0 for NULL and beyond the last.
+///
+/// # Safety
+/// `tunnel` is NULL or a tunnel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taupe_dropped(tunnel: *const wireguard_tunnel, cause: usize) -> u64 {
+    // SAFETY: the caller vouches for the tunnel.
+    let it = unsafe { tunnel_of(tunnel) };
+    let cause = Cause::ALL.get(cause);
+    guard(0, || match (it, cause) {
+        (Some(it), Some(cause)) => it.tunnel.dropped(*cause),
+        _ => 0,
+    })
+}
+
+/// Why messages and packets are dropped, as a sentence in English; NULL from the number on
+/// that there is no reason of.
+#[unsafe(no_mangle)]
+pub extern "C" fn taupe_drop_reason(cause: usize) -> *const c_char {
+    static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
+    guard(core::ptr::null(), || {
+        let texts = TEXTS.get_or_init(|| Cause::ALL.map(|it| to_c(it.to_string())).into());
+        texts
+            .get(cause)
+            .map_or(core::ptr::null(), |text| text.as_ptr())
+    })
+}
