@@ -239,11 +239,13 @@ void x25519_key_to_str_free(const char *key_str);
 // `key` is NULL or a string that ends with a NUL.
 int check_base64_encoded_x25519_key(const char *key);
 
-// Has the lines of all tunnels go to a function, each without a line's end: false if it has
-// been called before, or with NULL. taupe_set_log_level chooses which.
+// Has the lines of all tunnels go to a function, each as boringtun's: the time in UTC
+// (RFC 3339), a space, the text and "\n". false if it has been called before, or with NULL.
+// taupe_set_log_level chooses which.
 //
-// `log_func` is called by whichever thread calls a tunnel, by several at once, and without
-// a lock held. The string is valid during the call. It must not throw or longjmp.
+// `log_func` is called by whichever thread calls a tunnel, but by one at a time. The string
+// is valid during the call. It may call the library, whose lines of meanwhile are left out;
+// it must not wait for another thread that does, and not throw or longjmp.
 bool set_logging_function(void (*log_func)(const char*));
 
 // Makes a tunnel; NULL if a key is NULL, malformed, or the peer's is this side's own.
@@ -508,7 +510,9 @@ bool taupe_set_post_quantum(const struct wireguard_tunnel *tunnel,
                             bool latched);
 
 // As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-// taupe_log_level; NULL for none. See set_logging_function.
+// taupe_log_level; NULL for none. Before each is its level, such as "[Info] ", and there is
+// no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
+// function holds for this one too.
 //
 // What must hold:
 // Each string is NULL or ends with a NUL.
@@ -530,7 +534,8 @@ bool taupe_set_log_level(uint32_t level);
 
 #ifdef TAUPE_BORINGTUN_2021
 
-// The names of boringtun 0.2 and 0.3, and of 0.4.
+// The names of boringtun 0.2 and 0.3, and of 0.4, by whose numbers NONE and ERR are the same:
+// nothing is printed with them.
 enum log_level {
     NONE = 0,
     ERR = 0,
@@ -548,7 +553,8 @@ static inline struct wireguard_tunnel *taupe_new_tunnel_2021(
     enum log_level log_level) {
     struct wireguard_tunnel *tunnel =
         taupe_new_tunnel_with_log(static_private, server_static_public, preshared_key, keep_alive,
-                                  index, log_printer, (uint32_t)log_level);
+                                  index, log_level == NONE ? NULL : log_printer,
+                                  (uint32_t)log_level);
     taupe_set_numbering(tunnel, TAUPE_NUMBERING_0_5);
     return tunnel;
 }

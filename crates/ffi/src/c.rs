@@ -19,7 +19,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use zeroize::Zeroize;
 
-use crate::log::{Level, Sink, set_process_sink};
+use crate::log::{Sink, set_process_sink};
 use crate::tunnel::{Config, Tunnel};
 use crate::{Error, Numbering, Outcome, key};
 use boundary::{buffer, buffers, guard, text, tunnel_of};
@@ -209,19 +209,19 @@ pub unsafe extern "C" fn check_base64_encoded_x25519_key(key: *const c_char) -> 
     })
 }
 
-/// Has the lines of all tunnels go to a function, each without a line's end: false if it has
-/// been called before, or with NULL. taupe_set_log_level chooses which.
+/// Has the lines of all tunnels go to a function, each as boringtun's: the time in UTC
+/// (RFC 3339), a space, the text and "\n". false if it has been called before, or with NULL.
+/// taupe_set_log_level chooses which.
 ///
-/// `log_func` is called by whichever thread calls a tunnel, by several at once, and without
-/// a lock held. The string is valid during the call. It must not throw or longjmp.
+/// `log_func` is called by whichever thread calls a tunnel, but by one at a time. The string
+/// is valid during the call. It may call the library, whose lines of meanwhile are left out;
+/// it must not wait for another thread that does, and not throw or longjmp.
 #[unsafe(no_mangle)]
 pub extern "C" fn set_logging_function(
     log_func: Option<unsafe extern "C" fn(*const c_char)>,
 ) -> bool {
     guard(false, || {
-        log_func.is_some_and(|log_func| {
-            set_process_sink(Sink::new(Level::Trace, more::line_writer(log_func)))
-        })
+        log_func.is_some_and(|log_func| set_process_sink(more::stamped(log_func)))
     })
 }
 

@@ -1,7 +1,8 @@
 //! Lines for whoever wants to read what tunnels do. No key is in any.
 
 use core::sync::atomic::{AtomicU8, Ordering};
-use std::sync::OnceLock;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How much a line matters, as boringtun numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,16 +27,20 @@ impl Level {
     }
 }
 
-/// Where lines go: called from whichever thread calls the tunnel, without any lock held.
+type Write = dyn Fn(Level, &str) + Send + Sync;
+
+/// Where lines go: called from whichever thread calls a tunnel, by one at a time in the
+/// whole process, without a lock of any tunnel held. It may call tunnels; what those have to
+/// tell meanwhile is not written. It must not wait for another thread that calls one.
 pub struct Sink {
-    write: Box<dyn Fn(&str) + Send + Sync>,
+    write: Box<Write>,
     level: AtomicU8,
 }
 
 impl Sink {
-    /// Lines up to `level` go to `write`.
+    /// Lines up to `level` go to `write`, without an end of line.
     #[must_use]
-    pub fn new(level: Level, write: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn new(level: Level, write: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
         Self {
             write: Box::new(write),
             level: AtomicU8::new(level as u8),
@@ -48,9 +53,39 @@ impl Sink {
     }
 
     pub(crate) fn say(&self, level: Level, line: impl FnOnce() -> String) {
-        if level as u8 <= self.level.load(Ordering::Relaxed) {
-            (self.write)(&line());
+        if level as u8 <= self.level.load(Ordering::Relaxed)
+            && let Some(_turn) = Turn::take()
+        {
+            (self.write)(level, &line());
         }
+    }
+}
+
+/// The right to write a line. One for all sinks: several may call the same function.
+struct Turn {
+    _lock: MutexGuard<'static, ()>,
+}
+
+thread_local! {
+    static WRITING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Turn {
+    /// Waits for it. `None` while this thread has it.
+    fn take() -> Option<Self> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        if WRITING.get() {
+            return None;
+        }
+        let lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        WRITING.set(true);
+        Some(Self { _lock: lock })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        WRITING.set(false);
     }
 }
 
@@ -66,4 +101,74 @@ pub fn set_process_sink(sink: Sink) -> bool {
 #[must_use]
 pub fn process_sink() -> Option<&'static Sink> {
     PROCESS.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicUsize;
+    use core::time::Duration;
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn one_line_at_a_time_whatever_sinks_they_go_to() {
+        let inside = Arc::new(AtomicUsize::new(0));
+        let sinks = [(); 2].map(|()| {
+            let inside = Arc::clone(&inside);
+            Sink::new(Level::Trace, move |_, _| {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                thread::sleep(Duration::from_micros(100));
+                inside.fetch_sub(1, Ordering::SeqCst);
+            })
+        });
+        thread::scope(|scope| {
+            for i in 0..4 {
+                let sink = &sinks[i % 2];
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        sink.say(Level::Info, || "a line".to_owned());
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_sink_itself_causes_is_not_written() {
+        let written = Arc::new(AtomicUsize::new(0));
+        let inner = {
+            let written = Arc::clone(&written);
+            Arc::new(Sink::new(Level::Trace, move |_, _| {
+                written.fetch_add(1, Ordering::SeqCst);
+            }))
+        };
+        let outer = {
+            let inner = Arc::clone(&inner);
+            Sink::new(Level::Trace, move |_, _| {
+                inner.say(Level::Error, || "within another".to_owned());
+            })
+        };
+        outer.say(Level::Error, || "a line".to_owned());
+        assert_eq!(written.load(Ordering::SeqCst), 0);
+        // Nor does it last, even if a sink panics.
+        let broken = Sink::new(Level::Trace, |_, _| panic!("caught"));
+        let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            broken.say(Level::Error, || "a line".to_owned());
+        }));
+        assert!(said.is_err());
+        inner.say(Level::Error, || "after it".to_owned());
+        assert_eq!(written.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn lines_beyond_the_level_are_not_even_made() {
+        let sink = Sink::new(Level::Info, |level, line| {
+            assert_eq!((level, line), (Level::Info, "told"));
+        });
+        sink.say(Level::Debug, || unreachable!());
+        sink.say(Level::Info, || "told".to_owned());
+        sink.set_level(Level::Error);
+        sink.say(Level::Info, || unreachable!());
+    }
 }

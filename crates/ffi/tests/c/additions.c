@@ -13,9 +13,15 @@ static const struct taupe_address at_a = {4, 1111, {192, 0, 2, 1}, 0};
 static const struct taupe_address at_b = {6, 2222, {0x20, 1, 0xd, 0xb8}, 0};
 static int lines;
 
+// As boringtun writes a line: "2026-01-01T00:00:00.000000Z text\n".
 static void print(const char *line) {
-    CHECK(*line && !strchr(line, '\n'));
+    size_t length = strlen(line);
+    CHECK(length > 29 && line[10] == 'T' && line[19] == '.' && line[26] == 'Z' && line[27] == ' ');
+    CHECK(strchr(line, '\n') == line + length - 1);
     lines++;
+    // It may call the library, also for what would be a line.
+    struct wireguard_result result = wireguard_read(b, (const uint8_t *)"odd", 3, in, sizeof in);
+    CHECK(result.op == WIREGUARD_ERROR && result.size == TAUPE_INVALID_PACKET);
 }
 
 static void make(struct wireguard_tunnel **x, struct wireguard_tunnel **y) {
@@ -92,6 +98,9 @@ static void timeouts(void) {
     CHECK(taupe_next_timeout(a) == -1 && taupe_next_timeout(NULL) == -1);
     CHECK(handshake() == 3);
     CHECK(lines == 2);  // a session has begun, on each side
+    CHECK(taupe_set_log_level(TAUPE_LOG_TRACE));
+    CHECK(wireguard_read(a, (const uint8_t *)"odd", 3, in, sizeof in).op == WIREGUARD_ERROR);
+    CHECK(lines == 3 && taupe_set_log_level(TAUPE_LOG_INFO));
     // The next is to erase the session, 540 s after it has begun.
     int timeout = taupe_next_timeout(b);
     CHECK(timeout > 500000 && timeout <= 540000);

@@ -15,6 +15,7 @@
 static atomic_int lines;
 
 static void log_printer(const char *line) {
+    CHECK(!strchr(line, '\n') && (!strncmp(line, "[Info] ", 7) || !strncmp(line, "[Debug] ", 8)));
     if (strstr(line, "session")) lines++;
 }
 

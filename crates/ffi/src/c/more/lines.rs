@@ -2,6 +2,7 @@
 
 use core::ffi::c_char;
 use std::ffi::CString;
+use std::time::SystemTime;
 
 use crate::c::boundary::guard;
 use crate::c::{make, wireguard_tunnel};
@@ -21,20 +22,35 @@ pub enum taupe_log_level {
     TAUPE_LOG_TRACE = 3,
 }
 
-/// What writes a line to a function of C's.
-pub(in crate::c) fn line_writer(
-    log_func: unsafe extern "C" fn(*const c_char),
-) -> impl Fn(&str) + Send + Sync {
-    move |line| {
-        if let Ok(line) = CString::new(line) {
-            // SAFETY: it has been given for this, with a string that lives through the call.
-            unsafe { log_func(line.as_ptr()) };
-        }
+/// A function of C's for lines.
+type Printer = unsafe extern "C" fn(*const c_char);
+
+fn print(printer: Printer, line: String) {
+    if let Ok(line) = CString::new(line) {
+        // SAFETY: it has been given for this, with a string that lives through the call.
+        unsafe { printer(line.as_ptr()) };
     }
 }
 
+/// Lines as boringtun 0.6 and 0.7 write them: with their time, and an end.
+pub(in crate::c) fn stamped(printer: Printer) -> Sink {
+    Sink::new(Level::Trace, move |_, line| {
+        let now = humantime::format_rfc3339_micros(SystemTime::now());
+        print(printer, format!("{now} {line}\n"));
+    })
+}
+
+/// Lines as boringtun 0.3 writes them: with their level, and without an end.
+fn labelled(printer: Printer, level: Level) -> Sink {
+    Sink::new(level, move |level, line| {
+        print(printer, format!("[{level:?}] {line}"));
+    })
+}
+
 /// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-/// taupe_log_level; NULL for none. See set_logging_function.
+/// taupe_log_level; NULL for none. Before each is its level, such as "[Info] ", and there is
+/// no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
+/// function holds for this one too.
 ///
 /// # Safety
 /// Each string is NULL or ends with a NUL.
@@ -49,7 +65,7 @@ pub unsafe extern "C" fn taupe_new_tunnel_with_log(
     log_level: u32,
 ) -> *mut wireguard_tunnel {
     let level = Level::of(log_level).unwrap_or(Level::Trace);
-    let sink = log_printer.map(|printer| Sink::new(level, line_writer(printer)));
+    let sink = log_printer.map(|printer| labelled(printer, level));
     let keys = [static_private, server_static_public, preshared_key];
     // SAFETY: the caller vouches for the strings.
     unsafe { make(keys, keep_alive, index, sink) }
