@@ -132,6 +132,9 @@ pub struct Tunnel {
     attention: Arc<AtomicBool>,
     /// The longest packet so far: padding goes no further.
     longest: AtomicUsize,
+    /// Where the last authentic message came from of which that was said. The device has
+    /// `NOWHERE` for the others.
+    heard: Mutex<Option<SocketAddr>>,
     sent: Traffic,
     received: Traffic,
     loss: Mutex<Loss>,
@@ -206,6 +209,7 @@ impl Tunnel {
             peer,
             attention,
             longest: AtomicUsize::new(MIN_MTU),
+            heard: Mutex::default(),
             sent: Traffic::default(),
             received: Traffic::default(),
             loss: Mutex::default(),
@@ -225,7 +229,7 @@ impl Tunnel {
             return self.write_keepalive(dst);
         }
         let now = clock::boot();
-        self.lengthen(src.len())?;
+        self.bound(src.len())?;
         if let Some(length) = self.message_len(src.len(), dst.len()) {
             if let Outbound::Send(reservation) =
                 self.path.reserve(now, &self.peer, 1, length as u64)
@@ -235,6 +239,7 @@ impl Tunnel {
                 packet.copy_from_slice(src);
                 rest.fill(0);
                 reservation.seal(message, length);
+                self.lengthen(src.len());
                 self.sent.count(1, src.len() as u64);
                 self.attend();
                 return Ok(Outcome::Network(length));
@@ -242,7 +247,10 @@ impl Tunnel {
         } else if self.peer.has_session(now) {
             return Err(Error::DestinationBufferTooSmall);
         }
-        self.with(|control, now| control.wait(&self.path, now, core::iter::once(src), dst))
+        let packet = core::iter::once(src);
+        let outcome = self.with(|control, now| control.wait(&self.path, now, packet, dst))?;
+        self.lengthen(src.len());
+        Ok(outcome)
     }
 
     /// As [`Self::write`], but the packet is in `buffer` already, from [`OFFSET`] on, and
@@ -256,7 +264,7 @@ impl Tunnel {
             .filter(|end| *end <= buffer.len());
         let end = end.ok_or(Error::DestinationBufferTooSmall)?;
         let now = clock::boot();
-        self.lengthen(length)?;
+        self.bound(length)?;
         if length > 0
             && let Some(total) = self.message_len(length, buffer.len())
             && let Outbound::Send(reservation) = self.path.reserve(now, &self.peer, 1, total as u64)
@@ -264,6 +272,7 @@ impl Tunnel {
             let message = &mut buffer[..total];
             message[end..].fill(0);
             reservation.seal(message, total);
+            self.lengthen(length);
             self.sent.count(1, length as u64);
             self.attend();
             return Ok(Outcome::Network(total));
@@ -414,11 +423,11 @@ impl Tunnel {
         });
     }
 
-    /// Where the peer was last heard of, if whoever gave its messages said from where.
+    /// Where the peer was last heard of, by the messages of which it was said where they
+    /// came from.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        let endpoint = self.peer.endpoint()?.remote;
-        (endpoint != NOWHERE).then_some(endpoint)
+        *self.lock_heard()
     }
 
     /// What there is to tell.
@@ -466,7 +475,7 @@ impl Tunnel {
 
     fn write_keepalive(&self, dst: &mut [u8]) -> Result {
         self.with(|control, now| {
-            if dst.len() < control.longest_handshake() && !self.peer.has_session(now.boot) {
+            if dst.len() < control.longest_next(now.boot) {
                 return Err(Error::DestinationBufferTooSmall);
             }
             control.keepalive(&self.path, now);
@@ -501,6 +510,7 @@ impl Tunnel {
             if let Err(cause) = control.handshake(now, from, kind, src) {
                 return Err(cause.into());
             }
+            self.hear_of_handshake(from);
             match control.emit(&self.path, now, dst) {
                 Err(Error::DestinationBufferTooSmall) => Ok(Outcome::Done),
                 outcome => outcome,
@@ -522,6 +532,7 @@ impl Tunnel {
             }
         });
         let packet = opened.map_err(|cause| self.tell(cause))?;
+        self.hear(from);
         if let Some((index, counter)) = header {
             self.lock_loss().count(index, counter);
         }
@@ -536,18 +547,22 @@ impl Tunnel {
     /// there is room, and as no packet becomes longer than others are (whitepaper §5.4.6).
     fn message_len(&self, packet: usize, room: usize) -> Option<usize> {
         let room = room.checked_sub(OVERHEAD).filter(|room| *room >= packet)?;
-        let longest = self.longest.load(Ordering::Relaxed);
+        let longest = self.longest.load(Ordering::Relaxed).max(packet);
         Some(padded_len(packet, longest).min(room) + OVERHEAD)
     }
 
-    fn lengthen(&self, packet: usize) -> Result<()> {
-        if packet > MAX_PACKET {
-            return Err(self.refuse(Cause::Length));
+    fn bound(&self, packet: usize) -> Result<()> {
+        match packet > MAX_PACKET {
+            true => Err(self.refuse(Cause::Length)),
+            false => Ok(()),
         }
+    }
+
+    /// Such a packet has been taken: those after it may be padded as far.
+    fn lengthen(&self, packet: usize) {
         if packet > self.longest.load(Ordering::Relaxed) {
             self.longest.fetch_max(packet, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// Has control do what the way of a packet wants, if it wants anything.
@@ -577,6 +592,25 @@ impl Tunnel {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_heard(&self) -> std::sync::MutexGuard<'_, Option<SocketAddr>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An authentic message came from there.
+    fn hear(&self, from: Option<SocketAddr>) {
+        if from.is_some() {
+            *self.lock_heard() = from;
+        }
+    }
+
+    /// A handshake message came from there. It was authentic if the device sends there now.
+    fn hear_of_handshake(&self, from: Option<SocketAddr>) {
+        let endpoint = self.peer.endpoint().map(|endpoint| endpoint.remote);
+        if from == endpoint {
+            self.hear(from);
+        }
     }
 
     fn lock_loss(&self) -> std::sync::MutexGuard<'_, Loss> {

@@ -64,7 +64,7 @@ impl Tunnel {
         if needed.is_none_or(|needed| needed > dst.len()) || dst_stride < longest + OVERHEAD {
             return Err(Error::DestinationBufferTooSmall);
         }
-        self.lengthen(*longest)?;
+        self.bound(*longest)?;
         let mut bytes = 0;
         for (size, length) in sizes.iter().zip(dst_sizes.iter_mut()) {
             let fits = self.message_len(*size, dst_stride);
@@ -77,6 +77,7 @@ impl Tunnel {
             let all = sizes.iter().enumerate();
             let all = all.map(|(i, size)| &src[i * packets.stride..][..*size]);
             let outcome = self.with(|control, now| control.wait(&self.path, now, all, dst))?;
+            self.lengthen(*longest);
             let Outcome::Network(length) = outcome else {
                 return Ok(0);
             };
@@ -92,6 +93,7 @@ impl Tunnel {
         }
         let places = dst.chunks_mut(dst_stride).zip(dst_sizes.iter());
         reservation.seal_each(places.map(|(place, length)| &mut place[..*length]));
+        self.lengthen(*longest);
         self.sent.count(count as u64, carried);
         self.attend();
         Ok(count)
@@ -149,12 +151,17 @@ impl Tunnel {
             results[place / stride] = Err((*cause).into());
         }
         let mut loss = self.lock_loss();
+        let mut authentic = false;
         for (result, header) in results.iter().zip(headers) {
             if let (Ok(_), Some((index, counter))) = (result, header) {
                 loss.count(index, counter);
+                authentic = true;
             }
         }
         drop(loss);
+        if authentic {
+            self.hear(from);
+        }
         for (_, cause) in refused {
             self.tell(cause);
         }
@@ -165,7 +172,10 @@ impl Tunnel {
             if let Ok(kind) = classify(message) {
                 let taken = self.with(|control, now| control.handshake(now, from, kind, message));
                 *result = match taken {
-                    Ok(()) => Ok(Outcome::Done),
+                    Ok(()) => {
+                        self.hear_of_handshake(from);
+                        Ok(Outcome::Done)
+                    }
                     Err(cause) => Err(cause.into()),
                 };
             }

@@ -319,6 +319,16 @@ impl Control {
         }
     }
 
+    /// What a buffer must hold for a keepalive, or for what is to be sent before it.
+    pub(super) fn longest_next(&self, now: Instant) -> usize {
+        let first = self.datagrams.front().map_or(0, Vec::len);
+        let keepalive = match self.peer.has_session(now) {
+            true => OVERHEAD,
+            false => self.longest_handshake(),
+        };
+        first.max(keepalive)
+    }
+
     /// What a buffer must hold when a message of `kind` is taken.
     pub(super) fn longest_answer(&self, kind: Kind) -> usize {
         match kind {

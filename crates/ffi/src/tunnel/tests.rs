@@ -197,3 +197,91 @@ fn padding_goes_no_further_than_packets_do() {
     assert_eq!(length(1290), 1296);
     assert_eq!(length(1415), 1420);
 }
+
+#[test]
+fn a_packet_that_is_refused_lengthens_no_other() {
+    let tunnels = pair(0);
+    shake_hands(&tunnels);
+    let [a, _] = &tunnels;
+    let mut dst = [0; 8 * 2048];
+    let refused = Err(Error::DestinationBufferTooSmall);
+    assert_eq!(a.write(&packet(4000), &mut dst[..4031]), refused);
+    let in_place = a.write_in_place(&mut dst[..4031], 4000);
+    assert_eq!(in_place, refused);
+    let (all, mut sizes) = ([0x45; 4000], [0]);
+    let packets = Strided {
+        stride: 4000,
+        sizes: &[4000],
+    };
+    let batch = a.write_batch(&all, packets, &mut dst, 4031, &mut sizes);
+    assert_eq!(batch, Err(Error::DestinationBufferTooSmall));
+    // With the padding of 4,000 bytes it would be 1,328.
+    let length = 1315 + OVERHEAD;
+    assert_eq!(
+        a.write(&packet(1315), &mut dst),
+        Ok(Outcome::Network(length))
+    );
+}
+
+#[test]
+fn a_keepalive_that_does_not_fit_is_not_kept() {
+    let tunnels = pair(0);
+    let [a, _] = &tunnels;
+    let refused = Err(Error::DestinationBufferTooSmall);
+    assert_eq!(a.write(&[], &mut [0; 147]), refused);
+    assert_eq!(a.next_deadline(), None);
+    shake_hands(&tunnels);
+    assert_eq!(a.write(&[], &mut [0; 31]), refused);
+    assert_eq!(a.read(None, &[], &mut [0; 148]), Ok(Outcome::Done));
+    assert_eq!(a.write(&[], &mut [0; 32]), Ok(Outcome::Network(32)));
+}
+
+#[test]
+fn a_read_without_an_address_forgets_none() {
+    let tunnels = pair(0);
+    let [a, b] = &tunnels;
+    let place = |port| Some(SocketAddr::from(([192, 0, 2, 1], port)));
+    let (mut to_b, mut to_a) = ([0; 2048], [0; 2048]);
+    // What is not authentic says nothing.
+    let written = a.force_handshake(&mut to_b);
+    assert_eq!(written, Ok(Outcome::Network(148)));
+    let mut forged = to_b;
+    forged[50] ^= 1;
+    assert!(b.read(place(1), &forged[..148], &mut to_a).is_err());
+    assert_eq!(b.peer_address(), None);
+    assert!(b.read(place(2), &to_b[..148], &mut to_a).is_ok());
+    assert_eq!(b.peer_address(), place(2));
+    assert!(a.read(None, &to_a[..92], &mut to_b).is_ok());
+    assert_eq!(a.peer_address(), None);
+    assert_eq!(b.read(None, &to_b[..32], &mut to_a), Ok(Outcome::Done));
+    assert_eq!(b.peer_address(), place(2));
+    // Nor do packets, by themselves and in a batch.
+    let mut carry = |from, batch: bool| {
+        let Ok(Outcome::Network(length)) = a.write(&packet(100), &mut to_b) else {
+            panic!("no session");
+        };
+        let message = &mut to_b[..length];
+        if batch {
+            let datagrams = Strided {
+                stride: length,
+                sizes: &[length],
+            };
+            let mut results = [Ok(Outcome::Done)];
+            let read = b.read_batch(from, message, datagrams, &mut results);
+            assert_eq!(read, Ok(1));
+        } else {
+            assert_eq!(b.read(from, message, &mut to_a), Ok(Outcome::Ipv4(100)));
+        }
+    };
+    carry(None, false);
+    carry(None, true);
+    assert_eq!(b.peer_address(), place(2));
+    carry(place(3), false);
+    assert_eq!(b.peer_address(), place(3));
+    carry(place(4), true);
+    assert_eq!(b.peer_address(), place(4));
+    // A handshake without an address neither.
+    skip(Duration::from_secs(1));
+    shake_hands(&tunnels);
+    assert_eq!(b.peer_address(), place(4));
+}
