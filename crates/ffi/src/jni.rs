@@ -1,14 +1,16 @@
-//! boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`, and two methods more;
+//! boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`, and three methods more;
 //! `java/` has it, and says what each method does.
 //!
 //! Java has numbers for tunnels, not pointers: whatever number comes is looked up, so that one
 //! that was freed, or never was, is an error. What goes to or from Java's memory is copied, since
-//! nothing keeps a program from using its buffers at the same time.
+//! nothing keeps a program from using its buffers at the same time. Copies of keys are erased; what
+//! the virtual machine has of them is the program's.
 #![allow(unsafe_code)]
 // SAFETY of each `export_name`: it is the name of that method, mangled as the Java Native Interface
 // has it ("Resolving Native Method Names"); nothing else in a process is called so, and Java calls
 // it with the arguments that the class declares.
 
+use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::{AtomicI64, Ordering};
 use std::cell::Cell;
@@ -18,20 +20,25 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use jni::errors::{LogErrorAndDefault, Result as JavaResult};
 use jni::objects::{JByteArray, JByteBuffer, JClass, JString};
-use jni::sys::{jint, jlong, jshort};
+use jni::strings::JNIStr;
+use jni::sys::{jboolean, jint, jlong, jshort};
 use jni::{Env, EnvUnowned};
 use taupe_protocol::crypto::default_provider;
 use zeroize::Zeroizing;
 
-use crate::c::{result_type, wireguard_result};
+use crate::c::{wireguard_result, wireguard_tunnel};
 use crate::key::{self, Key};
-use crate::{Config, Error, Numbering, PresharedKey, PrivateKey, PublicKey, Result, Tunnel};
+use crate::{
+    Config, Error, Numbering, Outcome, PresharedKey, PrivateKey, PublicKey, Result, Tunnel,
+};
 
 /// More than any call reads or writes: the longest IP packet with what WireGuard adds.
 const MAX_ROOM: usize = 1 << 17;
+/// The most characters that a key is written with: hexadecimal.
+const LONGEST_KEY: usize = 64;
 
 /// The tunnels that there are, by their numbers. None comes twice.
-static TUNNELS: RwLock<BTreeMap<jlong, Arc<Tunnel>>> = RwLock::new(BTreeMap::new());
+static TUNNELS: RwLock<BTreeMap<jlong, Arc<wireguard_tunnel>>> = RwLock::new(BTreeMap::new());
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
 thread_local! {
@@ -42,60 +49,51 @@ thread_local! {
 /// `byte[] x25519_secret_key()`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1secret_1key")]
 pub extern "system" fn x25519_secret_key<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
 ) -> JByteArray<'c> {
-    env.with_env(|env| env.byte_array_from_slice(crate::random_secret().expose()))
-        .resolve::<LogErrorAndDefault>()
+    method(env, |env| {
+        env.byte_array_from_slice(crate::random_secret().expose())
+    })
 }
 
 /// `byte[] x25519_public_key(byte[] secretKey)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1public_1key")]
 pub extern "system" fn x25519_public_key<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     secret_key: JByteArray<'c>,
 ) -> JByteArray<'c> {
-    env.with_env(|env| match key_of(env, &secret_key) {
-        Some(key) => env.byte_array_from_slice(&default_provider().dh.public(&key)),
-        None => Ok(JByteArray::default()),
+    of_key(env, &secret_key, |env, key| {
+        env.byte_array_from_slice(&default_provider().dh.public(key))
     })
-    .resolve::<LogErrorAndDefault>()
 }
 
 /// `String x25519_key_to_hex(byte[] key)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1key_1to_1hex")]
 pub extern "system" fn x25519_key_to_hex<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     key: JByteArray<'c>,
 ) -> JString<'c> {
-    env.with_env(|env| match key_of(env, &key) {
-        Some(key) => env.new_string(&*key::to_hex(&key)),
-        None => Ok(JString::default()),
-    })
-    .resolve::<LogErrorAndDefault>()
+    of_key(env, &key, |env, key| string(env, &key::to_hex(key)))
 }
 
 /// `String x25519_key_to_base64(byte[] key)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_x25519_1key_1to_1base64")]
 pub extern "system" fn x25519_key_to_base64<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     key: JByteArray<'c>,
 ) -> JString<'c> {
-    env.with_env(|env| match key_of(env, &key) {
-        Some(key) => env.new_string(&*key::to_base64(&key)),
-        None => Ok(JString::default()),
-    })
-    .resolve::<LogErrorAndDefault>()
+    of_key(env, &key, |env, key| string(env, &key::to_base64(key)))
 }
 
 /// `long new_tunnel(String secretKey, String publicKey, String presharedKey, short keepAlive,
 /// int index)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_new_1tunnel")]
 pub extern "system" fn new_tunnel<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     secret_key: JString<'c>,
     public_key: JString<'c>,
@@ -103,7 +101,7 @@ pub extern "system" fn new_tunnel<'c>(
     keep_alive: jshort,
     index: jint,
 ) -> jlong {
-    env.with_env(|env| -> JavaResult<jlong> {
+    method(env, |env| {
         let preshared_key = if preshared_key.is_null() {
             Some(PresharedKey::NONE)
         } else {
@@ -127,27 +125,42 @@ pub extern "system" fn new_tunnel<'c>(
         });
         Ok(tunnel.map_or(0, keep))
     })
-    .resolve::<LogErrorAndDefault>()
 }
 
 /// `void tunnel_free(long tunnel)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_tunnel_1free")]
-pub extern "system" fn tunnel_free<'c>(mut env: EnvUnowned<'c>, _class: JClass<'c>, tunnel: jlong) {
-    env.with_env(|_| -> JavaResult<()> {
+pub extern "system" fn tunnel_free<'c>(env: EnvUnowned<'c>, _class: JClass<'c>, tunnel: jlong) {
+    method(env, |_| {
         let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
         let gone = tunnels.remove(&tunnel);
         drop(tunnels);
         drop(gone);
         Ok(())
+    });
+}
+
+/// `boolean set_numbering(long tunnel, int numbering)`
+#[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_set_1numbering")]
+pub extern "system" fn set_numbering<'c>(
+    env: EnvUnowned<'c>,
+    _class: JClass<'c>,
+    tunnel: jlong,
+    numbering: jint,
+) -> jboolean {
+    method(env, |_| {
+        let numbering = u32::try_from(numbering).ok().and_then(Numbering::of);
+        let chosen = find(tunnel).zip(numbering);
+        Ok(chosen
+            .map(|(tunnel, numbering)| tunnel.set_numbering(numbering))
+            .is_some())
     })
-    .resolve::<LogErrorAndDefault>()
 }
 
 /// `int wireguard_write(long tunnel, byte[] src, int srcSize, ByteBuffer dst, int dstSize,
 /// ByteBuffer op)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1write")]
 pub extern "system" fn wireguard_write<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     tunnel: jlong,
     src: JByteArray<'c>,
@@ -161,15 +174,14 @@ pub extern "system" fn wireguard_write<'c>(
         dst: (dst, dst_size),
         op,
     };
-    env.with_env(|env| buffers.call(env, tunnel, Tunnel::write))
-        .resolve::<LogErrorAndDefault>()
+    method(env, |env| Ok(buffers.call(env, tunnel, Tunnel::write)))
 }
 
 /// `int wireguard_read(long tunnel, byte[] src, int srcSize, ByteBuffer dst, int dstSize,
 /// ByteBuffer op)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1read")]
 pub extern "system" fn wireguard_read<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     tunnel: jlong,
     src: JByteArray<'c>,
@@ -183,14 +195,15 @@ pub extern "system" fn wireguard_read<'c>(
         dst: (dst, dst_size),
         op,
     };
-    env.with_env(|env| buffers.call(env, tunnel, |it, src, dst| it.read(None, src, dst)))
-        .resolve::<LogErrorAndDefault>()
+    method(env, |env| {
+        Ok(buffers.call(env, tunnel, |it, src, dst| it.read(None, src, dst)))
+    })
 }
 
 /// `int wireguard_tick(long tunnel, ByteBuffer dst, int dstSize, ByteBuffer op)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1tick")]
 pub extern "system" fn wireguard_tick<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     tunnel: jlong,
     dst: JByteBuffer<'c>,
@@ -202,14 +215,15 @@ pub extern "system" fn wireguard_tick<'c>(
         dst: (dst, dst_size),
         op,
     };
-    env.with_env(|env| buffers.call(env, tunnel, |it, _, dst| it.tick(dst)))
-        .resolve::<LogErrorAndDefault>()
+    method(env, |env| {
+        Ok(buffers.call(env, tunnel, |it, _, dst| it.tick(dst)))
+    })
 }
 
 /// `int wireguard_force_handshake(long tunnel, ByteBuffer dst, int dstSize, ByteBuffer op)`
 #[unsafe(export_name = "Java_com_cloudflare_app_boringtun_BoringTunJNI_wireguard_1force_1handshake")]
 pub extern "system" fn wireguard_force_handshake<'c>(
-    mut env: EnvUnowned<'c>,
+    env: EnvUnowned<'c>,
     _class: JClass<'c>,
     tunnel: jlong,
     dst: JByteBuffer<'c>,
@@ -221,18 +235,39 @@ pub extern "system" fn wireguard_force_handshake<'c>(
         dst: (dst, dst_size),
         op,
     };
-    env.with_env(|env| buffers.call(env, tunnel, |it, _, dst| it.force_handshake(dst)))
-        .resolve::<LogErrorAndDefault>()
+    method(env, |env| {
+        Ok(buffers.call(env, tunnel, |it, _, dst| it.force_handshake(dst)))
+    })
+}
+
+/// What every method is within: 0, false or null if it fails or panics.
+fn method<'c, T: Default>(
+    mut env: EnvUnowned<'c>,
+    body: impl FnOnce(&mut Env<'c>) -> JavaResult<T>,
+) -> T {
+    env.with_env(body).resolve::<LogErrorAndDefault>()
+}
+
+/// A method that makes something of a key; null for what is none.
+fn of_key<'c, T: Default>(
+    env: EnvUnowned<'c>,
+    key: &JByteArray<'c>,
+    make: impl FnOnce(&mut Env<'c>, &Key) -> JavaResult<T>,
+) -> T {
+    method(env, |env| match key_of(env, key) {
+        Some(key) => make(env, &key),
+        None => Ok(T::default()),
+    })
 }
 
 fn keep(tunnel: Tunnel) -> jlong {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut tunnels = TUNNELS.write().unwrap_or_else(PoisonError::into_inner);
-    tunnels.insert(number, Arc::new(tunnel));
+    tunnels.insert(number, Arc::new(wireguard_tunnel::new(tunnel)));
     number
 }
 
-fn find(number: jlong) -> Option<Arc<Tunnel>> {
+fn find(number: jlong) -> Option<Arc<wireguard_tunnel>> {
     let tunnels = TUNNELS.read().unwrap_or_else(PoisonError::into_inner);
     tunnels.get(&number).cloned()
 }
@@ -247,10 +282,38 @@ fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
     whole.then_some(key)
 }
 
-/// The key that a string says.
+/// The key that a string says. It is read into memory that is erased, as what
+/// GetStringUTFChars copies is not.
 fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
-    let text = Zeroizing::new(text.try_to_string(env).ok()?);
-    key::parse(text.as_bytes())
+    if text.is_null() {
+        return None;
+    }
+    let mut units = Zeroizing::new([0_u16; LONGEST_KEY]);
+    let mut bytes = Zeroizing::new([0_u8; LONGEST_KEY]);
+    let (raw, string) = (env.get_raw(), text.as_raw());
+    // SAFETY: the method that was given this environment and this string is being called, and
+    // the string is not null.
+    let length = unsafe { ((**raw).v1_1.GetStringLength)(raw, string) };
+    let count = usize::try_from(length).ok()?;
+    let there = units.get_mut(..count)?.as_mut_ptr();
+    // SAFETY: as above; all that the string has is asked for, and there is room for it.
+    unsafe { ((**raw).v1_2.GetStringRegion)(raw, string, 0, length, there) };
+    for (byte, unit) in bytes.iter_mut().zip(&units[..count]) {
+        *byte = u8::try_from(*unit).ok()?;
+    }
+    key::parse(&bytes[..count])
+}
+
+/// A string of Java's, made of memory that is erased.
+fn string<'c>(env: &mut Env<'c>, text: &str) -> JavaResult<JString<'c>> {
+    let mut own = Zeroizing::new(Vec::with_capacity(text.len() + 1));
+    own.extend_from_slice(text.as_bytes());
+    own.push(0);
+    let own = CStr::from_bytes_with_nul(&own).ok();
+    match own.and_then(JNIStr::from_cstr) {
+        Some(own) => JString::from_jni_str(env, own),
+        None => Ok(JString::default()),
+    }
 }
 
 /// Copies the first bytes of an array, which has as many.
@@ -307,28 +370,30 @@ impl Buffers<'_> {
         env: &Env<'_>,
         tunnel: jlong,
         call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
-    ) -> JavaResult<jint> {
+    ) -> jint {
         let Some(op) = Direct::new(env, &self.op, 1).filter(|op| op.size == 1) else {
-            return Ok(0);
+            return 0;
         };
-        let called = catch_unwind(AssertUnwindSafe(|| self.run(env, tunnel, call)));
-        let told = called.unwrap_or(Err(Error::Internal));
-        let told = told.unwrap_or_else(|error| wireguard_result {
-            op: result_type::WIREGUARD_ERROR,
-            size: error.number(Numbering::Current) as usize,
-        });
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            let it = find(tunnel)?;
+            Some(it.call(|tunnel| self.run(env, tunnel, call)))
+        }));
+        let told = match called {
+            Ok(Some(told)) => told,
+            Ok(None) => wireguard_result::error(Error::InvalidArgument),
+            Err(_) => wireguard_result::error(Error::Internal),
+        };
         // SAFETY: the method that was given the buffer is being called.
         unsafe { op.write(&[told.op as u8]) };
-        Ok(told.size.try_into().unwrap_or(jint::MAX))
+        told.size.try_into().unwrap_or(jint::MAX)
     }
 
     fn run(
         &self,
         env: &Env<'_>,
-        tunnel: jlong,
+        tunnel: &Tunnel,
         call: impl FnOnce(&Tunnel, &[u8], &mut [u8]) -> Result,
-    ) -> Result<wireguard_result> {
-        let tunnel = find(tunnel).ok_or(Error::InvalidArgument)?;
+    ) -> Result {
         let (dst, room) = &self.dst;
         let room = usize::try_from(*room).unwrap_or_default().min(MAX_ROOM);
         let dst = Direct::new(env, dst, room).ok_or(Error::DestinationBufferTooSmall)?;
@@ -352,11 +417,10 @@ impl Buffers<'_> {
         if to.len() < dst.size {
             to.resize(dst.size, 0);
         }
-        let called = call(&tunnel, &from, &mut to[..dst.size]);
-        let called = called.map(wireguard_result::from);
-        if let Ok(told) = called {
+        let called = call(tunnel, &from, &mut to[..dst.size]);
+        if let Ok(Outcome::Network(size) | Outcome::Ipv4(size) | Outcome::Ipv6(size)) = called {
             // SAFETY: the method that was given the buffer is being called.
-            unsafe { dst.write(&to[..told.size]) };
+            unsafe { dst.write(&to[..size]) };
         }
         ROOM.set((from, to));
         called

@@ -36,6 +36,11 @@ public final class BoringTunJNI {
     /** As much room as any call needs. */
     public static final int MAX_WIREGUARD_PACKET_SIZE = 65_536 + 64;
 
+    /** The numbers of errors that boringtun 0.6 and later have; at first a tunnel has these. */
+    public static final int NUMBERING_0_6 = 0;
+    /** The numbers of errors that boringtun 0.3 to 0.5 had. */
+    public static final int NUMBERING_0_5 = 1;
+
     static {
         System.loadLibrary("taupe");
     }
@@ -63,6 +68,14 @@ public final class BoringTunJNI {
      */
     public static native long new_tunnel(
             String secretKey, String publicKey, String presharedKey, short keepAlive, int index);
+
+    /**
+     * Has a tunnel's errors numbered as another version of boringtun has them, {@link
+     * #NUMBERING_0_6} or {@link #NUMBERING_0_5}. Not in boringtun's library for Java.
+     *
+     * @return whether there are such a tunnel and such numbers
+     */
+    public static native boolean set_numbering(long tunnel, int numbering);
 
     /**
      * Takes the first {@code srcSize} bytes of {@code src}, an IP packet for the peer. Without a

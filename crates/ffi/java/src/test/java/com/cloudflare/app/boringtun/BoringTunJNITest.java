@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -72,6 +73,11 @@ class BoringTunJNITest {
         assertEquals(0, BoringTunJNI.new_tunnel(whole, cut, null, (short) 0, 0));
         assertEquals(0, BoringTunJNI.new_tunnel(whole, whole, cut, (short) 0, 0));
         assertEquals(0, BoringTunJNI.new_tunnel(whole, whole, "\u0000\uD800", (short) 0, 0));
+        // No digits, though the last eight bits of each are one; a letter more than any key has.
+        String wide = "\u0131".repeat(64);
+        assertEquals(0, BoringTunJNI.new_tunnel(wide, whole, null, (short) 0, 0));
+        assertEquals(0, BoringTunJNI.new_tunnel("0".repeat(65), whole, null, (short) 0, 0));
+        assertEquals(0, BoringTunJNI.new_tunnel("\u00e9".repeat(64), whole, null, (short) 0, 0));
     }
 
     @Test
@@ -135,6 +141,22 @@ class BoringTunJNITest {
         assertEquals(0, BoringTunJNI.wireguard_tick(tunnel, null, INITIATION, null));
         // Nothing of all that has hurt it.
         shakeHands(pair[0], pair[1], packet);
+    }
+
+    @Test
+    void errorsHaveTheNumbersThatAreChosen() {
+        Side side = pair(null, null)[0];
+        byte[] garbage = {9, 0, 0, 0};
+        assertEquals(12, side.error(side.read(garbage, garbage.length)));
+        assertTrue(BoringTunJNI.set_numbering(side.tunnel, BoringTunJNI.NUMBERING_0_5));
+        assertEquals(11, side.error(side.read(garbage, garbage.length)));
+        // A packet that is longer than any has the same error, before it reaches the tunnel.
+        assertEquals(11, side.error(side.write(new byte[200_000], 200_000, MAX_WIREGUARD_PACKET_SIZE)));
+        assertTrue(BoringTunJNI.set_numbering(side.tunnel, BoringTunJNI.NUMBERING_0_6));
+        assertEquals(12, side.error(side.read(garbage, garbage.length)));
+        assertFalse(BoringTunJNI.set_numbering(side.tunnel, 2));
+        assertFalse(BoringTunJNI.set_numbering(side.tunnel, -1));
+        assertFalse(BoringTunJNI.set_numbering(0, BoringTunJNI.NUMBERING_0_5));
     }
 
     @Test
