@@ -25,7 +25,7 @@ use crate::{Error, Numbering, Outcome, key};
 use boundary::{buffer, buffers, guard, text, tunnel_of};
 
 #[cfg(feature = "fuzzing")]
-pub use fuzzing::c_surface;
+pub use fuzzing::{c_surface, taupe_fuzz};
 pub use more::*;
 
 /// What a call wants done with `dst`.

@@ -63,6 +63,16 @@ fn check(result: wireguard_result, dst: usize) -> usize {
     }
 }
 
+/// The same for who calls from C: scripts/sanitize. A panic ends the process.
+///
+/// # Safety
+/// `data` is NULL, or there are `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taupe_fuzz(data: *const u8, size: usize) {
+    // SAFETY: the caller vouches for the bytes.
+    c_surface(unsafe { boundary::source(data, size) }.unwrap_or_default());
+}
+
 /// Runs one input.
 ///
 /// # Panics
