@@ -2,9 +2,11 @@
 #
 #   make build      target/release/taupe
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
+#                   [JAVA=1: and in Java]
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
-#                   [LIBRARY=1: with the library, its headers and taupe.pc]
-#   make uninstall  PREFIX=/usr/local DESTDIR=
+#                   [LIBRARY=1: with the library, its headers and taupe.pc;
+#                   LIBDIR=, INCLUDEDIR= where those go]
+#   make uninstall  PREFIX=/usr/local DESTDIR= [LIBDIR=, INCLUDEDIR=]
 #   make demo       one application through a tunnel and nothing else, with evidence;
 #                   KEEP=1 leaves its machines to be looked at
 #   make demo-pq    the post-quantum tutorial (docs/tutorial-post-quantum.md), followed
@@ -37,14 +39,16 @@ pages: .build-packages
 	cargo run --quiet --release -p taupe --example pages -- "$${CARGO_TARGET_DIR:-target}/release/pages"
 
 library: .build-packages
-	@packaging/library
+	@JAVA='$(JAVA)' packaging/library
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
 install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' LIBRARY='$(LIBRARY)' packaging/install
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' LIBRARY='$(LIBRARY)' \
+		LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' packaging/install
 
 uninstall:
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/install --uninstall
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' \
+		packaging/install --uninstall
 
 # Both at once: apart, they would have some dependencies built twice.
 demo: .demo-packages

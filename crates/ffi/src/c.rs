@@ -6,6 +6,13 @@
 #![allow(unsafe_code)]
 #![allow(non_camel_case_types, non_snake_case)]
 
+// What is caught here must be there to be caught.
+#[cfg(panic = "abort")]
+compile_error!(
+    "a panic in this library would end its caller's process: build it with `make library`, or \
+     with a profile of `panic = \"unwind\"`, as `--profile library` is"
+);
+
 mod boundary;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;

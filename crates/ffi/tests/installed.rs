@@ -1,21 +1,108 @@
-//! `make install LIBRARY=1` into a folder: programs find it by pkg-config, and `make uninstall`
-//! leaves nothing.
+//! `make install LIBRARY=1` into a folder: programs find the library by pkg-config, it has the
+//! name and the functions that it should have, and `make uninstall` leaves nothing.
+//!
+//! It is the library that this test was built with, or with `TAUPE_LIBRARY` that of
+//! `make library` in the folder that it names (scripts/test does both).
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::env;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Removed when it is dropped.
-struct Folder(PathBuf);
+/// boringtun's functions.
+const PUBLISHED: [&str; 14] = [
+    "check_base64_encoded_x25519_key",
+    "new_tunnel",
+    "set_logging_function",
+    "tunnel_free",
+    "wireguard_force_handshake",
+    "wireguard_read",
+    "wireguard_stats",
+    "wireguard_tick",
+    "wireguard_write",
+    "x25519_key_to_base64",
+    "x25519_key_to_hex",
+    "x25519_key_to_str_free",
+    "x25519_public_key",
+    "x25519_secret_key",
+];
 
-impl Drop for Folder {
+/// A folder with all that is installed in `target`, and a prefix to install it into; removed when
+/// it is dropped.
+struct Place(PathBuf);
+
+impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn released() -> Option<PathBuf> {
+    env::var_os("TAUPE_LIBRARY").map(PathBuf::from)
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let name = format!("taupe-ffi-{name}-{}", std::process::id());
+        let place = Self(env::temp_dir().join(name));
+        let target = place.0.join("target");
+        // What is installed besides is of no matter here.
+        fs::create_dir_all(target.join("release/pages")).expect("a folder");
+        symlink("/bin/true", target.join("release/taupe")).expect("a link");
+        for page in ["taupe.1", "taupe.bash", "_taupe", "taupe.fish"] {
+            fs::write(target.join("release/pages").join(page), "").expect("a file");
+        }
+        fs::create_dir_all(target.join("library")).expect("a folder");
+        for library in ["libtaupe.a", "libtaupe.so"] {
+            let built = released().unwrap_or_else(common::built).join(library);
+            symlink(built, target.join("library").join(library)).expect("a link");
+        }
+        place
+    }
+
+    fn prefix(&self) -> PathBuf {
+        self.0.join("prefix")
+    }
+
+    /// Runs the script; what it has said.
+    fn install(&self, arguments: &[&str], settings: &[(&str, &Path)]) -> String {
+        let mut command = Command::new("packaging/install");
+        command.current_dir(Path::new(PACKAGE).join("../.."));
+        command.args(arguments);
+        for unset in ["DESTDIR", "ALIASES", "LIBDIR", "INCLUDEDIR"] {
+            command.env_remove(unset);
+        }
+        command.env("CARGO_TARGET_DIR", self.0.join("target"));
+        command.env("PREFIX", self.prefix()).env("LIBRARY", "1");
+        command.envs(settings.iter().copied());
+        common::finish(command)
+    }
+
+    /// What pkg-config says of what is installed in `libraries`.
+    fn flags(&self, libraries: &Path, arguments: &[&str]) -> Vec<String> {
+        let mut command = Command::new("pkg-config");
+        command.args(arguments).arg("taupe");
+        command.env("PKG_CONFIG_PATH", libraries.join("pkgconfig"));
+        let said = common::finish(command);
+        said.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Builds a program of the package's with such flags.
+    fn build(&self, compiler: &str, source: &str, flags: &[String]) -> PathBuf {
+        let program = self.0.join("program");
+        let mut build = Command::new(compiler);
+        build.arg(Path::new(PACKAGE).join(source));
+        build.arg("-o").arg(&program);
+        build.args(["-D_GNU_SOURCE", "-DWITH_COMPATIBLE_HEADER"]);
+        build.args(flags);
+        common::finish(build);
+        program
     }
 }
 
@@ -31,61 +118,153 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn packaging(target: &Path, prefix: &Path, arguments: &[&str]) {
-    let mut command = Command::new("packaging/install");
-    command.current_dir(REPOSITORY).args(arguments);
-    command
-        .env("CARGO_TARGET_DIR", target)
-        .env("PREFIX", prefix);
-    command
-        .env("LIBRARY", "1")
-        .env_remove("DESTDIR")
-        .env_remove("ALIASES");
-    common::finish(command);
+fn said(program: &str, arguments: &[&str], file: &Path) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).arg(file);
+    common::finish(command)
 }
 
 #[test]
 fn an_installed_library_is_found_and_runs() {
-    let folder = std::env::temp_dir().join(format!("taupe-ffi-install-{}", std::process::id()));
-    let folder = Folder(folder);
-    let (target, prefix) = (folder.0.join("target"), folder.0.join("prefix"));
-    // What is installed besides is of no matter here.
-    fs::create_dir_all(target.join("release/pages")).expect("a folder");
-    symlink("/bin/true", target.join("release/taupe")).expect("a link");
-    for page in ["taupe.1", "taupe.bash", "_taupe", "taupe.fish"] {
-        fs::write(target.join("release/pages").join(page), "").expect("a file");
-    }
-    fs::create_dir_all(target.join("library")).expect("a folder");
-    for library in ["libtaupe.a", "libtaupe.so"] {
-        let built = common::built().join(library);
-        symlink(built, target.join("library").join(library)).expect("a link");
-    }
-    packaging(&target, &prefix, &[]);
+    let place = Place::new("install");
+    let libraries = place.prefix().join("lib");
+    let told = place.install(&[], &[]);
+    // ld.so does not look into a temporary folder.
+    let hint = format!("-Wl,-rpath,{}", libraries.display());
+    assert!(told.contains(&hint), "{told}");
 
-    let mut flags = Command::new("pkg-config");
-    flags.args(["--cflags", "--libs", "taupe"]);
-    flags.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
-    let flags = common::finish(flags);
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let flags = place.flags(&libraries, &["--cflags", "--libs"]);
     for (compiler, source) in [
         ("c++", "examples/tap.cpp"),
         ("cc", "examples/client.c"),
         ("cc", "tests/c/boringtun.c"),
     ] {
-        let program = folder.0.join("program");
-        let mut build = Command::new(compiler);
-        build.arg(sources.join(source)).arg("-o").arg(&program);
-        build.args(["-D_GNU_SOURCE", "-DWITH_COMPATIBLE_HEADER"]);
-        build.args(flags.split_whitespace());
-        common::finish(build);
-        let mut run = Command::new(&program);
-        run.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        let mut flags = flags.clone();
+        flags.push(hint.clone());
+        let program = place.build(compiler, source, &flags);
         // Without arguments the client says how it is used.
         if source != "examples/client.c" {
-            common::finish(run);
+            common::finish(Command::new(&program));
+        }
+        if released().is_some() {
+            let needed = said("readelf", &["-dW"], &program);
+            assert!(
+                needed.contains("Shared library: [libtaupe.so.0]"),
+                "{needed}"
+            );
         }
     }
+    // The same with nothing but the program in it.
+    let mut flags = place.flags(&libraries, &["--static", "--cflags", "--libs"]);
+    flags.push("-static".to_owned());
+    let program = place.build("cc", "tests/c/boringtun.c", &flags);
+    let needed = said("readelf", &["-dW"], &program);
+    assert!(!needed.contains("NEEDED"), "{needed}");
+    common::finish(Command::new(&program));
+    // Or with the library in it, and the system's besides.
+    let mut flags = place.flags(&libraries, &["--cflags"]);
+    flags.push(libraries.join("libtaupe.a").display().to_string());
+    flags.extend(place.flags(&libraries, &["--static", "--libs-only-l"]));
+    flags.retain(|flag| flag != "-ltaupe");
+    let program = place.build("cc", "tests/c/boringtun.c", &flags);
+    let needed = said("readelf", &["-dW"], &program);
+    assert!(
+        needed.contains("[libc.so.6]") && !needed.contains("libtaupe"),
+        "{needed}"
+    );
+    common::finish(Command::new(&program));
 
-    packaging(&target, &prefix, &["--uninstall"]);
-    assert_eq!(files(&prefix), Vec::<PathBuf>::new());
+    place.install(&["--uninstall"], &[]);
+    assert_eq!(files(&place.prefix()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_library_exports_what_is_declared_and_survives_panics() {
+    let place = Place::new("symbols");
+    place.install(&[], &[]);
+    let library = place.prefix().join("lib/libtaupe.so.0");
+    let names = |arguments: &[&str]| -> BTreeSet<String> {
+        let table = said("nm", arguments, &library);
+        let last = table
+            .lines()
+            .filter_map(|line| line.split_whitespace().last());
+        last.map(|name| name.split('@').next().unwrap_or(name).to_owned())
+            .collect()
+    };
+    let header = fs::read_to_string(place.prefix().join("include/taupe.h")).expect("a header");
+    let code = header.lines().filter(|line| !line.starts_with("//"));
+    let code = code.take_while(|line| *line != "#ifdef TAUPE_BORINGTUN_2021");
+    let mut declared = BTreeSet::new();
+    for line in code {
+        let called = line.split('(').next().filter(|_| line.contains('('));
+        let name = called.and_then(|text| text.split([' ', '*']).next_back());
+        declared.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+    for name in PUBLISHED {
+        assert!(declared.contains(name), "{name}");
+    }
+    assert!(declared.len() > 30, "{declared:?}");
+    assert_eq!(names(&["-D", "--defined-only"]), declared);
+    // With `panic = "abort"` it would raise none.
+    let raised = names(&["-D", "--undefined-only"]);
+    assert!(raised.contains("_Unwind_RaiseException"), "{raised:?}");
+    if released().is_some() {
+        let dynamic = said("readelf", &["-dW"], &library);
+        assert!(
+            dynamic.contains("Library soname: [libtaupe.so.0]"),
+            "{dynamic}"
+        );
+    }
+}
+
+#[test]
+fn folders_may_be_chosen_and_ld_so_is_told() {
+    let place = Place::new("folders");
+    let root = place.0.join("root");
+    let (usr, libraries) = (Path::new("/usr"), Path::new("/usr/lib/some-linux-gnu"));
+    let headers = Path::new("/opt/include");
+    let chosen = [
+        ("DESTDIR", root.as_path()),
+        ("PREFIX", usr),
+        ("LIBDIR", libraries),
+        ("INCLUDEDIR", headers),
+    ];
+    // A packager's: nothing is said of this machine's ld.so.
+    let told = place.install(&[], &chosen);
+    assert!(!told.contains("ld.so"), "{told}");
+    let description = root.join("usr/lib/some-linux-gnu/pkgconfig/taupe.pc");
+    let description = fs::read_to_string(description).expect("taupe.pc");
+    assert!(description.contains("libdir=${prefix}/lib/some-linux-gnu\n"));
+    assert!(description.contains("includedir=/opt/include\n"));
+    assert!(root.join("opt/include/taupe.hpp").exists());
+    assert!(root.join("usr/lib/some-linux-gnu/libtaupe.a").exists());
+    place.install(&["--uninstall"], &chosen);
+    assert_eq!(files(&root), Vec::<PathBuf>::new());
+
+    // Where ld.so looks, its cache is made anew; an `ldconfig` of this test's says where that is.
+    let (libraries, tools) = (place.prefix().join("lib64"), place.0.join("tools"));
+    fs::create_dir_all(&tools).expect("a folder");
+    let ldconfig = tools.join("ldconfig");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = -v ]; then echo '{}: (from /etc/ld.so.conf:1)'; else : >'{}'; fi\n",
+        libraries.display(),
+        tools.join("ran").display()
+    );
+    fs::write(&ldconfig, script).expect("a script");
+    fs::set_permissions(&ldconfig, fs::Permissions::from_mode(0o755)).expect("executable");
+    let mut path = tools.clone().into_os_string();
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let path = PathBuf::from(path);
+    let told = place.install(&[], &[("LIBDIR", &libraries), ("PATH", &path)]);
+    assert!(
+        tools.join("ran").exists() && !told.contains("rpath"),
+        "{told}"
+    );
+    fs::remove_file(tools.join("ran")).expect("removed");
+    let told = place.install(&[], &[("PATH", &path)]);
+    assert!(
+        !tools.join("ran").exists() && told.contains("rpath"),
+        "{told}"
+    );
 }
