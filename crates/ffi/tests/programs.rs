@@ -33,6 +33,7 @@ fn a_program_for_boringtun_runs() {
 fn a_program_of_2021_runs() {
     Program::new("workflow_2021.c").build().run(&[]);
     Program::new("levels_2021.c").build().run(&[]);
+    Program::new("form_2021.cpp").build().run(&[]);
 }
 
 #[test]

@@ -47,20 +47,30 @@ pub(super) unsafe fn source<'a>(data: *const u8, size: usize) -> Option<&'a [u8]
     (!data.is_null()).then(|| unsafe { slice::from_raw_parts(data, size) })
 }
 
-/// Things that are written, all of which have a meaning whatever their bytes are. `None`
-/// for NULL, unless there are none of them.
+/// What is a value whatever its bytes are.
+pub(super) trait Plain {}
+impl Plain for u8 {}
+impl Plain for usize {}
+
+/// Things that are written. `None` for NULL, unless there are none of them.
+///
+/// The caller need not have written them before: to Rust, memory that was made outside of it
+/// has some bytes or other, and those of a [`Plain`] are a value. What C's compiler does not
+/// know of them, Rust's does not learn: the two are linked as machine code, without
+/// optimisation across languages. Of a destination nothing is read that has not been written,
+/// here or, where a message is worked on in place, by the caller.
 ///
 /// # Safety
-/// `data` is NULL, or there are `count` of them, initialised, which nobody else reads or
-/// writes while the slice lives.
-pub(super) unsafe fn destination<'a, T>(data: *mut T, count: usize) -> Option<&'a mut [T]> {
+/// `data` is NULL, or there are `count` of them, which nobody else reads or writes while the
+/// slice lives.
+pub(super) unsafe fn destination<'a, T: Plain>(data: *mut T, count: usize) -> Option<&'a mut [T]> {
     if count == 0 {
         return Some(&mut []);
     }
     let bytes = count.checked_mul(size_of::<T>())?;
     let fits = bytes <= isize::MAX as usize && !data.is_null() && data.is_aligned();
-    // SAFETY: it is not NULL, aligned, not longer than an object can be, and the caller
-    // vouches for the rest.
+    // SAFETY: it is not NULL, aligned, not longer than an object can be, any bytes are values,
+    // and the caller vouches for the rest.
     fits.then(|| unsafe { slice::from_raw_parts_mut(data, count) })
 }
 
