@@ -58,6 +58,7 @@ pub struct Header {
     /// Where it is.
     pub namespace: Namespace,
     /// Whose habits were followed.
+    #[serde(with = "PersonalityName")]
     pub personality: Personality,
     /// What was asked for.
     pub options: Options,
@@ -74,6 +75,14 @@ pub struct Header {
     /// The state of that one's file then.
     #[serde(default)]
     outer_seen: Option<Seen>,
+}
+
+/// [`Personality`] as a journal has it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Personality")]
+enum PersonalityName {
+    Taupe,
+    WgQuick,
 }
 
 impl Header {

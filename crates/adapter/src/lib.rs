@@ -57,19 +57,12 @@ pub use journal::{Journal, State};
 pub use linux::Linux;
 pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
+pub use taupe_config::file::Personality;
+
 pub use plan::{Plan, PlanError, Snapshot, mtu_inside, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};
-
-/// Whose habits are followed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Personality {
-    /// Taupe's own: nothing leaks, and what others route stays theirs.
-    Taupe,
-    /// Exactly what `wg-quick` does.
-    WgQuick,
-}
 
 /// What was asked for on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

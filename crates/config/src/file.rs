@@ -201,6 +201,26 @@ pub enum Dialect {
     Setconf,
 }
 
+/// Whose habits a program follows that brings tunnels up, and whose words it speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Personality {
+    /// Taupe's own: nothing leaks, and what others route stays theirs.
+    Taupe,
+    /// Exactly what `wg-quick` does.
+    WgQuick,
+}
+
+impl Personality {
+    /// Which keys there are for it.
+    #[must_use]
+    pub const fn dialect(self) -> Dialect {
+        match self {
+            Self::Taupe => Dialect::Taupe,
+            Self::WgQuick => Dialect::Quick,
+        }
+    }
+}
+
 impl Dialect {
     /// Whether it is for devices alone, and not for whoever brings a tunnel up.
     fn is_of_device(self) -> bool {

@@ -272,9 +272,9 @@ pub(crate) fn word_of(interface: &str) -> String {
     let mut here = State::default().here().into_iter();
     let header = here.find(|header| header.interface == interface);
     let config = header.map(|header| header.config.display().to_string());
-    let usual = format!("{}/{interface}.conf", conf::FOLDER);
+    let usual = conf::folder().join(format!("{interface}.conf"));
     config
-        .filter(|config| *config != usual)
+        .filter(|config| Path::new(config) != usual)
         .unwrap_or_else(|| interface.to_owned())
 }
 

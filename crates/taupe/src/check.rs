@@ -2,16 +2,15 @@
 
 use crate::conf::Conf;
 use crate::console::print;
-use crate::doubts;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use taupe_adapter::Personality;
 use taupe_config::file::{
-    self, Diagnostic, Dialect, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Severity,
+    self, Diagnostic, Dialect, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Personality,
+    Severity,
 };
 use zeroize::Zeroizing;
 
@@ -77,7 +76,7 @@ pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Un
 /// been told before, or does not want to be.
 pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
-    let parsed = parse(&conf.path, &text, dialect(personality));
+    let parsed = parse(&conf.path, &text, personality.dialect());
     Ok(checked(conf, personality, text, parsed))
 }
 
@@ -87,10 +86,16 @@ pub(crate) fn check_text(
     personality: Personality,
     text: Zeroizing<Vec<u8>>,
 ) -> Checked {
-    let mut parsed = parse(&conf.path, &text, dialect(personality));
-    if personality == Personality::Taupe {
-        doubts::warn(&text, &mut parsed);
-    }
+    let parsed = parse(&conf.path, &text, personality.dialect());
+    // Whether there are such applications is looked up as Linux has them.
+    #[cfg(target_os = "linux")]
+    let parsed = {
+        let mut parsed = parsed;
+        if personality == Personality::Taupe {
+            crate::doubts::warn(&text, &mut parsed);
+        }
+        parsed
+    };
     checked(conf, personality, text, parsed)
 }
 
@@ -119,14 +124,6 @@ fn text_of(conf: &Conf) -> Result<Zeroizing<Vec<u8>>, Unreadable> {
         path: conf.shown.clone(),
         source,
     })
-}
-
-/// Which keys there are for a program of this name.
-pub(crate) fn dialect(personality: Personality) -> Dialect {
-    match personality {
-        Personality::Taupe => Dialect::Taupe,
-        Personality::WgQuick => Dialect::Quick,
-    }
 }
 
 /// Reads what the file at a path says, with the files of keys that it names: from the folder
@@ -163,6 +160,9 @@ pub(crate) fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::PermissionDenied if cfg!(windows) => {
+            "; it takes the file's owner, or an administrator"
+        }
         io::ErrorKind::PermissionDenied => "; it takes the file's owner, or root (sudo)",
         _ => "",
     }

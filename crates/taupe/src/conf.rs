@@ -5,13 +5,22 @@ use crate::interface::{InterfaceName, LONGEST, NameError};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use taupe_adapter::Personality;
+use std::path::{Path, PathBuf, is_separator};
+use taupe_config::file::Personality;
 
 /// Where files are that are given by name.
-pub(crate) const FOLDER: &str = "/etc/wireguard";
+#[cfg(not(windows))]
+pub(crate) fn folder() -> PathBuf {
+    PathBuf::from("/etc/wireguard")
+}
+
+/// Where files are that are given by name: `C:\ProgramData\Taupe`, unless the system has its
+/// programs' data elsewhere.
+#[cfg(windows)]
+pub(crate) fn folder() -> PathBuf {
+    let data = std::env::var_os("ProgramData").unwrap_or_else(|| r"C:\ProgramData".into());
+    PathBuf::from(data).join("Taupe")
+}
 
 /// A file, which is there, and the tunnel that it describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +52,8 @@ pub(crate) enum Error {
     #[error("{0}; rename the file, or make a link to it with another name")]
     Reserved(#[source] NameError),
     #[error(
-        "{} is neither a name in {FOLDER} nor a path that ends in \".conf\"; rename the file, or \
-         make a link to it with another name", .0.display()
+        "{} is neither a name in {} nor a path that ends in \".conf\"; rename the file, or \
+         make a link to it with another name", .0.display(), folder().display()
     )]
     NeitherNameNorPath(PathBuf),
     #[error("cannot find out where {} is: {source}{}", .path.display(), remedy(source))]
@@ -53,6 +62,9 @@ pub(crate) enum Error {
 
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
+        io::ErrorKind::PermissionDenied if cfg!(windows) => {
+            "; run it as an administrator, or give the path of a file that you may read"
+        }
         io::ErrorKind::PermissionDenied => {
             "; run it with sudo, or give the path of a file that you may read"
         }
@@ -66,7 +78,7 @@ impl Conf {
     /// For Taupe what ends in `.conf` is a path; for `wg-quick` everything that
     /// could be an interface's name is one, `wg0.conf` too.
     pub(crate) fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
-        Self::find_in(Path::new(FOLDER), word, personality)
+        Self::find_in(&folder(), word, personality)
     }
 
     fn find_in(folder: &Path, word: &OsStr, personality: Personality) -> Result<Self, Error> {
@@ -101,7 +113,8 @@ impl Conf {
     }
 
     /// The mode of the file, and what the way to it lets of that through: all, as
-    /// long as every folder can be entered, and nothing otherwise.
+    /// long as every folder can be entered, and nothing otherwise. Both are 0 where files
+    /// have no modes.
     pub(crate) fn modes(&self) -> (u32, u32) {
         let folders = self.path.ancestors().skip(1);
         (mode(&self.path), way(folders.map(mode)))
@@ -109,14 +122,22 @@ impl Conf {
 
     /// Whether `wg-quick` would warn of it. It looks at the file and its folder
     /// only, and takes a folder that one can enter but not list for closed.
+    #[cfg(target_os = "linux")]
     pub(crate) fn quick_warns(&self) -> bool {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         mode(&self.path) & mode(folder) & 0o007 != 0
     }
 }
 
+#[cfg(unix)]
 fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).map_or(0, |metadata| metadata.mode())
+}
+
+#[cfg(not(unix))]
+fn mode(_: &Path) -> u32 {
+    0
 }
 
 fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
@@ -130,6 +151,7 @@ fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
 
 /// The name of the interface that a word means, whether or not there is a file:
 /// a tunnel that is up can have lost its file.
+#[cfg(target_os = "linux")]
 pub(crate) fn interface(word: &OsStr) -> Option<InterfaceName> {
     if is_name(word) && !is_path(word) {
         return word.to_str()?.parse().ok();
@@ -150,7 +172,7 @@ fn own_path(folder: &Path, word: &OsStr) -> Result<PathBuf, Error> {
         Ok(PathBuf::from(word))
     } else if is_name(word) {
         Ok(named(folder, word))
-    } else if word.as_bytes().contains(&b'/') {
+    } else if word.to_string_lossy().contains(is_separator) {
         Err(Error::NeitherNameNorPath(word.into()))
     } else {
         let name = word.to_string_lossy().into_owned();
@@ -165,24 +187,23 @@ fn named(folder: &Path, name: &OsStr) -> PathBuf {
 }
 
 fn is_path(word: &OsStr) -> bool {
-    word.as_bytes().ends_with(b".conf")
+    word.as_encoded_bytes().ends_with(b".conf")
 }
 
 /// What `wg-quick` takes for an interface's name.
 fn is_name(word: &OsStr) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(byte);
-    let bytes = word.as_bytes();
+    let bytes = word.as_encoded_bytes();
     (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(allowed)
 }
 
 /// The name of the tunnel of a `.conf` file, or what is none; `None` for other
 /// files.
 fn name_of(path: &Path) -> Option<Result<InterfaceName, String>> {
-    let file = path.file_name()?.as_bytes();
-    let stem = OsStr::from_bytes(file.strip_suffix(b".conf")?);
-    let text = stem.to_string_lossy().into_owned();
-    let name = text.parse().ok().filter(|_| is_name(stem));
-    Some(name.ok_or(text))
+    let file = path.file_name()?.to_string_lossy();
+    let text = file.strip_suffix(".conf")?;
+    let name = text.parse().ok().filter(|_| is_name(OsStr::new(text)));
+    Some(name.ok_or_else(|| text.to_owned()))
 }
 
 /// What may have been meant by a file that is not there.

@@ -1,14 +1,16 @@
-//! What a person is told while a tunnel is brought up or taken down, and how they
-//! stop it.
+//! What a person is told, and how they stop what goes on.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod progress;
+
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use taupe_adapter::Report;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+pub(crate) use interrupt::{Asked, Interrupt};
+#[cfg(target_os = "linux")]
+pub(crate) use progress::{Colour, Console, Paint};
 
 /// Prints a line to standard error, in one piece, as hooks print there too. Not
 /// `eprintln`, which panics when that is a closed pipe.
@@ -40,180 +42,12 @@ pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), Not
     printed.map_err(NotPrinted)
 }
 
-/// Whether to write a terminal's colours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Paint(bool);
-
-/// A colour (ECMA-48 section 8.3.117).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Colour {
-    Red = 31,
-    Green = 32,
-    Yellow = 33,
-}
-
-impl Paint {
-    /// On a terminal, unless `NO_COLOR` is set to something (<https://no-color.org>).
-    pub(crate) fn of_stdout() -> Self {
-        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self(io::stdout().is_terminal() && !is_unwanted)
-    }
-
-    pub(crate) const fn none() -> Self {
-        Self(false)
-    }
-
-    pub(crate) fn paint(self, text: &str, colour: Colour) -> String {
-        match self {
-            Self(true) => format!("\x1b[{}m{text}\x1b[0m", colour as u8),
-            Self(false) => text.to_owned(),
-        }
-    }
-}
-
-/// As many routes in a row are told of one by one when not all are to be.
-const FEW: usize = 6;
-
-/// Standard error, and signals.
-pub(crate) struct Console {
-    interrupted: Arc<AtomicBool>,
-    /// Every route is told of, and not just how many there are.
-    verbose: bool,
-    /// The first of a row of routes that has not ended, and how many it has.
-    routes: (Vec<String>, usize),
-}
-
-/// What a signal asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    /// SIGTERM or SIGINT: the end.
-    End,
-    /// SIGHUP.
-    Reload,
-}
-
-impl Console {
-    /// One that catches no signals.
-    pub(crate) fn new(verbose: bool) -> Self {
-        Self {
-            interrupted: Arc::default(),
-            verbose,
-            routes: (Vec::new(), 0),
-        }
-    }
-
-    /// Catches SIGTERM, SIGINT and SIGHUP for the rest of the process's life, and
-    /// passes on what they ask for. SIGTERM and SIGINT interrupt what is going on.
-    ///
-    /// # Errors
-    ///
-    /// When there is no descriptor or thread left for it.
-    pub(crate) fn catching(
-        verbose: bool,
-        mut asked: impl FnMut(Asked) + Send + 'static,
-    ) -> io::Result<Self> {
-        let console = Self::new(verbose);
-        let interrupted = Arc::clone(&console.interrupted);
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let listen = move || {
-            for signal in signals.forever() {
-                if signal == SIGHUP {
-                    asked(Asked::Reload);
-                } else {
-                    interrupted.store(true, Ordering::Relaxed);
-                    asked(Asked::End);
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("signals".into())
-            .spawn(listen)?;
-        Ok(console)
-    }
-
-    /// What a signal interrupted has ended: from here on it takes another one.
-    pub(crate) fn heard(&self) {
-        self.interrupted.store(false, Ordering::Relaxed);
-    }
-
-    /// No further route belongs to those that came last: tells of them.
-    pub(crate) fn end_routes(&mut self) {
-        let (first, count) = std::mem::take(&mut self.routes);
-        for line in in_short(&first, count) {
-            say(&line);
-        }
-    }
-}
-
-impl Drop for Console {
-    fn drop(&mut self) {
-        self.end_routes();
-    }
-}
-
-/// Whether a command makes a route, and does not take one away.
-fn is_adding(command: &str) -> bool {
-    command.split(' ').any(|word| word == "add")
-}
-
-/// What is told of `count` routes, the first [`FEW`] of which are known: each, or
-/// one and how many more.
-fn in_short(first: &[String], count: usize) -> Vec<String> {
-    match (first, count.saturating_sub(1)) {
-        ([one, ..], more) if count > FEW => {
-            vec![format!(
-                "[#] {one} (and {more} more routes; --verbose or LOG_LEVEL=verbose shows each)"
-            )]
-        }
-        _ => first.iter().map(|one| format!("[#] {one}")).collect(),
-    }
-}
-
-impl Report for Console {
-    fn step(&mut self, command: &str) {
-        self.end_routes();
-        say(&format_args!("[#] {command}"));
-    }
-
-    fn route(&mut self, command: &str) {
-        if self.verbose {
-            return self.step(command);
-        }
-        // Routes that are taken away are no more of those that were added.
-        let first = self.routes.0.first();
-        if first.is_some_and(|first| is_adding(first) != is_adding(command)) {
-            self.end_routes();
-        }
-        let (first, count) = &mut self.routes;
-        *count += 1;
-        if *count <= FEW {
-            first.push(command.to_owned());
-        }
-    }
-
-    fn note(&mut self, sentence: &str) {
-        self.end_routes();
-        say(&format_args!("[!] {sentence}"));
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{FEW, in_short};
-
-    #[test]
-    fn few_routes_are_told_of_one_by_one_and_many_in_one_line() {
-        let routes: Vec<_> = (0..FEW).map(|one| format!("route {one}")).collect();
-        assert!(in_short(&[], 0).is_empty());
-        assert_eq!(in_short(&routes[..1], 1), ["[#] route 0"]);
-        assert_eq!(in_short(&routes, FEW).len(), FEW);
-        let lines = in_short(&routes, 95);
-        assert_eq!(lines.len(), 1);
-        let start = "[#] route 0 (and 94 more routes; --verbose or ";
-        assert!(lines[0].starts_with(start), "{lines:?}");
+/// `3 min`, roughly.
+pub(crate) fn span(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
     }
 }

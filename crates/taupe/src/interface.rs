@@ -4,7 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 /// `IFNAMSIZ` without the final zero byte.
+#[cfg(not(windows))]
 pub(crate) const LONGEST: usize = 15;
+
+/// As other programs have it: on Windows there is no interface that would have to take it.
+#[cfg(windows)]
+pub(crate) const LONGEST: usize = 32;
 
 /// A name that Linux gives an interface (`dev_valid_name` in net/core/dev.c),
 /// and that means itself: a `%` would make the kernel count up to a free name,

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use taupe_cell::{PlaceError, user_folder};
+pub(crate) use taupe_cell::PlaceError;
+use taupe_cell::user_folder;
 use taupe_client::PostQuantum;
 use taupe_config::file::File;
 

@@ -7,5 +7,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A device's threads hardly allocate, but its configuration may be large.
     taupe_sys::memory::share_heap();
-    taupe_command::main::<taupe_engine::Engine>()
+    #[cfg(target_os = "linux")]
+    return taupe_command::main::<taupe_engine::Engine>();
+    #[cfg(not(target_os = "linux"))]
+    taupe_command::main()
 }

@@ -3,20 +3,16 @@
 use crate::arguments::ProxyOrder;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
-use crate::console::{Console, say};
-use crate::kept::Kept;
+use crate::console::{Interrupt, say};
+use crate::kept::{Kept, PlaceError};
 use crate::silence;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use sd_notify::NotifyState;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
-use taupe_adapter::{Personality, Report as _};
-use taupe_cell::PlaceError;
 use taupe_client::ResolveError;
-use taupe_config::file::{Endpoint, File, Table};
+use taupe_config::file::{Endpoint, File, Personality, Table};
 use taupe_proxy::{
     AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError, Stopper,
 };
@@ -61,8 +57,7 @@ pub(crate) fn main(order: &ProxyOrder) -> ExitCode {
 }
 
 fn run(order: &ProxyOrder) -> Result<(), Failure> {
-    // A core file would hold keys. Where this cannot be had, it is as before.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    system::begin();
     let conf = Conf::find(&order.file, Personality::Taupe)?;
     let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
     for remark in &remarks {
@@ -84,8 +79,8 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
             stopper.stop();
         }
     };
-    let console = Console::catching(false, stop).map_err(Failure::Signals)?;
-    let Some(endpoints) = endpoints(&file, &console)? else {
+    let interrupt = Interrupt::catching(stop).map_err(Failure::Signals)?;
+    let Some(endpoints) = endpoints(&file, &interrupt)? else {
         return Ok(());
     };
     let kept = Kept::find()?;
@@ -95,7 +90,7 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
     let options = options(order, &file, &endpoints, credentials, kept.folder());
     let proxy = Proxy::start(options)?;
     let _ = stopper.set(proxy.stopper());
-    if console.is_interrupted() {
+    if interrupt.has_come() {
         return Ok(());
     }
     introduce(order, &file, &proxy)?;
@@ -106,14 +101,45 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
             "[!] {shown}: {unused}: no meaning for a proxy, not used"
         ));
     }
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    system::ready();
     proxy.run()?;
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    system::stopping();
     Ok(())
 }
 
+/// What the system is told.
+#[cfg(target_os = "linux")]
+mod system {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    use sd_notify::{NotifyState, notify};
+
+    pub(super) fn begin() {
+        // A core file would hold keys. Where this cannot be had, it is as before.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+
+    pub(super) fn ready() {
+        let _ = notify(&[NotifyState::Ready]);
+    }
+
+    pub(super) fn stopping() {
+        let _ = notify(&[NotifyState::Stopping]);
+    }
+}
+
+/// There is nobody who would want to know.
+#[cfg(not(target_os = "linux"))]
+mod system {
+    pub(super) fn begin() {}
+    pub(super) fn ready() {}
+    pub(super) fn stopping() {}
+}
+
 /// Finds the addresses of endpoints; `None` when a signal came meanwhile.
-fn endpoints(file: &File, console: &Console) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
+fn endpoints(
+    file: &File,
+    interrupt: &Interrupt,
+) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
     let mut endpoints = Vec::new();
     for peer in &file.peers {
         let (host, port) = match &peer.endpoint {
@@ -131,7 +157,7 @@ fn endpoints(file: &File, console: &Console) -> Result<Option<Vec<Option<SocketA
             if let Some(line) = line {
                 say(&line);
             }
-            !console.is_interrupted()
+            !interrupt.has_come()
         };
         match taupe_client::resolve(host, port, &mut waiting) {
             Ok(address) => endpoints.push(Some(address)),

@@ -1,7 +1,7 @@
 //! What those are told whose tunnel is in this process when a peer does not answer.
 
-use crate::status::span;
-use taupe_engine::Notice;
+use crate::console::span;
+use taupe_proxy::Notice;
 
 /// A line for people. A key is not in it: most files have one peer, and know its endpoint.
 pub(crate) fn text(notice: &Notice) -> String {

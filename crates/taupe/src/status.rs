@@ -35,7 +35,7 @@ use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
 
-pub(crate) use judge::{Finding, State, span};
+pub(crate) use judge::{Finding, State};
 
 /// The exit status where nothing can be told, and of wrong usage.
 pub(crate) const UNKNOWN: u8 = 3;

@@ -7,7 +7,7 @@ mod transparent;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
 use crate::capture::{self, Plan};
-use crate::check::{self, Checked, Remark, Unreadable, check, check_alone, dialect};
+use crate::check::{self, Checked, Remark, Unreadable, check, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
@@ -536,6 +536,6 @@ fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
         return Err(wrong(conf, &checked.remarks));
     }
     let folder = conf.path.parent().unwrap_or(std::path::Path::new("/"));
-    let stripped = file::strip(&checked.text, dialect(personality), folder);
+    let stripped = file::strip(&checked.text, personality.dialect(), folder);
     Ok(print(&stripped)?)
 }

@@ -11,7 +11,7 @@ mod show;
 mod value;
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use std::io;
 use std::process::ExitCode;
 
 /// The wireguard-tools whose behaviour this is.
@@ -172,7 +172,7 @@ pub(crate) fn main(personality: Personality, arguments: &[OsString]) -> ExitCode
             .find(|command| word == command.name()),
     };
     let Some(command) = command else {
-        let word = word.unwrap_or_default().as_bytes();
+        let word = word.unwrap_or_default().as_encoded_bytes();
         let message = [b"Invalid subcommand: `", word, b"'\n", &usage(program)].concat();
         console::complain(&message);
         return ExitCode::FAILURE;
@@ -206,7 +206,7 @@ impl Call<'_> {
             "\n",
         ]
         .concat();
-        let program = self.program.as_bytes();
+        let program = self.program.as_encoded_bytes();
         console::complain(&[b"Usage: ", program, b" ", command.as_bytes()].concat());
     }
 
@@ -222,14 +222,23 @@ impl Call<'_> {
     /// Fails because a device did not do what was asked, `trying` in `wg`'s
     /// words.
     fn refused(&self, trying: &str, interface: &str, error: &taupe_client::Error) -> Failed {
-        use taupe_client::Error::{NoDevice, NoKernelSupport};
+        use taupe_client::Error::{Io, NoDevice, NoKernelSupport};
         let wg = format!("{trying}: {}", taupe_client::errno_text(error.errno()));
         self.failed(wg.as_bytes(), || {
             // The kernel has the last for interfaces that are not WireGuard's.
             let unseen = matches!(error, NoDevice | NoKernelSupport) || error.errno() == EOPNOTSUPP;
-            if matches!(error.errno(), EPERM | EACCES) {
+            let is_denied = match error {
+                Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
+                _ => matches!(error.errno(), EPERM | EACCES),
+            };
+            if is_denied && cfg!(windows) {
+                format!(
+                    "{interface}: {error}; only administrators can do this, try it in a console \
+                     that was opened as administrator"
+                )
+            } else if is_denied {
                 format!("{interface}: {error}; only root can do this, try it with sudo")
-            } else if unseen && !crate::root::is_root() {
+            } else if unseen && !is_root() {
                 format!("{interface}: only root sees WireGuard devices, try it with sudo")
             } else if unseen && taupe_sys::interface::index(interface).is_some() {
                 format!("{interface} exists but is not a WireGuard interface")
@@ -240,9 +249,20 @@ impl Call<'_> {
     }
 }
 
-const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
-const EOPNOTSUPP: i32 = rustix::io::Errno::OPNOTSUPP.raw_os_error();
-const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+/// Linux's numbers, which devices answer with elsewhere too.
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EOPNOTSUPP: i32 = 95;
+
+/// Whoever is not root does not see the kernel's devices.
+#[cfg(target_os = "linux")]
+use crate::root::is_root;
+
+/// There are none of the kernel's: whoever may not talk to a device is told so by it.
+#[cfg(not(target_os = "linux"))]
+fn is_root() -> bool {
+    true
+}
 
 fn version() -> Outcome {
     let text = format!(
@@ -258,7 +278,7 @@ fn usage(program: &OsStr) -> Vec<u8> {
         Command::ALL.map(|command| format!("  {}: {}\n", command.name(), command.about()));
     [
         b"Usage: ",
-        program.as_bytes(),
+        program.as_encoded_bytes(),
         b" <cmd> [<args>]\n\nAvailable subcommands:\n",
         commands.concat().as_bytes(),
         b"Each of them says with `--help' how it is called.\n",

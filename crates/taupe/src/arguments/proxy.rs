@@ -1,7 +1,7 @@
 //! The command line of `taupe proxy`.
 
 use super::Environment;
-use super::taupe::FileArgument;
+use super::common::FileArgument;
 use crate::logging::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;

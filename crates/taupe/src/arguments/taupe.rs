@@ -1,5 +1,9 @@
 //! The command line of `taupe`.
 
+use super::common::{
+    ALLOWED_IPS_STATUS, AllowedIps, CHECK_STATUS, EXAMPLES, EXIT_STATUS, FILES, FileArgument,
+    RETRIES, STRIP_STATUS, Wg, joined,
+};
 use super::device::Device;
 use super::exec;
 use super::proxy::{self, Proxy};
@@ -13,15 +17,8 @@ use crate::wg;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use taupe_adapter::Personality;
 use taupe_config::application::Application;
-use taupe_config::prefix::{self, Prefix};
-
-const EXIT_STATUS: &str = "\
-Exit status:
-  0  Done.
-  1  Failed; standard error says what, why and what to do.
-  2  Wrong usage; nothing was done. Of the commands that are those of `wg` too, 1.";
+use taupe_config::file::Personality;
 
 const UP_STATUS: &str = "\
 Exit status:
@@ -73,55 +70,6 @@ Exit status:
   1  Failed, and the file is as it was; standard error says why and what to do.
   2  Wrong usage; nothing was done.";
 
-const STRIP_STATUS: &str = "\
-Exit status:
-  0  Printed.
-  1  The file cannot be used or read; standard error says why and what to do.
-  2  Wrong usage.";
-
-const CHECK_STATUS: &str = "\
-Exit status:
-  0  The file can be used, perhaps with warnings.
-  1  It cannot, or cannot be read.
-  2  Wrong usage.";
-
-const ALLOWED_IPS_STATUS: &str = "\
-Exit status:
-  0  Done; if nothing is left, the list is empty and standard error says so.
-  1  The list could not be written.
-  2  Wrong usage, or not a network.";
-
-const WG_STATUS: &str = "\
-Exit status:
-  0  Done.
-  1  Failed, or wrong usage; standard error says which.";
-
-const FILES: &str = "\
-See also:
-  taupe.conf(5): all that a file can say, and what comes of it";
-
-const FIELDS: &str = "\
-One field of an interface or of its peers is printed in a line for each, with tabs
-between its parts; with `all` the interface's name comes first.
-
-Fields:
-  public-key            the interface's public key
-  private-key           its private key
-  listen-port           its UDP port
-  fwmark                the mark of its encrypted packets, or off
-  peers                 the peers' public keys
-  preshared-keys        of each peer the preshared key, or (none)
-  endpoints             of each peer the address and port, or (none)
-  allowed-ips           of each peer the networks, or (none)
-  latest-handshakes     of each peer the seconds since 1970, or 0
-  transfer              of each peer the bytes received and sent
-  persistent-keepalive  of each peer the seconds, or off
-  dump                  all of it: a line for the interface, then one for each peer
-
-Environment:
-  WG_COLOR_MODE  always, never, or auto [default]: colours on a terminal.
-  WG_HIDE_KEYS   never: show secret keys instead of (hidden).";
-
 const RELOADED: &str = "\
 Keys, the port, the mark, peers, addresses, routes, MTU and name servers are made what
 the file says, each only where it differs. Commands of the file are not run: that is
@@ -144,12 +92,6 @@ const NAME_SERVERS: &str = "\
 Where neither systemd-resolved nor resolvconf manages /etc/resolv.conf, DNS replaces
 that file; what was there is /etc/resolv.conf.before-taupe until the tunnel goes down.
 If the machine goes off before, the next `up` or `down` puts it back.";
-
-const RETRIES: &str = "\
-Environment:
-  WG_ENDPOINT_RESOLUTION_RETRIES  How often the name of an endpoint that cannot be
-                                  resolved for now is tried again: a number
-                                  [default: 15], or infinity.";
 
 const DEVICE: &str = "
   LOG_LEVEL, TAUPE_OFFLOAD        As for `taupe device`.";
@@ -286,11 +228,6 @@ Exit status:
   1  Failed; standard error says why.
   2  Wrong usage.";
 
-const EXAMPLES: &str = "\
-Examples:
-  taupe allowed-ips 0.0.0.0/0,::/0 --except 192.168.0.0/16
-  taupe allowed-ips 10.0.0.0/8 --except 10.1.2.3";
-
 /// Userspace WireGuard.
 #[derive(Parser)]
 #[command(name = "taupe", version, about = super::ABOUT)]
@@ -367,15 +304,6 @@ enum Command {
     Wg(Wg),
     /// Run a WireGuard interface, to be configured with `wg`
     Device(Device),
-}
-
-#[derive(Args)]
-pub(super) struct FileArgument {
-    /// A file NAME.conf, or the NAME of one in /etc/wireguard
-    ///
-    /// The tunnel is named after the file.
-    #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
-    pub(super) file: OsString,
 }
 
 #[derive(Args)]
@@ -568,86 +496,6 @@ impl Detail {
     }
 }
 
-#[derive(Args)]
-struct AllowedIps {
-    /// Networks or addresses, separated by commas
-    #[arg(value_name = "NETWORKS", required = true, value_parser = networks)]
-    networks: Vec<Networks>,
-    /// What to leave out of them, separated by commas; may be given more than once
-    #[arg(long, value_name = "NETWORKS", value_parser = whole_list)]
-    except: Vec<Networks>,
-}
-
-/// What one word says of a list that commas and blanks separate.
-#[derive(Clone)]
-struct Networks(Vec<Prefix>);
-
-/// The sub-commands of `wg`. Their arguments are read where they are carried out;
-/// what stands here is for help, manual pages and completions.
-#[derive(Subcommand)]
-enum Wg {
-    /// Show the state of interfaces: as `wg show`, and more after its lines
-    #[command(
-        after_help = format!("{FIELDS}\n\n{WG_STATUS}"),
-        override_usage = "\
-        taupe show\n       \
-        taupe show (INTERFACE | all | interfaces) [FIELD]"
-    )]
-    Show(Rest),
-    /// Print the configuration of an interface as a file for `setconf`
-    #[command(after_help = WG_STATUS, override_usage = "taupe showconf INTERFACE")]
-    Showconf(Rest),
-    /// Change the configuration of an interface
-    #[command(
-        after_help = WG_STATUS,
-        override_usage = "\
-        taupe set INTERFACE [listen-port PORT] [fwmark MARK] [private-key FILE]\n           \
-        [pq-private-key FILE]\n           \
-        [peer KEY [remove] [preshared-key FILE] [pq-public-key FILE|-]\n           \
-        [post-quantum require|prefer|off|default] [endpoint HOST:PORT]\n           \
-        [persistent-keepalive SECONDS] [allowed-ips NETWORKS]]..."
-    )]
-    Set(Rest),
-    /// Replace the configuration of an interface by that of a file
-    #[command(
-        after_help = WG_STATUS,
-        override_usage = "taupe setconf INTERFACE FILE"
-    )]
-    Setconf(Rest),
-    /// Add the configuration of a file to that of an interface
-    #[command(
-        after_help = WG_STATUS,
-        override_usage = "taupe addconf INTERFACE FILE"
-    )]
-    Addconf(Rest),
-    /// As `setconf`, with no more change than needed: sessions go on
-    #[command(
-        after_help = WG_STATUS,
-        override_usage = "taupe syncconf INTERFACE FILE"
-    )]
-    Syncconf(Rest),
-    /// Print a new private key; with --pq the one that post-quantum handshakes take besides
-    #[command(after_help = WG_STATUS, override_usage = "taupe genkey [--pq]")]
-    Genkey(Rest),
-    /// Print a new preshared key
-    #[command(after_help = WG_STATUS, override_usage = "taupe genpsk")]
-    Genpsk(Rest),
-    /// Read a private key from standard input and print its public key; with --pq that of a
-    /// post-quantum private key, for hybrid-768 or another suite
-    #[command(
-        after_help = WG_STATUS,
-        override_usage = "taupe pubkey [--pq [--suite hybrid-768|hybrid-512]]"
-    )]
-    Pubkey(Rest),
-}
-
-/// What belongs to a sub-command of `wg`.
-#[derive(Args)]
-struct Rest {
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    _rest: Vec<OsString>,
-}
-
 impl Taupe {
     pub(super) fn order(
         self,
@@ -767,26 +615,4 @@ impl AppCommand {
             },
         }
     }
-}
-
-fn networks(word: &str) -> Result<Networks, prefix::PrefixError> {
-    let entries = word.split(',').map(str::trim);
-    let entries = entries.filter(|entry| !entry.is_empty());
-    entries
-        .map(prefix::parse)
-        .collect::<Result<_, _>>()
-        .map(Networks)
-}
-
-/// A list in one word: what comes after a comma and a blank would be taken for
-/// networks of the other list.
-fn whole_list(word: &str) -> Result<Networks, String> {
-    if word.trim_end().ends_with(',') {
-        return Err("the list ends in a comma; put it in quotes, or leave the blanks out".into());
-    }
-    networks(word).map_err(|error| error.to_string())
-}
-
-fn joined(lists: Vec<Networks>) -> Vec<Prefix> {
-    lists.into_iter().flat_map(|list| list.0).collect()
 }

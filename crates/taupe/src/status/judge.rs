@@ -1,5 +1,6 @@
 //! From what was seen to how a tunnel is: no look at the system.
 
+use crate::console::span;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -322,16 +323,6 @@ fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
                 span(age)
             ),
         ),
-    }
-}
-
-/// `3 min`, roughly.
-pub(crate) fn span(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The form for people.
 
-use super::judge::{State, span};
+use super::judge::State;
 use super::{Mode, Status, Tunnel, now};
+use crate::console::span;
 use crate::console::{Colour, Paint};
 use std::fmt::Write as _;
 use std::time::Duration;

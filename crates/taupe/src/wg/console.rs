@@ -1,8 +1,8 @@
 //! Standard output and error.
 
 use super::{Failed, Outcome};
-use rustix::io::Errno;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use taupe_config::show::Colours;
 use zeroize::Zeroizing;
@@ -13,7 +13,7 @@ const BLOCK: usize = 16 << 10;
 /// Standard output for secrets: nothing of what is written stays in memory.
 pub(super) struct Output {
     held: Zeroizing<Vec<u8>>,
-    failure: Option<Errno>,
+    failure: Option<io::Error>,
 }
 
 impl Output {
@@ -31,9 +31,8 @@ impl Output {
         self.flush();
         match self.failure {
             None => Ok(()),
-            Some(Errno::PIPE) => Err(Failed),
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failed),
             Some(error) => {
-                let error = io::Error::from(error);
                 complain(format!("cannot write to standard output: {error}\n").as_bytes());
                 Err(Failed)
             }
@@ -41,13 +40,10 @@ impl Output {
     }
 
     fn flush(&mut self) {
-        let mut rest = self.held.as_slice();
-        while self.failure.is_none() && !rest.is_empty() {
-            match rustix::io::write(rustix::stdio::stdout(), rest) {
-                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(error) => self.failure = Some(error),
-            }
+        if self.failure.is_none() && !self.held.is_empty() {
+            // The one of the standard library would leave it in its own buffer.
+            let written = unbuffered(&io::stdout()).and_then(|mut out| out.write_all(&self.held));
+            self.failure = written.err();
         }
         self.held.clear();
     }
@@ -65,10 +61,22 @@ impl Output {
     }
 }
 
+/// Standard output or input as a file.
+#[cfg(unix)]
+pub(super) fn unbuffered(stream: &impl std::os::fd::AsFd) -> io::Result<File> {
+    Ok(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+/// Standard output or input as a file.
+#[cfg(windows)]
+pub(super) fn unbuffered(stream: &impl std::os::windows::io::AsHandle) -> io::Result<File> {
+    Ok(stream.as_handle().try_clone_to_owned()?.into())
+}
+
 impl fmt::Write for Output {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.push(text.as_bytes());
-        match self.failure {
+        match &self.failure {
             None => Ok(()),
             Some(_) => Err(fmt::Error),
         }

@@ -1,10 +1,8 @@
 //! `genkey`, `genpsk` and `pubkey`.
 
 use super::{Call, Failed, Outcome, Personality, console};
-use rustix::fs::{FileType, Mode, fstat};
 use std::fmt::Write as _;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt as _;
 use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
 use taupe_config::key::Encoding;
 use zeroize::Zeroizing;
@@ -60,18 +58,27 @@ fn random(call: &Call<'_>) -> Result<Zeroizing<[u8; KEY_LEN]>, Failed> {
 /// Makes a key that is to be written to standard output.
 fn fill_random(key: &mut [u8]) {
     // A file that everyone can read is no place for a key.
-    let shared = fstat(rustix::stdio::stdout()).is_ok_and(|stat| {
-        let mode = Mode::from_raw_mode(stat.st_mode);
-        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && mode.intersects(Mode::RWXO)
-    });
-    if shared {
+    if is_shared() {
         console::complain(
             b"Warning: writing to world accessible file.\n\
               Consider setting the umask to 077 and trying again.\n",
         );
     }
     taupe_sys::random::fill(key);
+}
+
+/// Whether standard output is a file that everyone can use.
+#[cfg(unix)]
+fn is_shared() -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let output = console::unbuffered(&io::stdout()).and_then(|output| output.metadata());
+    output.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o007 != 0)
+}
+
+/// Windows has no such files unless somebody makes one: a new one has its folder's rights.
+#[cfg(not(unix))]
+fn is_shared() -> bool {
+    false
 }
 
 /// The public key of a seed on standard input.
@@ -134,7 +141,7 @@ pub(super) fn pubkey(call: &Call<'_>) -> Outcome {
         return pq_pubkey(call, suite);
     }
     let failed = |wg: &str, taupe: &str| {
-        let program = call.program.as_bytes();
+        let program = call.program.as_encoded_bytes();
         let wg = [program, b": ", wg.as_bytes()].concat();
         call.failed(&wg, || taupe.to_owned())
     };
@@ -230,7 +237,7 @@ struct Stdin;
 
 impl Read for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(rustix::stdio::stdin(), buffer)?)
+        console::unbuffered(&io::stdin())?.read(buffer)
     }
 }
 

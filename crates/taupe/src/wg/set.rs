@@ -2,7 +2,6 @@
 
 use super::{Call, Failed, Outcome, Personality, value};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use taupe_client::{PeerUpdate, PresharedKey, PrivateKey, SetRequest};
 use value::Bad;
 
@@ -90,7 +89,7 @@ fn request(call: &Call<'_>, words: &[OsString]) -> Result<SetRequest, Failed> {
 }
 
 fn invalid(call: &Call<'_>, word: &OsStr) -> Failed {
-    call.failed(&[b"Invalid argument: ", word.as_bytes()].concat(), || {
+    call.failed(&[b"Invalid argument: ", word.as_encoded_bytes()].concat(), || {
         format!(
             "set: {word:?} is not understood here; first come listen-port, fwmark, \
                  private-key and pq-private-key, each with a value, then for each peer `peer KEY', and what belongs \

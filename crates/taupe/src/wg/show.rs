@@ -1,15 +1,27 @@
 //! `show` and `showconf`.
 
-use super::{Call, Failed, Outcome, Personality, console};
-use crate::capture::word_of;
-use crate::root;
+#[cfg(target_os = "linux")]
+mod making;
+
+/// There is no `up` that would have made anything.
+#[cfg(not(target_os = "linux"))]
+mod making {
+    pub(super) fn tell_of_the_killed(_: impl Fn(&str) -> bool) -> bool {
+        false
+    }
+
+    pub(super) fn of_its_making(_: &str) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+use super::{Call, Failed, Outcome, Personality, console, is_root};
+use making::{of_its_making, tell_of_the_killed};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
-use taupe_adapter::State;
 use taupe_client::{Device, Instant, Suite};
 use taupe_config::show::{self, Field, Pretty};
-use taupe_transparent::programs::{Programs, Way};
 
 /// `show`, or nothing at all.
 pub(super) fn show(call: &Call<'_>) -> Outcome {
@@ -24,7 +36,9 @@ pub(super) fn show(call: &Call<'_>) -> Outcome {
         (None | Some("all"), field, _) => all(call, field),
         (Some("interfaces"), None, _) => interfaces(call),
         (Some(interface), field, _) => {
-            if tell_of_the_killed(call, |name| name == interface) {
+            if call.personality == Personality::Taupe
+                && tell_of_the_killed(|name| name == interface)
+            {
                 return Err(Failed);
             }
             let device = read(call, interface)?;
@@ -62,7 +76,7 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
             format!("the interfaces cannot be listed: {error}; only root can see them all")
         })
     })?;
-    if names.is_empty() && call.personality == Personality::Taupe && !root::is_root() {
+    if names.is_empty() && call.personality == Personality::Taupe && !is_root() {
         console::complain(b"taupe: only root sees WireGuard devices, try it with sudo\n");
     }
     Ok(names)
@@ -78,7 +92,9 @@ fn interfaces(call: &Call<'_>) -> Outcome {
 
 /// Fails only if there are interfaces, none of which can be read.
 fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
-    tell_of_the_killed(call, |_| true);
+    if call.personality == Personality::Taupe {
+        tell_of_the_killed(|_| true);
+    }
     let names = names(call)?;
     let mut outcome = if names.is_empty() {
         Ok(())
@@ -101,26 +117,6 @@ fn all(call: &Call<'_>, field: Option<&str>) -> Outcome {
         }
     }
     outcome
-}
-
-/// A machine may be cut off by what a killed process has left, which no device
-/// can tell. Whether there is any such.
-fn tell_of_the_killed(call: &Call<'_>, is_asked_for: impl Fn(&str) -> bool) -> bool {
-    if call.personality != Personality::Taupe {
-        return false;
-    }
-    let mut killed = State::default().killed();
-    killed.retain(|name| is_asked_for(name));
-    for name in &killed {
-        let message = format!(
-            "taupe: the process of {name} was killed; what it had taken on, all of it or chosen \
-             applications, goes nowhere until `taupe up {}` starts it again or `taupe down {name}` \
-             gives the network back\n",
-            word_of(name)
-        );
-        console::complain(message.as_bytes());
-    }
-    !killed.is_empty()
 }
 
 fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -> Outcome {
@@ -184,21 +180,4 @@ fn fingerprints(device: &Device) -> Vec<(&'static str, String)> {
         ("post-quantum key", text)
     };
     suites.map(line).collect()
-}
-
-/// What is known of a tunnel that `up` has made.
-fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
-    let made = State::default().of_running(interface);
-    let mode = match Programs::open(interface).map(|found| found.map(|programs| programs.way())) {
-        Ok(Some(Way::Filters)) => "transparent",
-        Ok(Some(Way::Marks)) => "adapter, for chosen applications",
-        Ok(None) => "adapter",
-        Err(_) => "unknown",
-    };
-    made.map_or(Vec::new(), |header| {
-        vec![
-            ("mode", mode.to_owned()),
-            ("file", header.config.display().to_string()),
-        ]
-    })
 }

@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use taupe_client::{
     AllowedIpChange, EndpointName, KEY_LEN, PeerUpdate, PostQuantum, PqPrivateKey, PqPublicKey,
@@ -201,14 +200,14 @@ pub(super) fn port(value: &OsStr) -> Result<u16, Bad> {
         return Err(Bad::NoPort);
     }
     taupe_client::port(&value.to_string_lossy()).map_err(|reason| Bad::Port {
-        value: value.as_bytes().to_vec(),
+        value: value.as_encoded_bytes().to_vec(),
         reason,
     })
 }
 
 /// A packet mark.
 pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
-    let bad = || Bad::Fwmark(value.as_bytes().to_vec());
+    let bad = || Bad::Fwmark(value.as_encoded_bytes().to_vec());
     let text = value.to_str().ok_or_else(bad)?;
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
@@ -226,7 +225,7 @@ pub(super) fn fwmark(value: &OsStr) -> Result<u32, Bad> {
 
 /// Seconds.
 pub(super) fn keepalive(value: &OsStr) -> Result<u16, Bad> {
-    let bad = || Bad::Keepalive(value.as_bytes().to_vec());
+    let bad = || Bad::Keepalive(value.as_encoded_bytes().to_vec());
     let text = value.to_str().ok_or_else(bad)?;
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
@@ -238,7 +237,7 @@ pub(super) fn public_key(value: &OsStr) -> Result<PublicKey, Bad> {
     let key = value
         .to_str()
         .and_then(|text| Encoding::Base64.public_key(text).ok());
-    key.ok_or_else(|| Bad::PublicKey(value.as_bytes().to_vec()))
+    key.ok_or_else(|| Bad::PublicKey(value.as_encoded_bytes().to_vec()))
 }
 
 /// The key in a file; all zeros when the file is empty, which removes the key.
@@ -312,7 +311,7 @@ pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, Bad> {
     let mut all = PostQuantum::ALL.into_iter();
     match all.find(|one| value == one.name()) {
         None if value == "default" => Ok(None),
-        None => Err(Bad::PostQuantum(value.as_bytes().to_vec())),
+        None => Err(Bad::PostQuantum(value.as_encoded_bytes().to_vec())),
         some => Ok(some),
     }
 }
@@ -321,10 +320,10 @@ pub(super) fn post_quantum(value: &OsStr) -> Result<Option<PostQuantum>, Bad> {
 pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName>), Bad> {
     let shown = value.to_string_lossy();
     let failed = |error| Bad::Endpoint {
-        value: value.as_bytes().to_vec(),
+        value: value.as_encoded_bytes().to_vec(),
         error,
     };
-    let no_port = || Bad::NoEndpointPort(value.as_bytes().to_vec());
+    let no_port = || Bad::NoEndpointPort(value.as_encoded_bytes().to_vec());
     taupe_client::check_retries().map_err(failed)?;
     if shown.is_empty() {
         return Err(Bad::NoEndpoint);
@@ -333,7 +332,7 @@ pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName
         Some(rest) => {
             let (host, rest) = rest
                 .split_once(']')
-                .ok_or_else(|| Bad::NoBracket(value.as_bytes().to_vec()))?;
+                .ok_or_else(|| Bad::NoBracket(value.as_encoded_bytes().to_vec()))?;
             (host, rest.strip_prefix(':').ok_or_else(no_port)?)
         }
         None => shown.rsplit_once(':').ok_or_else(no_port)?,
@@ -355,7 +354,7 @@ pub(super) fn endpoint(value: &OsStr) -> Result<(SocketAddr, Option<EndpointName
 /// unless one has a `+` or `-` before it.
 pub(super) fn allowed_ips(peer: &mut PeerUpdate, value: &OsStr) -> Result<(), Bad> {
     peer.replace_allowed_ips = true;
-    let bytes = value.as_bytes().iter().copied();
+    let bytes = value.as_encoded_bytes().iter().copied();
     let value: Vec<u8> = bytes.filter(|byte| !keys::is_blank(*byte)).collect();
     if value.is_empty() {
         return Ok(());

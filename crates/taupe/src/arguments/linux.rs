@@ -1,0 +1,319 @@
+//! What can be asked for on Linux.
+
+pub(crate) use super::device::{Beneath, DeviceOrder, DeviceSettings, TUN, UAPI};
+
+use super::{Environment, Error, ProxyOrder, boringtun, device, quick, read, taupe};
+use crate::wg;
+use clap::CommandFactory as _;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use taupe_config::application::Application;
+use taupe_config::file::Personality;
+use taupe_config::prefix::Prefix;
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// Run a device.
+    Device(DeviceOrder),
+    /// Something with a tunnel that a file describes.
+    Tunnel(TunnelOrder),
+    /// Say all that is wrong with a file.
+    Check {
+        /// A path, or a name in /etc/wireguard.
+        file: OsString,
+    },
+    /// Run a command with a tunnel as its only network.
+    Exec(ExecOrder),
+    /// Say what becomes of an application's packets, or of what is forwarded.
+    Explain(ExplainOrder),
+    /// Something with the applications of a file.
+    App(AppOrder),
+    /// Say how tunnels are.
+    Status(StatusOrder),
+    /// List connections, and where each goes.
+    Flows(FlowsOrder),
+    /// Look for what would keep tunnels from working here.
+    Doctor(DoctorOrder),
+    /// Put together what a report of a bug should have.
+    Report(ReportOrder),
+    /// Run a proxy to a file's tunnel.
+    Proxy(ProxyOrder),
+    /// Print the minimal list of networks without some others.
+    AllowedIps {
+        networks: Vec<Prefix>,
+        except: Vec<Prefix>,
+    },
+    /// A sub-command of `wg`, whose arguments it reads itself.
+    Wg {
+        personality: wg::Personality,
+        arguments: Vec<OsString>,
+    },
+    /// Say how `wg-quick` is called, because somebody asked or because this was
+    /// wrong.
+    QuickUsage { asked: bool },
+}
+
+/// Something to do with a tunnel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TunnelOrder {
+    pub(crate) personality: Personality,
+    pub(crate) action: Action,
+    /// A path, or a name in /etc/wireguard.
+    pub(crate) file: OsString,
+    /// Tell of every step, however many there are.
+    pub(crate) verbose: bool,
+}
+
+/// What to do with a tunnel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    Up(Up),
+    Down {
+        /// Leave the file alone although it says `SaveConfig = true`.
+        no_save: bool,
+        /// Leave the chosen applications held back.
+        keep_closed: bool,
+    },
+    /// Hold back the chosen applications until it is up.
+    Lock,
+    Reload,
+    Save,
+    Strip,
+}
+
+/// How to bring a tunnel up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Up {
+    pub(crate) mode: Option<ModeOption>,
+    /// The file of a tunnel that it is to go through: a path, or a name in /etc/wireguard.
+    pub(crate) via: Option<OsString>,
+    /// Stay, with the device in this process.
+    pub(crate) foreground: bool,
+    /// Win over routes that exist and networks that are near.
+    pub(crate) override_routes: bool,
+    /// Leave the packet filter alone.
+    pub(crate) no_firewall: bool,
+    /// Close the TCP connections that chosen applications have open.
+    pub(crate) reset_existing: bool,
+    /// Leave the chosen applications held back when a signal ends it.
+    pub(crate) keep_closed: bool,
+    pub(crate) device: DeviceSettings,
+}
+
+/// A command to run with a tunnel as its only network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExecOrder {
+    pub(crate) cell: CellOrder,
+    /// A program and its arguments.
+    pub(crate) command: Vec<OsString>,
+    pub(crate) device: DeviceSettings,
+}
+
+/// Which tunnel a command uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CellOrder {
+    /// Its own.
+    New {
+        /// A path, or a name in /etc/wireguard.
+        file: OsString,
+        /// Keep it from the session bus.
+        hide_session: bool,
+    },
+    /// That of a command which runs.
+    Join {
+        /// The tunnel's name.
+        name: OsString,
+    },
+}
+
+/// How tunnels are to be shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StatusOrder {
+    /// A path or a name; all of them without.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+}
+
+/// Which connections are to be listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FlowsOrder {
+    /// A path or a name: those in this tunnel; all there are without.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+    /// Go on with what changes.
+    pub(crate) follow: bool,
+}
+
+/// What is to be looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DoctorOrder {
+    /// A path or a name: this file too.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+}
+
+/// What is to be put together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReportOrder {
+    /// A path or a name; all tunnels that are up without.
+    pub(crate) file: Option<OsString>,
+    /// Standard output without.
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) hide_endpoints: bool,
+}
+
+/// Whose packets' way is to be explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExplainOrder {
+    /// A path, or a name in /etc/wireguard; without, that of each tunnel there is.
+    pub(crate) file: Option<OsString>,
+    /// A path, a name in `PATH`, or the number of a process; `None` is what this machine
+    /// forwards.
+    pub(crate) application: Option<OsString>,
+    pub(crate) destination: Option<Destination>,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Destination {
+    pub(crate) address: IpAddr,
+    pub(crate) port: Option<u16>,
+}
+
+/// Why a word is no destination.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NoDestination {
+    /// A name has several addresses, and who asks for them decides which.
+    #[error(
+        "it is a host's name, and tunnels decide by addresses: `getent ahosts {0}` prints those \
+         that it has; write one of them, such as 198.51.100.1 or 198.51.100.1:443"
+    )]
+    Name(String),
+    #[error(
+        "it is no address: write such as 198.51.100.1, 198.51.100.1:443, 2001:db8::1 or \
+         [2001:db8::1]:443"
+    )]
+    Nonsense,
+}
+
+impl NoDestination {
+    fn of(text: &str) -> Self {
+        let host = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let host = host.split('/').next().unwrap_or_default();
+        // One with more colons is an IPv6 address, or was to be.
+        let host = host
+            .split_once(':')
+            .map_or(host, |(name, port)| match port.contains(':') {
+                true => host,
+                false => name,
+            });
+        let is_name = host.contains(|c: char| c.is_ascii_alphabetic())
+            && host
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+        match is_name {
+            true => Self::Name(host.to_owned()),
+            false => Self::Nonsense,
+        }
+    }
+}
+
+impl FromStr for Destination {
+    type Err = NoDestination;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let alone = || {
+            let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+            address.map(|address| Self {
+                address,
+                port: None,
+            })
+        };
+        let with_port = text.parse().map(|socket: SocketAddr| Self {
+            address: socket.ip(),
+            port: Some(socket.port()),
+        });
+        let found = with_port.or_else(|_| alone());
+        // IPv4 in an IPv6 socket is IPv4.
+        let canonical = found.map(|Self { address, port }| Self {
+            address: address.to_canonical(),
+            port,
+        });
+        canonical.map_err(|_| NoDestination::of(text))
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).fmt(f),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+/// Something to do with the applications of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct AppOrder {
+    /// A path, or a name in /etc/wireguard.
+    pub(crate) file: OsString,
+    pub(crate) action: AppAction,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AppAction {
+    /// Have applications stand in one place, and in no other.
+    Choose(AppPlace, Vec<Application>),
+    List,
+}
+
+/// The list of a file that an application stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AppPlace {
+    Allowed,
+    Disallowed,
+    Nowhere,
+}
+
+/// A mode that was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ModeOption {
+    Adapter,
+    Transparent,
+}
+
+/// Reads a command line, whose first argument is the program's name.
+///
+/// # Errors
+///
+/// See [`Error`]. `--help` and `--version` are errors in this sense, except those
+/// of `wg` and `wg-quick`.
+pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Result<Order, Error> {
+    let path = arguments.first().map_or(Path::new("taupe"), Path::new);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match &*name {
+        "taupe-device" | "wireguard-go" => read::<device::DeviceProgram>(arguments, &name)?
+            .device
+            .order(environment)
+            .map(Order::Device),
+        "boringtun-cli" | "boringtun" => read::<boringtun::Boringtun>(arguments, &name)?
+            .order(environment)
+            .map(Order::Device),
+        "wg" => Ok(Order::Wg {
+            personality: wg::Personality::Wg,
+            arguments: arguments.to_vec(),
+        }),
+        "wg-quick" => quick::order(arguments, environment),
+        _ => read::<taupe::Taupe>(arguments, "taupe")?.order(arguments, environment),
+    }
+}
+
+/// The definition of `taupe`'s command line, from which manual pages and shell
+/// completions are made.
+pub(crate) fn definition() -> clap::Command {
+    taupe::Taupe::command()
+}

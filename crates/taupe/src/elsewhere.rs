@@ -1,0 +1,55 @@
+//! The command elsewhere than on Linux.
+
+use crate::arguments::{self, Order};
+use crate::check::{self, check};
+use crate::conf::Conf;
+use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, no_order, proxy, wg};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+use taupe_config::file::{self, Personality};
+
+/// Does what the process's arguments and environment ask for.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
+        Ok(order) => order,
+        Err(error) => return no_order(&error, MISUSED),
+    };
+    match order {
+        Order::Check { file } => check::main(&file),
+        Order::Strip { file } => strip(&file),
+        Order::Proxy(order) => proxy::main(&order),
+        Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
+        Order::Wg {
+            personality,
+            arguments,
+        } => wg::main(personality, &arguments),
+    }
+}
+
+/// Prints a file as devices take it, unless anything is wrong with it.
+fn strip(word: &OsStr) -> ExitCode {
+    let conf = match Conf::find(word, Personality::Taupe) {
+        Ok(conf) => conf,
+        Err(error) => return complain(&error, FAILED),
+    };
+    let checked = match check(&conf, Personality::Taupe) {
+        Ok(checked) => checked,
+        Err(error) => return complain(&error, FAILED),
+    };
+    if checked.file.is_none() {
+        for remark in &checked.remarks {
+            console::say(remark);
+        }
+        let (file, errors) = (conf.shown.display(), check::count(&checked.remarks));
+        return complain(
+            &format_args!("{file} has {errors}; nothing was done"),
+            FAILED,
+        );
+    }
+    let folder = conf.path.parent().unwrap_or(Path::new("/"));
+    let stripped = file::strip(&checked.text, Personality::Taupe.dialect(), folder);
+    exit(console::print(&stripped), ExitCode::SUCCESS)
+}

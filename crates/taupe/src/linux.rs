@@ -1,0 +1,91 @@
+//! The command on Linux.
+
+use crate::arguments::{self, DeviceOrder, Order};
+use crate::background::{self, Starter};
+use crate::device::{self, Device, Failure};
+use crate::{FAILED, MISUSED, allowed_ips, complain, no_order};
+use crate::{app, check, doctor, exec, explain, flows, proxy, report, status, tunnel, wg};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Does what the process's arguments and environment ask for, with devices of
+/// the given kind.
+#[must_use]
+pub fn main<D: Device>() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
+        Ok(order) => order,
+        Err(error) => return no_order(&error, misused(&arguments)),
+    };
+    match order {
+        Order::Device(order) => run_device::<D>(&order, &arguments),
+        Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
+        Order::Check { file } => check::main(&file),
+        Order::Exec(order) => exec::main::<D>(&order),
+        Order::Explain(order) => explain::main(&order),
+        Order::App(order) => app::main(&order, &arguments),
+        Order::Status(order) => status::main(&order, &arguments),
+        Order::Flows(order) => flows::main(&order, &arguments),
+        Order::Doctor(order) => doctor::main(&order),
+        Order::Report(order) => report::main(&order, &arguments),
+        Order::Proxy(order) => proxy::main(&order),
+        Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
+        Order::Wg {
+            personality,
+            arguments,
+        } => wg::main(personality, &arguments),
+        Order::QuickUsage { asked } => quick_usage(asked),
+    }
+}
+
+/// The status of wrong usage: that of `exec` is none that a command may have, and to
+/// `status` the usual one means something else.
+fn misused(arguments: &[OsString]) -> u8 {
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("exec") => taupe_cell::NOT_SET_UP,
+        Some("status") => status::UNKNOWN,
+        _ => MISUSED,
+    }
+}
+
+fn run_device<D: Device>(order: &DeviceOrder, arguments: &[OsString]) -> ExitCode {
+    let outcome = match Starter::of_this_process() {
+        Ok(Some(starter)) => device::run_for::<D>(order, starter),
+        Ok(None) if order.foreground => device::run::<D>(order),
+        Ok(None) => background::start(order, arguments),
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Reported) => FAILED.into(),
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
+/// Prints how `wg-quick` is called, as it does: to standard error.
+fn quick_usage(asked: bool) -> ExitCode {
+    let _ = std::io::stderr().write_all(QUICK_USAGE.as_bytes());
+    if asked {
+        ExitCode::SUCCESS
+    } else {
+        FAILED.into()
+    }
+}
+
+const QUICK_USAGE: &str = "\
+Usage: wg-quick up | down | save | strip  CONFIG_FILE | INTERFACE
+
+CONFIG_FILE is a path that ends in INTERFACE.conf; an INTERFACE alone stands for
+/etc/wireguard/INTERFACE.conf. The file is that of `wg setconf`, and its [Interface]
+section can have these keys besides:
+
+  Address                          addresses of the interface, with prefix length
+  DNS                              servers and search domains while it is up
+  MTU                              instead of what fits the way to the endpoints
+  Table                            a routing table, auto (as without it) or off
+  PreUp, PostUp, PreDown, PostDown commands for bash; %i is the interface
+  SaveConfig                       true: `down` writes the present state to the file
+
+This is Taupe, called as wg-quick. `taupe help` tells more.
+";
