@@ -74,6 +74,7 @@ pub(crate) fn check(conf: &Conf, personality: Personality) -> Result<Checked, Un
 
 /// [`check()`] without a look at what its applications are on this system, for who has
 /// been told before, or does not want to be.
+#[cfg(target_os = "linux")]
 pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
     let parsed = parse(&conf.path, &text, personality.dialect());

@@ -8,7 +8,9 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-pub(crate) use interrupt::{Asked, Interrupt};
+#[cfg(target_os = "linux")]
+pub(crate) use interrupt::Asked;
+pub(crate) use interrupt::Interrupt;
 #[cfg(target_os = "linux")]
 pub(crate) use progress::{Colour, Console, Paint};
 

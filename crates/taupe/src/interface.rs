@@ -61,6 +61,7 @@ impl InterfaceName {
 
     /// Reads the name of an interface that is to be made. `interfaces` is refused by
     /// `taupe up` alone: the kernel has such interfaces, and so have other programs.
+    #[cfg(target_os = "linux")]
     pub(crate) fn for_new(text: &str) -> Result<Self, NameError> {
         let name = text.parse::<Self>()?;
         match name.as_str() {

@@ -1,7 +1,6 @@
 //! What is logged, and where to.
 
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -25,7 +24,8 @@ pub(crate) enum Destination {
     /// The caller's standard error.
     StandardError,
     /// The end of a file.
-    File(PathBuf),
+    #[cfg(target_os = "linux")]
+    File(std::path::PathBuf),
 }
 
 impl Logging {
@@ -47,6 +47,7 @@ impl Logging {
     }
 
     /// Whether more is wanted than what matters to everybody.
+    #[cfg(target_os = "linux")]
     pub(crate) fn is_verbose(&self) -> bool {
         self.level >= LevelFilter::DEBUG
     }
@@ -58,6 +59,7 @@ impl Logging {
 
     /// Begins to log as a background process does, whose standard error is the
     /// destination already.
+    #[cfg(target_os = "linux")]
     pub(crate) fn begin_in_background(&self) {
         match self.background {
             Destination::Nowhere => {}
