@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use rustix::time::Timespec;
 use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
 use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
 use taupe_net::tun::{self, Tun};
-use taupe_net::udp::{self, Socket};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
@@ -30,7 +29,6 @@ use zeroize::Zeroizing;
 
 use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
-use crate::inbound::WayIn;
 use crate::outbound::WayOut;
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
@@ -47,6 +45,8 @@ use taupe_upkeep::names::{Answer, Lookups, Question};
 use taupe_upkeep::own_key::OwnKey;
 use taupe_upkeep::resolver::Resolver;
 
+mod listening;
+
 /// Handshake messages taken out of the queue at once.
 const HANDSHAKES_AT_ONCE: usize = 64;
 
@@ -60,9 +60,6 @@ const COMMANDS_PER_ROUND: usize = 64;
 /// The MTU of a new interface, in bytes: what an Ethernet carries less what
 /// WireGuard adds over IPv6 (wg-quick, wireguard-go).
 const DEFAULT_MTU: u32 = 1420;
-
-/// From one try to bind a port that is taken to the next.
-const BIND_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Control {
     device: Device,
@@ -461,98 +458,6 @@ impl Control {
         }
     }
 
-    /// Binds the sockets of a device that is up. Where the port cannot be had,
-    /// tries again until it can or another is set.
-    fn listen(&mut self) {
-        self.bind_again = match self.bind(self.port) {
-            Ok(()) => None,
-            Err(error) => {
-                warn!(%error, port = self.port, "cannot listen yet; set another port, or free it");
-                Some(now().boot + BIND_AGAIN)
-            }
-        };
-    }
-
-    /// Binds anew after a socket has failed: at once, and when it fails again
-    /// within a second, after a second.
-    fn mend_sockets(&mut self, failed: &Weak<Socket>) {
-        let present = self.shared.sockets.load_full();
-        let failed = |socket: &Arc<Socket>| Weak::ptr_eq(&Arc::downgrade(socket), failed);
-        // Sockets that have been replaced since are none of our business.
-        if !present.all().any(failed) {
-            return;
-        }
-        drop(present);
-        self.replace_sockets(Sockets::default());
-        let now = now().boot;
-        let before = self.mended.replace(now);
-        if before.is_some_and(|before| now.since(before) < BIND_AGAIN) {
-            self.bind_again = Some(now + BIND_AGAIN);
-        } else {
-            self.listen();
-        }
-    }
-
-    fn bind(&mut self, port: u16) -> Result<(), udp::BindError> {
-        if port != 0 && self.shared.sockets.load().port() == port {
-            return Ok(());
-        }
-        let sockets = self.bind_sockets(port)?;
-        self.port = sockets.port();
-        self.replace_sockets(sockets);
-        self.bind_again = None;
-        Ok(())
-    }
-
-    fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
-        let options = self.socket_options();
-        let bound = self.underlay.within(|| Sockets::bind(port, options));
-        bound.map_err(|source| udp::BindError::Io {
-            what: "entering the outer tunnel's network",
-            source,
-        })?
-    }
-
-    /// Puts sockets in place of others. The others are closed when this
-    /// returns, so that their port can be bound again at once.
-    fn replace_sockets(&mut self, sockets: Sockets) {
-        let names = ["in4", "in6"];
-        let started: Vec<_> = [&sockets.v4, &sockets.v6]
-            .into_iter()
-            .zip(names)
-            .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
-            .collect();
-        let before = self.shared.sockets.swap(Arc::new(sockets));
-        before.shutdown();
-        for receiver in self.receivers.drain(..) {
-            let _ = receiver.join();
-        }
-        // A send may still hold them, for as long as one system call takes.
-        let patience = now().boot + Duration::from_secs(1);
-        while Arc::strong_count(&before) > 1 && now().boot < patience {
-            std::thread::yield_now();
-        }
-        drop(before);
-        for (socket, name) in started {
-            let shared = Arc::clone(&self.shared);
-            let common = Arc::clone(&self.common);
-            let way = WayIn::new(shared, socket);
-            match spawn(name, move || waiting::alone(&common, Box::new(way))) {
-                Ok(receiver) => self.receivers.push(receiver),
-                Err(error) => self.shared.send(Command::Failed(error.to_string())),
-            }
-        }
-    }
-
-    fn socket_options(&self) -> udp::Options {
-        udp::Options {
-            mark: self.mark,
-            gso: self.offloads.udp_gso,
-            gro: self.offloads.udp_gro,
-            ..udp::Options::default()
-        }
-    }
-
     fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
         match request {
             Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
@@ -597,43 +502,6 @@ impl Control {
         if concerned {
             self.own_key.look(&self.device);
         }
-        Ok(())
-    }
-
-    fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {
-        if self.device.is_up() {
-            return self.bind(port);
-        }
-        // Bound when the interface is up; but a port that is taken now would be
-        // found out by a tunnel that does not work.
-        if port != 0 {
-            self.bind_sockets(port)?.shutdown();
-        }
-        self.port = port;
-        Ok(())
-    }
-
-    fn set_mark(&mut self, mark: u32) -> Result<(), Errno> {
-        if mark == self.mark {
-            // It takes a right even so.
-            return Ok(());
-        }
-        for socket in self.shared.sockets.load().all() {
-            if let Err(error) = socket.set_mark(mark) {
-                warn!(%error, mark, "configuration refused: the mark cannot be set");
-                return Err(Errno::AddressInUse);
-            }
-        }
-        if let Underlay::Behind { mark: pass_on, .. } = &self.underlay
-            && let Err(error) = pass_on(mark)
-        {
-            warn!(
-                error,
-                mark, "configuration refused: the outer tunnel's mark"
-            );
-            return Err(Errno::Invalid);
-        }
-        self.mark = mark;
         Ok(())
     }
 }
