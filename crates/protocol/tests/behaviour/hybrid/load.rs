@@ -1,0 +1,77 @@
+//! Hybrid handshakes under load: who needs a cookie, and whose is taken.
+
+use taupe_protocol::Cause;
+use taupe_protocol::hybrid::Suite;
+use taupe_protocol::message::Kind;
+
+use super::assert_works;
+use crate::common::hybrid::Thief;
+use crate::common::{Fate, Net, label, millis, stranger};
+use crate::each_backend;
+
+each_backend! {
+    fn under_load_parts_need_a_cookie(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.nodes[1].backlog = 512;
+            net.ping(0, 1);
+            let kinds = net.kinds(0, 1);
+            assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == Kind::CookieReply));
+            assert!(net.nodes[1].device.sessions().is_empty());
+            net.advance_to_offset(millis(250));
+            assert_works(&mut net, suite);
+        }
+    }
+
+    fn under_load_a_response_needs_no_cookie(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            net.nodes[0].backlog = 512;
+            net.ping(0, 1);
+            assert_works(&mut net, suite);
+            assert!(net.log.iter().all(|d| d.kind() != Kind::CookieReply));
+        }
+    }
+
+    fn responses_to_a_thief_do_not_make_deaf_to_cookies(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        net.nodes[1].backlog = 512;
+        net.wire = Box::new(|d| match d.kind() {
+            Kind::CookieReply => Fate::Hold,
+            _ => Fate::Pass,
+        });
+        net.ping(0, 1);
+        // Node 0 has begun and waits; meanwhile it answers who says to be node 1.
+        let mut thief = Thief::new(&net, 1, 0, suite);
+        let begun = thief.begin(7, label(1));
+        let mark = net.mark();
+        thief.send(&mut net, 0, stranger(), &begun);
+        assert_eq!(net.since(mark, 0).len(), 2, "it has answered");
+        net.mend();
+        net.release();
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 1, "of two, one is used");
+        net.advance_to_offset(millis(250));
+        assert_works(&mut net, suite);
+    }
+
+    fn a_cookie_for_a_response_is_refused(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        net.nodes[1].backlog = 512;
+        net.ping(0, 1);
+        // Node 0 has its cookie now. The thief has it answer, and replies with one of its own.
+        let mut thief = Thief::new(&net, 1, 0, suite);
+        let begun = thief.begin(7, label(1));
+        let mark = net.mark();
+        thief.send(&mut net, 0, stranger(), &begun);
+        let answers = net.since(mark, 0);
+        for answer in &answers {
+            let reply = thief.cookie_reply(&answer.bytes);
+            net.inject(0, stranger(), &reply);
+        }
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 3, "one is used");
+        net.advance_to_offset(millis(250));
+        assert_works(&mut net, suite);
+    }
+}

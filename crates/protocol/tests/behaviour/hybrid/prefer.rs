@@ -1,0 +1,107 @@
+//! `prefer`: hybrid handshakes where the peer has them, ordinary ones where it never had.
+
+use taupe_protocol::hybrid::Suite;
+use taupe_protocol::message::Kind;
+use taupe_protocol::update::{PeerUpdate, PostQuantum};
+use taupe_protocol::{Cause, Reason};
+
+use super::{assert_works, latched};
+use crate::common::hybrid::{public, seed};
+use crate::common::{Net, secs};
+use crate::each_backend;
+
+each_backend! {
+    fn prefer_turns_to_ordinary_handshakes_after_three_that_nobody_answers(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(14));
+        assert!(net.kinds(0, 0).iter().all(|kind| *kind == Kind::HybridInitiation));
+        net.advance_to_offset(secs(17));
+        assert_eq!(net.suite(0, 1), Some(None));
+        assert_eq!(net.nodes[1].delivered.len(), 1);
+        assert!(net.nodes[0].latches.is_empty());
+        let handshakes: Vec<_> = net
+            .fired
+            .iter()
+            .filter(|(_, node, reason)| *node == 0 && *reason == Reason::Retransmit)
+            .collect();
+        assert_eq!(handshakes.len(), 3);
+        // It tries again when the session is renewed, while the old one still carries.
+        let mark = net.mark();
+        for second in 18..200 {
+            net.advance_to_offset(secs(second));
+            net.ping(0, 1);
+        }
+        assert!(net.kinds(mark, 0).contains(&Kind::HybridInitiation));
+        assert_eq!(net.nodes[1].delivered.len(), 183, "and nothing was lost meanwhile");
+    }
+
+    fn prefer_is_require_once_a_hybrid_handshake_has_succeeded(crypto) {
+        let mut net = latched(crypto);
+        for (x, y) in [(0, 1), (1, 0)] {
+            assert_eq!(net.nodes[x].latches, [(net.nodes[y].public, true)], "either role");
+            assert!(net.nodes[x].device.status().peers[0].pq_latched);
+        }
+        // The peer has lost its keys, or somebody drops what is hybrid.
+        net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
+        let mark = net.mark();
+        net.advance(secs(200));
+        net.ping(0, 1);
+        net.ping(1, 0);
+        net.advance(secs(100));
+        assert!(net.kinds(mark, 0).iter().all(|kind| *kind != Kind::Initiation));
+        let key = net.nodes[1].public;
+        assert!(!net.nodes[0].peer(&key).has_session(net.now));
+        assert!(net.nodes[0].count(Cause::PostQuantumRequired) > 0);
+        // Only `off` forgets it.
+        net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
+        let last = net.nodes[0].latches.last();
+        assert_eq!(last, Some(&(net.nodes[1].public, false)));
+    }
+
+    fn what_was_latched_before_a_restart_stays(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let mut update = PeerUpdate::new(net.nodes[1].public);
+        update.pq_public_key = Some(public(crypto, 1, Suite::Hybrid768));
+        update.post_quantum = Some(Some(PostQuantum::Prefer));
+        update.pq_latched = true;
+        net.update(0, update);
+        net.ping(0, 1);
+        net.advance_to_offset(secs(100));
+        assert!(net.kinds(0, 0).iter().all(|kind| *kind == Kind::HybridInitiation));
+    }
+
+    fn prefer_turns_to_ordinary_handshakes_while_packets_keep_coming(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        for second in 0..18 {
+            net.advance_to_offset(secs(second));
+            net.ping(0, 1);
+        }
+        assert_eq!(net.suite(0, 1), Some(None));
+        assert_eq!(net.nodes[1].delivered.len(), 18);
+    }
+
+    fn prefer_finds_a_peer_that_has_come_to_require(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        net.set_hybrid(0, 1, public(crypto, 1, suite), Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(18));
+        assert_eq!(net.suite(0, 1), Some(None));
+        // It is upgraded while there is no session, and sends nothing by itself.
+        net.advance_to_offset(secs(600));
+        net.set_seed(1, Some(seed(1)));
+        net.set_hybrid(1, 0, public(crypto, 0, suite), None);
+        net.ping(0, 1);
+        net.advance(secs(18));
+        assert_works(&mut net, suite);
+    }
+}
