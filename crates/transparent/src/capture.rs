@@ -169,7 +169,7 @@ pub fn close(interface: &str, choice: &Choice) -> Result<bool, Fault> {
                 warn!(link = uplink.name, %fault, "chosen applications cannot use this link");
             }
         }
-        programs.set_addresses(&survey.addresses)
+        programs.set_addresses(&survey.addresses, &survey.on_loopback)
     })?;
     Ok(true)
 }
@@ -486,7 +486,12 @@ impl Keeper {
                 }
             }
         }
-        done = done.and(self.programs.set_addresses(&self.survey.addresses));
+        let Survey {
+            addresses,
+            on_loopback,
+            ..
+        } = &self.survey;
+        done = done.and(self.programs.set_addresses(addresses, on_loopback));
         let main_v4 = self.survey.main_v4.map(|main| main.address);
         let main_v6 = self.survey.main_v6.map(|main| main.address);
         self.translator.set_main_uplink(main_v4, main_v6);

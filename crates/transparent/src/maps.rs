@@ -278,8 +278,7 @@ impl Maps {
 
     /// Has other addresses stand in for these, where a resolver is asked there; `bpf/names.h`
     /// says why. An address keeps the one that it has.
-    pub(crate) fn set_stand_ins(&mut self, addresses: &[Address]) -> Result<(), Fault> {
-        let own = addresses.iter().map(|address| address.network.addr());
+    pub(crate) fn set_stand_ins(&mut self, own: impl Iterator<Item = IpAddr>) -> Result<(), Fault> {
         let wanted: BTreeSet<[u8; 16]> = own.map(octets).collect();
         let mut taken = BTreeSet::new();
         for address in collect(self.stand_ins.keys())? {

@@ -638,13 +638,20 @@ impl Programs {
     /// Tells which addresses this machine has, and on which interface each: packets
     /// from the tunnel that belong to no flow are for these alone, what is forwarded to
     /// their networks stays inside, and who asks a resolver there is answered by another.
+    /// The last is so for those on loopback, too.
     ///
     /// # Errors
     ///
     /// [`Fault::Map`].
-    pub fn set_addresses(&mut self, addresses: &[Address]) -> Result<(), Fault> {
+    pub fn set_addresses(
+        &mut self,
+        addresses: &[Address],
+        on_loopback: &[Address],
+    ) -> Result<(), Fault> {
         self.maps.set_locals(addresses)?;
-        self.maps.set_stand_ins(addresses)?;
+        let own = addresses.iter().chain(on_loopback);
+        self.maps
+            .set_stand_ins(own.map(|address| address.network.addr()))?;
         self.maps.set_networks(addresses)
     }
 

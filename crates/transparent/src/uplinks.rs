@@ -56,6 +56,8 @@ pub struct Survey {
     pub guarded: Vec<Uplink>,
     /// The addresses of this machine on them.
     pub addresses: Vec<Address>,
+    /// Those on loopback besides 127.0.0.0/8 and `::1`, by which this machine can be asked too.
+    pub on_loopback: Vec<Address>,
     /// The link of the best default route, for IPv4.
     pub main_v4: Option<Main<Ipv4Addr>>,
     /// The same for IPv6.
@@ -88,6 +90,15 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
             .binary_search_by_key(&index, |link| link.index)
             .is_ok()
     };
+    let is_loopback = |index: u32| {
+        let mut of_loopback = links.iter().filter(|link| link.medium == Medium::Loopback);
+        of_loopback.any(|link| link.index == index)
+    };
+    let on_loopback = addresses
+        .iter()
+        .filter(|own| is_loopback(own.interface) && !own.network.addr().is_loopback())
+        .cloned()
+        .collect();
     let addresses: Vec<Address> = addresses
         .iter()
         .filter(|address| is_guarded(address.interface))
@@ -124,6 +135,7 @@ pub fn survey(links: &[Link], addresses: &[Address], routes: &[Route], own: u32)
     Survey {
         guarded,
         addresses,
+        on_loopback,
         main_v4,
         main_v6,
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::mount_bind;
 use taupe_lab::capture::{Capture, Packet};
-use taupe_lab::host::Host;
+use taupe_lab::host::{Host, add_address};
 use taupe_lab::packages::NSS_RESOLVE;
 use taupe_lab::process::Attempt;
 use taupe_lab::sandbox::{scratch_file, step};
@@ -34,6 +34,9 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 9, 9);
 const STUB: &str = "127.0.0.53";
 const ROUTER: &str = "192.168.1.2";
 const PUBLIC: &str = "198.51.100.1";
+
+/// Addresses that this machine has on loopback besides those that all machines have.
+const ALIASES: [&str; 2] = ["10.8.8.8", "fd08::8"];
 
 /// What a chosen application looks up has this in its name.
 const SECRET: &str = "mole";
@@ -77,7 +80,8 @@ pub(crate) fn on_this_machine() -> Result<()> {
         ("edns", "large.mole.edns"),
         ("tcp", "mole-tcp.example"),
     ] {
-        for server in [STUB, "127.0.0.1", "192.168.1.1", "::1", ROUTER, PUBLIC] {
+        let here = [STUB, "127.0.0.1", "192.168.1.1", "::1"];
+        for server in [&here[..], &ALIASES, &[ROUTER, PUBLIC]].concat() {
             let said = scene.mole.asks(world, how, server, name)?;
             let wanted = match how {
                 "edns" => format!("{server} 10.9.9.9 100"),
@@ -358,7 +362,11 @@ impl Scene {
             serve(&world.far, address, INSIDE, &inside)?;
         }
         let mut outside = Vec::new();
-        for address in [STUB, "127.0.0.1", "192.168.1.1", "::1"] {
+        for address in ALIASES {
+            add_address(&world.near, "lo", address)?;
+        }
+        let here = [STUB, "127.0.0.1", "192.168.1.1", "::1"];
+        for address in here.into_iter().chain(ALIASES) {
             let names = Names::default();
             serve(&world.near, address, OUTSIDE, &names)?;
             outside.push((address, names));

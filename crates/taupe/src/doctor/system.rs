@@ -15,7 +15,9 @@ const TUN: &str = "/dev/net/tun";
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![tun(), clock(), buffers()];
     let nsswitch = read("/etc/nsswitch.conf").unwrap_or_default();
-    checks.push(resolver(&names::system_servers()));
+    // What cannot be listed is somewhere else.
+    let own = crate::explain::addresses().unwrap_or_default();
+    checks.push(resolver(&names::system_servers(), &own));
     checks.push(Check::by_root(SERVICES, || {
         name_services(&nsswitch, &running_services(), try_services())
     }));
@@ -89,9 +91,11 @@ fn buffers() -> Check {
     )
 }
 
-fn resolver(servers: &[IpAddr]) -> Check {
+/// Whom the system asks for names; `own` are the addresses of this machine.
+fn resolver(servers: &[IpAddr], own: &[IpAddr]) -> Check {
     const NAME: &str = "resolver";
-    let text = match servers.iter().find(|server| server.is_loopback()) {
+    let is_here = |server: &&IpAddr| server.is_loopback() || own.contains(server);
+    let text = match servers.iter().find(is_here) {
         Some(server) => format!(
             "names are looked up by this machine's resolver at {server}: chosen applications ask \
              the tunnel's DNS = instead, and without one this resolver, past the tunnel"
@@ -272,8 +276,9 @@ mod tests {
                 "at 127.0.0.53",
             ),
             (vec![parse("::1")], "at ::1"),
+            (vec![parse("10.9.9.9")], "at 10.9.9.9"),
         ] {
-            let text = resolver(&servers).text;
+            let text = resolver(&servers, &[parse("10.9.9.9")]).text;
             assert!(text.contains(words), "{servers:?}: {text}");
         }
     }

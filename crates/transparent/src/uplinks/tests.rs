@@ -144,6 +144,23 @@ fn new_connections_come_in_by_the_best_default_route_with_an_address() {
 }
 
 #[test]
+fn what_loopback_has_besides_its_own_networks_is_listed() {
+    let links = [link(1, "lo", Medium::Loopback), ethernet(2, "eth0")];
+    let alias = [address(1, "10.9.9.9/32"), address(1, "2001:db8::9/128")];
+    let addresses = [
+        address(1, "127.0.0.1/8"),
+        address(1, "127.0.0.53/8"),
+        address(1, "::1/128"),
+        alias[0].clone(),
+        address(2, "192.168.1.7/24"),
+        alias[1].clone(),
+    ];
+    let survey = survey(&links, &addresses, &[], 9);
+    assert_eq!(survey.on_loopback, alias);
+    assert_eq!(survey.addresses, [address(2, "192.168.1.7/24")]);
+}
+
+#[test]
 fn without_a_default_route_nothing_new_comes_in() {
     let links = [ethernet(2, "eth0")];
     let addresses = [address(2, "192.168.1.7/24")];

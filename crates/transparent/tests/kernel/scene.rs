@@ -300,7 +300,7 @@ fn whole(
             network: network.parse().expect("a network"),
         })
         .collect();
-    programs.set_addresses(&addresses)?;
+    programs.set_addresses(&addresses, &[])?;
     programs.set_up(tun)?;
     Ok(programs)
 }
