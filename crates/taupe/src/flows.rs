@@ -242,6 +242,8 @@ struct Tunnel {
     lock: Lock,
     inside: Inside,
     traffic: Vec<Traffic>,
+    /// The kernel's part, where it has one.
+    programs: Option<Programs>,
 }
 
 /// How sockets in a tunnel are told.
@@ -293,7 +295,18 @@ impl Tunnel {
             lock: programs.as_ref().map(Programs::lock).unwrap_or_default(),
             inside,
             traffic: traffic::ask(interface).traffic,
+            programs,
         }))
+    }
+
+    /// Whom a socket in it has asked: where that is a resolver of this machine, the socket has
+    /// an address that stands in for it.
+    fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, Fault> {
+        let asked = match &self.programs {
+            Some(programs) if remote.port() == DNS_PORT => programs.asked(remote.ip())?,
+            _ => None,
+        };
+        Ok(asked.map_or(remote, |own| SocketAddr::new(own, remote.port())))
     }
 
     fn has(&self, socket: &Listed, local: IpAddr) -> bool {
@@ -368,7 +381,11 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, Failure> {
         });
         let flow = |remote: Option<SocketAddr>, transfer: Option<[u64; 2]>| {
             let verdict = tunnel.map_or(Verdict::Direct, |tunnel| tunnel.verdict(remote));
-            Flow {
+            let remote = match (tunnel, remote) {
+                (Some(tunnel), Some(remote)) => Some(tunnel.asked(remote)?),
+                _ => remote,
+            };
+            Ok::<_, Fault>(Flow {
                 protocol: if is_tcp { "tcp" } else { "udp" },
                 local,
                 remote,
@@ -381,10 +398,10 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, Failure> {
                 received_bytes: transfer.map(|[_, received]| received),
                 why: why(&tunnels, tunnel, subject, remote, verdict, &addresses),
                 cookie: socket.connection.cookie,
-            }
+            })
         };
         if is_tcp {
-            flows.push(flow(remote, socket.transfer));
+            flows.push(flow(remote, socket.transfer)?);
             continue;
         }
         let seen = tunnel.map_or(Vec::new(), |tunnel| {
@@ -392,12 +409,11 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, Failure> {
         });
         if seen.is_empty() {
             // What has sent nothing has no bytes, and what goes elsewhere is not counted.
-            flows.push(flow(remote, None));
+            flows.push(flow(remote, None)?);
         }
-        flows.extend(
-            seen.iter()
-                .map(|one| flow(Some(one.remote), Some(one.bytes))),
-        );
+        for one in seen {
+            flows.push(flow(Some(one.remote), Some(one.bytes))?);
+        }
     }
     let truncated = flows.len() > MOST;
     flows.truncate(MOST);

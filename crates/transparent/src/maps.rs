@@ -316,6 +316,22 @@ impl Maps {
         Ok(())
     }
 
+    /// The address of this machine's that one stands in for, if it stands in for any.
+    pub(crate) fn asked(&self, address: IpAddr) -> Result<Option<IpAddr>, Fault> {
+        let other = octets(address);
+        if let Some(of_loopback) = asked_on_loopback(address) {
+            return Ok(Some(of_loopback));
+        }
+        if stand_in_number(other).is_none() {
+            return Ok(None);
+        }
+        match self.stand_ins.get(&other, 0) {
+            Ok(own) => Ok(Some(IpAddr::from(own).to_canonical())),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(Fault::map("looking up an address")(error)),
+        }
+    }
+
     fn remove_stand_in(&mut self, address: [u8; 16]) -> Result<(), Fault> {
         gone(self.stand_ins.remove(&address)).map_err(Fault::map("removing an address"))
     }
@@ -518,6 +534,20 @@ fn stand_in_number(address: [u8; 16]) -> Option<u32> {
     number.filter(|number| *number < MOST_STAND_INS)
 }
 
+/// The address of loopback that this one stands in for, which is the kernel's rule, not an
+/// entry: 240.x.y.z for 127.x.y.z, 100::1 for ::1.
+fn asked_on_loopback(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(v4) => match v4.octets() {
+            [240, b, c, d] => Some(Ipv4Addr::new(127, b, c, d).into()),
+            _ => None,
+        },
+        IpAddr::V6(STAND_IN_OF_LOOPBACK_V6) => Some(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V6(_) => None,
+    }
+}
+
+const STAND_IN_OF_LOOPBACK_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 const STAND_IN_V4: u32 = 241 << 24;
 const STAND_IN_V6: u128 = 0x0100 << 112 | 1 << 32;
 

@@ -111,6 +111,7 @@ fn main() {
         )
         .limit(long),
         SystemTest::new("names_of_guests", resolvers::of_guests).limit(long),
+        SystemTest::new("resolvers_told_as_asked", resolvers::told::as_asked).limit(long),
         SystemTest::new("stopped_and_closed", service::stopped_and_closed).limit(long),
         SystemTest::new(
             "the_process_of_a_service",

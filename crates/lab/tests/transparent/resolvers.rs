@@ -3,6 +3,8 @@
 //! Every resolver notes the names that it is asked for, and gives an address of its own:
 //! whoever resolves a name learns who has answered.
 
+pub(crate) mod told;
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;

@@ -185,9 +185,10 @@ No private or preshared key is in it.";
 const FLOWS: &str = "\
 A line for each TCP connection and each UDP socket that has another end, and for the
 others of UDP that are in a tunnel; not for what stays on this machine. The verdict is
-`tunnel`, `direct` (past every tunnel), or `refused` (held back). Bytes are payload of
-TCP, and packets with their headers of UDP in a tunnel; UDP past it is not counted by
-anybody. What this machine forwards has no socket, and is not listed.
+`tunnel`, `direct` (past every tunnel), or `refused` (held back). Bytes are payload; of
+UDP past the tunnel nobody counts them. The other end is whom the application asked, also
+where that is a resolver on this machine and one of the tunnel's name servers answers. What
+this machine forwards has no socket, and is not listed.
 
 With --json an object with `schema` (1), `truncated` and `flows`, a list of objects with
   protocol (tcp, udp), local, remote (null: none yet), tunnel (null: none), verdict,

@@ -1,6 +1,7 @@
 //! Who answers questions for names, and the services of this machine that chosen
 //! applications do not reach for that.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +23,19 @@ impl Programs {
     #[must_use]
     pub fn names(&self) -> Names {
         Names::of(self.maps.state.names.load(Ordering::Relaxed))
+    }
+
+    /// The resolver of this machine that a chosen application has asked, where its socket
+    /// has an address that stands in for the resolver's; `None` for any other address.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn asked(&self, address: IpAddr) -> Result<Option<IpAddr>, Fault> {
+        match self.way {
+            Way::Filters => self.maps.asked(address),
+            Way::Marks => Ok(None),
+        }
     }
 
     /// Whether connections to services that resolve names are refused.

@@ -85,6 +85,17 @@ fn resolvers_of_this_machine() -> Result<()> {
         .collect();
     let said = "127.0.0.1:53=240.0.0.1 127.0.0.53:53=240.0.0.53 192.0.2.2:53=241.0.0.0";
     scene.expect(&chosen, &words, said)?;
+    step("who is asked is told");
+    for (resolver, instead) in RESOLVERS {
+        let (own, other) = (
+            resolver.parse().map_err(unmet)?,
+            instead.parse().map_err(unmet)?,
+        );
+        for (address, asked) in [(other, Some(own)), (own, None)] {
+            let found = scene.programs()?.asked(address).map_err(unmet)?;
+            ensure!(found == asked, "{address} is for {found:?}, not {asked:?}");
+        }
+    }
     step("those outside are who they are");
     scene.expect(&chosen, &["udp", &at(REMOTE[0], 53)], "beyond")?;
     let asked = here.load(Ordering::Relaxed);
