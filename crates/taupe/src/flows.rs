@@ -6,6 +6,7 @@
 //!                          └─ the tunnel's process: bytes of UDP (traffic)
 //! ```
 
+mod follow;
 pub(crate) mod traffic;
 
 use crate::arguments::{Destination, FlowsOrder};
@@ -15,12 +16,10 @@ use crate::explain::{self, Known};
 use crate::processes::Subject;
 use crate::{json, root};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations::{Class, class_of, of_peers};
 use taupe_config::prefix::Prefix;
@@ -34,9 +33,6 @@ use traffic::Traffic;
 
 /// Flows that are listed at most.
 const MOST: usize = 65_536;
-
-/// From one look to the next.
-const EVERY: Duration = Duration::from_secs(1);
 
 /// Where name servers listen.
 const DNS_PORT: u16 = 53;
@@ -71,80 +67,17 @@ fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), Failure> {
     root::require(Personality::Taupe, arguments)?;
     let all = look(order.file.as_deref())?;
     if order.follow {
-        return follow(order, all);
+        return match follow::follow(order, all) {
+            // As whoever reads it wants it.
+            Err(error) if error.is_unread() => Ok(()),
+            followed => Ok(followed?),
+        };
     }
     let text = match order.json {
         true => json::text(&all),
         false => all.text(),
     };
     Ok(print(text.as_bytes())?)
-}
-
-/// Prints what changes, for as long as anybody reads it.
-fn follow(order: &FlowsOrder, first: Flows) -> Result<(), Failure> {
-    let mut before: BTreeMap<Id, Flow> = BTreeMap::new();
-    let mut now = first;
-    loop {
-        let now_by_id: BTreeMap<Id, Flow> = now
-            .flows
-            .into_iter()
-            .map(|flow| (flow.id(), flow))
-            .collect();
-        let mut text = String::new();
-        for (event, flow) in changes(&before, &now_by_id) {
-            text += &match order.json {
-                true => json::line(&Told { event, flow }),
-                false => format!("{} {}\n", event.mark(), flow.line()),
-            };
-        }
-        print(text.as_bytes())?;
-        before = now_by_id;
-        thread::sleep(EVERY);
-        now = look(order.file.as_deref())?;
-    }
-}
-
-/// What has become of flows from one look to the next.
-fn changes<'a>(
-    before: &'a BTreeMap<Id, Flow>,
-    now: &'a BTreeMap<Id, Flow>,
-) -> Vec<(Event, &'a Flow)> {
-    let gone = before.iter().filter(|(id, _)| !now.contains_key(*id));
-    let gone = gone.map(|(_, flow)| (Event::Ended, flow));
-    let others = now.iter().filter_map(|(id, flow)| match before.get(id) {
-        None => Some((Event::Begun, flow)),
-        Some(old) if (old.verdict, &old.tunnel) != (flow.verdict, &flow.tunnel) => {
-            Some((Event::Changed, flow))
-        }
-        Some(_) => None,
-    });
-    gone.chain(others).collect()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Event {
-    Begun,
-    Changed,
-    Ended,
-}
-
-impl Event {
-    const fn mark(self) -> char {
-        match self {
-            Self::Begun => '+',
-            Self::Changed => '=',
-            Self::Ended => '-',
-        }
-    }
-}
-
-/// A line of `--follow --json`.
-#[derive(Serialize)]
-struct Told<'a> {
-    event: Event,
-    #[serde(flatten)]
-    flow: &'a Flow,
 }
 
 /// What `taupe flows --json` prints; as of `taupe status`, members are only added.
@@ -541,23 +474,6 @@ fn owners(sockets: &[Listed]) -> HashMap<u32, u32> {
 mod tests {
     use super::*;
 
-    fn flow(cookie: u64, verdict: Verdict) -> Flow {
-        Flow {
-            protocol: "tcp",
-            local: "192.0.2.1:1024".parse().unwrap(),
-            remote: "198.51.100.1:443".parse().ok(),
-            tunnel: None,
-            verdict,
-            pid: Some(1),
-            application: Some("/sbin/init".into()),
-            uid: 0,
-            sent_bytes: None,
-            received_bytes: None,
-            why: None,
-            cookie,
-        }
-    }
-
     #[test]
     fn only_what_has_no_number_is_known_by_its_ends() {
         let connection = |cookie, port| Connection {
@@ -575,38 +491,5 @@ mod tests {
         };
         assert_eq!(numbers, HashSet::from([7]));
         assert_eq!(unnumbered, [connection(NO_COOKIE, 1025)]);
-    }
-
-    #[test]
-    fn what_begins_ends_or_changes_is_told() {
-        let by_id = |flows: &[Flow]| -> BTreeMap<Id, Flow> {
-            flows.iter().map(|one| (one.id(), one.clone())).collect()
-        };
-        let before = by_id(&[
-            flow(1, Verdict::Direct),
-            flow(2, Verdict::Direct),
-            flow(3, Verdict::Tunnel),
-        ]);
-        let mut busy = flow(3, Verdict::Tunnel);
-        busy.sent_bytes = Some(7);
-        let now = by_id(&[flow(2, Verdict::Tunnel), busy, flow(4, Verdict::Refused)]);
-        let told = changes(&before, &now);
-        let told: Vec<_> = told
-            .iter()
-            .map(|(event, flow)| (*event, flow.cookie))
-            .collect();
-        assert_eq!(
-            told,
-            [(Event::Ended, 1), (Event::Changed, 2), (Event::Begun, 4)]
-        );
-        let line = json::line(&Told {
-            event: Event::Begun,
-            flow: &flow(1, Verdict::Direct),
-        });
-        assert!(
-            line.starts_with(r#"{"event":"begun","protocol":"tcp""#),
-            "{line}"
-        );
-        assert_eq!(line.matches('\n').count(), 1);
     }
 }

@@ -6,6 +6,7 @@ mod browsers;
 mod captive;
 mod chatter;
 mod closed;
+mod followed;
 mod forwarding;
 mod leaks;
 mod life;
@@ -141,6 +142,7 @@ fn main() {
         SystemTest::new("not_by_mark", marks::not_by_mark).limit(long),
         SystemTest::new("states_of_tunnels", seeing::states).limit(long),
         SystemTest::new("connections_and_whose", seeing::connections).limit(long),
+        SystemTest::new("connections_followed", followed::to_the_end).limit(long),
         SystemTest::new("explained_for_several", seeing::explained).limit(long),
         SystemTest::new("another_layout", seeing::another_layout).limit(long),
         SystemTest::new("looked_at_all_the_time", seeing::looked_at_all_the_time).limit(long),

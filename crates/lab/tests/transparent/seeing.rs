@@ -144,7 +144,7 @@ pub(crate) fn states() -> Result<()> {
 }
 
 /// Serves what [`talk`] asks for, on `far`.
-fn serve(world: &World) -> Result<()> {
+pub(crate) fn serve(world: &World) -> Result<()> {
     let at = |port| SocketAddr::new(BEYOND[0], port);
     let listener = world
         .far
@@ -177,7 +177,7 @@ fn serve(world: &World) -> Result<()> {
 
 /// Has an application exchange so much by TCP, and by UDP three times, and keep both
 /// open.
-fn talk(world: &World, application: &Application) -> Result<Process> {
+pub(crate) fn talk(world: &World, application: &Application) -> Result<Process> {
     let server = BEYOND[0];
     let script = format!(
         "exec 3<>/dev/tcp/{server}/{TRANSFER} 4<>/dev/udp/{server}/{ECHO}; \

@@ -195,8 +195,10 @@ With --json an object with `schema` (1), `truncated` and `flows`, a list of obje
   pid, application (both null for a socket that no process has any more), uid,
   sent_bytes, received_bytes (null: not counted), why (the rule that decided).
 With --follow a line for what has begun (+), ended (-) or another verdict (=), until a
-signal; with --json the same object in a line, with `event`: begun, changed or ended. It
-looks once a second: a connection that begins and ends in between is not seen.
+signal or until nobody reads them; with --json the same object in a line, with `event`:
+begun, changed or ended. It looks once a second: a connection that begins and ends in
+between is not seen. A look that fails, as when the tunnel is down, is said once, and the
+next one is made.
 No more than 65536 are listed.";
 
 const FLOWS_STATUS: &str = "\

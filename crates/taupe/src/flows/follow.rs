@@ -1,0 +1,179 @@
+//! What becomes of flows, told as it happens.
+
+use super::{Failure, Flow, Flows, Id, look};
+use crate::arguments::FlowsOrder;
+use crate::console::{NotPrinted, print, say};
+use crate::json;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::stdout;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// From one look to the next.
+const EVERY: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// Prints what changes, until nobody reads it any more. A look that fails is told of once,
+/// however many do in a row, and the next is waited for.
+pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted> {
+    let mut before = BTreeMap::new();
+    let mut looked = Ok(first);
+    let mut failed = None;
+    loop {
+        match looked {
+            Ok(now) => {
+                let now = by_id(now);
+                tell(order, &before, &now)?;
+                before = now;
+                failed = None;
+            }
+            Err(failure) => {
+                // A tunnel that is gone has none.
+                if let Failure::NotThere(_) = failure {
+                    let now = BTreeMap::new();
+                    tell(order, &before, &now)?;
+                    before = now;
+                }
+                let why = failure.to_string();
+                if failed.as_ref() != Some(&why) {
+                    say(&format_args!("[!] {why}; looking on, every second"));
+                }
+                failed = Some(why);
+            }
+        }
+        if is_unread() {
+            return Ok(());
+        }
+        looked = look(order.file.as_deref());
+    }
+}
+
+/// Waits for the next look; whether nobody reads what is printed any more, which is known
+/// at once.
+fn is_unread() -> bool {
+    let output = stdout();
+    // No more than its end is waited for.
+    let mut ends = [PollFd::new(&output, PollFlags::empty())];
+    poll(&mut ends, Some(&EVERY)).is_ok_and(|ended| ended > 0)
+}
+
+fn by_id(flows: Flows) -> BTreeMap<Id, Flow> {
+    let flows = flows.flows.into_iter();
+    flows.map(|flow| (flow.id(), flow)).collect()
+}
+
+fn tell(
+    order: &FlowsOrder,
+    before: &BTreeMap<Id, Flow>,
+    now: &BTreeMap<Id, Flow>,
+) -> Result<(), NotPrinted> {
+    let text: String = changes(before, now)
+        .into_iter()
+        .map(|(event, flow)| match order.json {
+            true => json::line(&Told { event, flow }),
+            false => format!("{} {}\n", event.mark(), flow.line()),
+        })
+        .collect();
+    print(text.as_bytes())
+}
+
+/// What has become of flows from one look to the next.
+fn changes<'a>(
+    before: &'a BTreeMap<Id, Flow>,
+    now: &'a BTreeMap<Id, Flow>,
+) -> Vec<(Event, &'a Flow)> {
+    let gone = before.iter().filter(|(id, _)| !now.contains_key(*id));
+    let gone = gone.map(|(_, flow)| (Event::Ended, flow));
+    let others = now.iter().filter_map(|(id, flow)| match before.get(id) {
+        None => Some((Event::Begun, flow)),
+        Some(old) if (old.verdict, &old.tunnel) != (flow.verdict, &flow.tunnel) => {
+            Some((Event::Changed, flow))
+        }
+        Some(_) => None,
+    });
+    gone.chain(others).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Event {
+    Begun,
+    Changed,
+    Ended,
+}
+
+impl Event {
+    const fn mark(self) -> char {
+        match self {
+            Self::Begun => '+',
+            Self::Changed => '=',
+            Self::Ended => '-',
+        }
+    }
+}
+
+/// A line of `--follow --json`.
+#[derive(Serialize)]
+struct Told<'a> {
+    event: Event,
+    #[serde(flatten)]
+    flow: &'a Flow,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    fn flow(cookie: u64, verdict: Verdict) -> Flow {
+        Flow {
+            protocol: "tcp",
+            local: "192.0.2.1:1024".parse().unwrap(),
+            remote: "198.51.100.1:443".parse().ok(),
+            tunnel: None,
+            verdict,
+            pid: Some(1),
+            application: Some("/sbin/init".into()),
+            uid: 0,
+            sent_bytes: None,
+            received_bytes: None,
+            why: None,
+            cookie,
+        }
+    }
+
+    #[test]
+    fn what_begins_ends_or_changes_is_told() {
+        let by_id = |flows: &[Flow]| -> BTreeMap<Id, Flow> {
+            flows.iter().map(|one| (one.id(), one.clone())).collect()
+        };
+        let before = by_id(&[
+            flow(1, Verdict::Direct),
+            flow(2, Verdict::Direct),
+            flow(3, Verdict::Tunnel),
+        ]);
+        let mut busy = flow(3, Verdict::Tunnel);
+        busy.sent_bytes = Some(7);
+        let now = by_id(&[flow(2, Verdict::Tunnel), busy, flow(4, Verdict::Refused)]);
+        let told = changes(&before, &now);
+        let told: Vec<_> = told
+            .iter()
+            .map(|(event, flow)| (*event, flow.cookie))
+            .collect();
+        assert_eq!(
+            told,
+            [(Event::Ended, 1), (Event::Changed, 2), (Event::Begun, 4)]
+        );
+        let line = json::line(&Told {
+            event: Event::Begun,
+            flow: &flow(1, Verdict::Direct),
+        });
+        assert!(
+            line.starts_with(r#"{"event":"begun","protocol":"tcp""#),
+            "{line}"
+        );
+        assert_eq!(line.matches('\n').count(), 1);
+    }
+}
