@@ -112,6 +112,7 @@ fn main() {
         )
         .limit(long),
         SystemTest::new("names_of_guests", resolvers::of_guests).limit(long),
+        SystemTest::new("names_of_two_tunnels", resolvers::several::of_two_tunnels).limit(long),
         SystemTest::new("resolvers_told_as_asked", resolvers::told::as_asked).limit(long),
         SystemTest::new("stopped_and_closed", service::stopped_and_closed).limit(long),
         SystemTest::new(

@@ -3,6 +3,7 @@
 //! Every resolver notes the names that it is asked for, and gives an address of its own:
 //! whoever resolves a name learns who has answered.
 
+pub(crate) mod several;
 pub(crate) mod told;
 
 use std::io::{Read as _, Write as _};
