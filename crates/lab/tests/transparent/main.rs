@@ -2,6 +2,7 @@
 //! by their names.
 
 mod app;
+mod boot;
 mod browsers;
 mod captive;
 mod chatter;
@@ -125,6 +126,7 @@ fn main() {
             service::locked_before_the_network,
         )
         .limit(long),
+        SystemTest::new("started_by_systemd", boot::from_the_first_unit_on).limit(long),
         SystemTest::new("another_address", roaming::another_address).limit(long),
         SystemTest::new("nested_in_adapter_mode", nested::in_adapter_mode).limit(long),
         SystemTest::new("nested_in_transparent_mode", nested::in_transparent_mode).limit(long),

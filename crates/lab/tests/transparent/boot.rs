@@ -1,0 +1,378 @@
+//! The units, as systemd runs them while a machine starts: the lock before there is a network,
+//! the tunnel once there is, and what becomes of both later.
+//!
+//! systemd is the first process of namespaces of its own, in a control group of its own; it has
+//! Debian's targets, the two units, and one that makes the network.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{Signal, kill_process};
+use taupe_lab::capture::Capture;
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::{Attempt, Process, wait_until};
+use taupe_lab::sandbox::{scratch, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, serve};
+
+/// Where Debian has systemd, and its units.
+const SYSTEMD: &str = "/lib/systemd/systemd";
+const DEBIANS: &str = "/lib/systemd/system";
+
+/// Of its units, what a machine needs that starts nothing but a tunnel.
+const TARGETS: [&str; 15] = [
+    "basic.target",
+    "local-fs-pre.target",
+    "local-fs.target",
+    "multi-user.target",
+    "network-online.target",
+    "network-pre.target",
+    "network.target",
+    "nss-lookup.target",
+    "paths.target",
+    "shutdown.target",
+    "slices.target",
+    "sockets.target",
+    "swap.target",
+    "sysinit.target",
+    "timers.target",
+];
+
+/// The server's port for the application that nobody chooses: what is seen of the other one
+/// is told apart by it.
+const OTHER_PORT: u16 = 8081;
+
+/// What makes the network: the uplink is plugged in, and then the machine is online once an
+/// application that nobody chooses has reached the server beyond.
+const NETWORK: &str = "[Unit]\nDefaultDependencies=no\nWants=network.target\n\
+                       After=network-pre.target\nBefore=network.target\n\
+                       [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                       [Install]\nWantedBy=basic.target\n[Service]\nExecStart=/bin/sh ";
+const ONLINE: &str = "[Unit]\nDefaultDependencies=no\nAfter=network.target\n\
+                      Before=network-online.target\n\
+                      [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                      [Install]\nWantedBy=network-online.target\n[Service]\nExecStart=/bin/sh ";
+
+/// From the start of the machine on nothing of the chosen application's is seen in the clear,
+/// whatever becomes of the service, until `down`.
+pub(crate) fn from_the_first_unit_on() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    serve(&world.far, (BEYOND[0], OTHER_PORT).into())?;
+    let file = install(&world, "AllowedApps = mole")?;
+    world.near.ip(&["link", "set", "eth0", "down"])?;
+    let group = Group::new()?;
+    let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+    let (chosen, other) = (
+        asks_on(&world, &mole, crate::world::PORT, "mole")?,
+        asks_on(&world, &bird, OTHER_PORT, "bird")?,
+    );
+    step("start");
+    let machine = Machine::start(&world, &group)?;
+    machine.wait_for("multi-user.target", "active")?;
+    for unit in ["taupe-lock@home", "taupe@home"] {
+        let state = machine.state(unit)?;
+        ensure!(state == "active", "{unit} is {state}: {}", machine.told()?);
+    }
+    wait_until("the tunnel", Duration::from_secs(20), || {
+        Ok(!answers(&chosen.1)?.is_empty())
+    })?;
+    drop((chosen.0, other.0));
+    let (chosen, other) = (answers(&chosen.1)?, answers(&other.1)?);
+    ensure!(
+        chosen.iter().all(|who| who == TUNNEL[0]),
+        "the chosen application is {chosen:?}"
+    );
+    ensure!(
+        !other.is_empty() && other.iter().all(|who| who == UPLINK[0]),
+        "the other is {other:?}"
+    );
+    for family in [0, 1] {
+        expect(&world, &mole, family, Some(TUNNEL[family]))?;
+    }
+    step("killed, and started again");
+    let device = world.device()?;
+    kill_process(device, Signal::KILL).map_err(Error::io("kill"))?;
+    wait_until("another process", Duration::from_secs(30), || {
+        Ok(world.device().is_ok_and(|now| now != device))
+    })?;
+    machine.wait_for("taupe@home", "active")?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    step("stopped");
+    machine.systemctl(&["stop", "taupe@home"])?;
+    expect(&world, &mole, 0, None)?;
+    let status = world.taupe(&["status", "home"])?;
+    ensure!(status.stdout.starts_with("home: down"), "{}", status.stdout);
+    step("started");
+    machine.systemctl(&["start", "taupe@home"])?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    // The lock finds it up.
+    machine.systemctl(&["restart", "taupe-lock@home"])?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    step("reloaded");
+    let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    fs::write(&file, text.replace("= mole", "= bird")).map_err(Error::io(&*file))?;
+    machine.systemctl(&["reload", "taupe@home"])?;
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    expect(&world, &mole, 0, Some(UPLINK[0]))?;
+    step("a file that is wrong stays wrong");
+    machine.systemctl(&["stop", "taupe@home"])?;
+    fs::write(&file, text.replace("AllowedIPs", "AllowedIP")).map_err(Error::io(&*file))?;
+    let refused = machine.attempt(&["start", "taupe@home"])?;
+    ensure!(refused.status == Some(1), "started: {refused:?}");
+    let state = machine.state("taupe@home")?;
+    ensure!(state == "failed", "{state}");
+    expect(&world, &bird, 0, None)?;
+    step("down");
+    drop(machine);
+    world.down("home")?;
+    expect(&world, &bird, 0, Some(UPLINK[0]))
+}
+
+/// Writes the file of the tunnel where units look for it; its path.
+fn install(world: &World, line: &str) -> Result<String> {
+    const FOLDER: &str = "/etc/wireguard";
+    mount("lab", FOLDER, "tmpfs", MountFlags::empty(), None).map_err(Error::io(FOLDER))?;
+    let (file, path) = (world.file(line)?, format!("{FOLDER}/home.conf"));
+    fs::copy(file, &path).map_err(Error::io(&*path))?;
+    Ok(path)
+}
+
+/// Has an application ask the server beyond again and again, and write down who it is told
+/// that it is.
+fn asks_on(
+    world: &World,
+    application: &Application,
+    port: u16,
+    name: &str,
+) -> Result<(Process, PathBuf)> {
+    let path = scratch(&format!("{name}.answers"));
+    let script = format!(
+        "while :; do (exec 3<>/dev/tcp/{}/{port} && read -t 10 -r -u 3 line && echo $line) >>{}; \
+         sleep 0.1; done",
+        BEYOND[0],
+        path.display()
+    );
+    let process = world.near.spawn(&[&application.0, "-c", &script])?;
+    Ok((process, path))
+}
+
+fn answers(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).map_err(Error::io(path.display().to_string()))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// A control group with one for a machine that is started, whose root it is, and one for
+/// those who are on that machine without being started by it. It goes when it is dropped;
+/// what a test that was killed has left goes with the next.
+struct Group {
+    path: PathBuf,
+    before: PathBuf,
+}
+
+/// Where the hierarchy is mounted.
+const HIERARCHY: &str = "cgroup";
+
+/// What the names of groups begin with.
+const PREFIX: &str = "taupe-lab-boot-";
+
+impl Group {
+    fn new() -> Result<Self> {
+        let root = scratch(HIERARCHY);
+        let what = |path: &Path| path.display().to_string();
+        fs::create_dir_all(&root).map_err(Error::io(what(&root)))?;
+        mount("lab", &root, "cgroup2", MountFlags::empty(), None).map_err(Error::io("cgroup2"))?;
+        for entry in fs::read_dir(&root)
+            .map_err(Error::io(what(&root)))?
+            .flatten()
+        {
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                remove_empty(&entry.path());
+            }
+        }
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(Error::io("own cgroup"))?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+        let before = root.join(own.unwrap_or_default());
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let path = root.join(format!("{PREFIX}{}", now.as_nanos()));
+        let guests = path.join("guests");
+        fs::create_dir_all(&guests).map_err(Error::io(what(&guests)))?;
+        let group = Self { path, before };
+        move_to(&guests)?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = move_to(&self.before);
+        // What was killed needs a moment to leave.
+        let _ = wait_until("the end of the group", Duration::from_secs(10), || {
+            remove_empty(&self.path);
+            Ok(!self.path.exists())
+        });
+    }
+}
+
+/// Moves this process, and what it starts from here on.
+fn move_to(group: &Path) -> Result<()> {
+    fs::write(group.join("cgroup.procs"), "0").map_err(Error::io(group.display().to_string()))
+}
+
+/// Removes a group and those in it, as far as nobody is in them.
+fn remove_empty(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(group);
+}
+
+/// A machine that systemd has started; killed when it is dropped.
+struct Machine<'a> {
+    world: &'a World,
+    console: PathBuf,
+    /// The parent of the first process.
+    parent: Process,
+}
+
+impl<'a> Machine<'a> {
+    fn start(world: &'a World, group: &Group) -> Result<Self> {
+        let (units, console) = (scratch("units"), scratch("console"));
+        fs::write(&console, "").map_err(Error::io("console"))?;
+        write_units(&units)?;
+        // Nothing of the machine's files is changed, and its console sees nothing.
+        let script = format!(
+            "echo 0 >{group}/cgroup.procs && exec unshare --cgroup --pid --fork --kill-child --uts \
+             --mount --propagation private sh -c '
+                mount -t proc proc /proc && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
+                mount --bind {console} /dev/console && mount -o remount,bind,ro / &&
+                exec env -i container=lab SYSTEMD_UNIT_PATH={units} \
+                    {SYSTEMD} --system --unit=multi-user.target'",
+            group = group.path.display(),
+            console = console.display(),
+            units = units.display(),
+        );
+        let machine = Self {
+            world,
+            console,
+            parent: world.near.spawn(&["sh", "-c", &script])?,
+        };
+        wait_until("systemd", Duration::from_secs(30), || {
+            Ok(Path::new("/run/systemd/private").exists())
+        })?;
+        Ok(machine)
+    }
+
+    /// What is printed on its console.
+    fn told(&self) -> Result<String> {
+        let units = self.attempt(&["list-units", "--all", "--no-pager"])?;
+        let console = fs::read(&self.console).map_err(Error::io("console"))?;
+        Ok(units.stdout + &units.stderr + &String::from_utf8_lossy(&console))
+    }
+
+    /// `systemctl`, inside: systemd wants to know who asks.
+    fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
+        let parent = self.parent.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let first = fs::read_to_string(&children).map_err(Error::io(&*children))?;
+        let command = [
+            "timeout",
+            "60",
+            "nsenter",
+            "--target",
+            first.trim(),
+            "--mount",
+            "--pid",
+            "systemctl",
+        ];
+        self.world.near.attempt(&[&command, arguments].concat())
+    }
+
+    fn systemctl(&self, arguments: &[&str]) -> Result<()> {
+        let said = self.attempt(arguments)?;
+        ensure!(
+            said.status == Some(0),
+            "{arguments:?}: {said:?}: {}",
+            self.told()?
+        );
+        Ok(())
+    }
+
+    /// Such as `active`.
+    fn state(&self, unit: &str) -> Result<String> {
+        Ok(self.attempt(&["is-active", unit])?.stdout.trim().to_owned())
+    }
+
+    fn wait_for(&self, unit: &str, state: &str) -> Result<()> {
+        let done = wait_until(unit, Duration::from_secs(90), || {
+            Ok(self.state(unit)? == state)
+        });
+        match done {
+            Err(error) => Err(Error::unmet(format!("{error}: {}", self.told()?))),
+            done => done,
+        }
+    }
+}
+
+/// Writes what a machine has of units, and which it starts.
+fn write_units(folder: &Path) -> Result<()> {
+    let io = |path: &Path| Error::io(path.display().to_string());
+    fs::create_dir_all(folder).map_err(io(folder))?;
+    for target in TARGETS {
+        let from = Path::new(DEBIANS).join(target);
+        fs::copy(&from, folder.join(target)).map_err(io(&from))?;
+    }
+    let program = Implementation::Taupe.program()?;
+    let bin = program.parent().unwrap_or(Path::new("/"));
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let script = |name: &str, text: &str| -> Result<String> {
+        let path = scratch(name);
+        fs::write(&path, text).map_err(io(&path))?;
+        Ok(path.display().to_string())
+    };
+    let up = format!(
+        "ip link set eth0 up && ip -6 address replace {}/64 dev eth0 && \
+         ip route replace default via 192.168.1.2 && \
+         ip -6 route replace default via 2001:db8:1::2\n",
+        UPLINK[1]
+    );
+    let wait = format!(
+        "until grep -q . {}; do sleep 0.1; done; sleep 1\n",
+        scratch("bird.answers").display()
+    );
+    let mut units = vec![
+        (
+            "network.service",
+            NETWORK.to_owned() + &script("network", &up)?,
+        ),
+        (
+            "online.service",
+            ONLINE.to_owned() + &script("online", &wait)?,
+        ),
+    ];
+    for name in ["taupe@.service", "taupe-lock@.service"] {
+        let path = packaging.join(format!("{name}.in"));
+        let text = fs::read_to_string(&path).map_err(io(&path))?;
+        units.push((name, text.replace("@BINDIR@", &bin.display().to_string())));
+    }
+    for (name, text) in units {
+        let path = folder.join(name);
+        fs::write(&path, &text).map_err(io(&path))?;
+        // As `systemctl enable` does it.
+        let wanted_by = text.lines().find_map(|line| line.strip_prefix("WantedBy="));
+        let target = wanted_by.ok_or_else(|| Error::unmet(format!("nobody wants {name}")))?;
+        let wants = folder.join(format!("{target}.wants"));
+        fs::create_dir_all(&wants).map_err(io(&wants))?;
+        let link = wants.join(name.replace('@', "@home"));
+        symlink(format!("../{name}"), &link).map_err(io(&link))?;
+    }
+    Ok(())
+}
