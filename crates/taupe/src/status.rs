@@ -420,7 +420,12 @@ impl Tunnel {
             let key = encoded(peer);
             match heard(device, peer, mark) {
                 Some(judge::Heard::Finding(_)) if is_cut_off => {}
-                Some(judge::Heard::Finding(finding)) => self.findings.push(finding),
+                Some(judge::Heard::Finding(finding)) => {
+                    self.findings.push(finding);
+                    let doubt = self.via.as_deref().map(judge::one_way);
+                    self.notes
+                        .extend(doubt.filter(|doubt| !self.notes.contains(doubt)));
+                }
                 Some(judge::Heard::Note(note)) => self.notes.push(note),
                 None => {}
             }

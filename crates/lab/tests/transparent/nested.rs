@@ -395,6 +395,7 @@ pub(crate) fn who_is_silent() -> Result<()> {
     let (inner, outer) = (nested.inner("AllowedApps = mole")?, nested.outer("")?);
     nested.up(&[&inner, "--via", &outer])?;
     nested.expect_within(&chosen)?;
+    one_way(&nested, &chosen)?;
     let swallow = format!(
         "table inet swallow {{ chain input {{ type filter hook input priority 0; \
          udp dport {ENDPOINT_PORT} drop; }}; chain output {{ type filter hook output priority 0; \
@@ -434,6 +435,36 @@ pub(crate) fn who_is_silent() -> Result<()> {
         Ok(is_answered && world.taupe(&["status", INNER])?.status == Some(0))
     })?;
     world.down(&inner)
+}
+
+/// What the outer device sends is lost, while its peer goes on calling: that is not known of
+/// it, which is said beside the inner peer's silence.
+fn one_way(nested: &Nested, chosen: &Application) -> Result<()> {
+    let world = &nested.world;
+    step("one way alone");
+    world.calls(1)?;
+    let deaf = format!(
+        "table inet deaf {{ chain input {{ type filter hook input priority 0; \
+         udp dport {ENDPOINT_PORT} drop; }}; }}"
+    );
+    world.far.run_with_input(&["nft", "-f", "-"], &deaf)?;
+    let mut found = String::new();
+    let done = wait_until("what is not known", Duration::from_secs(60), || {
+        let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
+        world
+            .near
+            .attempt(&["timeout", "1", &chosen.0, "-c", &ask])?;
+        let said = world.taupe(&["status", INNER])?;
+        found = said.stdout;
+        let wrong = found.lines().filter(|line| line.contains("[!]"));
+        let of_outer = "home, which it goes through, is heard; whether what home sends arrives";
+        let is_said = found.lines().any(|line| line.contains(of_outer));
+        Ok(said.status == Some(2) && wrong.count() == 1 && is_said)
+    });
+    ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
+    world.far.run(&["nft", "delete", "table", "inet", "deaf"])?;
+    world.calls(0)?;
+    nested.expect_within(chosen)
 }
 
 /// Each with one line that says what to do, and nothing done.

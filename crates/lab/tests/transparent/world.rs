@@ -188,6 +188,13 @@ impl World {
         server.wg_with_input("addconf", &peer.to_string()).map(drop)
     }
 
+    /// Has the server send something every so many seconds, or no more with 0.
+    pub(crate) fn calls(&self, seconds: u16) -> Result<()> {
+        let interval = seconds.to_string();
+        let peer = ["peer", &self.keys.public, "persistent-keepalive", &interval];
+        self.server.tunnel.set(&peer).map(drop)
+    }
+
     /// A cable from `near` to `far`, with addresses of the network of this number.
     pub(crate) fn wire(&self, interface: &str, port: &str, network: u8) -> Result<()> {
         let addresses = |host: u8| {

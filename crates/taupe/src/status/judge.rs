@@ -326,6 +326,15 @@ fn silent(who: &str, count: u32, age: Option<Duration>) -> Finding {
     }
 }
 
+/// What is not known where the peer of a tunnel that goes through another is silent, and the
+/// other's is not.
+pub(super) fn one_way(outer: &str) -> String {
+    format!(
+        "{outer}, which it goes through, is heard; whether what {outer} sends arrives is not \
+         known, and would look the same"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
