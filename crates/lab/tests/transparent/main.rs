@@ -142,6 +142,8 @@ fn main() {
         SystemTest::new("chosen_by_mark", marks::chosen_by_mark).limit(long),
         SystemTest::new("marked_and_killed", marks::marked_and_killed).limit(long),
         SystemTest::new("all_but_one_by_mark", marks::all_but_one_by_mark).limit(long),
+        SystemTest::new("closed_by_mark", marks::closed_by_mark).limit(long),
+        SystemTest::new("open_by_mark", marks::open_by_mark).limit(long),
         SystemTest::new("not_by_mark", marks::not_by_mark).limit(long),
         SystemTest::new("states_of_tunnels", seeing::states).limit(long),
         SystemTest::new("connections_and_whose", seeing::connections).limit(long),
