@@ -154,6 +154,20 @@ fn an_installed_library_is_found_and_runs() {
             );
         }
     }
+    // The manual's program.
+    let manual = Path::new(PACKAGE).join("../../docs/library.md");
+    let manual = fs::read_to_string(manual).expect("the manual");
+    let mut blocks = manual
+        .split("```c\n")
+        .filter_map(|rest| rest.split("```").next());
+    let program = blocks.find(|block| block.contains("int main"));
+    let source = place.0.join("manual.c");
+    fs::write(&source, program.expect("a program")).expect("a file");
+    let mut strict = flags.clone();
+    strict.extend([&hint, "-Wall", "-Wextra", "-Werror"].map(str::to_owned));
+    let program = place.build("cc", &source.display().to_string(), &strict);
+    let said_so = common::finish(Command::new(&program));
+    assert_eq!(said_so, "28 bytes have arrived\n");
     // The same with nothing but the program in it.
     let mut flags = place.flags(&libraries, &["--static", "--cflags", "--libs"]);
     flags.push("-static".to_owned());
