@@ -6,6 +6,7 @@
 //! whoever decides in the kernel.
 
 mod doubt;
+mod windows;
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,6 +14,7 @@ use core::str::FromStr;
 use thiserror::Error;
 
 pub use doubt::Doubt;
+pub use windows::Place;
 
 /// The longest name of a file or cgroup, in bytes (Linux's `NAME_MAX`).
 const MAX_NAME: usize = 255;
@@ -51,6 +53,9 @@ pub enum Application {
     Flatpak(String),
     /// `snap:firefox`: all programs of the snap of this name.
     Snap(String),
+    /// `C:\Games\game.exe` or `C:\Games\`: an executable, or all in a folder and below it,
+    /// on Windows.
+    Windows(Place),
 }
 
 /// A name, or what a name begins with.
@@ -235,6 +240,11 @@ impl FromStr for Application {
         }
         if text.contains(|c: char| c.is_control() || matches!(c, '"' | '\'' | '`' | ',' | '#')) {
             return Err(ApplicationError::Character);
+        }
+        if cfg!(windows)
+            && let Some(place) = Place::read(text)
+        {
+            return place.map(Self::Windows);
         }
         let (kind, rest) = match text.split_once(':') {
             Some((kind, rest)) if !kind.contains('/') => (kind, rest.trim()),
@@ -447,6 +457,7 @@ impl fmt::Display for Application {
             Self::User(User::Name(name)) => write!(f, "uid:{name}"),
             Self::Flatpak(id) => write!(f, "flatpak:{id}"),
             Self::Snap(name) => write!(f, "snap:{name}"),
+            Self::Windows(place) => place.fmt(f),
         }
     }
 }
@@ -467,6 +478,18 @@ pub struct Process<'a> {
 }
 
 impl Application {
+    /// Reads an application as Windows names it, on any system. There it is what
+    /// [`str::parse`] does.
+    ///
+    /// # Errors
+    /// As [`str::parse`].
+    pub fn of_windows(text: &str) -> Result<Self, ApplicationError> {
+        match Place::read(text.trim()) {
+            Some(place) => place.map(Self::Windows),
+            None => text.parse(),
+        }
+    }
+
     /// Whether a process belongs to it. A user whose name has not been looked up
     /// has none.
     #[must_use]
@@ -480,6 +503,7 @@ impl Application {
             Self::Cgroup(path) => is_within(process.cgroup, path.as_bytes()),
             Self::User(User::Id(id)) => process.uid == *id,
             Self::User(User::Name(_)) => false,
+            Self::Windows(place) => place.fits(process.path),
             Self::CgroupName(_) | Self::Flatpak(_) | Self::Snap(_) => {
                 let pattern = self.cgroup_name();
                 pattern.is_some_and(|pattern| in_cgroup(&pattern, process.cgroup))
@@ -513,6 +537,8 @@ impl Application {
             (Self::Name(a), Self::Executable(path)) => a.fits_executable(last(path.as_bytes())),
             (Self::Directory(a), Self::Directory(b) | Self::Executable(b)) => b.starts_with(a),
             (Self::Cgroup(a), Self::Cgroup(b)) => is_below(b, a),
+            (Self::Windows(a), Self::Windows(b)) => a.covers(b),
+            (Self::Name(a), Self::Windows(b)) => a.fits_executable(b.name().as_bytes()),
             _ if self == other => true,
             _ => self.cgroup_name().is_some_and(|a| match other {
                 Self::Cgroup(path) => in_cgroup(&a, path.as_bytes()),

@@ -107,6 +107,8 @@ impl Compiled {
                     name(Kind::CgroupName, pattern.text(), pattern.is_open())?;
                 }
             }
+            // No process here has such a path.
+            Application::Windows(_) => {}
             Application::Executable(path) => {
                 self.path(Kind::Path, path, bits, generation, key);
             }

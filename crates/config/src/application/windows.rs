@@ -1,0 +1,168 @@
+//! Paths of Windows: `C:\Games\game.exe` is one executable, `C:\Games\` all in that folder and
+//! below it. Case does not matter, nor which slash is written.
+
+use core::fmt;
+
+use super::{ApplicationError, MAX_NAME, MAX_PATH};
+
+/// An executable or a folder, by its path.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// With `\` between parts, and at the end of a folder's.
+    path: String,
+}
+
+impl Place {
+    /// Reads a path, with or without `exe:` or `dir:` in front. `None` when it is none of
+    /// Windows.
+    pub(super) fn read(text: &str) -> Option<Result<Self, ApplicationError>> {
+        let (kind, path) = match text.split_once(':') {
+            Some((kind, rest)) if kind.eq_ignore_ascii_case("exe") => (Some(false), rest.trim()),
+            Some((kind, rest)) if kind.eq_ignore_ascii_case("dir") => (Some(true), rest.trim()),
+            _ => (None, text),
+        };
+        let is_absolute = match path.as_bytes() {
+            [b'\\', b'\\', ..] => true,
+            [drive, b':', b'\\' | b'/', ..] => drive.is_ascii_alphabetic(),
+            _ => false,
+        };
+        if is_absolute {
+            return Some(Self::new(&path.replace('/', "\\"), kind));
+        }
+        let is_of_windows = path.contains('\\') && !path.starts_with('/') && !path.contains(':');
+        is_of_windows.then_some(Err(ApplicationError::Relative))
+    }
+
+    /// `is_folder`: what the text says besides the path.
+    fn new(path: &str, is_folder: Option<bool>) -> Result<Self, ApplicationError> {
+        let path = path.strip_prefix(r"\\?\").unwrap_or(path);
+        let (stem, ends) = match path.strip_suffix('\\') {
+            Some(stem) => (stem, true),
+            None => (path, false),
+        };
+        if path.contains('*') {
+            return Err(ApplicationError::Star);
+        }
+        if is_folder == Some(false) && ends {
+            return Err(ApplicationError::Folder);
+        }
+        let mut parts = stem.trim_start_matches('\\').split('\\');
+        if parts.any(|part| matches!(part, "" | "." | "..")) {
+            return Err(ApplicationError::Dots);
+        }
+        if path.len() > MAX_PATH || path.split('\\').any(|part| part.len() > MAX_NAME) {
+            return Err(ApplicationError::Long);
+        }
+        let end = if ends || is_folder == Some(true) {
+            "\\"
+        } else {
+            ""
+        };
+        Ok(Self {
+            path: format!("{stem}{end}"),
+        })
+    }
+
+    /// Whether it stands for the executable of this path.
+    pub(super) fn fits(&self, path: &[u8]) -> bool {
+        let path = String::from_utf8_lossy(path);
+        let path = path.strip_prefix(r"\\?\").unwrap_or(&path).to_lowercase();
+        let own = self.path.to_lowercase();
+        match own.ends_with('\\') {
+            true => path.starts_with(&own),
+            false => path == own,
+        }
+    }
+
+    /// Whether it stands for all that `other` does.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.fits(other.path.as_bytes())
+    }
+
+    /// The last part of the path.
+    pub(super) fn name(&self) -> &str {
+        self.path.rsplit('\\').next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Application, Process};
+    use super::*;
+
+    #[test]
+    fn paths_fit_whatever_their_case_and_slashes() {
+        let process = |path: &'static str| Process {
+            path: path.as_bytes(),
+            name: path.rsplit('\\').next().unwrap().as_bytes(),
+            cgroup: b"",
+            uid: u32::MAX,
+        };
+        for (text, path, fits) in [
+            (r"C:\Games\game.exe", r"c:\games\GAME.EXE", true),
+            ("c:/games/game.exe", r"C:\Games\game.exe", true),
+            (r"C:\Games\game.exe", r"\\?\C:\Games\game.exe", true),
+            (r"C:\Games\game.exe", r"C:\Games\game.exe.exe", false),
+            (r"C:\Games\game", r"C:\Games\game.exe", false),
+            (r"C:\Games\", r"C:\Games\a\b.exe", true),
+            (r"C:\Games\", r"C:\Games2\b.exe", false),
+            (r"dir:C:\Games", r"C:\Games\b.exe", true),
+            (r"exe:C:\Games", r"C:\Games\b.exe", false),
+            (r"C:\", r"C:\x.exe", true),
+            (r"D:\", r"C:\x.exe", false),
+            (r"\\server\share\", r"\\SERVER\share\x.exe", true),
+            (r"C:\Ärger\", r"c:\ÄRGER\x.exe", true),
+            (
+                r"C:\Program Files\a b.exe",
+                r"C:\Program Files\A B.exe",
+                true,
+            ),
+            ("game", r"C:\Games\Game.exe", true),
+            ("game.exe", r"C:\Games\GAME", true),
+            ("ga*", r"C:\Games\game.exe", true),
+            ("ga*", r"C:\Games\agame.exe", false),
+            ("game", r"C:\Games\game2.exe", false),
+        ] {
+            let application = Application::of_windows(text).unwrap();
+            assert_eq!(application.matches(&process(path)), fits, "{text} {path}");
+            // What it prints is read as the same.
+            let printed = application.to_string();
+            assert_eq!(
+                Application::of_windows(&printed),
+                Ok(application),
+                "{printed}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_says_why() {
+        use ApplicationError as Error;
+        for (text, error) in [
+            (r"games\game.exe", Error::Relative),
+            (r"C:\a\..\b.exe", Error::Dots),
+            (r"C:\a\\b.exe", Error::Dots),
+            (r"C:\a\*", Error::Star),
+            (r"exe:C:\a\", Error::Folder),
+            ("C:game.exe", Error::Kind),
+        ] {
+            assert_eq!(Application::of_windows(text), Err(error), "{text}");
+        }
+        let long = format!(r"C:\{}", "x".repeat(256));
+        assert_eq!(Application::of_windows(&long), Err(Error::Long));
+    }
+
+    #[test]
+    fn a_folder_covers_what_is_in_it() {
+        let [folder, game, other, name] = [r"C:\games\", r"c:\Games\game.exe", r"C:\x.exe", "game"]
+            .map(|text| Application::of_windows(text).unwrap());
+        assert!(folder.covers(&game) && !folder.covers(&other) && folder.covers(&folder));
+        assert!(name.covers(&game) && !name.covers(&other) && !game.covers(&folder));
+    }
+}
