@@ -8,6 +8,7 @@ pub mod fault;
 #[cfg(target_os = "linux")]
 mod filters;
 pub mod flows;
+pub mod frames;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(target_os = "linux")]

@@ -48,6 +48,7 @@ use std::{
 use taupe_net::ip::{V4_HEADER, V6_HEADER, Version};
 use taupe_net::virtio::VirtioHeader;
 
+pub(crate) use fragments::Buffer;
 pub use fragments::Packets;
 pub use incoming::{Arrival, Batch, Incoming};
 pub use outgoing::Outgoing;

@@ -87,7 +87,7 @@ impl Fragments {
 
 /// Packets one after the other, in a buffer that is used again.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
@@ -104,7 +104,7 @@ impl Buffer {
         self.ends.push(self.bytes.len());
     }
 
-    pub(super) fn packets(&self) -> Packets<'_> {
+    pub(crate) fn packets(&self) -> Packets<'_> {
         Packets {
             buffer: self,
             next: 0,
@@ -114,7 +114,7 @@ impl Buffer {
     /// Adds `packet`, an IPv4 packet whose checksums are complete, in fragments
     /// of at most `mtu` bytes (RFC 791 section 3.2). Adds nothing and returns
     /// `false` if there is no room for a payload of 8 bytes.
-    pub(super) fn push_fragments(&mut self, packet: &[u8], mtu: usize) -> bool {
+    pub(crate) fn push_fragments(&mut self, packet: &[u8], mtu: usize) -> bool {
         if packet.len() <= mtu {
             self.push(packet);
             return true;

@@ -1,0 +1,86 @@
+//! Frames around sealed messages: link header, IP (RFC 791, RFC 8200), UDP (RFC 768).
+
+use std::net::{IpAddr, SocketAddr};
+
+use taupe_net::{
+    checksum::Sum,
+    ip::{self, V4_HEADER, V6_HEADER, Version},
+};
+
+use super::{link, ways::Way};
+
+const UDP_HEADER: usize = 8;
+
+/// Room before a message for all that may stand there.
+pub(super) const HEADROOM: usize = link::LONGEST + V6_HEADER + UDP_HEADER;
+
+/// Bytes that a message gets around it for this endpoint, without the link's.
+pub(super) fn headers_len(to: SocketAddr) -> usize {
+    UDP_HEADER
+        + match to {
+            SocketAddr::V4(_) => V4_HEADER,
+            SocketAddr::V6(_) => V6_HEADER,
+        }
+}
+
+/// Writes headers in front of the message that begins [`HEADROOM`] bytes from the start of
+/// `buffer`, and returns where the frame begins. `None` when the way is of another
+/// family, or the message is longer than any datagram.
+pub(super) fn frame(
+    buffer: &mut [u8],
+    way: &Way,
+    to: SocketAddr,
+    port: u16,
+    tos: u8,
+    identification: u16,
+) -> Option<usize> {
+    let (headers, message) = buffer.split_at_mut_checked(HEADROOM)?;
+    let udp_len = u16::try_from(UDP_HEADER + message.len()).ok()?;
+    let (rest, udp) = headers.split_at_mut(HEADROOM - UDP_HEADER);
+    udp[..2].copy_from_slice(&port.to_be_bytes());
+    udp[2..4].copy_from_slice(&to.port().to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+    udp[6..8].fill(0);
+    let sum = |addresses: &[u8]| {
+        let sum = Sum::ZERO.pseudo_header(addresses, ip::UDP, udp_len);
+        sum.bytes(udp).bytes(message).udp_checksum()
+    };
+    let (rest, checksum, version) = match (way.source, to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let (rest, header) = rest.split_at_mut(rest.len() - V4_HEADER);
+            let total = u16::try_from(V4_HEADER + usize::from(udp_len)).ok()?;
+            header.fill(0);
+            header[0] = 0x45;
+            header[1] = tos;
+            header[2..4].copy_from_slice(&total.to_be_bytes());
+            // Not in one piece if need be, as the kernel's datagrams are: a path may have
+            // less room than the card.
+            header[4..6].copy_from_slice(&identification.to_be_bytes());
+            header[8] = way.hop_limit;
+            header[9] = ip::UDP;
+            header[12..16].copy_from_slice(&from.octets());
+            header[16..20].copy_from_slice(&to.octets());
+            let checksum = Sum::ZERO.bytes(header).checksum();
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            (rest, sum(&header[12..20]), Version::V4)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let (rest, header) = rest.split_at_mut(rest.len() - V6_HEADER);
+            header.fill(0);
+            header[0] = 0x60 | tos >> 4;
+            header[1] = tos << 4;
+            header[4..6].copy_from_slice(&udp_len.to_be_bytes());
+            header[6] = ip::UDP;
+            header[7] = way.hop_limit;
+            header[8..24].copy_from_slice(&from.octets());
+            header[24..40].copy_from_slice(&to.octets());
+            (rest, sum(&header[8..40]), Version::V6)
+        }
+        _ => return None,
+    };
+    udp[6..8].copy_from_slice(&checksum.to_be_bytes());
+    let header = way.header.of(version);
+    let start = rest.len().checked_sub(header.bytes().len())?;
+    rest[start..].copy_from_slice(header.bytes());
+    Some(start)
+}

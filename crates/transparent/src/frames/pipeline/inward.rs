@@ -1,0 +1,194 @@
+//! What is received: from the tunnel's peers, from the network, and from clients.
+
+use taupe_config::file::Forwarded;
+use taupe_protocol::time::{Instant, Now};
+
+use super::{Dropped, Pipeline, Remembered, Verdict, outward::is_on_link};
+use crate::{
+    frames::{
+        Towards, checksums,
+        datagram::HEADROOM,
+        link::Header,
+        owners::Process,
+        packet::{DNS, Flow, Kind, View, is_group},
+        rules::Choice,
+        tunnel::{Datagram, PACKET},
+        ways::Home,
+    },
+    translate::Arrival,
+};
+
+const UDP_HEADER: usize = 8;
+
+impl Pipeline {
+    /// Takes a frame that an adapter has received.
+    pub(super) fn handle_received(&mut self, now: Now, place: usize, frame: &[u8]) -> Verdict {
+        let adapter = &self.adapters[place];
+        let Some((header, bytes)) = Header::split(adapter.medium, frame) else {
+            return Verdict::Pass;
+        };
+        // The system judges for itself what is no packet.
+        let Some(view) = View::parse(bytes) else {
+            return Verdict::Pass;
+        };
+        if let Kind::Udp { from, to } = view.kind
+            && to == self.settings.port
+            && self.is_own(view.destination())
+        {
+            return self.take_datagram(&view, from);
+        }
+        if view.is_of_link() {
+            return Verdict::Pass;
+        }
+        if self.is_forwarded(place, header, &view) {
+            return self.forward(now, place, header, &view);
+        }
+        if self.is_in_tunnel(&view) {
+            return self.drop(Dropped::Clear);
+        }
+        Verdict::Pass
+    }
+
+    fn take_datagram(&mut self, view: &View<'_>, from: u16) -> Verdict {
+        if self.is_down {
+            return self.drop(Dropped::Refused);
+        }
+        if !checksums::are_plausible(view) {
+            return self.drop(Dropped::Checksum);
+        }
+        let packet = view.packet.bytes();
+        let Some(message) = packet.get(view.transport_at() + UDP_HEADER..) else {
+            return self.drop(Dropped::Malformed);
+        };
+        if view.is_fragment() {
+            return self.drop(Dropped::Fragment);
+        }
+        let mut buffer = Vec::with_capacity(HEADROOM + message.len());
+        buffer.resize(HEADROOM, 0);
+        buffer.extend_from_slice(message);
+        self.tunnel.receive(Datagram {
+            from: (view.source(), from).into(),
+            tos: view.packet.tos(),
+            buffer,
+        });
+        Verdict::Taken
+    }
+
+    /// Whether a client has sent it for this machine to send on, or to ask for a name.
+    fn is_forwarded(&self, place: usize, header: Header, view: &View<'_>) -> bool {
+        let adapter = &self.adapters[place];
+        let destination = view.destination();
+        let asks = || match view.kind {
+            Kind::Udp { to, .. } | Kind::Tcp { to, .. } => {
+                to == DNS && !self.settings.dns.is_empty()
+            }
+            _ => false,
+        };
+        self.settings.forwarded == Forwarded::Tunnel
+            && !adapter.leads_out
+            && header.is_for(adapter.mac)
+            && is_on_link(adapter, view.source())
+            && !is_group(destination)
+            && (!self.is_own(destination) || asks())
+    }
+
+    fn forward(&mut self, now: Now, place: usize, header: Header, view: &View<'_>) -> Verdict {
+        let has_servers = !self.settings.dns.is_empty();
+        let choice = if view.kind == Kind::LaterFragment {
+            let known = self.fragments.get(&view.fragment_key());
+            known.unwrap_or(Choice::Drop)
+        } else {
+            self.judge_forwarded(&view.flow(Towards::Card), has_servers)
+        };
+        if view.is_fragment() && view.kind != Kind::LaterFragment {
+            self.fragments.keep(view.fragment_key(), choice);
+        }
+        if choice == Choice::Tunnel {
+            if !checksums::are_plausible(view) {
+                return self.drop(Dropped::Checksum);
+            }
+            let flow = view.flow(Towards::Card);
+            let at = now.boot;
+            self.choices.keep(flow, Remembered { choice, at });
+        }
+        let home = Home {
+            adapter: self.adapters[place].index,
+            towards: Towards::Card,
+            header: header.reversed(),
+        };
+        self.follow(now, choice, home, view)
+    }
+
+    /// Whether a packet from outside the tunnel is of a flow in it, or about one: its sender
+    /// is not who it seems to be.
+    fn is_in_tunnel(&mut self, view: &View<'_>) -> bool {
+        if view.kind == Kind::LaterFragment {
+            // Nothing comes of it without its first.
+            return false;
+        }
+        let flow = match view.kind {
+            Kind::Error { .. } => view.quoted_flow(Towards::System),
+            _ => Some(view.flow(Towards::System)),
+        };
+        let remembered = flow.and_then(|flow| self.choices.get(&flow));
+        remembered.is_some_and(|it| it.choice == Choice::Tunnel)
+    }
+
+    /// Opens what has come, and sends it where it belongs.
+    pub(super) fn open(&mut self, now: Now) {
+        let mut packets = Vec::new();
+        self.tunnel.open(now, |buffer| packets.push(buffer));
+        for buffer in packets {
+            self.deliver(now.boot, buffer);
+        }
+    }
+
+    /// Translates the packet behind [`PACKET`] bytes.
+    fn deliver(&mut self, now: Instant, mut buffer: Vec<u8>) {
+        let Some(packet) = buffer.get_mut(PACKET..) else {
+            return;
+        };
+        let translated = self.incoming.batch(now).translate(packet);
+        let buffer = match translated {
+            Ok(Arrival::InPlace) => buffer,
+            Ok(Arrival::Together(packet)) => super::behind_headroom(&packet),
+            Ok(Arrival::Kept) | Err(_) => return,
+        };
+        let packet = buffer.get(PACKET..).unwrap_or_default();
+        let Some(view) = View::parse(packet) else {
+            return;
+        };
+        if self.is_awaited(now, &view) {
+            self.send_home(buffer);
+        } else {
+            // It is refused inside the tunnel.
+            let _ = self.carry(now, buffer);
+        }
+    }
+
+    /// Whether somebody who is chosen waits for a packet from the tunnel.
+    fn is_awaited(&mut self, now: Instant, view: &View<'_>) -> bool {
+        // The translation has a flow for all others.
+        if !matches!(view.kind, Kind::Tcp { .. } | Kind::Udp { .. }) {
+            return true;
+        }
+        let flow = view.flow(Towards::System);
+        let remembered = self.choices.get(&flow);
+        if remembered.is_some_and(|it| it.choice == Choice::Tunnel) {
+            return true;
+        }
+        self.is_listening(now, &flow)
+    }
+
+    /// Whether a chosen application takes packets that come by themselves.
+    fn is_listening(&mut self, now: Instant, flow: &Flow) -> bool {
+        let rules = &self.settings.rules;
+        let is_chosen = |process: &Process| rules.choose_process(process);
+        let is_listening = self.known.is_awaited(now, flow, is_chosen);
+        if is_listening {
+            let choice = Choice::Tunnel;
+            self.choices.keep(*flow, Remembered { choice, at: now });
+        }
+        is_listening
+    }
+}

@@ -1,0 +1,333 @@
+//! What is sent: by applications, by the system, and by clients for whom this machine is a
+//! router.
+
+use std::net::{IpAddr, SocketAddr};
+
+use taupe_config::file::{Forwarded, KillSwitch};
+use taupe_net::{
+    ip::{self, Version},
+    virtio::VirtioHeader,
+};
+use taupe_protocol::time::{Instant, Now};
+
+use super::{
+    Dropped, Pipeline, Remembered, UDP_IS_THE_SAME, Verdict, WAIT_FOR_OWNER, Waiting,
+    behind_headroom, version,
+};
+use crate::{
+    frames::{
+        Adapter, Medium, Towards, checksums,
+        link::Header,
+        owners::{Occasion, Owner, Process},
+        packet::{Flow, Kind, View, is_group},
+        rules::Choice,
+        tunnel::PACKET,
+        ways::{Home, Way},
+    },
+    translate::Outcome,
+};
+
+/// What becomes of a packet, or that it is to wait.
+enum Judged {
+    Choice(Choice),
+    Wait,
+}
+
+impl Pipeline {
+    /// Takes a frame that the system sends by an adapter. `is_last`: it has waited already.
+    pub(super) fn handle_sent(
+        &mut self,
+        now: Now,
+        place: usize,
+        frame: &[u8],
+        is_last: bool,
+    ) -> Verdict {
+        let adapter = &self.adapters[place];
+        let Some((header, bytes)) = Header::split(adapter.medium, frame) else {
+            return Verdict::Pass;
+        };
+        let Some(view) = View::parse(bytes) else {
+            return self.drop(Dropped::Malformed);
+        };
+        if self.is_ours(&view) {
+            self.learn_way(now.boot, place, header, &view);
+            return Verdict::Pass;
+        }
+        if view.is_of_link() {
+            return Verdict::Pass;
+        }
+        if self.is_down {
+            match self.settings.lock {
+                KillSwitch::Off => return Verdict::Pass,
+                KillSwitch::All => return self.refuse_at(now, place, header, &view),
+                KillSwitch::App => {}
+            }
+        }
+        let choice = match self.judge(now.boot, place, header, &view, is_last) {
+            Judged::Choice(choice) => choice,
+            Judged::Wait => return self.wait(now.boot, place, frame),
+        };
+        let home = Home {
+            adapter: self.adapters[place].index,
+            towards: Towards::System,
+            header: header.reversed(),
+        };
+        self.follow(now, choice, home, &view)
+    }
+
+    /// Does with a packet what has been decided. `home` is where its answers go.
+    pub(super) fn follow(
+        &mut self,
+        now: Now,
+        choice: Choice,
+        home: Home,
+        view: &View<'_>,
+    ) -> Verdict {
+        match choice {
+            Choice::Direct => return Verdict::Pass,
+            Choice::Drop => return self.drop(Dropped::Rules),
+            Choice::Tunnel | Choice::Refuse => {}
+        }
+        let source = view.source();
+        let is_news = self.ways.settle(source, home);
+        if choice == Choice::Refuse || self.is_down {
+            return self.refuse(now.boot, view.packet.bytes());
+        }
+        if is_news && home.towards == Towards::System {
+            self.set_main();
+        }
+        let mut buffer = behind_headroom(view.packet.bytes());
+        if let Some(packet) = buffer.get_mut(PACKET..) {
+            if home.towards == Towards::Card && !hop(packet) {
+                return self.drop(Dropped::HopLimit);
+            }
+            checksums::complete(packet);
+        }
+        if !self.carry(now.boot, buffer) {
+            return self.refuse(now.boot, view.packet.bytes());
+        }
+        Verdict::Taken
+    }
+
+    /// Translates the packet behind [`PACKET`] bytes, and has it sealed. `false` when no peer
+    /// is sent packets for its destination.
+    pub(super) fn carry(&mut self, now: Instant, mut buffer: Vec<u8>) -> bool {
+        let mtu = usize::from(self.mtu);
+        let Some(packet) = buffer.get_mut(PACKET..) else {
+            return true;
+        };
+        match self
+            .outgoing
+            .translate(now, VirtioHeader::default(), packet)
+        {
+            Outcome::Carry(_) => self.tunnel.send(buffer, mtu).is_ok(),
+            Outcome::Instead(mut packets) => {
+                packets.all(|packet| self.tunnel.send(behind_headroom(packet), mtu).is_ok())
+            }
+            Outcome::Answer(answer, _) => {
+                self.send_home(behind_headroom(&answer));
+                true
+            }
+            Outcome::Drop(_) => true,
+        }
+    }
+
+    /// Whether it is a datagram of this tunnel's own, which the system sends for it.
+    fn is_ours(&self, view: &View<'_>) -> bool {
+        match view.kind {
+            Kind::Udp { from, .. } => from == self.settings.port && self.is_own(view.source()),
+            _ => false,
+        }
+    }
+
+    fn learn_way(&mut self, now: Instant, place: usize, header: Header, view: &View<'_>) {
+        let Kind::Udp { to, .. } = view.kind else {
+            return;
+        };
+        let bytes = view.packet.bytes();
+        let hop_limit = match view.packet.version() {
+            Version::V4 => bytes.get(8),
+            Version::V6 => bytes.get(7),
+        };
+        let way = Way {
+            adapter: self.adapters[place].index,
+            header,
+            source: view.source(),
+            hop_limit: hop_limit.copied().unwrap_or(64),
+            seen: now,
+        };
+        self.ways
+            .learn(SocketAddr::new(view.destination(), to), way);
+        self.fit();
+    }
+
+    /// Decides for a packet that the system sends.
+    fn judge(
+        &mut self,
+        now: Instant,
+        place: usize,
+        header: Header,
+        view: &View<'_>,
+        is_last: bool,
+    ) -> Judged {
+        if view.kind == Kind::LaterFragment {
+            let known = self.fragments.get(&view.fragment_key());
+            // Its owner cannot be told by itself.
+            return Judged::Choice(known.unwrap_or(Choice::Drop));
+        }
+        let judged = self.judge_whole(now, place, header, view, is_last);
+        if let Judged::Choice(choice) = judged
+            && view.is_fragment()
+        {
+            self.fragments.keep(view.fragment_key(), choice);
+        }
+        judged
+    }
+
+    fn judge_whole(
+        &mut self,
+        now: Instant,
+        place: usize,
+        header: Header,
+        view: &View<'_>,
+        is_last: bool,
+    ) -> Judged {
+        let has_servers = !self.settings.dns.is_empty();
+        let flow = match view.kind {
+            // As what it is about.
+            Kind::Error { .. } => match view.quoted_flow(Towards::Card) {
+                Some(flow) => flow,
+                None => return Judged::Choice(Choice::Drop),
+            },
+            _ => view.flow(Towards::Card),
+        };
+        if !self.is_own(flow.local.ip()) {
+            return Judged::Choice(self.judge_forwarded(&flow, has_servers));
+        }
+        let before = self.choices.get(&flow);
+        let opens = view.opens();
+        let occasion = match opens {
+            true => Occasion::Opens {
+                again: before.is_some(),
+            },
+            false => Occasion::Goes,
+        };
+        let remembered = before.filter(|_| !opens);
+        if let Some(Remembered { choice, at }) = remembered
+            && (flow.protocol != ip::UDP || now.since(at) < UDP_IS_THE_SAME)
+        {
+            return Judged::Choice(choice);
+        }
+        let owner = if self.settings.rules.depend_on_owner() {
+            let is_last = is_last || remembered.is_some();
+            let rules = &self.settings.rules;
+            let is_chosen = |process: &Process| rules.choose_process(process);
+            (self.known).of(now, &flow, occasion, is_last, is_chosen)
+        } else {
+            Owner::System
+        };
+        let choice = match (owner, remembered) {
+            (Owner::NotYet, _) if is_last => {
+                let _ = self.drop(Dropped::Owner);
+                return Judged::Choice(Choice::Drop);
+            }
+            (Owner::NotYet, _) => return Judged::Wait,
+            // A socket that is gone leaves packets behind.
+            (Owner::System, Some(remembered)) => remembered.choice,
+            (Owner::System, None) if self.carries_another_tunnel(place) => Choice::Direct,
+            (owner, _) if header.is_for_group() => self.choose_group(&owner, &flow),
+            (owner, _) => self.settings.rules.choose(&owner, &flow, has_servers),
+        };
+        self.choices.keep(flow, Remembered { choice, at: now });
+        Judged::Choice(choice)
+    }
+
+    /// Decides for what is for more than one station, a subnet's broadcast among it.
+    fn choose_group(&self, owner: &Owner, flow: &Flow) -> Choice {
+        let rules = &self.settings.rules;
+        match owner {
+            Owner::Process(_) if rules.choose_owner(owner) => {
+                match rules.choose_destination(flow, false) {
+                    Choice::Direct => Choice::Direct,
+                    _ => Choice::Drop,
+                }
+            }
+            _ => Choice::Direct,
+        }
+    }
+
+    /// Decides for what is forwarded: it has no owner here.
+    pub(super) fn judge_forwarded(&self, flow: &Flow, has_servers: bool) -> Choice {
+        match self.settings.forwarded {
+            Forwarded::Direct => Choice::Direct,
+            Forwarded::Tunnel if is_group(flow.remote.ip()) => Choice::Direct,
+            Forwarded::Tunnel if self.is_near(flow.remote.ip()) && !flow.is_question() => {
+                Choice::Direct
+            }
+            Forwarded::Tunnel => self.settings.rules.choose_destination(flow, has_servers),
+        }
+    }
+
+    /// Whether this machine is in a network with that address, by an adapter that does not
+    /// lead out.
+    fn is_near(&self, address: IpAddr) -> bool {
+        let mut near = self.adapters.iter().filter(|adapter| !adapter.leads_out);
+        near.any(|adapter| is_on_link(adapter, address))
+    }
+
+    /// Whether what the system sends by this adapter may be another tunnel's datagrams,
+    /// which carry ours: those leave by an adapter without Ethernet.
+    fn carries_another_tunnel(&self, place: usize) -> bool {
+        let adapter = &self.adapters[place];
+        let is_nested = |index: u32| {
+            let mut adapters = self.adapters.iter();
+            adapters.any(|it| it.index == index && it.medium == Medium::Ip)
+        };
+        adapter.medium == Medium::Ethernet && self.ways.adapters().any(is_nested)
+    }
+
+    fn wait(&mut self, now: Instant, place: usize, frame: &[u8]) -> Verdict {
+        if self.waiting.len() >= super::MOST_WAITING {
+            return self.drop(Dropped::Owner);
+        }
+        self.waiting.push_back(Waiting {
+            until: now + WAIT_FOR_OWNER,
+            adapter: self.adapters[place].index,
+            frame: frame.to_vec(),
+        });
+        Verdict::Taken
+    }
+
+    fn refuse_at(&mut self, now: Now, place: usize, header: Header, view: &View<'_>) -> Verdict {
+        let home = Home {
+            adapter: self.adapters[place].index,
+            towards: Towards::System,
+            header: header.reversed(),
+        };
+        self.follow(now, Choice::Refuse, home, view)
+    }
+}
+
+/// Whether an address is in a network of an adapter's.
+pub(super) fn is_on_link(adapter: &Adapter, address: IpAddr) -> bool {
+    adapter.addresses.iter().any(|(own, length)| {
+        let network = taupe_config::prefix::Prefix::new(*own, *length);
+        version(*own) == version(address)
+            && network.is_some_and(|network| taupe_config::destinations::has(network, address))
+    })
+}
+
+/// Counts a hop (RFC 1812 section 5.3.1), without the checksum. `false` when it was the
+/// last.
+fn hop(packet: &mut [u8]) -> bool {
+    let at = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => 8,
+        Some(6) => 7,
+        _ => return false,
+    };
+    let Some(left) = packet.get_mut(at).filter(|left| **left > 1) else {
+        return false;
+    };
+    *left -= 1;
+    true
+}

@@ -1,0 +1,180 @@
+//! The tunnel: WireGuard's state machine with what waits to be sealed and to be opened.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use taupe_net::ecn;
+use taupe_protocol::{
+    DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged,
+    crypto::TAG_LEN,
+    inner,
+    message::DATA_HEADER_LEN,
+    padded_len,
+    time::{Instant, Now},
+};
+
+use super::datagram::HEADROOM;
+
+/// Where in a buffer a packet begins that is to be sealed, or has been opened.
+pub(super) const PACKET: usize = HEADROOM + DATA_HEADER_LEN;
+
+/// A protocol device, driven.
+pub(super) struct Tunnel {
+    pub(super) device: Device,
+    path: Arc<DataPath>,
+    sorted: Sorted,
+    outgoing: Vec<Outgoing>,
+    incoming: Vec<Datagram>,
+    /// Sealed, and where each goes.
+    pub(super) sealed: Vec<(SocketAddr, u8, Vec<u8>)>,
+}
+
+/// A packet that is to be sealed where it is.
+struct Outgoing {
+    peer: Arc<Peer>,
+    ecn: u8,
+    /// Room for headers, the packet with its padding, and room for the tag.
+    buffer: Vec<u8>,
+}
+
+/// A datagram that has come.
+pub(super) struct Datagram {
+    pub(super) from: SocketAddr,
+    pub(super) tos: u8,
+    /// [`HEADROOM`] bytes, and the message.
+    pub(super) buffer: Vec<u8>,
+}
+
+/// No peer's allowed IPs have the packet's destination.
+pub(super) struct NoPeer;
+
+impl Tunnel {
+    pub(super) fn new(device: Device) -> Self {
+        Self {
+            path: Arc::clone(device.data_path()),
+            device,
+            sorted: Sorted::default(),
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            sealed: Vec::new(),
+        }
+    }
+
+    /// Takes a packet that is to be sealed. `buffer` has it behind [`PACKET`] bytes; `mtu`
+    /// bounds its padding.
+    pub(super) fn send(&mut self, mut buffer: Vec<u8>, mtu: usize) -> Result<(), NoPeer> {
+        let packet = buffer.get(PACKET..).unwrap_or_default();
+        let view = inner::parse(packet).ok_or(NoPeer)?;
+        let ecn = ecn::encapsulate(traffic_class(packet));
+        let peer = self.path.routes().lookup(view.destination).cloned();
+        let peer = peer.ok_or(NoPeer)?;
+        buffer.truncate(PACKET + view.length);
+        buffer.resize(PACKET + padded_len(view.length, mtu) + TAG_LEN, 0);
+        self.outgoing.push(Outgoing { peer, ecn, buffer });
+        Ok(())
+    }
+
+    pub(super) fn receive(&mut self, datagram: Datagram) {
+        self.incoming.push(datagram);
+    }
+
+    /// Opens what has come, in its order; `deliver` takes each packet, behind [`PACKET`] bytes,
+    /// to which congestion marks have been carried.
+    pub(super) fn open(&mut self, now: Now, mut deliver: impl FnMut(Vec<u8>)) {
+        /// More than a datagram has, and their place among those of a batch.
+        const STRIDE: usize = 1 << 17;
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let mut rest = &mut incoming[..];
+        while let Some(first) = rest.first() {
+            let from = first.from;
+            let count = rest.iter().take_while(|next| next.from == from).count();
+            let (run, later) = rest.split_at_mut(count);
+            rest = later;
+            let messages = run.iter_mut().enumerate().filter_map(|(index, datagram)| {
+                let message = datagram.buffer.get_mut(HEADROOM..)?;
+                Some((index * STRIDE, message))
+            });
+            let endpoint = Endpoint::from(from);
+            self.path
+                .receive_each(now.boot, endpoint, messages, &mut self.sorted);
+            let backlog = self.sorted.handshakes.len();
+            for (done, place) in self.sorted.handshakes.iter().enumerate() {
+                let message = &run[place.start / STRIDE].buffer[HEADROOM..];
+                let _ = self
+                    .device
+                    .handle_message(now, endpoint, message, backlog - done - 1);
+            }
+            for place in &self.sorted.inner {
+                let datagram = &mut run[place.start / STRIDE];
+                let mut buffer = std::mem::take(&mut datagram.buffer);
+                buffer.truncate(HEADROOM + place.end % STRIDE);
+                let packet = buffer.get_mut(PACKET..).unwrap_or_default();
+                if ecn::decapsulate(datagram.tos, packet) == ecn::Verdict::Deliver {
+                    deliver(buffer);
+                }
+            }
+        }
+        incoming.clear();
+        self.incoming = incoming;
+    }
+
+    /// Seals what is to be, as far as there are sessions; the rest waits for them.
+    pub(super) fn seal(&mut self, now: Instant) {
+        let mut outgoing = std::mem::take(&mut self.outgoing).into_iter().peekable();
+        while let Some(first) = outgoing.next() {
+            let peer = Arc::clone(&first.peer);
+            let mut run = vec![first];
+            while let Some(next) = outgoing.next_if(|next| Arc::ptr_eq(&next.peer, &peer)) {
+                run.push(next);
+            }
+            let bytes = run
+                .iter()
+                .map(|packet| (packet.buffer.len() - HEADROOM) as u64);
+            match self.path.reserve(now, &peer, run.len() as u64, bytes.sum()) {
+                Outbound::Send(reservation) => {
+                    let to = reservation.endpoint().remote;
+                    let messages = run.iter_mut();
+                    reservation.seal_each(messages.map(|packet| &mut packet.buffer[HEADROOM..]));
+                    let sealed = run.into_iter();
+                    self.sealed
+                        .extend(sealed.map(|packet| (to, packet.ecn, packet.buffer)));
+                }
+                Outbound::Stage => {
+                    let staged = run.into_iter().map(|packet| {
+                        let end = packet.buffer.len() - TAG_LEN;
+                        Staged {
+                            packet: packet.buffer[PACKET..end].to_vec(),
+                            ecn: packet.ecn,
+                        }
+                    });
+                    self.path.stage(now, &peer, staged);
+                }
+                // As if nobody were there.
+                Outbound::NoEndpoint => {}
+            }
+        }
+    }
+
+    /// Does what the protocol wants done, and returns the next thing that others must do.
+    pub(super) fn poll(&mut self, now: Now) -> Option<Output> {
+        if self.device.wants_attention() {
+            self.device.handle_attention(now);
+        }
+        if self.next_deadline().is_some_and(|at| at <= now.boot) {
+            self.device.handle_deadline(now);
+        }
+        self.device.poll_output()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.device.next_deadline().map(|(at, _)| at)
+    }
+}
+
+/// Of a packet whose header has been read.
+fn traffic_class(packet: &[u8]) -> u8 {
+    match packet {
+        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
+        [_, second, ..] => *second,
+        _ => 0,
+    }
+}

@@ -1,0 +1,149 @@
+//! Packets that come before it is known whose they are.
+
+use std::time::Duration;
+
+use taupe_transparent::frames::{Dropped, Protocol};
+
+use crate::packets::{ACK, SYN, at, sent, tcp, udp};
+use crate::world::{OWN, OWN6, SERVER, SERVER6, World};
+
+const WAIT: Duration = Duration::from_millis(20);
+
+#[test]
+fn a_connections_first_packet_may_come_before_its_socket() {
+    let mut world = World::with(&["mole"]);
+    let (mole, bird, server) = (at(OWN, 50_000), at(OWN, 50_001), at(SERVER, 443));
+    let open = tcp(bird, server, SYN, b"");
+    world.send(&tcp(mole, server, SYN, b""));
+    world.send(&open);
+    assert!(world.passed().is_empty() && world.take_got().is_empty());
+    world.wait(WAIT / 2);
+    world.mole(Protocol::Tcp, mole, server);
+    world.bird(Protocol::Tcp, bird, server);
+    assert!(world.passed().is_empty() && world.take_got().is_empty());
+    world.wait(WAIT);
+    assert_eq!(world.passed(), [sent(&open)]);
+    assert_eq!(world.take_got().len(), 1);
+}
+
+#[test]
+fn what_nobody_owns_is_the_systems_in_the_end() {
+    for (allowed, passes) in [(&["mole"][..], true), (&["system"], false)] {
+        let mut world = World::with(allowed);
+        let packet = udp(at(OWN, 137), at(SERVER, 137), b"kernel");
+        world.send(&packet);
+        assert!(world.passed().is_empty());
+        world.wait(WAIT);
+        assert_eq!(world.passed().len(), usize::from(passes));
+        assert_eq!(world.take_got().len(), usize::from(!passes));
+        // Then at once, without another look.
+        let reads = world.system.0.lock().unwrap().reads;
+        for _ in 0..50 {
+            world.send(&packet);
+        }
+        assert_eq!(world.system.0.lock().unwrap().reads, reads);
+        assert_eq!(world.passed().len(), if passes { 51 } else { 0 });
+    }
+}
+
+#[test]
+fn a_port_that_another_process_has_now_is_its() {
+    let mut world = World::with(&["mole"]);
+    let (local, server) = (at(OWN, 50_000), at(SERVER, 443));
+    world.bird(Protocol::Tcp, local, server);
+    world.send(&tcp(local, server, SYN, b""));
+    world.send(&tcp(local, server, ACK, b"of the bird"));
+    assert_eq!(world.passed().len(), 2);
+    world.wait(Duration::from_secs(1));
+    world.system.close(local);
+    world.mole(Protocol::Tcp, local, server);
+    world.send(&tcp(local, server, SYN, b""));
+    world.send(&tcp(local, server, ACK, b"of the mole"));
+    assert_eq!(world.passed().len(), 2);
+    assert_eq!(world.take_got().len(), 2);
+    // Of UDP nothing tells; it is looked up again after 2 s.
+    let local = at(OWN, 50_001);
+    world.bird(Protocol::Udp, local, server);
+    world.send(&udp(local, server, b"of the bird"));
+    assert_eq!(world.passed().len(), 3);
+    world.system.close(local);
+    world.mole(Protocol::Udp, local, server);
+    world.wait(Duration::from_secs(2));
+    world.send(&udp(local, server, b"of the mole"));
+    assert_eq!(world.passed().len(), 3);
+    assert_eq!(world.take_got().len(), 1);
+}
+
+#[test]
+fn what_a_socket_leaves_behind_goes_where_it_went() {
+    let mut world = World::with(&["mole"]);
+    let (mole, server) = (at(OWN, 50_000), at(SERVER, 443));
+    world.mole(Protocol::Tcp, mole, server);
+    world.send(&tcp(mole, server, SYN, b""));
+    world.mole(Protocol::Udp, mole, server);
+    world.send(&udp(mole, server, b"x"));
+    assert_eq!(world.take_got().len(), 2);
+    // The process has ended.
+    world.system.close(mole);
+    world.system.0.lock().unwrap().processes.clear();
+    world.wait(Duration::from_secs(5));
+    world.send(&tcp(mole, server, 4, b""));
+    world.send(&udp(mole, server, b"x"));
+    world.wait(WAIT);
+    assert!(world.passed().is_empty());
+    assert_eq!(world.take_got().len(), 2);
+}
+
+#[test]
+fn a_process_that_is_younger_than_a_socket_does_not_have_it() {
+    let mut world = World::with(&["mole"]);
+    // Sockets here were made at 100.
+    world.system.process(30, r"C:\x\mole.exe", 101);
+    let (local, server) = (at(OWN, 50_000), at(SERVER, 5000));
+    world.system.socket(Protocol::Udp, 30, local, None);
+    let packet = udp(local, server, b"x");
+    world.send(&packet);
+    assert_eq!(world.passed(), [sent(&packet)]);
+}
+
+#[test]
+fn sockets_for_all_addresses_and_both_families_are_found() {
+    for (bound, own, server) in [
+        ("0.0.0.0", OWN, SERVER),
+        ("::", OWN, SERVER),
+        ("::", OWN6, SERVER6),
+        ("::ffff:192.168.1.10", OWN, SERVER),
+    ] {
+        let mut world = World::with(&["mole"]);
+        world.mole(Protocol::Udp, at(bound, 50_000), at(server, 1));
+        world.send(&udp(at(own, 50_000), at(server, 5000), b"x"));
+        assert_eq!(world.take_got().len(), 1, "{bound}");
+    }
+    // Of one that is bound to all and one that is bound to this, the latter.
+    let mut world = World::with(&["mole"]);
+    world.bird(Protocol::Udp, at("0.0.0.0", 50_000), at(SERVER, 1));
+    world.mole(Protocol::Udp, at(OWN, 50_000), at(SERVER, 1));
+    world.send(&udp(at(OWN, 50_000), at(SERVER, 5000), b"x"));
+    assert_eq!(world.take_got().len(), 1);
+}
+
+#[test]
+fn without_a_list_nothing_passes_and_little_waits() {
+    let mut world = World::with(&["mole"]);
+    world.system.0.lock().unwrap().fails = true;
+    let server = at(SERVER, 443);
+    for port in 0..1000 {
+        world.send(&tcp(at(OWN, 40_000 + port), server, SYN, b""));
+    }
+    let dropped = world.pipeline.dropped().count(Dropped::Owner);
+    assert_eq!(dropped, 1000 - 256);
+    world.wait(Duration::from_secs(1));
+    assert!(world.passed().is_empty() && world.take_got().is_empty());
+    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1000);
+    assert!(world.pipeline.next_deadline().is_none());
+    world.system.0.lock().unwrap().fails = false;
+    let bird = at(OWN, 40_000);
+    world.bird(Protocol::Tcp, bird, server);
+    world.send(&tcp(bird, server, SYN, b""));
+    assert_eq!(world.passed().len(), 1);
+}
