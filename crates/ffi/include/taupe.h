@@ -510,7 +510,7 @@ bool taupe_set_post_quantum(const struct wireguard_tunnel *tunnel,
                             bool latched);
 
 // As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-// taupe_log_level; NULL for none. Before each is its level, such as "[Info] ", and there is
+// taupe_log_level; NULL for none. Before each is its level, such as `[Info] `, and there is
 // no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
 // function holds for this one too.
 //

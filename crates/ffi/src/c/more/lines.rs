@@ -48,7 +48,7 @@ fn labelled(printer: Printer, level: Level) -> Sink {
 }
 
 /// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-/// taupe_log_level; NULL for none. Before each is its level, such as "[Info] ", and there is
+/// taupe_log_level; NULL for none. Before each is its level, such as `[Info] `, and there is
 /// no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
 /// function holds for this one too.
 ///
