@@ -3,6 +3,7 @@
 #   make build      target/release/taupe
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
 #                   [JAVA=1: and in Java]
+#   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
 #                   LIBDIR=, INCLUDEDIR= where those go]
@@ -28,7 +29,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
 
-.PHONY: build pages library install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library windows install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 build: .build-packages
@@ -40,6 +41,10 @@ pages: .build-packages
 
 library: .build-packages
 	@JAVA='$(JAVA)' packaging/library
+
+windows:
+	@scripts/packages build windows
+	@scripts/windows
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
 install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))

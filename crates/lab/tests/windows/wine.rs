@@ -1,0 +1,68 @@
+//! Wine, with a prefix that is a test's own.
+
+use rustix::mount::{MountFlags, mount};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+use taupe_lab::sandbox::scratch;
+use taupe_lab::{Error, Result, ensure};
+
+const TARGET: &str = "x86_64-pc-windows-gnu";
+
+/// Builds the programs, and makes the prefix that all tests begin with.
+pub(crate) fn prepare() -> Result<()> {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo.args(["build", "--quiet", "--target", TARGET]);
+    cargo.args(["-p", "taupe", "--bin", "taupe", "-p", "taupe-ffi"]);
+    succeed(&mut cargo)?;
+    succeed(Command::new(root().join("scripts/wine")).arg("--prefix"))
+}
+
+/// Where cargo puts what it has built for Windows without optimisation.
+pub(crate) fn built() -> PathBuf {
+    target().join(TARGET).join("debug")
+}
+
+/// What runs a program under Wine: the words before its path. The files of the prefix that all
+/// tests share are below those that this one writes, so that Wine takes it for another one and
+/// no program outside of this sandbox serves it.
+pub(crate) fn launcher() -> Result<[String; 3]> {
+    let (own, changed, work) = (scratch("wine"), scratch("changed"), scratch("work"));
+    for folder in [&own, &changed, &work] {
+        fs::create_dir_all(folder).map_err(Error::io(folder.display().to_string()))?;
+    }
+    let shared = target().join("wine");
+    ensure!(shared.exists(), "there is no {}", shared.display());
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}\0",
+        shared.display(),
+        changed.display(),
+        work.display()
+    );
+    let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).ok();
+    mount(c"overlay", &own, c"overlay", MountFlags::empty(), options)
+        .map_err(|error| Error::io("the prefix of this test")(error.into()))?;
+    let prefix = format!("WINEPREFIX={}", own.display());
+    let script = root().join("scripts/wine").display().to_string();
+    Ok(["env".to_owned(), prefix, script])
+}
+
+/// Runs a command that has to succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().map_err(Error::io(name.clone()))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{name}: {}: {said}", output.status);
+    Ok(())
+}
+
+/// The top of the tree.
+pub(crate) fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap_or(root)
+}
+
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
