@@ -151,7 +151,7 @@ fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
 
 /// The name of the interface that a word means, whether or not there is a file:
 /// a tunnel that is up can have lost its file.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", windows))]
 pub(crate) fn interface(word: &OsStr) -> Option<InterfaceName> {
     if is_name(word) && !is_path(word) {
         return word.to_str()?.parse().ok();

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use taupe_config::file::{self, Personality};
 
-/// Does what the process's arguments and environment ask for.
+/// Does what the process's arguments and environment ask for, on Windows with a packet filter
+/// of the given kind.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main<#[cfg(windows)] D: crate::Driver>() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let order = match arguments::parse(&arguments, &|name| std::env::var_os(name)) {
         Ok(order) => order,
@@ -21,6 +22,10 @@ pub fn main() -> ExitCode {
         Order::Check { file } => check::main(&file),
         Order::Strip { file } => strip(&file),
         Order::Proxy(order) => proxy::main(&order),
+        #[cfg(windows)]
+        Order::Run(order) => crate::windows::run::main::<D>(&order),
+        #[cfg(windows)]
+        Order::Service(order) => crate::windows::service::main::<D>(&order),
         Order::AllowedIps { networks, except } => allowed_ips(&networks, &except),
         Order::Wg {
             personality,

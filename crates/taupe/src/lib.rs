@@ -77,6 +77,9 @@ mod tunnel;
 #[cfg(target_os = "linux")]
 mod via;
 
+#[cfg(windows)]
+mod windows;
+
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(not(target_os = "linux"))]
@@ -89,6 +92,8 @@ pub use device::Device;
 pub use elsewhere::main;
 #[cfg(target_os = "linux")]
 pub use linux::main;
+#[cfg(windows)]
+pub use windows::{Driver, PacketFilter};
 
 use console::NotPrinted;
 use std::fmt::Display;

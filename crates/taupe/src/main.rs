@@ -9,6 +9,8 @@ fn main() -> ExitCode {
     taupe_sys::memory::share_heap();
     #[cfg(target_os = "linux")]
     return taupe_command::main::<taupe_engine::Engine>();
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(windows)]
+    return taupe_command::main::<taupe_command::PacketFilter>();
+    #[cfg(not(any(target_os = "linux", windows)))]
     taupe_command::main()
 }

@@ -7,6 +7,8 @@ use super::common::{
 use super::proxy::{self, Proxy, ProxyOrder};
 use super::{Environment, Error, read};
 use crate::wg;
+#[cfg(windows)]
+use crate::windows::arguments::{self as windows, RunOrder, ServiceOrder};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -28,6 +30,12 @@ pub(crate) enum Order {
     },
     /// Run a proxy to a file's tunnel.
     Proxy(ProxyOrder),
+    /// Run a file's tunnel.
+    #[cfg(windows)]
+    Run(RunOrder),
+    /// Something with the service of a file's tunnel.
+    #[cfg(windows)]
+    Service(ServiceOrder),
     /// Print the minimal list of networks without some others.
     AllowedIps {
         networks: Vec<Prefix>,
@@ -64,6 +72,16 @@ enum Command {
         "{}\n\n{RETRIES}\n\n{}\n\n{FILES}", proxy::ABOUT, proxy::STATUS
     ))]
     Proxy(Proxy),
+    /// Run a file's tunnel in this process, for the applications that the file chooses
+    #[cfg(windows)]
+    #[command(after_help = format!(
+        "{}\n\n{RETRIES}\n\n{}\n\n{FILES}", windows::RUN, windows::RUN_STATUS
+    ))]
+    Run(windows::Run),
+    /// Have a file's tunnel start with the machine
+    #[cfg(windows)]
+    #[command(after_help = format!("{}\n\n{}", windows::SERVICE, windows::SERVICE_STATUS))]
+    Service(windows::Service),
     /// Print the shortest list of networks that leaves some out
     #[command(after_help = format!("{EXAMPLES}\n\n{ALLOWED_IPS_STATUS}"))]
     AllowedIps(AllowedIps),
@@ -90,6 +108,8 @@ pub(crate) fn parse(arguments: &[OsString], environment: Environment<'_>) -> Res
             arguments: arguments.to_vec(),
         });
     }
+    #[cfg(windows)]
+    let arguments = &*windows::with_two_dashes(arguments);
     let taupe = read::<Taupe>(arguments, "taupe").map_err(of_linux)?;
     Ok(taupe.order(arguments, environment))
 }
@@ -117,6 +137,10 @@ impl Taupe {
             Command::Strip(FileArgument { file }) => Order::Strip { file },
             Command::Check(FileArgument { file }) => Order::Check { file },
             Command::Proxy(proxy) => Order::Proxy(proxy.order(environment)),
+            #[cfg(windows)]
+            Command::Run(run) => Order::Run(run.order()),
+            #[cfg(windows)]
+            Command::Service(service) => Order::Service(service.order()),
             Command::AllowedIps(AllowedIps { networks, except }) => Order::AllowedIps {
                 networks: joined(networks),
                 except: joined(except),

@@ -1,0 +1,30 @@
+//! What is Windows's: the tunnel of a file on a packet filter, in this process (`taupe run`) or
+//! as a service (`taupe service`).
+
+pub(crate) mod arguments;
+pub(crate) mod run;
+pub(crate) mod service;
+
+mod carrier;
+mod event_log;
+mod owners;
+mod packet_filter;
+mod pipe;
+mod tunnel;
+
+pub use packet_filter::PacketFilter;
+
+use taupe_transparent::frames::{PacketTap, TapError};
+
+/// What the command needs of a packet filter. Tests have another.
+pub trait Driver: 'static {
+    /// Where frames come from and go to.
+    type Tap: PacketTap;
+
+    /// Opens it; nothing is intercepted yet.
+    ///
+    /// # Errors
+    ///
+    /// What, why and what to do: that there is none, for one.
+    fn open() -> Result<Self::Tap, TapError>;
+}

@@ -1,0 +1,175 @@
+//! `taupe service`: a tunnel that starts with the machine.
+
+use super::Driver;
+use super::arguments::{Action, Level, ServiceOrder};
+use super::carrier::Asked;
+use super::event_log as log;
+use super::tunnel::{Failure, Wanted};
+use crate::conf;
+use crate::console::{print, say};
+use crate::interface::InterfaceName;
+use std::ffi::{OsStr, OsString};
+use std::path::absolute;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use taupe_config::file::Personality;
+use taupe_sys::windows::event_log;
+use taupe_sys::windows::service::{self, Control, Definition, Lacking, State};
+
+/// Does what is asked for.
+pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
+    let done = match order.action {
+        Action::Install(level) => install(&order.file, level),
+        Action::Start => {
+            named(&order.file).and_then(|name| Ok(service::start(&service_of(&name))?))
+        }
+        Action::Stop => named(&order.file).and_then(|name| Ok(service::stop(&service_of(&name))?)),
+        Action::Uninstall => uninstall(&order.file),
+        Action::Status => return status(&order.file),
+        Action::Run(level) => be::<D>(order.file.clone(), level),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.complain(),
+    }
+}
+
+/// The service of a tunnel, and the source of its events.
+fn service_of(name: &InterfaceName) -> String {
+    format!("TaupeTunnel${name}")
+}
+
+/// The tunnel that a word means, whose file may be gone.
+fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
+    match conf::interface(word) {
+        Some(name) => Ok(name),
+        // What is wrong with it is told by who looks for the file.
+        None => Ok(conf::Conf::find(word, Personality::Taupe)?.interface),
+    }
+}
+
+fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
+    // What cannot be carried is not installed either.
+    let conf = Wanted::read(word)?.conf;
+    let (name, service) = (&conf.interface, service_of(&conf.interface));
+    let program = std::env::current_exe().map_err(Failure::Program)?;
+    let path = absolute(&conf.shown).unwrap_or(conf.path);
+    let arguments: [OsString; 6] = [
+        "service".into(),
+        "run".into(),
+        "--config".into(),
+        path.into(),
+        "--log-level".into(),
+        level.word().into(),
+    ];
+    // An installed service keeps its source.
+    if service::state(&service)?.is_some() {
+        return Err(service::Error::Exists(service).into());
+    }
+    event_log::register(&service).map_err(|source| Failure::EventSource {
+        source_name: service.clone(),
+        source,
+    })?;
+    let installed = service::install(&Definition {
+        name: service.clone(),
+        display_name: format!("Taupe: {name}"),
+        description: format!("The WireGuard tunnel {name}, for the applications of its file."),
+        program,
+        arguments: arguments.to_vec(),
+    });
+    let lacking = installed.inspect_err(|_| {
+        let _ = event_log::unregister(&service);
+    })?;
+    for lacking in lacking {
+        say(&match lacking {
+            Lacking::DelayedStart => {
+                "[!] this system has no delayed start: the service starts at once"
+            }
+            Lacking::Recovery => {
+                "[!] this system does not start services again: when it fails, start it by hand"
+            }
+        });
+    }
+    say(&format_args!(
+        "[#] the service {service} is installed; `taupe service start --config {name}` starts it \
+         now"
+    ));
+    Ok(())
+}
+
+fn uninstall(word: &OsStr) -> Result<(), Failure> {
+    let service = service_of(&named(word)?);
+    service::uninstall(&service)?;
+    event_log::unregister(&service).map_err(|source| Failure::EventSource {
+        source_name: service,
+        source,
+    })
+}
+
+fn status(word: &OsStr) -> ExitCode {
+    let state = named(word).and_then(|name| Ok(service::state(&service_of(&name))?));
+    let word = match state {
+        Err(failure) => return failure.complain(),
+        Ok(None) => "not installed",
+        Ok(Some(State::Stopped)) => "stopped",
+        Ok(Some(State::Changing)) => "changing",
+        Ok(Some(State::Running)) => "running",
+    };
+    crate::exit(print(format!("{word}\n").as_bytes()), ExitCode::SUCCESS)
+}
+
+/// Is the service, for the service manager.
+fn be<D: Driver>(word: OsString, level: Level) -> Result<(), Failure> {
+    let name = service_of(&named(&word)?);
+    let source = name.clone();
+    let body = move |running: &dyn Fn(), controls: Receiver<Control>| {
+        // Without a log there is nobody to complain to, but for the exit code.
+        let carried = log::begin(&source, level.filter())
+            .map_err(Failure::EventLog)
+            .and_then(|()| carry::<D>(&word, running, controls));
+        match carried {
+            Ok(()) => 0,
+            Err(failure) => {
+                tracing::error!("{failure}");
+                failure.status().into()
+            }
+        }
+    };
+    Ok(service::run(&name, body)?)
+}
+
+fn carry<D: Driver>(
+    word: &OsStr,
+    running: &dyn Fn(),
+    controls: Receiver<Control>,
+) -> Result<(), Failure> {
+    let wanted = Wanted::read(word)?;
+    let (ask, asked) = channel();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let (send, interrupt) = (ask.clone(), Arc::clone(&interrupted));
+    let pass_on = move || {
+        for control in controls {
+            let asked = match control {
+                Control::End => {
+                    interrupt.store(true, Ordering::Relaxed);
+                    Asked::End
+                }
+                Control::Awoke => Asked::Awoke,
+            };
+            if send.send(asked).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("controls".into());
+    thread.spawn(pass_on).map_err(Failure::Thread)?;
+    let opened = wanted.open::<D>((ask, asked), &|| interrupted.load(Ordering::Relaxed))?;
+    let Some(tunnel) = opened else {
+        return Ok(());
+    };
+    running();
+    tunnel.run()
+}

@@ -1,0 +1,278 @@
+//! The tunnel of a file, from the file to what carries it.
+
+use super::Driver;
+use super::carrier::{Asked, Carrier, Refused, Sockets, addresses};
+use super::pipe::Server;
+use crate::check::{self, Checked, Unreadable, check};
+use crate::conf::{self, Conf};
+use crate::console::say;
+use crate::interface::InterfaceName;
+use crate::kept::{Kept, PlaceError};
+use crate::silence;
+use std::ffi::OsStr;
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender};
+use taupe_client::{ResolveError, resolve};
+use taupe_config::destinations::of_peers;
+use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_sys::windows::pipe::{self, Listener};
+use taupe_sys::windows::service;
+use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
+use tracing::{info, warn};
+
+/// It takes an administrator.
+const NO_RIGHTS: u8 = 3;
+/// It is there already.
+const THERE: u8 = 4;
+/// It is not there.
+const MISSING: u8 = 5;
+/// There is no packet filter.
+const NO_DRIVER: u8 = 6;
+
+/// Why there is no tunnel, or none any more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was done")]
+    Wrong { file: String, errors: String },
+    #[error("{file}: {source}; nothing was done")]
+    Rules { file: String, source: Unsuitable },
+    #[error(
+        "{file} has no Address: what applications send needs one to come from in the tunnel; \
+         write the one that the other side gives this machine"
+    )]
+    NoAddress { file: String },
+    #[error(
+        "the tunnel {0} runs already, here or as a service; `taupe show {0}` tells how it is; \
+         nothing was done"
+    )]
+    Running(InterfaceName),
+    #[error(
+        "only an elevated administrator may make the configuration pipe of {0}; open a terminal \
+         with \"Run as administrator\"; nothing was done"
+    )]
+    NoRights(InterfaceName),
+    #[error("cannot make the configuration pipe of {name}: {source}")]
+    Pipe {
+        name: InterfaceName,
+        source: io::Error,
+    },
+    #[error("{0}; nothing was done")]
+    NoDriver(#[source] TapError),
+    #[error("the endpoint {host}:{port} (line {line}) has no address: {source}")]
+    Endpoint {
+        host: String,
+        port: u16,
+        line: usize,
+        source: ResolveError,
+    },
+    #[error(
+        "UDP port {port} cannot be had: {source}; another program has it, or a tunnel that runs: \
+         write another ListenPort, or none"
+    )]
+    Port { port: u16, source: io::Error },
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("cannot catch Ctrl-C: {0}")]
+    Interrupt(#[source] io::Error),
+    #[error("there can be no further thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("the packet filter failed: {0}")]
+    Filter(#[source] TapError),
+    #[error("cannot write to the event log: {0}")]
+    EventLog(#[source] io::Error),
+    #[error("cannot make {source_name} known to the event log: {source}")]
+    EventSource {
+        source_name: String,
+        source: io::Error,
+    },
+    #[error("cannot tell where this program is: {0}")]
+    Program(#[source] io::Error),
+    #[error(transparent)]
+    Service(#[from] service::Error),
+}
+
+impl Failure {
+    /// What the process ends with, and the service manager shows.
+    pub(super) fn status(&self) -> u8 {
+        use service::Error;
+        match self {
+            Self::NoRights(_) | Self::Service(Error::NoRights) => NO_RIGHTS,
+            Self::EventSource { source, .. } if is_refusal(source) => NO_RIGHTS,
+            Self::Running(_) | Self::Service(Error::Exists(_) | Error::Running(_)) => THERE,
+            Self::Service(Error::Missing(_) | Error::NotRunning(_)) => MISSING,
+            Self::NoDriver(_) => NO_DRIVER,
+            _ => crate::FAILED,
+        }
+    }
+
+    pub(super) fn complain(&self) -> ExitCode {
+        crate::complain(self, self.status())
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// A tunnel whose file has been read, and can be had.
+pub(super) struct Wanted {
+    pub(super) conf: Conf,
+    file: File,
+    rules: Rules,
+}
+
+impl Wanted {
+    /// Reads a file, says what is to be said of it, and refuses what cannot be carried.
+    pub(super) fn read(word: &OsStr) -> Result<Self, Failure> {
+        let conf = Conf::find(word, Personality::Taupe)?;
+        let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
+        for remark in &remarks {
+            say(remark);
+        }
+        let shown = || conf.shown.display().to_string();
+        let file = file.ok_or_else(|| Failure::Wrong {
+            file: shown(),
+            errors: check::count(&remarks),
+        })?;
+        let table = of_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false));
+        let rules = Rules::new(file.transparent.apps.clone(), table);
+        let rules = rules.map_err(|source| Failure::Rules {
+            file: shown(),
+            source,
+        })?;
+        if file.interface.addresses.is_empty() {
+            return Err(Failure::NoAddress { file: shown() });
+        }
+        let unused = unused(&file);
+        if !unused.is_empty() {
+            let unused = unused.join(", ");
+            say(&format_args!(
+                "[!] {}: {unused}: no meaning on Windows, not used",
+                shown()
+            ));
+        }
+        Ok(Self { conf, file, rules })
+    }
+
+    /// Opens what it takes, in an order in which whatever fails first leaves nothing behind.
+    /// `is_interrupted` ends the wait for name servers: `None`.
+    pub(super) fn open<D: Driver>(
+        self,
+        asked: (Sender<Asked>, Receiver<Asked>),
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Tunnel<D>>, Failure> {
+        let Self { conf, file, rules } = self;
+        let name = conf.interface;
+        let listener = match Listener::bind(&pipe::of_tunnel(name.as_str())) {
+            Ok(listener) => listener,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(Failure::Running(name));
+            }
+            Err(error) if is_refusal(&error) => return Err(Failure::NoRights(name)),
+            Err(source) => return Err(Failure::Pipe { name, source }),
+        };
+        let tap = D::open().map_err(Failure::NoDriver)?;
+        let Some(endpoints) = endpoints(&file, is_interrupted)? else {
+            return Ok(None);
+        };
+        let port = file.interface.listen_port.unwrap_or(0);
+        let sockets = Sockets::bind(port).map_err(|source| Failure::Port { port, source })?;
+        let (v4, v6) = addresses(file.interface.addresses.iter().map(|one| one.address));
+        let settings = Settings {
+            v4,
+            v6,
+            dns: file.interface.dns.clone(),
+            mtu: file.interface.mtu.and_then(|mtu| u16::try_from(mtu).ok()),
+            port: sockets.port,
+            rules,
+            forwarded: file.transparent.forwarded.unwrap_or_default(),
+            lock: file.transparent.kill_switch.unwrap_or_default(),
+        };
+        let mut request = taupe_client::request(&file, &endpoints);
+        request.fwmark = None;
+        let kept = Kept::find()?.folder().unwrap_or_default();
+        let (ask, asked) = asked;
+        let tell = |notice: &_| warn!("{}", silence::text(notice));
+        let carrier = Carrier::new(tap, sockets, settings, request, &kept, asked, tell)?;
+        let server = Server::start(listener, ask).map_err(Failure::Thread)?;
+        info!("{name} is ready");
+        Ok(Some(Tunnel { carrier, server }))
+    }
+}
+
+/// A tunnel that has all that it takes.
+pub(super) struct Tunnel<D: Driver> {
+    carrier: Carrier<D::Tap>,
+    server: Server,
+}
+
+impl<D: Driver> Tunnel<D> {
+    /// Carries it until the end is asked for.
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let ended = self.carrier.run().map_err(Failure::Filter);
+        drop(self.server);
+        info!("ended");
+        ended
+    }
+}
+
+/// The addresses of the peers' endpoints; `None` once it is interrupted.
+fn endpoints(
+    file: &File,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
+    let mut waiting = |line: Option<&str>| {
+        if let Some(line) = line {
+            warn!("{line}");
+        }
+        !is_interrupted()
+    };
+    let mut addresses = Vec::with_capacity(file.peers.len());
+    for peer in &file.peers {
+        addresses.push(match &peer.endpoint {
+            None => None,
+            Some(Endpoint::Address(address)) => Some(*address),
+            Some(Endpoint::Name { host, port }) => match resolve(host, *port, &mut waiting) {
+                Ok(address) => Some(address),
+                Err(ResolveError::Interrupted) => return Ok(None),
+                Err(source) => {
+                    return Err(Failure::Endpoint {
+                        host: host.clone(),
+                        port: *port,
+                        line: peer.line,
+                        source,
+                    });
+                }
+            },
+        });
+    }
+    Ok(Some(addresses))
+}
+
+/// What a file says that means nothing here.
+fn unused(file: &File) -> Vec<&'static str> {
+    let interface = &file.interface;
+    let hooks = &interface.hooks;
+    let all = [
+        ("Table", interface.table != Table::Auto),
+        ("FwMark", interface.fwmark.is_some_and(|mark| mark != 0)),
+        ("PreUp", !hooks.pre_up.is_empty()),
+        ("PostUp", !hooks.post_up.is_empty()),
+        ("PreDown", !hooks.pre_down.is_empty()),
+        ("PostDown", !hooks.post_down.is_empty()),
+        ("SaveConfig", interface.save_config),
+        ("search domains in DNS", !interface.dns_search.is_empty()),
+        ("SystemBus", file.transparent.system_bus.is_some()),
+    ];
+    let unused = all.into_iter().filter(|(_, is_there)| *is_there);
+    unused.map(|(name, _)| name).collect()
+}
