@@ -2,8 +2,13 @@
 
 use std::io;
 use std::sync::OnceLock;
-use windows_sys::Win32::System::Console::SetConsoleCtrlHandler;
+use std::thread;
+use std::time::Duration;
+use windows_sys::Win32::System::Console::{CTRL_BREAK_EVENT, CTRL_C_EVENT, SetConsoleCtrlHandler};
 use windows_sys::core::BOOL;
+
+/// More than the system gives a program whose console is gone.
+const LONGER: Duration = Duration::from_secs(60);
 
 type Handler = Box<dyn Fn() + Send + Sync>;
 
@@ -29,9 +34,13 @@ pub fn on_end(end: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
 }
 
 /// Says that every event is dealt with, so that the process goes on for now.
-extern "system" fn handle(_event: u32) -> BOOL {
+extern "system" fn handle(event: u32) -> BOOL {
     if let Some(end) = HANDLER.get() {
         end();
+    }
+    if !matches!(event, CTRL_C_EVENT | CTRL_BREAK_EVENT) {
+        // The system ends the process when this returns. It has ended by itself before.
+        thread::sleep(LONGER);
     }
     1
 }

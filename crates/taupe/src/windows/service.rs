@@ -18,6 +18,7 @@ use std::thread;
 use taupe_config::file::Personality;
 use taupe_sys::windows::event_log;
 use taupe_sys::windows::service::{self, Control, Definition, Lacking, State};
+use tracing::{error, warn};
 
 /// Does what is asked for.
 pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
@@ -53,7 +54,7 @@ fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
 
 fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
     // What cannot be carried is not installed either.
-    let conf = Wanted::read(word)?.conf;
+    let conf = Wanted::read(word, &|line| say(line))?.conf;
     let (name, service) = (&conf.interface, service_of(&conf.interface));
     let program = std::env::current_exe().map_err(Failure::Program)?;
     let path = absolute(&conf.shown).unwrap_or(conf.path);
@@ -133,7 +134,7 @@ fn be<D: Driver>(word: OsString, level: Level) -> Result<(), Failure> {
         match carried {
             Ok(()) => 0,
             Err(failure) => {
-                tracing::error!("{failure}");
+                error!("{failure}");
                 failure.status().into()
             }
         }
@@ -146,7 +147,7 @@ fn carry<D: Driver>(
     running: &dyn Fn(),
     controls: Receiver<Control>,
 ) -> Result<(), Failure> {
-    let wanted = Wanted::read(word)?;
+    let wanted = Wanted::read(word, &|line| warn!("{line}"))?;
     let (ask, asked) = channel();
     let interrupted = Arc::new(AtomicBool::new(false));
     let (send, interrupt) = (ask.clone(), Arc::clone(&interrupted));

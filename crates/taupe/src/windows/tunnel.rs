@@ -5,11 +5,11 @@ use super::carrier::{Asked, Carrier, Refused, Sockets, addresses};
 use super::pipe::Server;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
-use crate::console::say;
 use crate::interface::InterfaceName;
 use crate::kept::{Kept, PlaceError};
 use crate::silence;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -131,12 +131,12 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a file, says what is to be said of it, and refuses what cannot be carried.
-    pub(super) fn read(word: &OsStr) -> Result<Self, Failure> {
+    /// Reads a file, tells what is to be said of it, and refuses what cannot be carried.
+    pub(super) fn read(word: &OsStr, tell: &dyn Fn(&dyn Display)) -> Result<Self, Failure> {
         let conf = Conf::find(word, Personality::Taupe)?;
         let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
         for remark in &remarks {
-            say(remark);
+            tell(remark);
         }
         let shown = || conf.shown.display().to_string();
         let file = file.ok_or_else(|| Failure::Wrong {
@@ -155,7 +155,7 @@ impl Wanted {
         let unused = unused(&file);
         if !unused.is_empty() {
             let unused = unused.join(", ");
-            say(&format_args!(
+            tell(&format_args!(
                 "[!] {}: {unused}: no meaning on Windows, not used",
                 shown()
             ));
