@@ -73,7 +73,12 @@ fn names(call: &Call<'_>) -> Result<Vec<String>, Failed> {
             taupe_client::errno_text(errno)
         );
         call.failed(wg.as_bytes(), || {
-            format!("the interfaces cannot be listed: {error}; only root can see them all")
+            let who = if cfg!(windows) {
+                "an elevated administrator"
+            } else {
+                "root"
+            };
+            format!("the interfaces cannot be listed: {error}; only {who} can see them all")
         })
     })?;
     if names.is_empty() && call.personality == Personality::Taupe && !is_root() {

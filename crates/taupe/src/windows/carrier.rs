@@ -10,9 +10,12 @@ use std::sync::mpsc::{Receiver, SyncSender, channel};
 use std::time::Duration;
 use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
 use taupe_protocol::crypto::default_provider;
+use taupe_protocol::message::classify;
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{Device, Notice, Random};
-use taupe_transparent::frames::{Event, Frame, Output, PacketTap, Pipeline, Settings, TapError};
+use taupe_transparent::frames::{
+    Causes, Dropped, Event, Frame, Output, PacketTap, Pipeline, Settings, TapError,
+};
 use taupe_upkeep::configuration::{Refusal, complete};
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
@@ -24,6 +27,9 @@ use zeroize::Zeroizing;
 
 /// The longest wait for frames, after which it is looked at what else there is.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+
+/// From one word to the log of what was dropped to the next.
+const BETWEEN_DROPS: Duration = Duration::from_secs(1);
 
 /// Ports that are tried until both families have the same.
 const TRIES: usize = 16;
@@ -108,6 +114,8 @@ pub(super) struct Carrier<T> {
     answers: Receiver<Answer>,
     asked: Receiver<Asked>,
     tell: fn(&Notice),
+    /// What the log has been told of frames that were dropped, and when.
+    told: (Causes, Instant),
 }
 
 impl<T: PacketTap> Carrier<T> {
@@ -143,6 +151,7 @@ impl<T: PacketTap> Carrier<T> {
             answers,
             asked,
             tell,
+            told: Default::default(),
         };
         let refused = |refusal: Refusal| Refused(refusal.answer());
         carrier.apply(request).map_err(refused)?;
@@ -186,6 +195,7 @@ impl<T: PacketTap> Carrier<T> {
             }
             self.pipeline.settle(now());
             self.do_outputs()?;
+            self.tell_of_drops();
             let wait = wait(self.pipeline.next_deadline());
             let pipeline = &mut self.pipeline;
             let judge = &mut |frame: Frame<'_>| pipeline.handle_frame(now(), frame);
@@ -222,7 +232,12 @@ impl<T: PacketTap> Carrier<T> {
                     frames.push(frame);
                     continue;
                 }
-                Output::Datagram { to, message, .. } => self.sockets.send(to, &message),
+                Output::Datagram { to, message, .. } => {
+                    if let Ok(kind) = classify(&message) {
+                        debug!(%to, ?kind, "sending by the system's way");
+                    }
+                    self.sockets.send(to, &message);
+                }
                 Output::ReserveLabels { public_key, up_to } => {
                     self.labels.store(&public_key, up_to);
                 }
@@ -247,6 +262,23 @@ impl<T: PacketTap> Carrier<T> {
             return Ok(());
         }
         self.tap.inject(&frames)
+    }
+
+    /// Tells the log what has been dropped since it was last told.
+    fn tell_of_drops(&mut self) {
+        let (before, at) = self.told;
+        let now = now().boot;
+        if now.since(at) < BETWEEN_DROPS || !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let dropped = self.pipeline.dropped();
+        for cause in Dropped::ALL {
+            let more = dropped.count(cause) - before.count(cause);
+            if more > 0 {
+                debug!(more, ?cause, "dropped");
+            }
+        }
+        self.told = (dropped, now);
     }
 
     fn move_endpoint(&mut self, answer: Answer) {
