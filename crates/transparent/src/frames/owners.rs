@@ -240,7 +240,7 @@ impl Known {
         let rows = keys.iter().find_map(|key| rows.get(key))?.clone();
         let owners: Vec<_> = rows.into_iter().map(|row| self.process(row)).collect();
         let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_chosen(it));
-        let owner = owners.iter().find(chosen).or(owners.first());
+        let owner = owners.iter().find(chosen).or_else(|| owners.first());
         owner.cloned()
     }
 

@@ -150,19 +150,20 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// Whether it is about the link itself and stays there: discovery, DHCP, what is from or
-    /// to link-local addresses.
-    pub(super) fn is_of_link(&self) -> bool {
-        match self.kind {
-            Kind::Discovery => true,
+    /// Whether it is about the link itself and stays there: discovery, DHCP with whom
+    /// `is_near` holds for, what is from or to link-local addresses.
+    pub(super) fn is_of_link(&self, is_near: impl Fn(IpAddr) -> bool) -> bool {
+        let near = |address| is_group(address) || is_near(address);
+        let is_dhcp = match self.kind {
+            Kind::Discovery => return true,
             Kind::Udp { from, to } => {
-                is_link_local(self.destination())
-                    || is_link_local(self.source())
-                    || is_group(self.destination())
-                        && matches!((from, to), (68, 67) | (67, 68) | (546, 547) | (547, 546))
+                matches!((from, to), (68, 67) | (67, 68) | (546, 547) | (547, 546))
             }
-            _ => is_link_local(self.destination()) || is_link_local(self.source()),
-        }
+            _ => false,
+        };
+        is_dhcp && near(self.destination())
+            || is_link_local(self.destination())
+            || is_link_local(self.source())
     }
 }
 

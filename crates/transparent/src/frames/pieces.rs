@@ -70,7 +70,7 @@ mod tests {
             for (place, byte) in whole[header_len..].iter_mut().enumerate() {
                 *byte = place as u8;
             }
-            let mut together = Vec::new();
+            let mut together: Vec<u8> = Vec::new();
             let pieces = cut(&whole, 1280, 7).unwrap();
             assert_eq!(pieces.len(), 3);
             for (index, piece) in pieces.iter().enumerate() {

@@ -94,6 +94,9 @@ pub enum Output {
     },
     /// Tell whoever wants to know.
     Notice(Notice),
+    /// Ask the tap for the adapters, for [`Pipeline::set_adapters`]: somebody sends from an
+    /// address that none is known to have.
+    Adapters,
 }
 
 /// Why a frame was neither passed nor carried, besides what the translation and the protocol
@@ -161,6 +164,20 @@ const FLOWS: usize = CAPACITY;
 /// How long it is taken that a flow of UDP is the same process's.
 const UDP_IS_THE_SAME: Duration = Duration::from_secs(2);
 
+/// Datagrams of the system's that are waited for at most.
+const MOST_GIVEN: usize = 512;
+
+const UDP_HEADER: usize = 8;
+
+/// What tells messages apart: their first bytes have an index and a counter, or a random key.
+type Beginning = [u8; 16];
+
+/// How long an address that no adapter has is taken not to be this machine's.
+const STRANGE_FOR: Duration = Duration::from_secs(10);
+
+/// Addresses that are remembered as such.
+const STRANGERS: usize = 4096;
+
 /// How long a frame waits for its owner to be known.
 const WAIT_FOR_OWNER: Duration = Duration::from_millis(20);
 
@@ -186,6 +203,9 @@ pub struct Pipeline {
     choices: Recent<Flow, Remembered>,
     fragments: Recent<(IpAddr, IpAddr, u32), Choice>,
     waiting: VecDeque<Waiting>,
+    strangers: Recent<IpAddr, Instant>,
+    /// Datagrams that were given to the system, and have not been seen to leave.
+    given: VecDeque<(SocketAddr, Beginning)>,
     translator: Translator,
     outgoing: Outgoing,
     incoming: Incoming,
@@ -231,6 +251,8 @@ impl Pipeline {
             choices: Recent::new(FLOWS),
             fragments: Recent::new(FLOWS / 16),
             waiting: VecDeque::new(),
+            strangers: Recent::new(STRANGERS),
+            given: VecDeque::new(),
             outgoing: translator.outgoing(),
             incoming: translator.incoming(),
             translator,
@@ -300,6 +322,7 @@ impl Pipeline {
         }
         self.adapters = adapters;
         self.ways.clear();
+        self.strangers.clear();
         self.set_main();
         self.fit();
         if !self.is_down {
@@ -414,6 +437,10 @@ impl Pipeline {
     fn send(&mut self, now: Now, to: SocketAddr, tos: u8, mut buffer: Vec<u8>) {
         let Some(way) = self.ways.to(now.boot, to) else {
             let message = buffer.split_off(HEADROOM.min(buffer.len()));
+            if self.given.len() >= MOST_GIVEN {
+                self.given.pop_front();
+            }
+            self.given.push_back((to, beginning(&message)));
             self.outputs
                 .push_back(Output::Datagram { to, tos, message });
             return;
@@ -548,6 +575,13 @@ impl Pipeline {
             .iter()
             .any(|peer| peer.endpoint.is_none_or(|endpoint| endpoint.is_ipv6()))
     }
+}
+
+fn beginning(message: &[u8]) -> Beginning {
+    let mut beginning = [0; 16];
+    let known = message.len().min(beginning.len());
+    beginning[..known].copy_from_slice(&message[..known]);
+    beginning
 }
 
 /// A packet where headers can be written before it.

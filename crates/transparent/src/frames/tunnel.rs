@@ -7,7 +7,8 @@ use taupe_protocol::{
     DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged,
     crypto::TAG_LEN,
     inner,
-    message::DATA_HEADER_LEN,
+    limits::UNDER_LOAD_BACKLOG,
+    message::{DATA_HEADER_LEN, Kind, classify},
     padded_len,
     time::{Instant, Now},
 };
@@ -16,6 +17,9 @@ use super::datagram::HEADROOM;
 
 /// Where in a buffer a packet begins that is to be sealed, or has been opened.
 pub(super) const PACKET: usize = HEADROOM + DATA_HEADER_LEN;
+
+/// Handshake messages at once that are a flood.
+const FLOOD: usize = 64;
 
 /// A protocol device, driven.
 pub(super) struct Tunnel {
@@ -83,6 +87,16 @@ impl Tunnel {
         /// More than a datagram has, and their place among those of a batch.
         const STRIDE: usize = 1 << 17;
         let mut incoming = std::mem::take(&mut self.incoming);
+        let is_other = |datagram: &&Datagram| {
+            let message = datagram.buffer.get(HEADROOM..).unwrap_or_default();
+            !matches!(classify(message), Ok(Kind::Data))
+        };
+        let others = incoming.iter().filter(is_other).count();
+        // Few are read at once, so that a flood is seen by less than what waits elsewhere.
+        let backlog = match others < FLOOD {
+            true => 0,
+            false => UNDER_LOAD_BACKLOG,
+        };
         let mut rest = &mut incoming[..];
         while let Some(first) = rest.first() {
             let from = first.from;
@@ -96,12 +110,9 @@ impl Tunnel {
             let endpoint = Endpoint::from(from);
             self.path
                 .receive_each(now.boot, endpoint, messages, &mut self.sorted);
-            let backlog = self.sorted.handshakes.len();
-            for (done, place) in self.sorted.handshakes.iter().enumerate() {
+            for place in &self.sorted.handshakes {
                 let message = &run[place.start / STRIDE].buffer[HEADROOM..];
-                let _ = self
-                    .device
-                    .handle_message(now, endpoint, message, backlog - done - 1);
+                let _ = self.device.handle_message(now, endpoint, message, backlog);
             }
             for place in &self.sorted.inner {
                 let datagram = &mut run[place.start / STRIDE];

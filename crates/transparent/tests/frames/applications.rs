@@ -184,12 +184,13 @@ fn what_is_about_the_link_passes() {
         at("255.255.255.255", 67),
         b"lease?",
     ));
+    let renewal = sent(&udp(at(OWN, 68), at("192.168.1.1", 67), b"lease?"));
     let mut igmp = udp(at(OWN, 1), at("224.0.0.22", 2), b"group");
     igmp[9] = 2;
     let mdns = sent(&udp(at(OWN, 5353), at("224.0.0.251", 5353), b"who?"));
     let local = sent(&udp(at("fe80::10", 546), at("ff02::1:2", 547), b"lease?"));
     let odd = [&arp[..12], &[0, 60], &arp[14..]].concat();
-    let frames = [arp, lease, sent(&igmp), mdns, local, odd];
+    let frames = [arp, lease, renewal, sent(&igmp), mdns, local, odd];
     for frame in &frames {
         world.give(
             crate::world::UPLINK,

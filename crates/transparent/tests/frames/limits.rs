@@ -52,3 +52,40 @@ fn the_tunnels_port_is_nobody_elses() {
     world.receive(&other);
     assert_eq!(world.at_system(false), [received(&other)]);
 }
+
+/// Somebody who has got hold of the tunnel's port has nothing of it.
+#[test]
+fn what_leaves_by_the_tunnels_port_is_the_tunnels_own() {
+    for name in ["mole", "bird"] {
+        let mut world = World::with(&["mole"]);
+        let (local, server) = (at(OWN, PORT), at(SERVER, 5000));
+        let pid = if name == "mole" { 10 } else { 20 };
+        world.system.socket(Protocol::Udp, pid, local, None);
+        world.send(&udp(local, server, b"\x04\0\0\0not the tunnel's"));
+        let left = world.tap.wire.iter().filter(|it| !it.made);
+        let left = left.filter(|it| it.frame.ends_with(b"not the tunnel's"));
+        assert_eq!(left.count(), usize::from(name == "bird"));
+    }
+}
+
+#[test]
+fn a_flood_of_handshakes_is_asked_for_cookies() {
+    let mut world = World::with(&["mole"]);
+    // An initiation of the peer's, as many times as it is sent from elsewhere.
+    let initiation = world.initiation();
+    let cookies = |world: &World| {
+        let wire = world.tap.wire.iter();
+        wire.filter(|it| it.frame.len() == 14 + 28 + 64).count()
+    };
+    for (count, port) in [(40, 1), (200, 1000)] {
+        for each in 0..count {
+            let packet = udp(at("198.51.100.66", port + each), at(OWN, PORT), &initiation);
+            world
+                .tap
+                .to_come
+                .push_back((UPLINK, Towards::System, received(&packet)));
+        }
+        world.run();
+        assert_eq!(cookies(&world) > 0, count > 100, "{count}");
+    }
+}

@@ -72,9 +72,15 @@ fn clients_go_past_the_tunnel_by_default() {
     let packet = tcp(at(PHONE, 40_000), at(SERVER, 443), SYN, b"");
     world.give(CLIENTS, Towards::System, from_client(&packet));
     assert_eq!(world.at_system(false), [from_client(&packet)]);
-    // And leave, not masqueraded here.
+    // And leave, not masqueraded here; first it is looked whose address that is.
     world.send(&packet);
-    assert_eq!(world.passed(), [sent(&packet)]);
+    assert!(world.passed().is_empty());
+    world.wait(std::time::Duration::from_millis(20));
+    for _ in 0..5 {
+        world.send(&packet);
+    }
+    assert_eq!(world.passed(), vec![sent(&packet); 6]);
+    assert_eq!(world.looks, 1);
     assert!(world.take_got().is_empty());
 }
 
@@ -172,4 +178,21 @@ fn another_tunnel_carries_this_one() {
         let left: Vec<_> = left.map(|it| it.frame.clone()).collect();
         assert_eq!(left, [sent(&outer)], "{allowed:?}");
     }
+}
+
+/// DHCP has given another address, and nothing has told of it yet.
+#[test]
+fn a_new_address_is_this_machines_as_soon_as_it_sends() {
+    let mut world = World::with(&["mole"]);
+    let (mole, server) = (at("192.168.1.77", 50_000), at(SERVER, 5000));
+    world.mole(Protocol::Udp, mole, server);
+    let addresses = &mut world.tap.adapters[0].addresses;
+    addresses.push((mole.ip(), 24));
+    world.send(&udp(mole, server, b"hello"));
+    world.wait(std::time::Duration::from_millis(20));
+    assert!(world.passed().is_empty());
+    assert_eq!(
+        world.take_got(),
+        [udp(at(TUNNEL, 50_000), server, b"hello")]
+    );
 }

@@ -135,6 +135,8 @@ pub(crate) struct World {
     pub(crate) peer: Peer,
     pub(crate) now: Now,
     pub(crate) kept: usize,
+    /// How often adapters were asked for.
+    pub(crate) looks: usize,
     /// Where datagrams that the system sends leave.
     pub(crate) route: u32,
 }
@@ -305,6 +307,7 @@ impl World {
             },
             now,
             kept: 0,
+            looks: 0,
             route: setup.route,
         };
         world.look();
@@ -457,6 +460,10 @@ impl World {
                     self.tap.to_come.push_back((index, Towards::Card, frame));
                 }
                 Output::ReserveLabels { .. } | Output::Latch { .. } => self.kept += 1,
+                Output::Adapters => {
+                    self.looks += 1;
+                    self.look();
+                }
                 Output::Resolve { .. } | Output::Notice(_) => {}
             }
         }
@@ -553,6 +560,26 @@ impl World {
             Outbound::NoEndpoint => panic!("the peer knows nobody"),
         }
         self.run();
+    }
+
+    /// A message with which the peer would begin a handshake.
+    pub(crate) fn initiation(&mut self) -> Vec<u8> {
+        let key = self.pipeline.device().public_key().unwrap();
+        let mut peer = PeerUpdate::new(key);
+        peer.endpoint = Some(at(OWN, PORT));
+        peer.persistent_keepalive = Some(25);
+        let update = DeviceUpdate {
+            peers: vec![peer],
+            ..DeviceUpdate::default()
+        };
+        self.peer.device.update(self.now, update).unwrap();
+        self.peer.device.handle_attention(self.now);
+        loop {
+            let output = self.peer.device.poll_output();
+            if let Wanted::Transmit { datagram, .. } = output.expect("an initiation") {
+                return datagram;
+            }
+        }
     }
 
     /// What has left as it was, other than the tunnel's own datagrams.

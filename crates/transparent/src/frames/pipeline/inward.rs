@@ -3,7 +3,7 @@
 use taupe_config::file::Forwarded;
 use taupe_protocol::time::{Instant, Now};
 
-use super::{Dropped, Pipeline, Remembered, Verdict, outward::is_on_link};
+use super::{Dropped, Pipeline, Remembered, UDP_HEADER, Verdict, outward::is_on_link};
 use crate::{
     frames::{
         Towards, checksums,
@@ -17,8 +17,6 @@ use crate::{
     },
     translate::Arrival,
 };
-
-const UDP_HEADER: usize = 8;
 
 impl Pipeline {
     /// Takes a frame that an adapter has received.
@@ -37,7 +35,7 @@ impl Pipeline {
         {
             return self.take_datagram(&view, from);
         }
-        if view.is_of_link() {
+        if view.is_of_link(|address| is_on_link(adapter, address)) {
             return Verdict::Pass;
         }
         if self.is_forwarded(place, header, &view) {

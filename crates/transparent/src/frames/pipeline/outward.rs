@@ -11,8 +11,8 @@ use taupe_net::{
 use taupe_protocol::time::{Instant, Now};
 
 use super::{
-    Dropped, Pipeline, Remembered, UDP_IS_THE_SAME, Verdict, WAIT_FOR_OWNER, Waiting,
-    behind_headroom, version,
+    Dropped, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, UDP_IS_THE_SAME, Verdict,
+    WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
 };
 use crate::{
     frames::{
@@ -53,7 +53,8 @@ impl Pipeline {
             self.learn_way(now.boot, place, header, &view);
             return Verdict::Pass;
         }
-        if view.is_of_link() {
+        let adapter = &self.adapters[place];
+        if view.is_of_link(|address| is_on_link(adapter, address)) {
             return Verdict::Pass;
         }
         if self.is_down {
@@ -132,12 +133,23 @@ impl Pipeline {
         }
     }
 
-    /// Whether it is a datagram of this tunnel's own, which the system sends for it.
-    fn is_ours(&self, view: &View<'_>) -> bool {
-        match view.kind {
-            Kind::Udp { from, .. } => from == self.settings.port && self.is_own(view.source()),
-            _ => false,
+    /// Whether it is a datagram that was given to the system for this tunnel, and not one of
+    /// somebody who has got hold of its port.
+    fn is_ours(&mut self, view: &View<'_>) -> bool {
+        let Kind::Udp { from, to } = view.kind else {
+            return false;
+        };
+        if from != self.settings.port || view.is_fragment() {
+            return false;
         }
+        let message = view.packet.bytes().get(view.transport_at() + UDP_HEADER..);
+        let to = SocketAddr::new(view.destination(), to);
+        let given = (to, beginning(message.unwrap_or_default()));
+        let Some(place) = self.given.iter().position(|it| *it == given) else {
+            return false;
+        };
+        self.given.remove(place);
+        true
     }
 
     fn learn_way(&mut self, now: Instant, place: usize, header: Header, view: &View<'_>) {
@@ -202,6 +214,11 @@ impl Pipeline {
             _ => view.flow(Towards::Card),
         };
         if !self.is_own(flow.local.ip()) {
+            if is_last {
+                self.strangers.keep(flow.local.ip(), now);
+            } else if !self.is_stranger(now, flow.local.ip()) {
+                return Judged::Wait;
+            }
             return Judged::Choice(self.judge_forwarded(&flow, has_servers));
         }
         let before = self.choices.get(&flow);
@@ -240,6 +257,17 @@ impl Pipeline {
         };
         self.choices.keep(flow, Remembered { choice, at: now });
         Judged::Choice(choice)
+    }
+
+    /// Whether an address that no adapter is known to have is none of this machine's: it may
+    /// have it by now. Has that asked.
+    fn is_stranger(&mut self, now: Instant, address: IpAddr) -> bool {
+        let since = self.strangers.get(&address);
+        let is_known = since.is_some_and(|since| now.since(since) < STRANGE_FOR);
+        if !is_known {
+            self.outputs.push_back(Output::Adapters);
+        }
+        is_known
     }
 
     /// Decides for what is for more than one station, a subnet's broadcast among it.
