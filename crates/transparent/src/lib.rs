@@ -32,3 +32,5 @@ mod tap;
 pub mod translate;
 #[cfg(target_os = "linux")]
 pub mod uplinks;
+#[cfg(windows)]
+pub mod windows;

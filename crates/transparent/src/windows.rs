@@ -1,0 +1,3 @@
+//! What Windows has for [`frames`](crate::frames): where they are intercepted.
+
+pub mod ndisapi;
