@@ -8,6 +8,7 @@ pub mod lock;
 pub mod pipe;
 pub mod privilege;
 pub mod processes;
+pub mod programs;
 pub mod service;
 
 mod event;

@@ -7,6 +7,7 @@ pub(crate) mod service;
 
 mod carrier;
 mod event_log;
+mod lock;
 mod owners;
 mod packet_filter;
 mod pipe;

@@ -223,6 +223,22 @@ mod on_windows {
         let said = complaint(&taupe(&["run", "--config", r"C:\no\such\file.conf"]), 1);
         assert!(said.contains("there is no file"), "{said}");
 
+        // Nothing is locked of which nothing is found, or that is not to be.
+        let content = text(&fs::read(&good.path).expect("read"));
+        for (apps, because) in [
+            ("AllowedApps = no-such-program", "none of the programs"),
+            ("DisallowedApps = chrome", "no AllowedApps"),
+            (
+                "AllowedApps = chrome\r\nKillSwitch = off",
+                "KillSwitch = off",
+            ),
+        ] {
+            let content = content.replace("AllowedApps = chrome", apps);
+            let file = File::new("lock", content.as_bytes());
+            let said = complaint(&taupe(&["service", "lock", "--config", &at(&file)]), 1);
+            assert!(said.contains(because), "{said}");
+        }
+
         for wrong in [
             &["run"][..],
             &["run", "--config", &at(&good), "-log-level", "loud"],

@@ -68,23 +68,27 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// For programs whose packets something else takes care of from now on.
+    /// For programs whose packets something else takes care of from now on; `None` where there
+    /// is no lock.
     ///
     /// # Errors
     ///
     /// As [`set`].
-    pub fn open(programs: &[&Path]) -> io::Result<Self> {
+    pub fn open(programs: &[&Path]) -> io::Result<Option<Self>> {
         let engine = Engine::open(true)?;
         let programs = programs
             .iter()
             .map(|path| engine::Program::of(path))
             .collect::<io::Result<Vec<_>>>()?;
-        engine.transaction(|engine| {
+        let added = engine.transaction(|engine| {
             for program in &programs {
                 engine.add(&PROVIDER, &SUBLAYER, program, Filter::Pass)?;
             }
             Ok(())
-        })?;
-        Ok(Self { _engine: engine })
+        });
+        match added {
+            Err(error) if engine::is_no_place(&error) => Ok(None),
+            added => added.map(|()| Some(Self { _engine: engine })),
+        }
     }
 }

@@ -38,6 +38,11 @@ The service is the tunnel of a file, whose path it keeps; it starts with the mac
 minutes after the rest, and again when it fails. It logs to the event log: Event Viewer, Windows
 Logs, Application, of the source TaupeTunnel$NAME.
 
+The lock is the system's (Windows Filtering Platform), and holds while no tunnel runs, whatever
+has become of it. It knows programs by their files: those that the file of the tunnel writes with their
+path, those in a folder that it writes, and those of its names that are registered with the
+system, which are printed. What is installed later is locked by another `lock`.
+
 Examples:
   taupe service install --config C:\\VPN\\home.conf
   taupe service start --config C:\\VPN\\home.conf";
@@ -52,10 +57,15 @@ pub(crate) struct RunOrder {
 
 /// To do something with a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ServiceOrder {
-    pub(crate) action: Action,
-    /// The file of its tunnel: a path, or a name in the usual folder.
-    pub(crate) file: OsString,
+pub(crate) enum ServiceOrder {
+    /// About one tunnel.
+    Tunnel {
+        action: Action,
+        /// Its file: a path, or a name in the usual folder.
+        file: OsString,
+    },
+    /// Lock no programs any more.
+    Unlock,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +75,8 @@ pub(crate) enum Action {
     Stop,
     Uninstall,
     Status,
+    /// Lock what it chooses.
+    Lock,
     /// To be one: asked by the service manager.
     Run(Level),
 }
@@ -142,6 +154,11 @@ enum Command {
     Uninstall(Config),
     /// Print how the service is: running, changing, stopped or not installed
     Status(Config),
+    /// Let the programs that a file chooses use no network without its tunnel, also after a
+    /// restart; instead of those of another file
+    Lock(Config),
+    /// Let all programs use the network again
+    Unlock,
     /// Be the service, for the service manager
     #[command(hide = true)]
     Run {
@@ -160,9 +177,11 @@ impl Service {
             Command::Stop(config) => (Action::Stop, config),
             Command::Uninstall(config) => (Action::Uninstall, config),
             Command::Status(config) => (Action::Status, config),
+            Command::Lock(config) => (Action::Lock, config),
+            Command::Unlock => return ServiceOrder::Unlock,
             Command::Run { config, log } => (Action::Run(log.log_level), config),
         };
-        ServiceOrder {
+        ServiceOrder::Tunnel {
             action,
             file: config.config,
         }

@@ -4,6 +4,7 @@ use super::Driver;
 use super::arguments::{Action, Level, ServiceOrder};
 use super::carrier::Asked;
 use super::event_log as log;
+use super::lock;
 use super::tunnel::{Failure, Wanted};
 use crate::conf;
 use crate::console::{print, say};
@@ -22,15 +23,17 @@ use tracing::{error, warn};
 
 /// Does what is asked for.
 pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
-    let done = match order.action {
-        Action::Install(level) => install(&order.file, level),
-        Action::Start => {
-            named(&order.file).and_then(|name| Ok(service::start(&service_of(&name))?))
-        }
-        Action::Stop => named(&order.file).and_then(|name| Ok(service::stop(&service_of(&name))?)),
-        Action::Uninstall => uninstall(&order.file),
-        Action::Status => return status(&order.file),
-        Action::Run(level) => be::<D>(order.file.clone(), level),
+    let done = match order {
+        ServiceOrder::Unlock => lock::clear().map_err(Failure::from),
+        ServiceOrder::Tunnel { action, file } => match action {
+            Action::Install(level) => install(file, *level),
+            Action::Start => named(file).and_then(|name| Ok(service::start(&service_of(&name))?)),
+            Action::Stop => named(file).and_then(|name| Ok(service::stop(&service_of(&name))?)),
+            Action::Uninstall => uninstall(file),
+            Action::Status => return status(file),
+            Action::Lock => set_lock(file),
+            Action::Run(level) => be::<D>(file.clone(), *level),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -108,6 +111,15 @@ fn uninstall(word: &OsStr) -> Result<(), Failure> {
         source_name: service,
         source,
     })
+}
+
+fn set_lock(word: &OsStr) -> Result<(), Failure> {
+    let Wanted { conf, file, .. } = Wanted::read(word, &|line| say(line))?;
+    let locked = lock::set(&conf.shown.display().to_string(), &file)?;
+    for program in locked {
+        say(&format_args!("[#] locked: {}", program.display()));
+    }
+    Ok(())
 }
 
 fn status(word: &OsStr) -> ExitCode {

@@ -2,6 +2,7 @@
 
 use super::Driver;
 use super::carrier::{Asked, Carrier, Refused, Sockets, addresses};
+use super::lock::{self, NotLocked};
 use super::pipe::Server;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
@@ -17,6 +18,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use taupe_client::{ResolveError, resolve};
 use taupe_config::destinations::of_peers;
 use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_sys::windows::lock::Pass;
 use taupe_sys::windows::pipe::{self, Listener};
 use taupe_sys::windows::service;
 use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
@@ -98,6 +100,8 @@ pub(super) enum Failure {
     Program(#[source] io::Error),
     #[error(transparent)]
     Service(#[from] service::Error),
+    #[error(transparent)]
+    Lock(#[from] NotLocked),
 }
 
 impl Failure {
@@ -106,7 +110,11 @@ impl Failure {
         use service::Error;
         match self {
             Self::NoRights(_) | Self::Service(Error::NoRights) => NO_RIGHTS,
-            Self::EventSource { source, .. } if is_refusal(source) => NO_RIGHTS,
+            Self::EventSource { source, .. } | Self::Lock(NotLocked::System(source))
+                if is_refusal(source) =>
+            {
+                NO_RIGHTS
+            }
             Self::Running(_) | Self::Service(Error::Exists(_) | Error::Running(_)) => THERE,
             Self::Service(Error::Missing(_) | Error::NotRunning(_)) => MISSING,
             Self::NoDriver(_) => NO_DRIVER,
@@ -126,7 +134,7 @@ fn is_refusal(error: &io::Error) -> bool {
 /// A tunnel whose file has been read, and can be had.
 pub(super) struct Wanted {
     pub(super) conf: Conf,
-    file: File,
+    pub(super) file: File,
     rules: Rules,
 }
 
@@ -204,8 +212,14 @@ impl Wanted {
         let tell = |notice: &_| warn!("{}", silence::text(notice));
         let carrier = Carrier::new(tap, sockets, settings, request, &kept, asked, tell)?;
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
+        // What it takes care of from here on.
+        let pass = lock::pass(&file)?;
         info!("{name} is ready");
-        Ok(Some(Tunnel { carrier, server }))
+        Ok(Some(Tunnel {
+            carrier,
+            server,
+            pass,
+        }))
     }
 }
 
@@ -213,13 +227,15 @@ impl Wanted {
 pub(super) struct Tunnel<D: Driver> {
     carrier: Carrier<D::Tap>,
     server: Server,
+    /// Of programs that are locked without it.
+    pass: Option<Pass>,
 }
 
 impl<D: Driver> Tunnel<D> {
     /// Carries it until the end is asked for.
     pub(super) fn run(self) -> Result<(), Failure> {
         let ended = self.carrier.run().map_err(Failure::Filter);
-        drop(self.server);
+        drop((self.server, self.pass));
         info!("ended");
         ended
     }

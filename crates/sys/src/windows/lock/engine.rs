@@ -286,6 +286,13 @@ impl Drop for Engine {
     }
 }
 
+/// Whether an error is that the provider or the sublayer is not there.
+pub(super) fn is_no_place(error: &io::Error) -> bool {
+    let gone = [FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND];
+    gone.into_iter()
+        .any(|code| error.raw_os_error() == Some(code))
+}
+
 fn check(code: u32) -> io::Result<()> {
     match code {
         0 => Ok(()),
