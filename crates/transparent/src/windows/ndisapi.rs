@@ -12,8 +12,6 @@
 //! here. Adapters of dial-up networks, which share one of the driver's, are not told apart and have no
 //! addresses; what is sent by them is taken for forwarded.
 
-#![allow(unsafe_code)]
-
 use std::time::Duration;
 
 use ndisapi::{
@@ -125,7 +123,6 @@ impl NdisapiTap {
         let mut request = EthMRequestMut::<BATCH>::from_iter(handle, self.frames.iter_mut());
         // An empty queue is an error too.
         let count = self.driver.read_packets(&mut request).unwrap_or(0);
-        drop(request);
         let mut to_card = EthMRequest::<BATCH>::new(handle);
         let mut to_system = EthMRequest::<BATCH>::new(handle);
         for frame in self.frames.iter().take(count) {
