@@ -211,6 +211,7 @@ mod on_windows {
         // The command itself has the driver of this machine; Wine has none.
         let none = taupe(&["run", "-config", &at(&good), "-log-level", "none"]);
         let said = complaint(&none, 6);
+        assert!(said.contains("Windows Packet Filter"), "{said}");
         assert!(said.contains("nothing was done"), "{said}");
         complaint(&taupe(&["show", &good.name]), 1);
 

@@ -1,41 +1,16 @@
 //! The packet filter that tunnels run on.
 
 use super::Driver;
-use std::convert::Infallible;
-use std::time::Duration;
-use taupe_transparent::frames::{Adapter, Event, Frame, Injection, PacketTap, TapError, Verdict};
+use taupe_transparent::frames::TapError;
+use taupe_transparent::windows::ndisapi::NdisapiTap;
 
-/// Windows Packet Filter (ndisrd).
-pub struct PacketFilter(Infallible);
+/// Windows Packet Filter.
+pub struct PacketFilter;
 
 impl Driver for PacketFilter {
-    type Tap = Self;
+    type Tap = NdisapiTap;
 
-    fn open() -> Result<Self, TapError> {
-        Err(TapError(
-            "this program was built without a packet filter".into(),
-        ))
-    }
-}
-
-impl PacketTap for PacketFilter {
-    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
-        match self.0 {}
-    }
-
-    fn read(
-        &mut self,
-        _wait: Duration,
-        _judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
-    ) -> Result<Event, TapError> {
-        match self.0 {}
-    }
-
-    fn inject(&mut self, _frames: &[Injection]) -> Result<(), TapError> {
-        match self.0 {}
-    }
-
-    fn set_mtu_decrement(&mut self, _bytes: u16) -> Result<(), TapError> {
-        match self.0 {}
+    fn open() -> Result<NdisapiTap, TapError> {
+        NdisapiTap::open()
     }
 }
