@@ -527,6 +527,12 @@ impl Pipeline {
         own.any(|(own, _)| *own == address)
     }
 
+    /// Whether a packet from there by this adapter is this machine's, or one to there for it: also
+    /// where it is not known which addresses the adapter has.
+    fn is_local(&self, place: usize, address: IpAddr) -> bool {
+        self.adapters[place].addresses.is_empty() || self.is_own(address)
+    }
+
     /// Packets of no flow go to the first adapter that leads out.
     fn set_main(&self) {
         let leading = self.adapters.iter().filter(|adapter| adapter.leads_out);

@@ -72,7 +72,8 @@ pub struct Adapter {
     pub mac: [u8; 6],
     /// Bytes of the longest packet that it carries.
     pub mtu: u16,
-    /// The machine's addresses on it, each with the length of its network's prefix.
+    /// The machine's addresses on it, each with the length of its network's prefix. Without any,
+    /// all that it carries is taken for this machine's.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Whether a default route leads to it. Clients, for whom the machine is a router,
     /// are only behind adapters without.

@@ -8,9 +8,8 @@
 //! get back the modes that they had. When the process is killed they keep theirs, and nothing
 //! passes by them until another one reads, or the machine is restarted: all is held back.
 //!
-//! The driver cuts frames at 1,514 bytes, so that an adapter's MTU is 1,500 bytes at most
-//! here. Adapters of dial-up networks, which share one of the driver's, are not told apart and have no
-//! addresses; what is sent by them is taken for forwarded.
+//! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
+//! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
 
 use std::time::Duration;
 

@@ -196,3 +196,33 @@ fn a_new_address_is_this_machines_as_soon_as_it_sends() {
         [udp(at(TUNNEL, 50_000), server, b"hello")]
     );
 }
+
+/// As dial-up adapters are.
+#[test]
+fn an_adapter_whose_addresses_are_not_known_lets_nothing_by() {
+    let mut world = World::with(&["mole"]);
+    world.tap.adapters[0].addresses.clear();
+    world.tap.adapters.push(Adapter {
+        index: OUTER,
+        name: "Other".into(),
+        medium: Medium::Ethernet,
+        mac: [2; 6],
+        mtu: 1500,
+        addresses: vec![(OWN.parse().unwrap(), 24)],
+        leads_out: false,
+    });
+    world.route = OUTER;
+    world.look();
+    world.tap.adapters[0].leads_out = true;
+    let (mole, bird) = (at("100.64.0.5", 50_000), at("100.64.0.5", 50_001));
+    let server = at(SERVER, 5000);
+    world.mole(Protocol::Udp, mole, server);
+    world.bird(Protocol::Udp, bird, server);
+    world.send(&udp(mole, server, b"x"));
+    let plain = udp(bird, server, b"x");
+    world.send(&plain);
+    assert_eq!(world.passed(), [sent(&plain)]);
+    assert_eq!(world.take_got().len(), 1);
+    world.reply(&udp(server, at(TUNNEL, 50_000), b"y"));
+    assert_eq!(world.at_system(true).len(), 1);
+}

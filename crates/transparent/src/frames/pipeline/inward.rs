@@ -31,7 +31,7 @@ impl Pipeline {
         };
         if let Kind::Udp { from, to } = view.kind
             && to == self.settings.port
-            && self.is_own(view.destination())
+            && self.is_local(place, view.destination())
         {
             return self.take_datagram(&view, from);
         }

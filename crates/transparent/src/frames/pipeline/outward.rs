@@ -213,7 +213,7 @@ impl Pipeline {
             },
             _ => view.flow(Towards::Card),
         };
-        if !self.is_own(flow.local.ip()) {
+        if !self.is_local(place, flow.local.ip()) {
             if is_last {
                 self.strangers.keep(flow.local.ip(), now);
             } else if !self.is_stranger(now, flow.local.ip()) {
