@@ -88,7 +88,7 @@ pub(crate) enum Level {
     None,
     /// What matters to who uses the tunnel.
     Info,
-    /// Handshakes and decisions too.
+    /// Adapters, look-ups and what was dropped too.
     Debug,
     /// All there is.
     All,

@@ -167,7 +167,6 @@ impl<T: PacketTap> Carrier<T> {
         let ended = self.carry();
         self.pipeline.close(now());
         let closed = self.do_outputs();
-        // The frames that are still waited for go on when the tap is dropped.
         ended.and(closed)
     }
 
