@@ -173,10 +173,13 @@ const UDP_HEADER: usize = 8;
 type Beginning = [u8; 16];
 
 /// How long an address that no adapter has is taken not to be this machine's.
-const STRANGE_FOR: Duration = Duration::from_secs(10);
+const STRANGE_FOR: Duration = Duration::from_secs(60);
 
 /// Addresses that are remembered as such.
 const STRANGERS: usize = 4096;
+
+/// How long after the first fragment of a packet others come.
+const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
 
 /// How long a frame waits for its owner to be known.
 const WAIT_FOR_OWNER: Duration = Duration::from_millis(20);
@@ -201,7 +204,8 @@ pub struct Pipeline {
     adapters: Vec<Adapter>,
     known: Known,
     choices: Recent<Flow, Remembered>,
-    fragments: Recent<(IpAddr, IpAddr, u32), Choice>,
+    /// What was decided for first fragments, if it was, and when they came.
+    fragments: Recent<(IpAddr, IpAddr, u32), (Option<Choice>, Instant)>,
     waiting: VecDeque<Waiting>,
     strangers: Recent<IpAddr, Instant>,
     /// Datagrams that were given to the system, and have not been seen to leave.

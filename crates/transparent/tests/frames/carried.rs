@@ -232,3 +232,27 @@ fn sessions_are_renewed_and_go_on() {
     assert_eq!(world.at_system(true).len(), 400);
     assert!(world.passed().is_empty());
 }
+
+#[test]
+fn datagrams_that_come_in_pieces_are_the_sockets() {
+    let mut world = World::with(&["mole"]);
+    let (mole, server) = (at(OWN, 50_000), at(SERVER, 5000));
+    world.mole(Protocol::Udp, mole, server);
+    world.send(&udp(mole, server, b"x"));
+    let answer = udp(server, at(TUNNEL, 50_000), &[7; 900]);
+    let message = world.sealed(&answer);
+    let datagram = loose_udp(at(ENDPOINT, 443), at(OWN, PORT), &message);
+    let pieces = in_fragments(&datagram, 512);
+    for piece in &pieces {
+        world.receive(piece);
+    }
+    let frames: Vec<_> = pieces.iter().map(|piece| received(piece)).collect();
+    assert_eq!(world.at_system(false), frames);
+    let from = at(ENDPOINT, 443);
+    world.pipeline.handle_datagram(from, 0, &message);
+    world.run();
+    assert_eq!(
+        world.at_system(true),
+        [received(&udp(server, mole, &[7; 900]))]
+    );
+}

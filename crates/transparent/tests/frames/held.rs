@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taupe_transparent::frames::{Dropped, Protocol};
 
-use crate::packets::{ACK, SYN, at, sent, tcp, udp};
+use crate::packets::{ACK, SYN, at, in_fragments, loose_udp, sent, tcp, udp};
 use crate::world::{OWN, OWN6, SERVER, SERVER6, World};
 
 const WAIT: Duration = Duration::from_millis(20);
@@ -146,4 +146,27 @@ fn without_a_list_nothing_passes_and_little_waits() {
     world.bird(Protocol::Tcp, bird, server);
     world.send(&tcp(bird, server, SYN, b""));
     assert_eq!(world.passed().len(), 1);
+}
+
+#[test]
+fn fragments_wait_with_their_first() {
+    let mut world = World::with(&["mole"]);
+    let (mole, bird, server) = (at(OWN, 50_000), at(OWN, 50_001), at(SERVER, 5000));
+    let pieces = |local| in_fragments(&loose_udp(local, server, &[7; 3000]), 1200);
+    let plain = pieces(bird);
+    for piece in &plain {
+        world.send(piece);
+    }
+    world.bird(Protocol::Udp, bird, server);
+    world.wait(WAIT);
+    let frames: Vec<_> = plain.iter().map(|piece| sent(piece)).collect();
+    assert_eq!(world.passed(), frames);
+    world.wait(Duration::from_secs(3));
+    for piece in pieces(mole) {
+        world.send(&piece);
+    }
+    world.mole(Protocol::Udp, mole, server);
+    world.wait(WAIT);
+    assert_eq!(world.take_got().len(), 3);
+    assert_eq!(world.passed().len(), 3);
 }

@@ -562,6 +562,22 @@ impl World {
         self.run();
     }
 
+    /// A packet as the peer would send it into the tunnel.
+    pub(crate) fn sealed(&mut self, packet: &[u8]) -> Vec<u8> {
+        let path = Arc::clone(self.peer.device.data_path());
+        let own: IpAddr = TUNNEL.parse().unwrap();
+        let peer = path.routes().lookup(own).cloned().unwrap();
+        let mut message = vec![0; DATA_HEADER_LEN + padded_len(packet.len(), 1500) + TAG_LEN];
+        message[DATA_HEADER_LEN..DATA_HEADER_LEN + packet.len()].copy_from_slice(packet);
+        let length = message.len();
+        let Outbound::Send(reservation) = path.reserve(self.now.boot, &peer, 1, length as u64)
+        else {
+            panic!("no session");
+        };
+        reservation.seal(&mut message, length);
+        message
+    }
+
     /// A message with which the peer would begin a handshake.
     pub(crate) fn initiation(&mut self) -> Vec<u8> {
         let key = self.pipeline.device().public_key().unwrap();

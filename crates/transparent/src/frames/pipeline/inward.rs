@@ -1,5 +1,7 @@
 //! What is received: from the tunnel's peers, from the network, and from clients.
 
+use std::net::SocketAddr;
+
 use taupe_config::file::Forwarded;
 use taupe_protocol::time::{Instant, Now};
 
@@ -54,22 +56,25 @@ impl Pipeline {
         if !checksums::are_plausible(view) {
             return self.drop(Dropped::Checksum);
         }
+        // The system puts it together, for the socket.
+        if view.is_fragment() {
+            return Verdict::Pass;
+        }
         let packet = view.packet.bytes();
         let Some(message) = packet.get(view.transport_at() + UDP_HEADER..) else {
             return self.drop(Dropped::Malformed);
         };
-        if view.is_fragment() {
-            return self.drop(Dropped::Fragment);
-        }
+        self.handle_datagram((view.source(), from).into(), view.packet.tos(), message);
+        Verdict::Taken
+    }
+
+    /// Takes a message that has come to the tunnel's port, from its UDP socket: one that was
+    /// in fragments. Then [`Self::settle`].
+    pub fn handle_datagram(&mut self, from: SocketAddr, tos: u8, message: &[u8]) {
         let mut buffer = Vec::with_capacity(HEADROOM + message.len());
         buffer.resize(HEADROOM, 0);
         buffer.extend_from_slice(message);
-        self.tunnel.receive(Datagram {
-            from: (view.source(), from).into(),
-            tos: view.packet.tos(),
-            buffer,
-        });
-        Verdict::Taken
+        self.tunnel.receive(Datagram { from, tos, buffer });
     }
 
     /// Whether a client has sent it for this machine to send on, or to ask for a name.
@@ -93,13 +98,14 @@ impl Pipeline {
     fn forward(&mut self, now: Now, place: usize, header: Header, view: &View<'_>) -> Verdict {
         let has_servers = !self.settings.dns.is_empty();
         let choice = if view.kind == Kind::LaterFragment {
-            let known = self.fragments.get(&view.fragment_key());
+            let known = self.choice_of_first(now.boot, view);
             known.unwrap_or(Choice::Drop)
         } else {
             self.judge_forwarded(&view.flow(Towards::Card), has_servers)
         };
         if view.is_fragment() && view.kind != Kind::LaterFragment {
-            self.fragments.keep(view.fragment_key(), choice);
+            self.fragments
+                .keep(view.fragment_key(), (Some(choice), now.boot));
         }
         if choice == Choice::Tunnel {
             if !checksums::are_plausible(view) {

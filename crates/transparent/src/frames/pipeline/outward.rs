@@ -11,8 +11,8 @@ use taupe_net::{
 use taupe_protocol::time::{Instant, Now};
 
 use super::{
-    Dropped, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, UDP_IS_THE_SAME, Verdict,
-    WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
+    Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, UDP_IS_THE_SAME,
+    Verdict, WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
 };
 use crate::{
     frames::{
@@ -183,17 +183,29 @@ impl Pipeline {
         is_last: bool,
     ) -> Judged {
         if view.kind == Kind::LaterFragment {
-            let known = self.fragments.get(&view.fragment_key());
-            // Its owner cannot be told by itself.
-            return Judged::Choice(known.unwrap_or(Choice::Drop));
+            // Its owner cannot be told by itself; its first may be among those that wait.
+            return match self.choice_of_first(now, view) {
+                Some(choice) => Judged::Choice(choice),
+                None if is_last || self.waiting.is_empty() => Judged::Choice(Choice::Drop),
+                None => Judged::Wait,
+            };
         }
         let judged = self.judge_whole(now, place, header, view, is_last);
-        if let Judged::Choice(choice) = judged
-            && view.is_fragment()
-        {
-            self.fragments.keep(view.fragment_key(), choice);
+        if view.is_fragment() {
+            // Numbers are used again: what was before ends here.
+            let choice = match judged {
+                Judged::Choice(choice) => Some(choice),
+                Judged::Wait => None,
+            };
+            self.fragments.keep(view.fragment_key(), (choice, now));
         }
         judged
+    }
+
+    /// What was decided for the first fragment of the packet that this one is of.
+    pub(super) fn choice_of_first(&mut self, now: Instant, view: &View<'_>) -> Option<Choice> {
+        let (choice, at) = self.fragments.get(&view.fragment_key())?;
+        choice.filter(|_| now.since(at) < FRAGMENTS_FOR)
     }
 
     fn judge_whole(
