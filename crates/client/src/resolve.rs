@@ -204,6 +204,8 @@ mod tests {
         }
     }
 
+    /// To Windows it means this machine.
+    #[cfg(unix)]
     #[test]
     fn no_name_is_asked_for_once() {
         let mut asked = 0;
@@ -215,6 +217,8 @@ mod tests {
         assert_eq!(asked, 0);
     }
 
+    /// In glibc's words.
+    #[cfg(unix)]
     #[test]
     fn a_service_that_does_not_exist_is_asked_for_until_it_is_enough() {
         let mut lines = Vec::new();

@@ -318,7 +318,7 @@ impl<'a> TunWrite<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 impl TunWrite<'_> {
     /// Changes what the kernel is told of the headers' length.
     pub(crate) fn set_header_len(&mut self, len: u16) {

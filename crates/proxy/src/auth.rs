@@ -127,6 +127,7 @@ mod tests {
     use super::{AuthError, Credentials};
     use std::path::Path;
 
+    #[cfg(unix)]
     #[test]
     fn a_file_without_an_end_is_too_long() {
         let endless = Credentials::read(Path::new("/dev/zero"));

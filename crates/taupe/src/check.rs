@@ -209,5 +209,5 @@ pub(crate) fn count(remarks: &[Remark]) -> String {
     counts.join(" and ")
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

@@ -252,5 +252,5 @@ fn hint(folder: &Path, word: &OsStr) -> String {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;

@@ -94,7 +94,7 @@ impl fmt::Display for InterfaceName {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::{InterfaceName, NameError};
 
