@@ -224,7 +224,7 @@ impl<T: PacketTap> Carrier<T> {
 
     /// Does what the pipeline wants done, in order.
     fn do_outputs(&mut self) -> Result<(), TapError> {
-        let mut frames = Vec::new();
+        let (mut frames, mut wants_adapters) = (Vec::new(), false);
         while let Some(output) = self.pipeline.poll_output() {
             match output {
                 Output::Inject(frame) => {
@@ -255,12 +255,16 @@ impl<T: PacketTap> Carrier<T> {
                     }
                 }
                 Output::Notice(notice) => (self.tell)(&notice),
+                Output::Adapters => wants_adapters = true,
             }
         }
-        if frames.is_empty() {
-            return Ok(());
+        if !frames.is_empty() {
+            self.tap.inject(&frames)?;
         }
-        self.tap.inject(&frames)
+        if wants_adapters {
+            self.look_at_adapters()?;
+        }
+        Ok(())
     }
 
     /// Tells the log what has been dropped since it was last told.
