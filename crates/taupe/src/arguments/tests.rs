@@ -2,13 +2,14 @@ mod apps;
 mod exec;
 
 use super::{
-    Action, DeviceOrder, DeviceSettings, Environment, Error, ModeOption, Order, Personality,
-    TunnelOrder, Up, parse,
+    Action, DeviceOrder, DeviceSettings, Environment, Error, ModeOption, Order, TunnelOrder, Up,
+    parse,
 };
 use crate::logging::{Destination, Logging};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
+use taupe_config::file::Personality;
 use taupe_engine::Offloads;
 use tracing_subscriber::filter::LevelFilter;
 

@@ -62,7 +62,7 @@ mod tests {
     fn pieces_fit_and_make_the_whole() {
         for (version, header_len) in [(4, 20), (6, 40)] {
             let mut whole = vec![0; header_len + 3001];
-            whole[0] = version << 4 | 5 * u8::from(version == 4);
+            whole[0] = (version << 4) | (5 * u8::from(version == 4));
             let length = if version == 4 { 3021u16 } else { 3001 };
             let at = if version == 4 { 2 } else { 4 };
             whole[at..at + 2].copy_from_slice(&length.to_be_bytes());

@@ -563,7 +563,7 @@ impl World {
     }
 
     /// A packet as the peer would send it into the tunnel.
-    pub(crate) fn sealed(&mut self, packet: &[u8]) -> Vec<u8> {
+    pub(crate) fn sealed(&self, packet: &[u8]) -> Vec<u8> {
         let path = Arc::clone(self.peer.device.data_path());
         let own: IpAddr = TUNNEL.parse().unwrap();
         let peer = path.routes().lookup(own).cloned().unwrap();
