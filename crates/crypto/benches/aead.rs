@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use taupe_crypto::{AeadKey, Packet, Provider, Secret, TAG_LEN};
 
 /// Packets of a batch, and the bytes of text in each.
-const SHAPES: [(usize, usize); 10] = [
+const SHAPES: [(usize, usize); 12] = [
     (44, 1440),
     (44, 1420),
     (1, 1440),
     (2, 1440),
     (4, 1440),
     (7, 1440),
+    (1, 1420),
+    (1, 200),
     (12, 1440),
     (1, 64),
     (8, 64),
@@ -67,6 +69,8 @@ fn providers() -> Vec<&'static Provider> {
         &taupe_crypto::AWS_LC,
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_SINGLE,
+        #[cfg(feature = "aws-lc")]
+        &taupe_crypto::AWS_LC_NARROW,
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_WIDE,
         #[cfg(feature = "portable")]

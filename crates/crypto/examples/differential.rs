@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime};
 const PROGRESS: Duration = Duration::from_secs(60);
 
 fn main() {
-    if !taupe_crypto::has_wide() {
-        println!("this processor has no AVX-512 with IFMA and VBMI2: nothing to compare");
+    if !taupe_crypto::has_narrow() {
+        println!("this processor has no AVX2 with BMI2: nothing to compare");
         return;
     }
     let packets: u64 = match std::env::args().nth(1).map(|word| word.parse()) {

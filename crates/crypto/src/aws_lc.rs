@@ -38,12 +38,15 @@ pub(crate) struct AwsLc {
 /// How packets of a batch are sealed and opened.
 #[derive(Clone, Copy)]
 pub(crate) enum Batches {
-    /// Together, where the processor has the instructions and it is faster.
+    /// By our own vector code, where the processor has the instructions, and together
+    /// where that is faster.
     Best,
-    /// One after the other.
+    /// One after the other, by AWS-LC.
     Single,
     /// Together wherever the processor has the instructions.
     Wide,
+    /// With AVX2, where the processor has it, also where it has AVX-512.
+    Narrow,
 }
 
 impl Aead for AwsLc {
@@ -51,9 +54,12 @@ impl Aead for AwsLc {
         #[cfg(target_arch = "x86_64")]
         {
             let always = matches!(self.batches, Batches::Wide);
-            if !matches!(self.batches, Batches::Single)
-                && let Some(key) = crate::wide::Key::new(key, always)
-            {
+            let wide = matches!(self.batches, Batches::Best | Batches::Wide);
+            if wide && let Some(key) = crate::wide::Key::new(key, always) {
+                return Box::new(key);
+            }
+            let ours = !matches!(self.batches, Batches::Single);
+            if ours && let Some(key) = crate::narrow::Key::new(key) {
                 return Box::new(key);
             }
         }

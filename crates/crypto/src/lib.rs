@@ -16,8 +16,8 @@
 //! # Features
 //!
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from
-//!   AWS-LC, but batches by our own vector code where the processor has AVX-512 and
-//!   IFMA, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
+//!   AWS-LC, but transport data by our own vector code where the processor has AVX2,
+//!   or AVX-512 and IFMA for batches, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
@@ -45,9 +45,13 @@ mod dh;
 mod fake;
 mod hash;
 mod kem;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+mod narrow;
 #[cfg(feature = "portable")]
 mod portable;
 mod provider;
+#[cfg(all(test, feature = "aws-lc", target_arch = "x86_64"))]
+mod reference;
 mod rust_crypto;
 mod secret;
 #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
@@ -57,15 +61,15 @@ pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
 pub use dh::Dh;
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
-#[cfg(feature = "aws-lc")]
-#[doc(hidden)]
-pub use provider::AWS_LC_WIDE;
 #[cfg(feature = "fake")]
 pub use provider::FAKE;
 #[cfg(feature = "portable")]
 pub use provider::PORTABLE;
 #[cfg(feature = "aws-lc")]
 pub use provider::{AWS_LC, AWS_LC_SINGLE};
+#[cfg(feature = "aws-lc")]
+#[doc(hidden)]
+pub use provider::{AWS_LC_NARROW, AWS_LC_WIDE};
 pub use provider::{Provider, default_provider, provider_without_avx512};
 /// Whether batches go through AVX-512 on this processor.
 #[doc(hidden)]
@@ -73,6 +77,15 @@ pub use provider::{Provider, default_provider, provider_without_avx512};
 pub fn has_wide() -> bool {
     #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
     return wide::supported();
+    #[cfg(not(all(feature = "aws-lc", target_arch = "x86_64")))]
+    return false;
+}
+/// Whether packets go through AVX2 on this processor.
+#[doc(hidden)]
+#[must_use]
+pub fn has_narrow() -> bool {
+    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+    return narrow::supported();
     #[cfg(not(all(feature = "aws-lc", target_arch = "x86_64")))]
     return false;
 }

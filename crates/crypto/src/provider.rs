@@ -28,7 +28,7 @@ pub static AWS_LC: Provider = Provider {
     })
 };
 
-/// [`AWS_LC`], but every packet of a batch by itself.
+/// [`AWS_LC`], but without our own vector code: every packet by itself, by AWS-LC.
 #[cfg(feature = "aws-lc")]
 pub static AWS_LC_SINGLE: Provider = Provider {
     name: "aws-lc-single",
@@ -45,6 +45,16 @@ pub static AWS_LC_WIDE: Provider = Provider {
     name: "aws-lc-wide",
     ..aws_lc(&AwsLc {
         batches: Batches::Wide,
+    })
+};
+
+/// [`AWS_LC`], but with AVX2 also where the processor has AVX-512: to test it.
+#[cfg(feature = "aws-lc")]
+#[doc(hidden)]
+pub static AWS_LC_NARROW: Provider = Provider {
+    name: "aws-lc-narrow",
+    ..aws_lc(&AwsLc {
+        batches: Batches::Narrow,
     })
 };
 
@@ -97,7 +107,7 @@ pub fn default_provider() -> &'static Provider {
     &PORTABLE
 }
 
-/// [`default_provider`], but without our own AVX-512 code: `AWS_LC_SINGLE` where
+/// [`default_provider`], but without our own vector code: `AWS_LC_SINGLE` where
 /// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
 /// by themselves.
 #[cfg(feature = "aws-lc")]
@@ -105,7 +115,7 @@ pub fn provider_without_avx512() -> &'static Provider {
     &AWS_LC_SINGLE
 }
 
-/// [`default_provider`], but without our own AVX-512 code: `AWS_LC_SINGLE` where
+/// [`default_provider`], but without our own vector code: `AWS_LC_SINGLE` where
 /// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
 /// by themselves.
 #[cfg(all(feature = "portable", not(feature = "aws-lc")))]

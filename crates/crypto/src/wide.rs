@@ -8,7 +8,7 @@
 //!
 //! It needs AVX-512 F and BW, IFMA for the multiplications of Poly1305 and VBMI2
 //! for its shifts: Ice Lake, Zen 4 and later. With AVX-512 F alone (Skylake-X),
-//! with nothing of it, and for packets that would leave lanes idle, AWS-LC does
+//! with nothing of it, and for packets that would leave lanes idle, `narrow` does
 //! it one by one.
 //!
 //! Nothing that is secret decides on a branch or an address; lengths and
@@ -32,10 +32,9 @@ use self::{
     group::{Group, Lane, Spare},
     poly1305::LANES,
 };
-use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag, aws_lc};
+use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag, narrow};
 use core::mem;
 use std::is_x86_feature_detected;
-use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Packets that are sorted and grouped at a time.
 const RUN: usize = 64;
@@ -45,23 +44,8 @@ const LONGEST: usize = 1 << 16;
 
 /// A key for groups of packets, and for those that do not fit in one.
 pub(crate) struct Key {
-    words: Words,
-    each: aws_lc::Key,
+    each: narrow::Key,
     always: bool,
-}
-
-/// The key as little-endian words (RFC 8439 §2.3).
-#[derive(Zeroize, ZeroizeOnDrop)]
-struct Words([u32; 8]);
-
-impl Words {
-    fn new(key: &[u8; 32]) -> Self {
-        let mut words = Self([0; 8]);
-        for (word, bytes) in words.0.iter_mut().zip(key.as_chunks().0) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        words
-    }
 }
 
 /// Whether this processor has the instructions.
@@ -74,17 +58,10 @@ pub(crate) fn supported() -> bool {
 
 impl Key {
     /// None on a processor without the instructions. With `always`, packets go
-    /// in groups even where AWS-LC would be faster, which is for tests.
+    /// in groups even where one by one would be faster, which is for tests.
     pub(crate) fn new(key: &Secret<32>, always: bool) -> Option<Self> {
-        supported().then(|| {
-            let words = Words::new(key.expose());
-            let each = aws_lc::Key::new(key);
-            Self {
-                words,
-                each,
-                always,
-            }
-        })
+        let each = narrow::Key::new(key).filter(|_| supported())?;
+        Some(Self { each, always })
     }
 
     /// Takes packets from the longest on, those of like length together.
@@ -135,10 +112,10 @@ impl Key {
         let lanes = lanes.map(Option::unwrap_or_default);
         match work {
             // SAFETY: there is no key without the instructions.
-            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes, spare) },
+            Work::Seal => unsafe { Group::<N>::seal(self.each.words(), lanes, spare) },
             Work::Open(flags) => {
                 // SAFETY: as above.
-                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes, spare) };
+                let authentic = unsafe { Group::<N>::open(self.each.words(), lanes, spare) };
                 for ((index, authentic), _) in indices.into_iter().zip(authentic).zip(entries) {
                     flags[index] = authentic;
                 }
@@ -240,7 +217,8 @@ impl Width {
     }
 
     /// About what packets take, the longest of which has so many blocks. As
-    /// measured on Sapphire Rapids; what matters is how they compare.
+    /// measured on Sapphire Rapids; what matters is how they compare. One by one
+    /// it is AWS-LC's time: `narrow`'s, on Zen 3, is a tenth less.
     fn nanoseconds(self, blocks: u64) -> u64 {
         match self {
             Self::One => 115 + 25 * blocks,

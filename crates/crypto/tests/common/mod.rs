@@ -11,6 +11,8 @@ pub(crate) fn real_providers() -> Vec<&'static Provider> {
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_SINGLE,
         #[cfg(feature = "aws-lc")]
+        &taupe_crypto::AWS_LC_NARROW,
+        #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_WIDE,
         #[cfg(feature = "portable")]
         &taupe_crypto::PORTABLE,

@@ -1,0 +1,351 @@
+//! ChaCha20-Poly1305 (RFC 8439) of one packet after the other, with AVX2.
+//!
+//! A packet of up to 320 bytes has its blocks of ChaCha20 side by side (`rows`), a longer one
+//! eight at a time (`columns`). Poly1305 is done with ordinary instructions, woven into the
+//! rounds of the next eight blocks, which the processor does at the same time; into those of
+//! the next packet's first where there is one. Of packets of up to 64 bytes four go together.
+//!
+//! It needs AVX2 and BMI2: Haswell, Zen and later. Elsewhere AWS-LC does all of it.
+//!
+//! Nothing that is secret decides on a branch or an address; lengths and counters, which are
+//! in the clear, do, and whether a tag is right, which an attacker may know. Key, key stream
+//! and Poly1305's state are overwritten where they have been put into memory; not so
+//! registers, and what the compiler has put on the stack for want of them.
+#![allow(
+    unsafe_code,
+    reason = "vector instructions: loads, stores, and calls after detection"
+)]
+
+mod columns;
+mod poly1305;
+mod rounds;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod vector;
+
+use self::{
+    columns::{Columns, STREAM_LEN, Stream, WOVEN},
+    poly1305::Poly1305,
+    vector::{LEN, Vector, load, store, wipe, zero},
+};
+use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag};
+use core::{arch::x86_64::*, mem};
+use std::is_x86_feature_detected;
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Bytes of a ChaCha20 block.
+const BLOCK_LEN: usize = 2 * LEN;
+
+/// The longest text whose blocks go side by side, in bytes.
+const SHORT: usize = 5 * BLOCK_LEN;
+
+/// Packets of one block of text that go together.
+const TOGETHER: usize = 4;
+
+/// A key.
+pub(crate) struct Key(Words);
+
+/// The key as little-endian words (RFC 8439 §2.3).
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(crate) struct Words(pub(crate) [u32; 8]);
+
+impl Words {
+    pub(crate) fn new(key: &[u8; 32]) -> Self {
+        let mut words = Self([0; 8]);
+        for (word, bytes) in words.0.iter_mut().zip(key.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        words
+    }
+}
+
+/// Whether this processor has the instructions.
+pub(crate) fn supported() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2")
+}
+
+impl Key {
+    /// None on a processor without the instructions.
+    pub(crate) fn new(key: &Secret<32>) -> Option<Self> {
+        supported().then(|| Self(Words::new(key.expose())))
+    }
+
+    pub(crate) fn words(&self) -> &[u32; 8] {
+        &self.0.0
+    }
+}
+
+impl AeadKey for Key {
+    fn seal(&self, packets: &mut [Packet<'_>]) {
+        // SAFETY: there is no key without the instructions.
+        unsafe { run::<false>(self.words(), packets, &mut []) };
+    }
+
+    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        authentic.fill(false);
+        let count = packets.len().min(authentic.len());
+        // SAFETY: as above.
+        unsafe { run::<true>(self.words(), &mut packets[..count], authentic) };
+    }
+}
+
+/// Seals packets, or with `OPEN` opens them and says of each whether it was authentic.
+#[target_feature(enable = "avx2,bmi2")]
+fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+    let mut note = |place: usize, verdict: bool| {
+        if let Some(authentic) = authentic.get_mut(place) {
+            *authentic = verdict;
+        }
+    };
+    let mut begun: Option<Long<'_>> = None;
+    let mut stream = [zero(); 16];
+    let mut place = 0;
+    while !packets.is_empty() {
+        let together = packets
+            .first_chunk::<TOGETHER>()
+            .is_some_and(|four| four.iter().all(has_one_block));
+        let count = if together { TOGETHER } else { 1 };
+        let (now, later) = mem::take(&mut packets).split_at_mut(count);
+        packets = later;
+        let places = place..;
+        place += count;
+        if let Some(four) = now.first_chunk_mut::<TOGETHER>() {
+            let nonces = four.each_ref().map(|packet| nonce(packet.counter));
+            let mut columns = Columns::of_four(key, nonces);
+            let mut streams = columns.next(&mut Poly1305::new([0; 4]), &[]);
+            let parts = four.iter_mut().zip(streams.as_chunks::<4>().0).zip(places);
+            for ((packet, stream), place) in parts {
+                if let Some((text, tag)) = split_tag(packet.data) {
+                    note(place, whole::<OPEN>(stream, text, tag));
+                }
+            }
+            wipe(&mut streams);
+            columns.wipe();
+            continue;
+        }
+        for (packet, place) in now.iter_mut().zip(places) {
+            let Some((text, tag)) = split_tag(packet.data) else {
+                continue;
+            };
+            let nonce = nonce(packet.counter);
+            if text.len() <= SHORT {
+                note(place, short::<OPEN>(key, nonce, text, tag));
+                continue;
+            }
+            let mut columns = Columns::new(key, nonce);
+            stream = match begun.take() {
+                Some(mut before) => {
+                    let next = before.weave::<OPEN>(&mut columns);
+                    note(before.place, before.end::<OPEN>(&stream));
+                    next
+                }
+                None => columns.next(&mut Poly1305::new([0; 4]), &[]),
+            };
+            let long = begun.insert(Long::new(place, text, tag, &stream));
+            long.crypt::<OPEN>(&mut columns, &mut stream);
+            columns.wipe();
+        }
+    }
+    if let Some(last) = begun {
+        note(last.place, last.end::<OPEN>(&stream));
+        wipe(&mut stream);
+    }
+}
+
+/// Four zero bytes and the counter, as little-endian words.
+fn nonce(counter: u64) -> [u32; 3] {
+    [0, counter as u32, (counter >> 32) as u32]
+}
+
+/// Whether there is a tag, and not more than a block of text.
+fn has_one_block(packet: &Packet<'_>) -> bool {
+    (TAG_LEN..=TAG_LEN + BLOCK_LEN).contains(&packet.data.len())
+}
+
+/// A packet of at most [`SHORT`] bytes of text.
+#[inline]
+#[target_feature(enable = "avx2,bmi2")]
+fn short<const OPEN: bool>(
+    key: &[u32; 8],
+    nonce: [u32; 3],
+    text: &mut [u8],
+    tag: &mut [u8; TAG_LEN],
+) -> bool {
+    match text.len().div_ceil(BLOCK_LEN) {
+        0..=1 => side_by_side::<OPEN, 1>(key, nonce, text, tag),
+        2..=3 => side_by_side::<OPEN, 2>(key, nonce, text, tag),
+        _ => side_by_side::<OPEN, 3>(key, nonce, text, tag),
+    }
+}
+
+/// A packet for which the first `2 * N` blocks are enough.
+#[target_feature(enable = "avx2,bmi2")]
+fn side_by_side<const OPEN: bool, const N: usize>(
+    key: &[u32; 8],
+    nonce: [u32; 3],
+    text: &mut [u8],
+    tag: &mut [u8; TAG_LEN],
+) -> bool {
+    let mut stream = rows::blocks::<N>(key, nonce);
+    let verdict = whole::<OPEN>(stream.as_flattened(), text, tag);
+    wipe(stream.as_flattened_mut());
+    verdict
+}
+
+/// A packet all of whose key stream there is, from its one-time keys on.
+#[inline]
+#[target_feature(enable = "avx2,bmi2")]
+fn whole<const OPEN: bool>(stream: &[Vector], text: &mut [u8], tag: &mut [u8; TAG_LEN]) -> bool {
+    let mut poly = Poly1305::new(words(stream[0]));
+    if !OPEN {
+        apply(text, &stream[2..]);
+    }
+    poly.padded(text);
+    let verdict = conclude::<OPEN>(&mut poly, text.len(), tag);
+    if OPEN && verdict {
+        apply(text, &stream[2..]);
+    } else if OPEN {
+        text.fill(0);
+    }
+    verdict
+}
+
+/// The last block, that with the lengths (RFC 8439 §2.8), and the tag: writes it, or with
+/// `OPEN` compares it.
+#[inline]
+fn conclude<const OPEN: bool>(
+    poly: &mut Poly1305,
+    text_len: usize,
+    tag: &mut [u8; TAG_LEN],
+) -> bool {
+    poly.block([0, text_len as u64]);
+    let computed = poly.tag();
+    if OPEN {
+        let [computed, tag] = [computed, *tag].map(u128::from_le_bytes);
+        return computed.ct_eq(&tag).into();
+    }
+    *tag = computed;
+    true
+}
+
+/// A packet that takes more than one pass.
+struct Long<'a> {
+    /// Where it is in its batch.
+    place: usize,
+    poly: Poly1305,
+    text: &'a mut [u8],
+    tag: &'a mut [u8; TAG_LEN],
+    /// Bytes of ciphertext that have been through Poly1305: whole blocks of ChaCha20.
+    authenticated: usize,
+    /// Bytes that the key stream has been applied to.
+    applied: usize,
+    /// Where in the pass made last the text's key stream begins, in vectors: behind the
+    /// one-time keys, if it was the first.
+    from: usize,
+}
+
+impl<'a> Long<'a> {
+    /// With the key stream of the first pass.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn new(place: usize, text: &'a mut [u8], tag: &'a mut [u8; TAG_LEN], stream: &Stream) -> Self {
+        Self {
+            place,
+            poly: Poly1305::new(words(stream[0])),
+            text,
+            tag,
+            authenticated: 0,
+            applied: 0,
+            from: 2,
+        }
+    }
+
+    /// All passes after the first. What remains is to authenticate some of the ciphertext
+    /// and, with `OPEN`, to apply the last pass.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn crypt<const OPEN: bool>(&mut self, columns: &mut Columns, stream: &mut Stream) {
+        loop {
+            let room = STREAM_LEN - self.from * LEN;
+            let rest = self.text.len() - self.applied;
+            if !OPEN {
+                self.apply(stream, room.min(rest));
+            }
+            if rest <= room {
+                break;
+            }
+            // Of ciphertext, all that the pass before is for or more.
+            let next = self.weave::<OPEN>(columns);
+            if OPEN {
+                self.apply(stream, room);
+            }
+            *stream = next;
+            self.from = 0;
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn apply(&mut self, stream: &Stream, len: usize) {
+        apply(&mut self.text[self.applied..][..len], &stream[self.from..]);
+        self.applied += len;
+    }
+
+    /// The next pass of a packet, this one or the one after it, and meanwhile what there is
+    /// of this one's ciphertext through Poly1305.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn weave<const OPEN: bool>(&mut self, columns: &mut Columns) -> Stream {
+        let end = if OPEN { self.text.len() } else { self.applied };
+        let (chunks, _) = self.text[self.authenticated..end].as_chunks();
+        let chunks = &chunks[..chunks.len().min(WOVEN)];
+        self.authenticated += chunks.len() * BLOCK_LEN;
+        columns.next(&mut self.poly, chunks)
+    }
+
+    /// What remains, with the last pass.
+    #[inline]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn end<const OPEN: bool>(mut self, stream: &Stream) -> bool {
+        self.poly.padded(&self.text[self.authenticated..]);
+        let verdict = conclude::<OPEN>(&mut self.poly, self.text.len(), self.tag);
+        if OPEN && verdict {
+            apply(&mut self.text[self.applied..], &stream[self.from..]);
+        } else if OPEN {
+            self.text.fill(0);
+        }
+        verdict
+    }
+}
+
+/// Applies key stream, of which there is enough.
+#[inline]
+#[target_feature(enable = "avx2,bmi2")]
+fn apply(text: &mut [u8], stream: &[Vector]) {
+    let (whole, rest) = text.as_chunks_mut();
+    for (text, stream) in whole.iter_mut().zip(stream) {
+        store(text, _mm256_xor_si256(load(text), *stream));
+    }
+    if !rest.is_empty() {
+        let mut padded = [0; LEN];
+        padded[..rest.len()].copy_from_slice(rest);
+        let applied = _mm256_xor_si256(load(&padded), stream[whole.len()]);
+        store(&mut padded, applied);
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
+/// The one-time keys, as words.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn words(keys: Vector) -> [u64; 4] {
+    [
+        _mm256_extract_epi64::<0>(keys),
+        _mm256_extract_epi64::<1>(keys),
+        _mm256_extract_epi64::<2>(keys),
+        _mm256_extract_epi64::<3>(keys),
+    ]
+    .map(i64::cast_unsigned)
+}

@@ -1,0 +1,109 @@
+//! Poly1305 (RFC 8439 §2.5) of one packet, with multiplications of 64 bits: they go on
+//! beside vector instructions, which leave them their units.
+//!
+//! A number has two words of 64 bits and a few bits above. `r` is clamped: its upper word is
+//! a multiple of four, so that what it makes of 2^64 times 2^64 can be taken modulo 2^130 - 5
+//! at once, as 5/4 times. Words of `r` are below 2^60, `h` is below 2^131, so that no sum of
+//! products reaches 2^128, nor one with the few bits 2^64.
+
+use super::vector::pin_word;
+use crate::TAG_LEN;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// Bytes of a block.
+pub(super) const BLOCK_LEN: usize = 16;
+
+/// A running authenticator.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct Poly1305 {
+    h: [u64; 3],
+    r: [u64; 2],
+    /// 5/4 of the upper word of `r`.
+    folded: u64,
+    /// What is added last.
+    s: u128,
+}
+
+impl Poly1305 {
+    /// With the one-time key `r` and `s` as little-endian words.
+    #[inline]
+    pub(super) fn new(key: [u64; 4]) -> Self {
+        let r = [
+            key[0] & 0x0fff_fffc_0fff_ffff,
+            key[1] & 0x0fff_fffc_0fff_fffc,
+        ];
+        Self {
+            h: [0; 3],
+            r,
+            folded: r[1] + (r[1] >> 2),
+            s: u128::from(key[2]) | u128::from(key[3]) << 64,
+        }
+    }
+
+    /// A whole block, as little-endian words: `h = (h + block + 2^128) r`.
+    #[inline]
+    pub(super) fn block(&mut self, [low, high]: [u64; 2]) {
+        let times = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let [r0, r1] = self.r;
+
+        let low = u128::from(self.h[0]) + u128::from(low);
+        let high = u128::from(self.h[1]) + u128::from(high) + (low >> 64);
+        let above = self.h[2] + 1 + (high >> 64) as u64;
+        let (low, high) = (low as u64, high as u64);
+
+        let first = times(low, r0) + times(high, self.folded);
+        let second = times(low, r1) + times(high, r0) + u128::from(above * self.folded);
+        let second = second + (first >> 64);
+        let third = above * r0 + (second >> 64) as u64;
+
+        // 2^130 is 5: once what is above it, and four times.
+        let over = (third >> 2) + (third & !3);
+        let first = u128::from(first as u64) + u128::from(over);
+        let second = u128::from(second as u64) + (first >> 64);
+        self.h = [
+            first as u64,
+            second as u64,
+            (third & 3) + (second >> 64) as u64,
+        ];
+    }
+
+    /// Block `INDEX` of a chunk, made at this place (see [`pin_word`]).
+    #[inline]
+    pub(super) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
+        self.block(words(&chunk.as_chunks().0[INDEX]));
+        self.h = self.h.map(pin_word);
+    }
+
+    /// Bytes, with zeros after them where a block is not whole.
+    #[inline]
+    pub(super) fn padded(&mut self, bytes: &[u8]) {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
+        for block in blocks {
+            self.block(words(block));
+        }
+        if !rest.is_empty() {
+            let mut block = [0; BLOCK_LEN];
+            block[..rest.len()].copy_from_slice(rest);
+            self.block(words(&block));
+        }
+    }
+
+    /// The tag.
+    #[inline]
+    pub(super) fn tag(&self) -> [u8; TAG_LEN] {
+        let [low, high, above] = self.h;
+        let h = u128::from(low) | u128::from(high) << 64;
+        // h - (2^130 - 5), where that is not negative: it is below twice as much.
+        let (less, carry) = h.overflowing_add(5);
+        let reached = (above + u64::from(carry)) >> 2;
+        let mask = u128::from(reached).wrapping_neg();
+        let h = h ^ ((h ^ less) & mask);
+        h.wrapping_add(self.s).to_le_bytes()
+    }
+}
+
+#[inline]
+fn words(block: &[u8; BLOCK_LEN]) -> [u64; 2] {
+    let both = u128::from_le_bytes(*block);
+    [both as u64, (both >> 64) as u64]
+}
