@@ -42,7 +42,7 @@ pub(crate) fn launcher() -> Result<[String; 3]> {
     );
     let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).ok();
     mount(c"overlay", &own, c"overlay", MountFlags::empty(), options)
-        .map_err(|error| Error::io("the prefix of this test")(error.into()))?;
+        .map_err(Error::io("the prefix of this test"))?;
     let prefix = format!("WINEPREFIX={}", own.display());
     let script = root().join("scripts/wine").display().to_string();
     Ok(["env".to_owned(), prefix, script])
