@@ -6,12 +6,12 @@ mod prefer;
 
 use std::net::SocketAddr;
 
+use taupe_protocol::Cause;
 use taupe_protocol::crypto::Provider;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{PeerUpdate, PostQuantum};
-use taupe_protocol::{Cause, Reason};
 
 use crate::common::hybrid::{Thief, public, seed};
 use crate::common::raw::word;
