@@ -255,6 +255,15 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
     place.install(&["--uninstall"], &chosen);
     assert_eq!(files(&root), Vec::<PathBuf>::new());
 
+    // Where it is not, it is not removed, which is said.
+    place.install(&[], &chosen);
+    let told = place.install(&["--uninstall"], &chosen[..2]);
+    assert!(told.contains("LIBDIR"), "{told}");
+    assert!(root.join("usr/lib/some-linux-gnu/libtaupe.a").exists());
+    let told = place.install(&["--uninstall"], &chosen);
+    assert!(!told.contains("LIBDIR"), "{told}");
+    assert_eq!(files(&root), Vec::<PathBuf>::new());
+
     // Where ld.so looks, its cache is made anew; an `ldconfig` of this test's says where that is.
     let (libraries, tools) = (place.prefix().join("lib64"), place.0.join("tools"));
     fs::create_dir_all(&tools).expect("a folder");
@@ -281,4 +290,29 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
         !tools.join("ran").exists() && told.contains("rpath"),
         "{told}"
     );
+}
+
+#[test]
+fn a_path_is_itself_whatever_characters_it_has() {
+    let place = Place::new("characters");
+    let prefix = place.0.join("a&b|c%d");
+    // And /usr/ is /usr.
+    let ended = prefix.join("");
+    let told = place.install(&[], &[("PREFIX", &ended), ("DESTDIR", Path::new("/"))]);
+    // No other root than this machine's.
+    assert!(told.contains("-Wl,-rpath,"), "{told}");
+    assert!(!told.contains("//"), "{told}");
+    let read = |file: &str| fs::read_to_string(prefix.join(file)).expect("a file");
+    let description = read("lib/pkgconfig/taupe.pc");
+    let line = format!("prefix={}\n", prefix.display());
+    assert!(description.starts_with(&line), "{description}");
+    assert!(
+        description.contains("\nlibdir=${prefix}/lib\n"),
+        "{description}"
+    );
+    assert!(!description.contains('@'), "{description}");
+    let unit = read("lib/systemd/system/taupe@.service");
+    let program = prefix.join("bin/taupe").display().to_string();
+    let line = format!("\nExecStart={} up ", program.replace('%', "%%"));
+    assert!(unit.contains(&line), "{unit}");
 }
