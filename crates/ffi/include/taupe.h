@@ -243,9 +243,12 @@ int check_base64_encoded_x25519_key(const char *key);
 // (RFC 3339), a space, the text and "\n". false if it has been called before, or with NULL.
 // taupe_set_log_level chooses which.
 //
-// `log_func` is called by whichever thread calls a tunnel, but by one at a time. The string
-// is valid during the call. It may call the library, whose lines of meanwhile are left out;
-// it must not wait for another thread that does, and not throw or longjmp.
+// `log_func` is called by whichever thread calls a tunnel, before that call returns, but by
+// one at a time in the whole process, with one line each time. The string is valid during
+// the call and is not to be changed. `log_func` may call the library, also the same tunnel,
+// but not with a buffer of the call that the line comes of, nor free its tunnel; lines of
+// meanwhile are left out. It must not wait for another thread that calls the library, and
+// not throw or longjmp.
 bool set_logging_function(void (*log_func)(const char*));
 
 // Makes a tunnel; NULL if a key is NULL, malformed, or the peer's is this side's own.
@@ -510,9 +513,9 @@ bool taupe_set_post_quantum(const struct wireguard_tunnel *tunnel,
                             bool latched);
 
 // As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-// taupe_log_level; NULL for none. Before each is its level, such as `[Info] `, and there is
-// no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
-// function holds for this one too.
+// taupe_log_level; with NULL to that of set_logging_function, as others' do. Before each is
+// its level, such as `[Info] `, and there is no "\n" behind it, as boringtun had it in 2021.
+// What set_logging_function says of its function holds for this one too.
 //
 // What must hold:
 // Each string is NULL or ends with a NUL.

@@ -220,9 +220,12 @@ pub unsafe extern "C" fn check_base64_encoded_x25519_key(key: *const c_char) -> 
 /// (RFC 3339), a space, the text and "\n". false if it has been called before, or with NULL.
 /// taupe_set_log_level chooses which.
 ///
-/// `log_func` is called by whichever thread calls a tunnel, but by one at a time. The string
-/// is valid during the call. It may call the library, whose lines of meanwhile are left out;
-/// it must not wait for another thread that does, and not throw or longjmp.
+/// `log_func` is called by whichever thread calls a tunnel, before that call returns, but by
+/// one at a time in the whole process, with one line each time. The string is valid during
+/// the call and is not to be changed. `log_func` may call the library, also the same tunnel,
+/// but not with a buffer of the call that the line comes of, nor free its tunnel; lines of
+/// meanwhile are left out. It must not wait for another thread that calls the library, and
+/// not throw or longjmp.
 #[unsafe(no_mangle)]
 pub extern "C" fn set_logging_function(
     log_func: Option<unsafe extern "C" fn(*const c_char)>,

@@ -1,11 +1,13 @@
 //! Which lines are written, and where to.
 
 use core::ffi::c_char;
+use core::time::Duration;
 use std::ffi::CString;
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::c::boundary::guard;
 use crate::c::{make, wireguard_tunnel};
+use crate::clock;
 use crate::log::{Level, Sink, process_sink};
 
 /// How much a line matters.
@@ -35,9 +37,18 @@ fn print(printer: Printer, line: String) {
 /// Lines as boringtun 0.6 and 0.7 write them: with their time, and an end.
 pub(in crate::c) fn stamped(printer: Printer) -> Sink {
     Sink::new(Level::Trace, move |_, line| {
-        let now = humantime::format_rfc3339_micros(SystemTime::now());
-        print(printer, format!("{now} {line}\n"));
+        print(printer, stamp(clock::now().wall, line));
     })
+}
+
+/// The last second of the year 9999 in Unix time. Later ones, and those before 1970, have no
+/// form in RFC 3339 that `humantime` would write: it panics.
+const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
+
+/// A line with a time since the Unix epoch, which is 0 while a clock is set before it.
+fn stamp(wall: Duration, line: &str) -> String {
+    let time = UNIX_EPOCH + wall.min(LAST_SECOND);
+    format!("{} {line}\n", humantime::format_rfc3339_micros(time))
 }
 
 /// Lines as boringtun 0.3 writes them: with their level, and without an end.
@@ -48,9 +59,9 @@ fn labelled(printer: Printer, level: Level) -> Sink {
 }
 
 /// As new_tunnel, but its lines go to a function of its own, up to `log_level`, a
-/// taupe_log_level; NULL for none. Before each is its level, such as `[Info] `, and there is
-/// no "\n" behind it, as boringtun had it in 2021. What set_logging_function says of its
-/// function holds for this one too.
+/// taupe_log_level; with NULL to that of set_logging_function, as others' do. Before each is
+/// its level, such as `[Info] `, and there is no "\n" behind it, as boringtun had it in 2021.
+/// What set_logging_function says of its function holds for this one too.
 ///
 /// # Safety
 /// Each string is NULL or ends with a NUL.
@@ -82,4 +93,22 @@ pub extern "C" fn taupe_set_log_level(level: u32) -> bool {
         }
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_its_time_however_a_clock_is_set() {
+        let stamped = |wall| stamp(wall, "text");
+        let now = Duration::new(1_700_000_000, 1_000);
+        assert_eq!(stamped(now), "2023-11-14T22:13:20.000001Z text\n");
+        assert_eq!(
+            stamped(Duration::ZERO),
+            "1970-01-01T00:00:00.000000Z text\n"
+        );
+        assert_eq!(stamped(LAST_SECOND), "9999-12-31T23:59:59.000000Z text\n");
+        assert_eq!(stamped(Duration::MAX), stamped(LAST_SECOND));
+    }
 }
