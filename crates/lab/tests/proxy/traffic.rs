@@ -81,8 +81,11 @@ pub(crate) fn names() -> Result<()> {
     world
         .near
         .ip(&["route", "add", "default", "via", "192.0.2.2"])?;
+    // What the peer still sends to a proxy that has ended, the system refuses by ICMP, which
+    // quotes it.
     let not_wireguard = format!(
-        "not (udp port {PORT} and host 192.0.2.2) and not arp and not ip6 multicast and not icmp6"
+        "not (udp port {PORT} and host 192.0.2.2) and not arp and not ip6 multicast and not icmp6 \
+         and not (icmp[icmptype] == icmp-unreach and icmp[28:2] == {PORT})"
     );
     let wire = Capture::start(&world.near, "eth0", &not_wireguard)?;
     let local = Capture::start(&world.near, "lo", "udp or tcp port 53")?;
