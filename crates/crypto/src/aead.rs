@@ -7,6 +7,10 @@ use thiserror::Error;
 /// Bytes of a Poly1305 tag.
 pub const TAG_LEN: usize = 16;
 
+/// Bytes of the longest text: a block's number has 32 bits, and the first block is for the
+/// tag's keys (RFC 8439 §2.8). One more would be encrypted with key stream that has been used.
+pub(crate) const MAX_TEXT_LEN: u64 = (1 << 38) - 64;
+
 /// A message did not verify: a wrong key, counter or associated data, a
 /// changed bit, or a buffer shorter than [`TAG_LEN`].
 ///
@@ -35,7 +39,8 @@ pub trait AeadKey: Send + Sync {
     /// Encrypts every packet in place.
     ///
     /// A packet shorter than [`TAG_LEN`] has no room for a tag: it is left as
-    /// it is, and no receiver will take it.
+    /// it is, and no receiver will take it. One of more than 256 GiB less 48 bytes, for
+    /// which the cipher's blocks have no numbers (RFC 8439 §2.8), becomes zeros.
     fn seal(&self, packets: &mut [Packet<'_>]);
 
     /// Decrypts every packet in place; `authentic[i]` tells whether packet `i`

@@ -27,9 +27,12 @@ mod vector;
 use self::{
     columns::{Columns, STREAM_LEN, Stream, WOVEN},
     poly1305::Poly1305,
-    vector::{LEN, Vector, load, store, wipe, zero},
+    vector::{LEN, Vector, load, store, wipe, wipe_bytes, zero},
 };
-use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag};
+use crate::{
+    AeadKey, Packet, Secret, TAG_LEN,
+    aead::{MAX_TEXT_LEN, split_tag},
+};
 use core::{arch::x86_64::*, mem};
 use std::is_x86_feature_detected;
 use subtle::ConstantTimeEq;
@@ -100,7 +103,7 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
         }
     };
     let mut begun: Option<Long<'_>> = None;
-    let mut stream = [zero(); 16];
+    let mut passes = Passes::new();
     let mut place = 0;
     while !packets.is_empty() {
         let together = packets
@@ -114,18 +117,21 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
         if let Some(four) = now.first_chunk_mut::<TOGETHER>() {
             let nonces = four.each_ref().map(|packet| nonce(packet.counter));
             let mut columns = Columns::of_four(key, nonces);
-            let mut streams = columns.next(&mut Poly1305::new([0; 4]), &[]);
+            let streams = passes.next();
+            columns.next(&mut Poly1305::default(), &[], streams);
             let parts = four.iter_mut().zip(streams.as_chunks::<4>().0).zip(places);
             for ((packet, stream), place) in parts {
                 if let Some((text, tag)) = split_tag(packet.data) {
                     note(place, whole::<OPEN>(stream, text, tag));
                 }
             }
-            wipe(&mut streams);
             columns.wipe();
             continue;
         }
         for (packet, place) in now.iter_mut().zip(places) {
+            if erase_beyond(packet, MAX_TEXT_LEN) {
+                continue;
+            }
             let Some((text, tag)) = split_tag(packet.data) else {
                 continue;
             };
@@ -135,23 +141,34 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
                 continue;
             }
             let mut columns = Columns::new(key, nonce);
-            stream = match begun.take() {
-                Some(mut before) => {
-                    let next = before.weave::<OPEN>(&mut columns);
-                    note(before.place, before.end::<OPEN>(&stream));
-                    next
+            match &mut begun {
+                Some(before) => {
+                    before.weave::<OPEN>(&mut columns, passes.next());
+                    note(before.place, before.end::<OPEN>(passes.now()));
                 }
-                None => columns.next(&mut Poly1305::new([0; 4]), &[]),
-            };
-            let long = begun.insert(Long::new(place, text, tag, &stream));
-            long.crypt::<OPEN>(&mut columns, &mut stream);
+                None => columns.next(&mut Poly1305::default(), &[], passes.next()),
+            }
+            passes.advance();
+            let long = begun.insert(Long::new(place, text, tag));
+            long.begin(passes.now());
+            long.crypt::<OPEN>(&mut columns, &mut passes);
             columns.wipe();
         }
     }
-    if let Some(last) = begun {
-        note(last.place, last.end::<OPEN>(&stream));
-        wipe(&mut stream);
+    if let Some(last) = &mut begun {
+        note(last.place, last.end::<OPEN>(passes.now()));
     }
+    passes.wipe();
+}
+
+/// Overwrites a packet whose text is longer than `longest` bytes, and says whether it did: what
+/// cannot be sealed must not leave in clear, and what cannot have been is a forgery.
+fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
+    let is_beyond = packet.data.len() as u64 > longest + TAG_LEN as u64;
+    if is_beyond {
+        packet.data.fill(0);
+    }
+    is_beyond
 }
 
 /// Four zero bytes and the counter, as little-endian words.
@@ -230,6 +247,45 @@ fn conclude<const OPEN: bool>(
     true
 }
 
+/// The key stream of the pass made last and, while that is still to be applied, of the next.
+struct Passes {
+    streams: [Stream; 2],
+    last: usize,
+}
+
+impl Passes {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        Self {
+            streams: [[zero(); 16]; 2],
+            last: 0,
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> &Stream {
+        &self.streams[self.last]
+    }
+
+    #[inline]
+    fn next(&mut self) -> &mut Stream {
+        &mut self.streams[1 - self.last]
+    }
+
+    /// The next has been made: it is the last.
+    #[inline]
+    fn advance(&mut self) {
+        self.last = 1 - self.last;
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn wipe(&mut self) {
+        wipe(self.streams.as_flattened_mut());
+    }
+}
+
 /// A packet that takes more than one pass.
 struct Long<'a> {
     /// Where it is in its batch.
@@ -247,13 +303,10 @@ struct Long<'a> {
 }
 
 impl<'a> Long<'a> {
-    /// With the key stream of the first pass.
-    #[inline]
-    #[target_feature(enable = "avx2,bmi2")]
-    fn new(place: usize, text: &'a mut [u8], tag: &'a mut [u8; TAG_LEN], stream: &Stream) -> Self {
+    fn new(place: usize, text: &'a mut [u8], tag: &'a mut [u8; TAG_LEN]) -> Self {
         Self {
             place,
-            poly: Poly1305::new(words(stream[0])),
+            poly: Poly1305::default(),
             text,
             tag,
             authenticated: 0,
@@ -262,26 +315,33 @@ impl<'a> Long<'a> {
         }
     }
 
+    /// Takes the one-time keys from the first pass, in place: what is moved leaves a copy.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn begin(&mut self, stream: &Stream) {
+        self.poly = Poly1305::new(words(stream[0]));
+    }
+
     /// All passes after the first. What remains is to authenticate some of the ciphertext
     /// and, with `OPEN`, to apply the last pass.
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
-    fn crypt<const OPEN: bool>(&mut self, columns: &mut Columns, stream: &mut Stream) {
+    fn crypt<const OPEN: bool>(&mut self, columns: &mut Columns, passes: &mut Passes) {
         loop {
             let room = STREAM_LEN - self.from * LEN;
             let rest = self.text.len() - self.applied;
             if !OPEN {
-                self.apply(stream, room.min(rest));
+                self.apply(passes.now(), room.min(rest));
             }
             if rest <= room {
                 break;
             }
             // Of ciphertext, all that the pass before is for or more.
-            let next = self.weave::<OPEN>(columns);
+            self.weave::<OPEN>(columns, passes.next());
             if OPEN {
-                self.apply(stream, room);
+                self.apply(passes.now(), room);
             }
-            *stream = next;
+            passes.advance();
             self.from = 0;
         }
     }
@@ -297,18 +357,18 @@ impl<'a> Long<'a> {
     /// of this one's ciphertext through Poly1305.
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
-    fn weave<const OPEN: bool>(&mut self, columns: &mut Columns) -> Stream {
+    fn weave<const OPEN: bool>(&mut self, columns: &mut Columns, stream: &mut Stream) {
         let end = if OPEN { self.text.len() } else { self.applied };
         let (chunks, _) = self.text[self.authenticated..end].as_chunks();
         let chunks = &chunks[..chunks.len().min(WOVEN)];
         self.authenticated += chunks.len() * BLOCK_LEN;
-        columns.next(&mut self.poly, chunks)
+        columns.next(&mut self.poly, chunks, stream);
     }
 
     /// What remains, with the last pass.
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
-    fn end<const OPEN: bool>(mut self, stream: &Stream) -> bool {
+    fn end<const OPEN: bool>(&mut self, stream: &Stream) -> bool {
         self.poly.padded(&self.text[self.authenticated..]);
         let verdict = conclude::<OPEN>(&mut self.poly, self.text.len(), self.tag);
         if OPEN && verdict {
@@ -334,6 +394,8 @@ fn apply(text: &mut [u8], stream: &[Vector]) {
         let applied = _mm256_xor_si256(load(&padded), stream[whole.len()]);
         store(&mut padded, applied);
         rest.copy_from_slice(&padded[..rest.len()]);
+        // Behind the text it is key stream.
+        wipe_bytes(&mut padded);
     }
 }
 

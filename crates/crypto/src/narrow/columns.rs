@@ -93,13 +93,13 @@ impl Columns {
         Self { input }
     }
 
-    /// The next eight blocks of a packet's key stream; meanwhile chunks go through Poly1305,
-    /// at most [`WOVEN`].
+    /// Writes the next eight blocks of a packet's key stream; meanwhile chunks go through
+    /// Poly1305, at most [`WOVEN`].
     ///
     /// That waits for its own results most of the time, and for none of the rounds', so that
     /// it takes next to no time of its own.
     #[target_feature(enable = "avx2,bmi2")]
-    pub(super) fn next(&mut self, poly: &mut Poly1305, woven: &[[u8; 64]]) -> Stream {
+    pub(super) fn next(&mut self, poly: &mut Poly1305, woven: &[[u8; 64]], stream: &mut Stream) {
         debug_assert!(woven.len() <= WOVEN);
         let mut x = self.input;
         let mut rotations = Rotations::new();
@@ -116,7 +116,7 @@ impl Columns {
             *x = _mm256_add_epi32(*x, input);
         }
         self.input[12] = _mm256_add_epi32(self.input[12], _mm256_set1_epi32(8));
-        transpose(&x)
+        transpose(&x, stream);
     }
 
     #[inline]
@@ -129,7 +129,7 @@ impl Columns {
 /// Sixteen words of eight blocks become eight blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn transpose(x: &[Vector; 16]) -> Stream {
+fn transpose(x: &[Vector; 16], stream: &mut Stream) {
     // Words `i` to `i + 7` of each block.
     let half = |i: usize| -> [Vector; 8] {
         let fours = |i: usize| {
@@ -149,5 +149,12 @@ fn transpose(x: &[Vector; 16]) -> Stream {
         })
     };
     let (low, high) = (half(0), half(8));
-    core::array::from_fn(|i| if i % 2 == 0 { low[i / 2] } else { high[i / 2] })
+    for (block, (low, high)) in stream
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(low.into_iter().zip(high))
+    {
+        *block = [low, high];
+    }
 }

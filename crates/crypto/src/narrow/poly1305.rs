@@ -13,8 +13,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 /// Bytes of a block.
 pub(super) const BLOCK_LEN: usize = 16;
 
-/// A running authenticator.
-#[derive(Zeroize, ZeroizeOnDrop)]
+/// A running authenticator, by default with a key of zeros.
+#[derive(Default, Zeroize, ZeroizeOnDrop)]
 pub(super) struct Poly1305 {
     h: [u64; 3],
     r: [u64; 2],

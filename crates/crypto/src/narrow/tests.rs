@@ -3,11 +3,12 @@
 //!
 //! On a processor without the instructions there is nothing to test.
 
-use super::columns::{Columns, WOVEN};
+use super::columns::{Columns, Stream, WOVEN};
 use super::poly1305::{BLOCK_LEN as POLY_LEN, Poly1305};
-use super::vector::{LEN, Vector, store};
-use super::{BLOCK_LEN, Words, rows, supported};
+use super::vector::{LEN, Vector, store, zero};
+use super::{BLOCK_LEN, Words, erase_beyond, rows, supported};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
+use crate::{Packet, TAG_LEN};
 
 fn poly1305_with(key: &[u8; 32]) -> Poly1305 {
     let words = key.as_chunks().0;
@@ -38,7 +39,7 @@ fn poly1305_woven_into_rounds() {
             let (chunks, rest) = message.as_chunks();
             for chunks in chunks.chunks(at_a_time) {
                 // SAFETY: as above.
-                unsafe { columns.next(&mut poly, chunks) };
+                unsafe { columns.next(&mut poly, chunks, &mut zeros()) };
             }
             poly.padded(rest);
             poly.tag()
@@ -53,6 +54,18 @@ fn bytes(stream: &[Vector]) -> Vec<u8> {
         store(bytes, *vector);
     }
     bytes
+}
+
+#[target_feature(enable = "avx2,bmi2")]
+fn zeros() -> Stream {
+    [zero(); 16]
+}
+
+#[target_feature(enable = "avx2,bmi2")]
+fn pass(columns: &mut Columns) -> Vec<u8> {
+    let mut stream = zeros();
+    columns.next(&mut Poly1305::default(), &[], &mut stream);
+    bytes(&stream)
 }
 
 /// The AEAD put together from the primitives, with any nonce and associated data.
@@ -93,11 +106,10 @@ fn wycheproof_in_columns() {
         aead(message, |key, nonce, blocks| {
             // SAFETY: the processor has the instructions.
             let mut columns = unsafe { Columns::new(key, nonce) };
-            let mut nothing = Poly1305::new([0; 4]);
             let mut stream = Vec::new();
             while stream.len() < blocks * BLOCK_LEN {
                 // SAFETY: as above.
-                stream.extend(unsafe { bytes(&columns.next(&mut nothing, &[])) });
+                stream.extend(unsafe { pass(&mut columns) });
             }
             stream
         })
@@ -111,12 +123,11 @@ fn blocks_of_four_packets_and_side_by_side_are_those_of_columns() {
     }
     let key = Words::new(&core::array::from_fn(|i| i as u8 ^ 0xa5)).0;
     let nonces = [[0; 3], [1, 2, 3], [u32::MAX; 3], [0, u32::MAX, 0]];
-    let mut nothing = Poly1305::new([0; 4]);
     // SAFETY: the processor has the instructions.
-    let four = unsafe { bytes(&Columns::of_four(&key, nonces).next(&mut nothing, &[])) };
+    let four = unsafe { pass(&mut Columns::of_four(&key, nonces)) };
     for (nonce, two) in nonces.into_iter().zip(four.chunks(2 * BLOCK_LEN)) {
         // SAFETY: as above.
-        let eight = unsafe { bytes(&Columns::new(&key, nonce).next(&mut nothing, &[])) };
+        let eight = unsafe { pass(&mut Columns::new(&key, nonce)) };
         assert_eq!(eight[..2 * BLOCK_LEN], *two);
         // SAFETY: as above.
         let rows = unsafe {
@@ -130,4 +141,21 @@ fn blocks_of_four_packets_and_side_by_side_are_those_of_columns() {
             assert_eq!(eight[..rows.len()], rows);
         }
     }
+}
+
+#[test]
+fn what_the_cipher_has_no_blocks_for_is_erased() {
+    assert_eq!(crate::aead::MAX_TEXT_LEN / 64, u64::from(u32::MAX));
+    let erased = |len: usize| {
+        let mut data = vec![7; len + TAG_LEN];
+        let mut packet = Packet {
+            counter: 0,
+            data: &mut data,
+        };
+        let erased = erase_beyond(&mut packet, 100);
+        assert!(data.iter().all(|byte| *byte == if erased { 0 } else { 7 }));
+        erased
+    };
+    assert!(!erased(0) && !erased(100));
+    assert!(erased(101) && erased(200));
 }

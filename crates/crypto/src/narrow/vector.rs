@@ -70,3 +70,11 @@ pub(super) fn wipe(vectors: &mut [Vector]) {
     }
     compiler_fence(Ordering::SeqCst);
 }
+
+/// The same for bytes.
+#[inline]
+pub(super) fn wipe_bytes(bytes: &mut [u8; LEN]) {
+    // SAFETY: the reference may be written through and is aligned.
+    unsafe { core::ptr::write_volatile(bytes, [0; LEN]) };
+    compiler_fence(Ordering::SeqCst);
+}
