@@ -12,6 +12,7 @@ fn main() {
     let suite = Suite::new(vec![
         SystemTest::new("a_file_through_socks", proxy::file),
         SystemTest::new("c_programs_with_the_dll", library::programs),
+        SystemTest::new("the_dll_exports_the_header", library::exports),
     ]);
     suite
         .prepare(|| Implementation::Taupe.install().map(drop))

@@ -16,7 +16,13 @@ pub(crate) fn prepare() -> Result<()> {
     cargo.args(["build", "--quiet", "--target", TARGET]);
     cargo.args(["-p", "taupe", "--bin", "taupe", "-p", "taupe-ffi"]);
     succeed(&mut cargo)?;
-    succeed(Command::new(root().join("scripts/wine")).arg("--prefix"))
+    shared().map(drop)
+}
+
+/// The prefix that all tests begin with, made if it is not there.
+fn shared() -> Result<PathBuf> {
+    let path = succeed(Command::new(root().join("scripts/wine")).arg("--prefix"))?;
+    Ok(PathBuf::from(path.trim_end()))
 }
 
 /// Where cargo puts what it has built for Windows without optimisation.
@@ -32,8 +38,7 @@ pub(crate) fn launcher() -> Result<[String; 3]> {
     for folder in [&own, &changed, &work] {
         fs::create_dir_all(folder).map_err(Error::io(folder.display().to_string()))?;
     }
-    let shared = target().join("wine");
-    ensure!(shared.exists(), "there is no {}", shared.display());
+    let shared = shared()?;
     let options = format!(
         "lowerdir={},upperdir={},workdir={}\0",
         shared.display(),
@@ -43,18 +48,18 @@ pub(crate) fn launcher() -> Result<[String; 3]> {
     let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).ok();
     mount(c"overlay", &own, c"overlay", MountFlags::empty(), options)
         .map_err(Error::io("the prefix of this test"))?;
-    let prefix = format!("WINEPREFIX={}", own.display());
+    let prefix = format!("TAUPE_WINEPREFIX={}", own.display());
     let script = root().join("scripts/wine").display().to_string();
     Ok(["env".to_owned(), prefix, script])
 }
 
-/// Runs a command that has to succeed.
-pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+/// Runs a command that has to succeed, and returns what it writes to standard output.
+pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(Error::io(name.clone()))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{name}: {}: {said}", output.status);
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The top of the tree.
