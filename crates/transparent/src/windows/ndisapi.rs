@@ -6,7 +6,11 @@
 //! Every adapter that the driver lists is put into *tunnel mode*: its frames, both ways, are
 //! queued, and go nowhere unless they are sent on. When a [`NdisapiTap`] is dropped, adapters
 //! get back the modes that they had. When the process is killed they keep theirs, and nothing
-//! passes by them until another one reads, or the machine is restarted: all is held back.
+//! passes by them until another one reads, or the machine is restarted: all is held back. So
+//! tunnel mode is never given back: it is what a process left that was killed.
+//!
+//! An adapter of another medium than Ethernet or IP is taken too, and nothing passes by it: what its
+//! frames are, and so whose, is not known.
 //!
 //! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
 //! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
@@ -37,7 +41,8 @@ const BATCH: usize = 128;
 const LONGEST_FRAME: usize = 1514;
 const LONGEST_PACKET: u16 = 1500;
 
-/// `NdisMediumIP`: no link header (ntddndis.h).
+/// `NdisMedium802_3`, and `NdisMediumIP`, which has no link header (ntddndis.h).
+const MEDIUM_ETHERNET: u32 = 0;
 const MEDIUM_IP: u32 = 19;
 
 /// Adapters without addresses are numbered from here.
@@ -57,8 +62,10 @@ pub struct NdisapiTap {
 struct Card {
     index: u32,
     handle: HANDLE,
-    /// Its mode before.
-    before: FilterFlags,
+    /// Its mode afterwards.
+    after: FilterFlags,
+    /// Unless nothing of it can be read.
+    medium: Option<Medium>,
 }
 
 impl NdisapiTap {
@@ -99,32 +106,57 @@ impl NdisapiTap {
         Ok(tap)
     }
 
-    /// Begins to queue the frames of an adapter that is not among those before.
-    fn take(&self, index: u32, info: &NetworkAdapterInfo) -> Result<Card, TapError> {
+    /// An adapter that is not among those before.
+    fn card(&self, index: u32, info: &NetworkAdapterInfo) -> Card {
         let handle = info.get_handle();
         let before = self.driver.get_adapter_mode(handle).unwrap_or_default();
+        let medium = medium(info.get_medium());
+        if medium.is_none() {
+            warn!(
+                name = info.get_name(),
+                medium = info.get_medium(),
+                "an adapter of a medium that Taupe does not know: nothing passes by it"
+            );
+        }
+        Card {
+            index,
+            handle,
+            after: mode_after(before),
+            medium,
+        }
+    }
+
+    /// Has the frames of an adapter queued. It forgets when it is started anew, so this is done
+    /// whenever adapters are looked at.
+    fn arm(&self, handle: HANDLE) -> Result<(), TapError> {
         self.driver
             .set_packet_event(handle, self.queued.0)
             .map_err(failed("having frames told"))?;
         self.driver
             .set_adapter_mode(handle, FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL)
-            .map_err(failed("having frames queued"))?;
-        Ok(Card {
-            index,
-            handle,
-            before,
-        })
+            .map_err(failed("having frames queued"))
+    }
+
+    fn listed(&self) -> Result<Vec<NetworkAdapterInfo>, TapError> {
+        let listed = self.driver.get_tcpip_bound_adapters_info();
+        listed.map_err(failed("listing adapters"))
     }
 
     /// Shows what is queued at one adapter, a batch at most. Whether there was any.
     fn read_card(&mut self, place: usize, judge: &mut dyn FnMut(Frame<'_>) -> Verdict) -> bool {
-        let Card { index, handle, .. } = self.cards[place];
+        let Card {
+            index,
+            handle,
+            medium,
+            ..
+        } = self.cards[place];
         let mut request = EthMRequestMut::<BATCH>::from_iter(handle, self.frames.iter_mut());
         // An empty queue is an error too.
         let count = self.driver.read_packets(&mut request).unwrap_or(0);
         let mut to_card = EthMRequest::<BATCH>::new(handle);
         let mut to_system = EthMRequest::<BATCH>::new(handle);
-        for frame in self.frames.iter().take(count) {
+        let readable = if medium.is_some() { count } else { 0 };
+        for frame in self.frames.iter().take(readable) {
             let is_sent = frame.get_device_flags() == DirectionFlags::PACKET_FLAG_ON_SEND;
             let (towards, request) = match is_sent {
                 true => (Towards::Card, &mut to_card),
@@ -147,7 +179,7 @@ impl NdisapiTap {
 
     /// Gives an adapter back.
     fn release(&self, card: &Card) {
-        let mode = self.driver.set_adapter_mode(card.handle, card.before);
+        let mode = self.driver.set_adapter_mode(card.handle, card.after);
         let event = self.driver.set_packet_event(card.handle, HANDLE::default());
         let flushed = self.driver.flush_adapter_packet_queue(card.handle);
         for error in [mode, event, flushed].into_iter().filter_map(Result::err) {
@@ -159,33 +191,54 @@ impl NdisapiTap {
 
 impl PacketTap for NdisapiTap {
     fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
-        let listed = self
-            .driver
-            .get_tcpip_bound_adapters_info()
-            .map_err(failed("listing adapters"))?;
+        let listed = self.listed()?;
         let connections = IphlpNetworkAdapterInfo::get_external_network_connections();
-        let adapters: Vec<Adapter> = (UNKNOWN..)
-            .zip(&listed)
-            .map(|(unknown, info)| adapter(unknown, info, &connections))
-            .collect();
-        for (adapter, info) in adapters.iter().zip(&listed) {
+        let mut adapters = Vec::new();
+        let mut unarmed = Vec::new();
+        for (unknown, info) in (UNKNOWN..).zip(&listed) {
             let handle = info.get_handle();
-            match self.cards.iter_mut().find(|card| card.handle == handle) {
-                Some(card) => card.index = adapter.index,
-                None => {
-                    let card = self.take(adapter.index, info)?;
-                    self.cards.push(card);
+            let connection = connection(info, &connections);
+            let index = index(unknown, connection);
+            let known = self.cards.iter_mut().find(|card| card.handle == handle);
+            let medium = match known {
+                Some(card) => {
+                    card.index = index;
+                    card.medium
                 }
+                None => {
+                    let card = self.card(index, info);
+                    let medium = card.medium;
+                    self.cards.push(card);
+                    medium
+                }
+            };
+            if let Err(error) = self.arm(handle) {
+                unarmed.push((handle, error));
             }
+            // What is sent by one that is not told of is dropped.
+            adapters.extend(medium.map(|medium| adapter(index, medium, info, connection)));
         }
-        let is_there = |card: &Card| listed.iter().any(|info| info.get_handle() == card.handle);
+        let is_there = |listed: &[NetworkAdapterInfo], handle: HANDLE| {
+            listed.iter().any(|info| info.get_handle() == handle)
+        };
         let (there, gone) = std::mem::take(&mut self.cards)
             .into_iter()
-            .partition(is_there);
+            .partition(|card| is_there(&listed, card.handle));
         self.cards = there;
         let gone: Vec<Card> = gone;
         for card in &gone {
             self.release(card);
+        }
+        // One that has gone meanwhile has no frames; one that is still there has, and they pass it
+        // by.
+        if !unarmed.is_empty() {
+            let listed = self.listed()?;
+            if let Some((_, error)) = unarmed
+                .into_iter()
+                .find(|(handle, _)| is_there(&listed, *handle))
+            {
+                return Err(error);
+            }
         }
         Ok(adapters)
     }
@@ -283,38 +336,59 @@ fn send(driver: &Ndisapi, towards: Towards, request: &EthMRequest<'_, BATCH>) {
     }
 }
 
-/// What is known of an adapter of the driver's, whose name has the connection's GUID in it.
-fn adapter(
-    unknown: u32,
+/// The connection of an adapter of the driver's, whose name has its GUID in it.
+fn connection<'a>(
     info: &NetworkAdapterInfo,
-    connections: &[IphlpNetworkAdapterInfo],
-) -> Adapter {
+    connections: &'a [IphlpNetworkAdapterInfo],
+) -> Option<&'a IphlpNetworkAdapterInfo> {
     let name = info.get_name().to_ascii_uppercase();
     let is_it = |connection: &&IphlpNetworkAdapterInfo| {
         let guid = connection.adapter_name().to_ascii_uppercase();
         !guid.is_empty() && name.contains(&guid)
     };
-    let connection = connections.iter().find(is_it);
-    if connection.is_none() {
-        debug!(name = info.get_name(), "an adapter that has no addresses");
-    }
+    connections.iter().find(is_it)
+}
+
+fn index(unknown: u32, connection: Option<&IphlpNetworkAdapterInfo>) -> u32 {
+    connection.map_or(unknown, |it| match it.if_index() {
+        0 => it.ipv6_if_index(),
+        index => index,
+    })
+}
+
+fn adapter(
+    index: u32,
+    medium: Medium,
+    info: &NetworkAdapterInfo,
+    connection: Option<&IphlpNetworkAdapterInfo>,
+) -> Adapter {
     Adapter {
-        index: connection.map_or(unknown, |it| match it.if_index() {
-            0 => it.ipv6_if_index(),
-            index => index,
-        }),
+        index,
         name: connection.map_or_else(
             || info.get_name().to_owned(),
             |it| it.friendly_name().clone(),
         ),
-        medium: match info.get_medium() {
-            MEDIUM_IP => Medium::Ip,
-            _ => Medium::Ethernet,
-        },
+        medium,
         mac: *info.get_hw_address(),
         mtu: info.get_mtu().min(LONGEST_PACKET),
         addresses: connection.map_or_else(Vec::new, |it| it.unicast_address_list_with_prefix()),
         leads_out: connection.is_some_and(|it| !it.gateway_address_list().is_empty()),
+    }
+}
+
+fn medium(number: u32) -> Option<Medium> {
+    match number {
+        MEDIUM_ETHERNET => Some(Medium::Ethernet),
+        MEDIUM_IP => Some(Medium::Ip),
+        _ => None,
+    }
+}
+
+/// The mode that an adapter is given back in.
+fn mode_after(before: FilterFlags) -> FilterFlags {
+    match before.intersects(FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL) {
+        true => FilterFlags::empty(),
+        false => before,
     }
 }
 
@@ -349,3 +423,35 @@ impl Drop for Signal {
 // SAFETY: handles of events and of the driver are the process's, whichever thread uses them, and
 // `&mut self` keeps two from doing so at once.
 unsafe impl Send for NdisapiTap {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Medium, medium, mode_after};
+    use ndisapi::FilterFlags;
+
+    #[test]
+    fn what_a_killed_process_left_is_not_given_back() {
+        let nothing = FilterFlags::empty();
+        for left in [
+            FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL,
+            FilterFlags::MSTCP_FLAG_SENT_TUNNEL,
+            FilterFlags::MSTCP_FLAG_RECV_TUNNEL | FilterFlags::MSTCP_FLAG_FILTER_DIRECT,
+        ] {
+            assert_eq!(mode_after(left), nothing, "{left:?}");
+        }
+        let others = FilterFlags::MSTCP_FLAG_SENT_RECEIVE_LISTEN;
+        for before in [nothing, others] {
+            assert_eq!(mode_after(before), before);
+        }
+    }
+
+    #[test]
+    fn frames_are_read_of_two_mediums_alone() {
+        assert_eq!(medium(0), Some(Medium::Ethernet));
+        assert_eq!(medium(19), Some(Medium::Ip));
+        // A wide area network's, one of IEEE 1394, and what is not there yet.
+        for other in [3, 13, 18, 20, u32::MAX] {
+            assert_eq!(medium(other), None, "{other}");
+        }
+    }
+}
