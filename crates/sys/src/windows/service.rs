@@ -21,7 +21,7 @@ use windows_sys::Win32::Foundation::{
 
 pub use process::{Control, run};
 
-/// How long a service may take to start or to stop.
+/// How long a service that starts or stops may say nothing of how far it has come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// From one look at a service to the next.
@@ -97,7 +97,10 @@ pub enum Error {
         code: u32,
     },
     /// It takes too long.
-    #[error("the service {name} has not {what} within {} s; `sc query {name}` tells more", PATIENCE.as_secs())]
+    #[error(
+        "the service {name} has not {what}, and said nothing of it for {} s; `sc.exe query {name}` \
+         tells more", PATIENCE.as_secs()
+    )]
     Slow {
         /// Which.
         name: String,
@@ -207,11 +210,12 @@ pub fn start(name: &str) -> Result<(), Error> {
         .start::<OsString>(&[])
         .map_err(failed("start the service", name))?;
     let until = |state| state != State::Changing;
-    match settle(&service, name, "started", until)? {
-        (State::Running, _) => Ok(()),
-        (_, code) => Err(Error::Ended {
+    let looked = settle(&service, name, "started", until)?;
+    match looked.state {
+        State::Running => Ok(()),
+        _ => Err(Error::Ended {
             name: name.to_owned(),
-            code,
+            code: looked.code,
         }),
     }
 }
@@ -253,7 +257,7 @@ pub fn uninstall(name: &str) -> Result<(), Error> {
 /// See [`Error`].
 pub fn state(name: &str) -> Result<Option<State>, Error> {
     match open(name, ServiceAccess::QUERY_STATUS) {
-        Ok(service) => look(&service, name).map(|(state, _)| Some(state)),
+        Ok(service) => look(&service, name).map(|looked| Some(looked.state)),
         Err(Error::Missing(_)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -270,7 +274,16 @@ fn open(name: &str, access: ServiceAccess) -> Result<Service, Error> {
         .map_err(failed("open the service", name))
 }
 
-fn look(service: &Service, name: &str) -> Result<(State, u32), Error> {
+/// What the service manager says of a service.
+struct Looked {
+    state: State,
+    /// Its exit code, once it has one.
+    code: u32,
+    /// How far it has come with starting or stopping.
+    checkpoint: u32,
+}
+
+fn look(service: &Service, name: &str) -> Result<Looked, Error> {
     let status = service
         .query_status()
         .map_err(failed("ask how the service is", name))?;
@@ -282,7 +295,11 @@ fn look(service: &Service, name: &str) -> Result<(State, u32), Error> {
     let code = match status.exit_code {
         ServiceExitCode::Win32(code) | ServiceExitCode::ServiceSpecific(code) => code,
     };
-    Ok((state, code))
+    Ok(Looked {
+        state,
+        code,
+        checkpoint: status.checkpoint,
+    })
 }
 
 /// Waits until a service is as it should be.
@@ -291,12 +308,15 @@ fn settle(
     name: &str,
     what: &'static str,
     is_settled: impl Fn(State) -> bool,
-) -> Result<(State, u32), Error> {
-    let until = Instant::now() + PATIENCE;
+) -> Result<Looked, Error> {
+    let (mut until, mut checkpoint) = (Instant::now() + PATIENCE, 0);
     loop {
-        let (state, code) = look(service, name)?;
-        if is_settled(state) {
-            return Ok((state, code));
+        let looked = look(service, name)?;
+        if is_settled(looked.state) {
+            return Ok(looked);
+        }
+        if std::mem::replace(&mut checkpoint, looked.checkpoint) != looked.checkpoint {
+            until = Instant::now() + PATIENCE;
         }
         if Instant::now() >= until {
             return Err(Error::Slow {

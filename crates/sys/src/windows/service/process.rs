@@ -7,6 +7,8 @@ use std::io;
 use std::ptr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 use windows_sys::Win32::Foundation::{
     ERROR_CALL_NOT_IMPLEMENTED, ERROR_FAILED_SERVICE_CONTROLLER_CONNECT,
     ERROR_SERVICE_SPECIFIC_ERROR, NO_ERROR,
@@ -22,6 +24,9 @@ use windows_sys::Win32::UI::WindowsAndMessaging::PBT_APMRESUMEAUTOMATIC;
 
 /// How long it may take from one word to the service manager to the next, in milliseconds.
 const HINT: u32 = 30_000;
+
+/// How long it does take, while the service begins or ends.
+const WORD: Duration = Duration::from_secs(10);
 
 /// What the service manager asks of a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,22 +109,32 @@ extern "system" fn main(_count: u32, _arguments: *mut *mut u16) {
         return;
     }
     let (sender, controls) = channel();
-    let mut status = Status {
+    let status = Status {
         handle,
-        has_stopped: false,
+        phase: Phase::Starting,
+        checkpoint: 0,
     };
-    status.set(SERVICE_START_PENDING, NO_ERROR, 0);
+    status.tell(NO_ERROR, 0);
     let link = LINK.get_or_init(|| {
         Mutex::new(Link {
             status,
             controls: sender,
         })
     });
-    let set = |state, error, code| locked(link).status.set(state, error, code);
-    let running = || set(SERVICE_RUNNING, NO_ERROR, 0);
+    // Without it, what takes longer than the hint is taken for dead.
+    let _ = thread::Builder::new()
+        .name("service".into())
+        .spawn(move || {
+            loop {
+                thread::sleep(WORD);
+                locked(link).status.advance();
+            }
+        });
+    let enter = |phase, error, code| locked(link).status.enter(phase, error, code);
+    let running = || enter(Phase::Running, NO_ERROR, 0);
     match body(&running, controls) {
-        0 => set(SERVICE_STOPPED, NO_ERROR, 0),
-        code => set(SERVICE_STOPPED, ERROR_SERVICE_SPECIFIC_ERROR, code),
+        0 => enter(Phase::Stopped, NO_ERROR, 0),
+        code => enter(Phase::Stopped, ERROR_SERVICE_SPECIFIC_ERROR, code),
     }
 }
 
@@ -145,7 +160,7 @@ extern "system" fn control(
     if let (Some(asked), Some(link)) = (asked, LINK.get()) {
         let mut link = locked(link);
         if asked == Control::End {
-            link.status.set(SERVICE_STOP_PENDING, NO_ERROR, 0);
+            link.status.enter(Phase::Stopping, NO_ERROR, 0);
         }
         // Who has ended does not listen.
         let _ = link.controls.send(asked);
@@ -153,10 +168,21 @@ extern "system" fn control(
     NO_ERROR
 }
 
+/// How far a service has come: it never goes back, whoever of its threads says so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    Starting,
+    Running,
+    Stopping,
+    Stopped,
+}
+
 /// Where the service manager is told how the service is; nothing more once it has stopped.
 struct Status {
     handle: SERVICE_STATUS_HANDLE,
-    has_stopped: bool,
+    phase: Phase,
+    /// Grows while it starts or stops, so that it is seen to.
+    checkpoint: u32,
 }
 
 // SAFETY: the handle is a number that stands for the service, for any thread of the process
@@ -164,29 +190,78 @@ struct Status {
 unsafe impl Send for Status {}
 
 impl Status {
-    fn set(&mut self, state: u32, error: u32, code: u32) {
-        if std::mem::replace(&mut self.has_stopped, state == SERVICE_STOPPED) {
-            self.has_stopped = true;
-            return;
+    /// Goes on to a phase, unless it is there or further: who stops while it still starts does
+    /// not run any more.
+    fn enter(&mut self, phase: Phase, error: u32, code: u32) {
+        if phase > self.phase {
+            self.phase = phase;
+            self.checkpoint = 0;
+            self.tell(error, code);
         }
-        let accepted = match state {
-            SERVICE_RUNNING => {
+    }
+
+    /// Says that the service still starts or stops, if it does.
+    fn advance(&mut self) {
+        if matches!(self.phase, Phase::Starting | Phase::Stopping) {
+            self.checkpoint = self.checkpoint.saturating_add(1);
+            self.tell(NO_ERROR, 0);
+        }
+    }
+
+    fn tell(&self, error: u32, code: u32) {
+        let state = match self.phase {
+            Phase::Starting => SERVICE_START_PENDING,
+            Phase::Running => SERVICE_RUNNING,
+            Phase::Stopping => SERVICE_STOP_PENDING,
+            Phase::Stopped => SERVICE_STOPPED,
+        };
+        let accepted = match self.phase {
+            Phase::Starting => SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN,
+            Phase::Running => {
                 SERVICE_ACCEPT_STOP | SERVICE_ACCEPT_SHUTDOWN | SERVICE_ACCEPT_POWEREVENT
             }
-            _ => 0,
+            Phase::Stopping | Phase::Stopped => 0,
         };
-        let is_settled = matches!(state, SERVICE_RUNNING | SERVICE_STOPPED);
+        let is_settled = matches!(self.phase, Phase::Running | Phase::Stopped);
         let status = SERVICE_STATUS {
             dwServiceType: SERVICE_WIN32_OWN_PROCESS,
             dwCurrentState: state,
             dwControlsAccepted: accepted,
             dwWin32ExitCode: error,
             dwServiceSpecificExitCode: code,
-            dwCheckPoint: 0,
+            dwCheckPoint: if is_settled { 0 } else { self.checkpoint },
             dwWaitHint: if is_settled { 0 } else { HINT },
         };
         // SAFETY: the handle is of `RegisterServiceCtrlHandlerExW` and needs no closing; the
         // status is read before the call returns. Who cannot be told cannot be helped.
         unsafe { SetServiceStatus(self.handle, &raw const status) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NO_ERROR, Phase, Status};
+    use std::ptr;
+
+    #[test]
+    fn a_service_that_is_stopped_while_it_starts_does_not_run() {
+        let mut status = Status {
+            // Nobody's: nobody is told.
+            handle: ptr::null_mut(),
+            phase: Phase::Starting,
+            checkpoint: 0,
+        };
+        status.advance();
+        status.advance();
+        assert_eq!(status.checkpoint, 2, "it is seen to start");
+        status.enter(Phase::Stopping, NO_ERROR, 0);
+        assert_eq!(status.checkpoint, 0);
+        status.enter(Phase::Running, NO_ERROR, 0);
+        assert_eq!(status.phase, Phase::Stopping);
+        status.enter(Phase::Stopped, NO_ERROR, 0);
+        status.enter(Phase::Stopping, NO_ERROR, 0);
+        assert_eq!(status.phase, Phase::Stopped);
+        status.advance();
+        assert_eq!(status.checkpoint, 0, "nothing more is said");
     }
 }
