@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BROKEN_PIPE, ERROR_FILE_NOT_FOUND, ERROR_INVALID_OWNER,
-    ERROR_IO_PENDING, ERROR_NO_DATA, ERROR_PIPE_BUSY, ERROR_PIPE_CONNECTED, HANDLE,
-    INVALID_HANDLE_VALUE, LocalFree, WAIT_OBJECT_0, WAIT_TIMEOUT,
+    ERROR_IO_PENDING, ERROR_NO_DATA, ERROR_PIPE_BUSY, ERROR_PIPE_CONNECTED,
+    ERROR_PRIVILEGE_NOT_HELD, HANDLE, INVALID_HANDLE_VALUE, LocalFree, WAIT_OBJECT_0, WAIT_TIMEOUT,
 };
 use windows_sys::Win32::Security::Authorization::{
     ConvertStringSecurityDescriptorToSecurityDescriptorW, GetSecurityInfo, SDDL_REVISION_1,
@@ -119,7 +119,7 @@ impl Listener {
         let _ = privilege::enable_restore();
         let mut descriptor = OF_THE_SYSTEM;
         let mut made = create(&path, descriptor, true);
-        if matches!(&made, Err(error) if is(error, ERROR_INVALID_OWNER)) {
+        if matches!(&made, Err(error) if may_not_give_away(error)) {
             descriptor = OF_ADMINISTRATORS;
             made = create(&path, descriptor, true);
         }
@@ -395,6 +395,12 @@ fn exists(path: &[u16]) -> bool {
     is_free != 0 || !is(&io::Error::last_os_error(), ERROR_FILE_NOT_FOUND)
 }
 
+/// Whether it is that this process may make nothing for the system: what is said of an owner depends
+/// on whether the privilege is lacking or of no use.
+fn may_not_give_away(error: &io::Error) -> bool {
+    is(error, ERROR_INVALID_OWNER) || is(error, ERROR_PRIVILEGE_NOT_HELD)
+}
+
 fn is(error: &io::Error, code: u32) -> bool {
     error.raw_os_error() == Some(code.cast_signed())
 }
@@ -432,5 +438,21 @@ impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: it was allocated for its owner to free in this way, and is used no more.
         unsafe { LocalFree(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_not_give_away;
+    use std::io;
+
+    #[test]
+    fn who_lacks_the_privilege_makes_a_pipe_of_its_own() {
+        // ERROR_INVALID_OWNER, ERROR_PRIVILEGE_NOT_HELD.
+        for code in [1307, 1314] {
+            assert!(may_not_give_away(&io::Error::from_raw_os_error(code)));
+        }
+        // ERROR_ACCESS_DENIED is of who may have no such pipe at all, or of one that is there.
+        assert!(!may_not_give_away(&io::Error::from_raw_os_error(5)));
     }
 }
