@@ -94,13 +94,14 @@ impl EventLog {
         Ok(Self(handle))
     }
 
-    /// Writes an event; of a text that is too long its beginning.
+    /// Writes an event; of a text that is too long its beginning. Between a percent sign and a
+    /// digit there is a blank then: Event Viewer would put another text in their place.
     ///
     /// # Errors
     ///
     /// What the system says, as when the log is full.
     pub fn report(&self, level: Level, text: &str) -> io::Result<()> {
-        let mut text = wide(text.replace('\0', "\u{fffd}"))?;
+        let mut text = wide(shown(text))?;
         if text.len() > LONGEST {
             text.truncate(LONGEST);
             text.push(0);
@@ -133,9 +134,39 @@ impl EventLog {
     }
 }
 
+/// A text that Event Viewer shows as it is, but for what it cannot.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii_digit() && shown.ends_with('%') {
+            shown.push(' ');
+        }
+        shown.push(if character == '\0' {
+            '\u{fffd}'
+        } else {
+            character
+        });
+    }
+    shown
+}
+
 impl Drop for EventLog {
     fn drop(&mut self) {
         // SAFETY: the handle is of `RegisterEventSourceW`, and used no more.
         unsafe { DeregisterEventSource(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn nothing_of_a_text_is_taken_for_a_place_of_another() {
+        assert_eq!(
+            shown("fe80::1%12 has %%2 of 5%"),
+            "fe80::1% 12 has %% 2 of 5%"
+        );
+        assert_eq!(shown("a\0b % 1 100%"), "a\u{fffd}b % 1 100%");
     }
 }
