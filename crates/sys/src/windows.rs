@@ -1,5 +1,5 @@
 //! Safe wrappers for what Windows makes unsafe or easy to get wrong: whose a socket is,
-//! services, named pipes, the event log, privileges, the end of a console program, and which
+//! UDP ports, services, named pipes, the event log, privileges, the end of a console program, and which
 //! programs may use the network. Windows 10 and Windows Server 2016 have all of it.
 
 pub mod console;
@@ -10,6 +10,7 @@ pub mod privilege;
 pub mod processes;
 pub mod programs;
 pub mod service;
+pub mod udp;
 
 mod event;
 mod wide;

@@ -12,6 +12,7 @@ use taupe_sys::windows::event_log::{self, EventLog, Level};
 use taupe_sys::windows::pipe::{self, Listener, Stream};
 use taupe_sys::windows::processes::{self, Protocol, Socket};
 use taupe_sys::windows::service;
+use taupe_sys::windows::udp;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,6 +70,30 @@ fn a_udp_socket_is_found_by_its_own_end() {
         let found = processes::udp().expect("a table");
         let row = own(&found, at, None).unwrap_or_else(|| panic!("{at}: {found:?}"));
         assert_eq!(row.protocol, Protocol::Udp);
+    }
+}
+
+#[test]
+fn a_udp_port_is_had_alone_and_without_waiting() {
+    for any in [
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    ] {
+        let socket = udp::bind(any).expect("a socket");
+        let at = socket.local_addr().expect("an address");
+        let silent = socket.recv_from(&mut [0; 16]).expect_err("nothing comes");
+        assert_eq!(silent.kind(), io::ErrorKind::WouldBlock);
+        let second = udp::bind(at).map(drop).expect_err("it is taken");
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse, "{second}");
+        // Who asks to share it, and for a single address of the machine.
+        let own = match any {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, at.port())),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, at.port())),
+        };
+        let domain = socket2::Domain::for_address(any);
+        let thief = socket2::Socket::new(domain, socket2::Type::DGRAM, None).expect("a socket");
+        thief.set_reuse_address(true).expect("set");
+        thief.bind(&own.into()).expect_err("it is not shared");
     }
 }
 

@@ -8,9 +8,11 @@ pub(crate) mod service;
 mod carrier;
 mod event_log;
 mod lock;
+mod names;
 mod owners;
 mod packet_filter;
 mod pipe;
+mod sockets;
 mod tunnel;
 
 pub use packet_filter::PacketFilter;

@@ -45,6 +45,7 @@ mod owners;
 mod packet;
 mod pieces;
 mod pipeline;
+mod questions;
 mod recent;
 mod rules;
 mod tap;

@@ -1,20 +1,29 @@
 //! What carries a tunnel: frames of the packet filter through the pipeline, datagrams by the
 //! UDP sockets, time, names of endpoints, files, and what clients want changed.
+//!
+//! Once it has begun it ends only when it is told to. While the packet filter fails, adapters stay
+//! taken and locked programs locked, so that nothing passes, and it is tried again.
 
+use super::lock::Gate;
+use super::names::Names;
 use super::owners::System;
+use super::sockets::Sockets;
+use crate::silence;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel};
+use std::thread;
 use std::time::Duration;
 use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::classify;
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::{Device, Notice, Random};
+use taupe_protocol::update::PeerUpdate;
+use taupe_protocol::{Device, Random};
 use taupe_transparent::frames::{
-    Causes, Dropped, Event, Frame, Output, PacketTap, Pipeline, Settings, TapError,
+    Adapter, Causes, Dropped, Event, Frame, Output, PacketTap, Pipeline, Settings, TapError,
 };
 use taupe_upkeep::configuration::{Refusal, complete};
 use taupe_upkeep::labels::Labels;
@@ -31,8 +40,15 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// From one word to the log of what was dropped to the next.
 const BETWEEN_DROPS: Duration = Duration::from_secs(1);
 
-/// Ports that are tried until both families have the same.
-const TRIES: usize = 16;
+/// From one look at the adapters to the next: the packet filter does not tell of addresses. Sooner
+/// while one has none, as it may get some.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(1);
+
+/// From a failure of the packet filter to the next try: the first time, and at most, each
+/// twice as long as the one before.
+const FIRST_TRY: Duration = Duration::from_millis(100);
+const LAST_TRY: Duration = Duration::from_secs(1);
 
 /// What is asked of who carries a tunnel.
 pub(super) enum Asked {
@@ -44,78 +60,53 @@ pub(super) enum Asked {
     End,
 }
 
-/// The UDP sockets that have the tunnel's port, so that nobody else has.
-pub(super) struct Sockets {
-    v4: UdpSocket,
-    /// Where there is IPv6.
-    v6: Option<UdpSocket>,
-    pub(super) port: u16,
-}
-
-impl Sockets {
-    /// Binds a port of both families; any for 0.
-    pub(super) fn bind(port: u16) -> io::Result<Self> {
-        let mut tries = TRIES;
-        loop {
-            let v4 = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
-            let bound = v4.local_addr()?.port();
-            let v6 = match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, bound)) {
-                Ok(socket) => Some(socket),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                    tries -= 1;
-                    if port != 0 || tries == 0 {
-                        return Err(error);
-                    }
-                    continue;
-                }
-                Err(error) => {
-                    debug!(%error, "no IPv6");
-                    None
-                }
-            };
-            return Ok(Self {
-                v4,
-                v6,
-                port: bound,
-            });
-        }
-    }
-
-    fn send(&self, to: SocketAddr, message: &[u8]) {
-        let socket = match to {
-            SocketAddr::V4(_) => Some(&self.v4),
-            SocketAddr::V6(_) => self.v6.as_ref(),
-        };
-        let Some(socket) = socket else {
-            debug!(%to, "this system has no socket of that family");
-            return;
-        };
-        // A datagram that is lost is sent again, or its sender is used to it.
-        if let Err(error) = socket.send_to(message, to) {
-            debug!(%to, %error, "sending failed");
-        }
-    }
-}
-
 /// Why a device cannot have what its file says.
 #[derive(Debug, thiserror::Error)]
 #[error("the tunnel cannot have what its file says: {}", .0.trim())]
 pub(super) struct Refused(String);
 
+/// What a tunnel has of the system.
+pub(super) struct Means<T> {
+    pub(super) tap: T,
+    pub(super) gate: Gate,
+    pub(super) sockets: Sockets,
+}
+
 /// What carries a tunnel.
 pub(super) struct Carrier<T> {
     pipeline: Pipeline,
+    /// Before the tap, which is dropped after it: locked programs are held back before adapters
+    /// are given back.
+    gate: Gate,
     tap: T,
     sockets: Sockets,
     labels: Labels,
     latches: Latches,
     own_key: OwnKey,
+    /// Endpoints without an address yet.
+    names: Names,
     lookups: Lookups,
+    /// What is being looked up: questions for it come through.
+    questions: Vec<Question>,
     answers: Receiver<Answer>,
     asked: Receiver<Asked>,
-    tell: fn(&Notice),
     /// What the log has been told of frames that were dropped, and when.
     told: (Causes, Instant),
+    /// When to look at the adapters.
+    look_at: Instant,
+    /// What has been seen there.
+    adapters: Vec<Adapter>,
+    trouble: Option<Trouble>,
+    /// By how much adapters have last been asked to lower their MTU.
+    mtu_decrement: Option<u16>,
+}
+
+/// The packet filter has failed.
+struct Trouble {
+    /// When it is tried again.
+    until: Instant,
+    /// How long that was.
+    wait: Duration,
 }
 
 impl<T: PacketTap> Carrier<T> {
@@ -126,14 +117,14 @@ impl<T: PacketTap> Carrier<T> {
     ///
     /// When the device refuses.
     pub(super) fn new(
-        tap: T,
-        sockets: Sockets,
+        means: Means<T>,
+        names: Names,
         settings: Settings,
         request: SetRequest,
         state_dir: &Path,
         asked: Receiver<Asked>,
-        tell: fn(&Notice),
     ) -> Result<Self, Refused> {
+        let Means { tap, gate, sockets } = means;
         // Who asks for attention does so in the thread that looks by itself.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
         let (send, answers) = channel();
@@ -142,16 +133,22 @@ impl<T: PacketTap> Carrier<T> {
         };
         let mut carrier = Self {
             pipeline: Pipeline::new(device, settings, Box::new(System)),
+            gate,
             tap,
             sockets,
             labels: Labels::new(Some(state_dir)),
             latches: Latches::new(Some(state_dir)),
             own_key: OwnKey::default(),
+            names,
+            questions: Vec::new(),
             lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
             answers,
             asked,
-            tell,
             told: Default::default(),
+            look_at: Instant::default(),
+            adapters: Vec::new(),
+            trouble: None,
+            mtu_decrement: None,
         };
         let refused = |refusal: Refusal| Refused(refusal.answer());
         carrier.apply(request).map_err(refused)?;
@@ -162,18 +159,20 @@ impl<T: PacketTap> Carrier<T> {
     ///
     /// # Errors
     ///
-    /// When the packet filter fails.
+    /// When the packet filter has not worked even once.
     pub(super) fn run(mut self) -> Result<(), TapError> {
-        let ended = self.carry();
+        let adapters = self.tap.adapters()?;
+        self.set_adapters(adapters);
+        self.pipeline.set_up(now());
+        self.gate.open();
+        self.carry();
+        self.gate.close();
         self.pipeline.close(now());
-        let closed = self.do_outputs();
-        ended.and(closed)
+        let _ = self.do_outputs();
+        Ok(())
     }
 
-    fn carry(&mut self) -> Result<(), TapError> {
-        self.look_at_adapters()?;
-        self.tap.set_mtu_decrement(self.pipeline.mtu_decrement())?;
-        self.pipeline.set_up(now());
+    fn carry(&mut self) {
         loop {
             while let Ok(asked) = self.asked.try_recv() {
                 match asked {
@@ -186,40 +185,109 @@ impl<T: PacketTap> Carrier<T> {
                         info!("the machine has slept: shaking hands anew");
                         self.pipeline.device().handle_awakening(now());
                     }
-                    Asked::End => return Ok(()),
+                    Asked::End => return,
                 }
             }
             while let Ok(answer) = self.answers.try_recv() {
-                self.move_endpoint(answer);
+                self.take_answer(answer);
             }
-            self.pipeline.settle(now());
-            self.do_outputs()?;
-            self.tell_of_drops();
-            let wait = wait(self.pipeline.next_deadline());
+            while let Some(question) = self.names.due(now().boot) {
+                self.ask(question);
+            }
             let pipeline = &mut self.pipeline;
-            let judge = &mut |frame: Frame<'_>| pipeline.handle_frame(now(), frame);
-            match self.tap.read(wait, judge)? {
-                Event::Read => {}
-                Event::Adapters => {
-                    self.look_at_adapters()?;
-                    self.tap.set_mtu_decrement(self.pipeline.mtu_decrement())?;
-                }
+            self.sockets.receive(&mut |from, message| {
+                // What the system has put together has no traffic class any more.
+                pipeline.handle_datagram(from, 0, message);
+            });
+            self.pipeline.settle(now());
+            self.tell_of_drops();
+            let trouble = self.trouble.as_ref();
+            if let Some(left) = trouble.and_then(|it| left(it.until)) {
+                thread::sleep(left.min(LONGEST_WAIT));
+                continue;
             }
+            match self.exchange() {
+                Ok(()) => self.end_trouble(),
+                Err(error) => self.begin_trouble(&error),
+            }
+        }
+    }
+
+    /// Does what is to be done with the packet filter, and waits for its frames.
+    fn exchange(&mut self) -> Result<(), TapError> {
+        self.do_outputs()?;
+        if left(self.look_at).is_none() {
+            self.look_at_adapters()?;
+        }
+        let deadline = self.pipeline.next_deadline();
+        let wait = deadline.map_or(LONGEST_WAIT, |at| left(at).unwrap_or_default());
+        let pipeline = &mut self.pipeline;
+        let judge = &mut |frame: Frame<'_>| pipeline.handle_frame(now(), frame);
+        if self.tap.read(wait.min(LONGEST_WAIT), judge)? == Event::Adapters {
+            self.look_at = Instant::default();
+        }
+        Ok(())
+    }
+
+    /// Holds back what is locked, and has adapters looked at before anything else.
+    fn begin_trouble(&mut self, error: &TapError) {
+        self.gate.close();
+        let wait = match &self.trouble {
+            None => {
+                warn!(%error, "the packet filter fails: nothing passes until it works again");
+                FIRST_TRY
+            }
+            Some(trouble) => {
+                debug!(%error, "the packet filter still fails");
+                (trouble.wait * 2).min(LAST_TRY)
+            }
+        };
+        let until = now().boot + wait;
+        self.trouble = Some(Trouble { until, wait });
+        self.look_at = Instant::default();
+    }
+
+    fn end_trouble(&mut self) {
+        if self.trouble.take().is_some() {
+            info!("the packet filter works again");
+            self.gate.open();
         }
     }
 
     fn look_at_adapters(&mut self) -> Result<(), TapError> {
         let adapters = self.tap.adapters()?;
+        self.set_adapters(adapters);
+        if self.trouble.is_none() {
+            // There may be a lock since.
+            self.gate.open();
+        }
+        Ok(())
+    }
+
+    fn set_adapters(&mut self, adapters: Vec<Adapter>) {
+        let lacks_some = adapters.iter().any(|it| it.addresses.is_empty());
+        self.look_at = now().boot + if lacks_some { SOON } else { BETWEEN_LOOKS };
+        if adapters == self.adapters {
+            return;
+        }
         for adapter in &adapters {
             debug!(
                 name = adapter.name,
                 index = adapter.index,
                 mtu = adapter.mtu,
+                addresses = ?adapter.addresses,
                 "adapter"
             );
         }
+        self.adapters.clone_from(&adapters);
+        self.names.hurry();
         self.pipeline.set_adapters(now(), adapters);
-        Ok(())
+        let decrement = self.pipeline.mtu_decrement();
+        if self.mtu_decrement.replace(decrement) != Some(decrement)
+            && let Err(error) = self.tap.set_mtu_decrement(decrement)
+        {
+            warn!(%error, "applications are not told of the tunnel's MTU; packets are cut instead");
+        }
     }
 
     /// Does what the pipeline wants done, in order.
@@ -247,24 +315,19 @@ impl<T: PacketTap> Carrier<T> {
                 } => self.latches.store(&public_key, peer, latched),
                 Output::Resolve { public_key, name } => {
                     debug!(%name, "a peer is silent: looking its name up");
-                    let question = Question { public_key, name };
-                    if let Err(question) = self.lookups.ask(question, 0) {
-                        let Question { public_key, name } = question;
-                        let device = self.pipeline.device();
-                        device.handle_addresses(now(), &public_key, &name, &[]);
-                    }
+                    self.ask(Question { public_key, name });
                 }
-                Output::Notice(notice) => (self.tell)(&notice),
+                Output::Notice(notice) => warn!("{}", silence::text(&notice)),
                 Output::Adapters => wants_adapters = true,
             }
         }
-        if !frames.is_empty() {
-            self.tap.inject(&frames)?;
-        }
         if wants_adapters {
-            self.look_at_adapters()?;
+            self.look_at = Instant::default();
         }
-        Ok(())
+        match frames.is_empty() {
+            true => Ok(()),
+            false => self.tap.inject(&frames),
+        }
     }
 
     /// Tells the log what has been dropped since it was last told.
@@ -284,18 +347,84 @@ impl<T: PacketTap> Carrier<T> {
         self.told = (dropped, now);
     }
 
-    fn move_endpoint(&mut self, answer: Answer) {
-        let Question { public_key, name } = answer.question;
-        let addresses = answer.addresses.unwrap_or_else(|error| {
+    /// Has a name looked up.
+    fn ask(&mut self, question: Question) {
+        self.questions.push(question.clone());
+        self.let_questions_through();
+        if let Err(question) = self.lookups.ask(question, 0) {
+            let error = io::Error::other("too many names are being looked up");
+            self.settle_question(question, Err(error));
+        }
+    }
+
+    fn take_answer(&mut self, answer: Answer) {
+        self.settle_question(answer.question, answer.addresses);
+        self.lookups.proceed(0);
+    }
+
+    fn settle_question(&mut self, question: Question, found: io::Result<Vec<SocketAddr>>) {
+        self.questions.retain(|asked| *asked != question);
+        self.let_questions_through();
+        match self.names.has(&question) {
+            true => self.find_endpoint(&question, found),
+            false => self.move_endpoint(&question, found),
+        }
+    }
+
+    fn let_questions_through(&mut self) {
+        let hosts = self.questions.iter().map(|it| it.name.host().into());
+        self.pipeline.set_hosts_sought(hosts.collect());
+    }
+
+    /// Takes the first address of an endpoint, unless it has one from elsewhere by now.
+    fn find_endpoint(&mut self, question: &Question, found: io::Result<Vec<SocketAddr>>) {
+        let Question { public_key, name } = question;
+        let peers = self.pipeline.device().status().peers;
+        let peer = peers.iter().find(|peer| peer.public_key == *public_key);
+        if peer.is_none_or(|peer| peer.endpoint.is_some()) {
+            self.names.forget(question);
+            return;
+        }
+        let first = found.and_then(|all| {
+            let none = "none of its addresses can be sent to";
+            all.into_iter().next().ok_or_else(|| io::Error::other(none))
+        });
+        let endpoint = match first {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                let text = "it has no address now: what is to be sent there is held back until it \
+                            has one; it is looked up again";
+                match self.names.fail(now().boot, question) {
+                    Some(line) => warn!(line, %name, %error, "an endpoint: {text}"),
+                    None => debug!(%name, %error, "an endpoint still has no address"),
+                }
+                return;
+            }
+        };
+        let mut request = SetRequest::default();
+        request.device.peers.push(PeerUpdate {
+            update_only: true,
+            endpoint: Some(endpoint),
+            endpoint_name: Some(Some(name.clone())),
+            ..PeerUpdate::new(*public_key)
+        });
+        info!(%name, %endpoint, "an endpoint has an address");
+        self.names.forget(question);
+        // What is wrong with it has been logged.
+        let _ = self.apply(request);
+    }
+
+    fn move_endpoint(&mut self, question: &Question, found: io::Result<Vec<SocketAddr>>) {
+        let Question { public_key, name } = question;
+        let addresses = found.unwrap_or_else(|error| {
             info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
             Vec::new()
         });
         let device = self.pipeline.device();
-        let moved = device.handle_addresses(now(), &public_key, &name, &addresses);
+        let moved = device.handle_addresses(now(), public_key, name, &addresses);
         if let Some(endpoint) = moved {
             info!(%name, %endpoint, "a silent peer's endpoint moves");
         }
-        self.lookups.proceed(0);
     }
 
     fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
@@ -340,9 +469,10 @@ impl<T: PacketTap> Carrier<T> {
     }
 }
 
-fn wait(deadline: Option<Instant>) -> Duration {
-    let left = deadline.map(|at| at.since(now().boot));
-    left.map_or(LONGEST_WAIT, |left| left.min(LONGEST_WAIT))
+/// How long it is until then; `None` once it is then.
+fn left(until: Instant) -> Option<Duration> {
+    let left = until.since(now().boot);
+    (!left.is_zero()).then_some(left)
 }
 
 fn now() -> Now {
@@ -376,3 +506,6 @@ pub(super) fn addresses(
     });
     (v4, v6)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! is locked is what can be found: files that are written, executables in folders that are
 //! written, and programs that are registered with the system.
 
+use std::any::Any;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use taupe_config::application::{AppRules, Application, Decision, Process};
 use taupe_config::file::{File, KillSwitch};
 use taupe_sys::windows::lock::{self, Pass};
 use taupe_sys::windows::programs::registered;
+use tracing::warn;
 
 /// Programs that are locked at most.
 const MOST: usize = 4096;
@@ -58,19 +60,65 @@ pub(super) fn clear() -> Result<(), NotLocked> {
     lock::clear().map_err(NotLocked::System)
 }
 
-/// Lets through what a file chooses and is locked, for the tunnel that takes care of it; `None`
-/// where nothing is.
-pub(super) fn pass(file: &File) -> Result<Option<Pass>, NotLocked> {
-    let apps = &file.transparent.apps;
-    if apps.allowed.is_empty() || is_off(file) {
-        return Ok(None);
+/// Lets locked programs through while a tunnel takes care of what they send. It is shut until it
+/// is opened, and when it is dropped.
+pub(super) struct Gate {
+    open: Box<dyn FnMut() -> io::Result<Option<Box<dyn Any>>>>,
+    /// Programs come through as long as it is there.
+    pass: Option<Box<dyn Any>>,
+    /// The log knows that it does not open.
+    has_complained: bool,
+}
+
+impl Gate {
+    /// For the programs that a file chooses and that can be found now.
+    pub(super) fn of(apps: &AppRules) -> Self {
+        let programs = match apps.allowed.is_empty() {
+            true => Vec::new(),
+            false => chosen(apps),
+        };
+        Self::new(move || {
+            if programs.is_empty() {
+                return Ok(None);
+            }
+            let paths: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
+            let pass = Pass::open(&paths)?;
+            Ok(pass.map(|pass| Box::new(pass) as Box<dyn Any>))
+        })
     }
-    let programs = chosen(apps);
-    if programs.is_empty() {
-        return Ok(None);
+
+    /// For who says how it is opened: `None` while nothing is locked.
+    pub(super) fn new(open: impl FnMut() -> io::Result<Option<Box<dyn Any>>> + 'static) -> Self {
+        Self {
+            open: Box::new(open),
+            pass: None,
+            has_complained: false,
+        }
     }
-    let paths: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
-    Pass::open(&paths).map_err(NotLocked::System)
+
+    /// Opens it, if there is a lock and it is not open. What does not come of it is told once,
+    /// and can be tried again.
+    pub(super) fn open(&mut self) {
+        if self.pass.is_some() {
+            return;
+        }
+        match (self.open)() {
+            Ok(pass) => {
+                self.pass = pass;
+                self.has_complained = false;
+            }
+            Err(error) if !self.has_complained => {
+                warn!(%error, "locked programs cannot be let through, and have no network");
+                self.has_complained = true;
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Shuts it: what is locked is held back.
+    pub(super) fn close(&mut self) {
+        self.pass = None;
+    }
 }
 
 fn is_off(file: &File) -> bool {

@@ -30,11 +30,8 @@ fn run<D: Driver>(order: &RunOrder) -> Result<(), Failure> {
     let interrupt = Interrupt::catching(move |_| {
         let _ = end.send(Asked::End);
     });
-    let interrupt = interrupt.map_err(Failure::Interrupt)?;
-    let opened = wanted.open::<D>((ask, asked), &|| interrupt.has_come())?;
-    let Some(tunnel) = opened else {
-        return Ok(());
-    };
+    let _interrupt = interrupt.map_err(Failure::Interrupt)?;
+    let tunnel = wanted.open::<D>((ask, asked))?;
     say(&format_args!(
         "[#] {name} is up; `taupe show {name}` tells how it is, Ctrl-C takes it down"
     ));

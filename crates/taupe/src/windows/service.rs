@@ -12,8 +12,6 @@ use crate::interface::InterfaceName;
 use std::ffi::{OsStr, OsString};
 use std::path::absolute;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use taupe_config::file::Personality;
@@ -161,15 +159,11 @@ fn carry<D: Driver>(
 ) -> Result<(), Failure> {
     let wanted = Wanted::read(word, &|line| warn!("{line}"))?;
     let (ask, asked) = channel();
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let (send, interrupt) = (ask.clone(), Arc::clone(&interrupted));
+    let send = ask.clone();
     let pass_on = move || {
         for control in controls {
             let asked = match control {
-                Control::End => {
-                    interrupt.store(true, Ordering::Relaxed);
-                    Asked::End
-                }
+                Control::End => Asked::End,
                 Control::Awoke => Asked::Awoke,
             };
             if send.send(asked).is_err() {
@@ -179,10 +173,7 @@ fn carry<D: Driver>(
     };
     let thread = thread::Builder::new().name("controls".into());
     thread.spawn(pass_on).map_err(Failure::Thread)?;
-    let opened = wanted.open::<D>((ask, asked), &|| interrupted.load(Ordering::Relaxed))?;
-    let Some(tunnel) = opened else {
-        return Ok(());
-    };
+    let tunnel = wanted.open::<D>((ask, asked))?;
     running();
     tunnel.run()
 }

@@ -1,28 +1,27 @@
 //! The tunnel of a file, from the file to what carries it.
 
 use super::Driver;
-use super::carrier::{Asked, Carrier, Refused, Sockets, addresses};
-use super::lock::{self, NotLocked};
+use super::carrier::{Asked, Carrier, Means, Refused, addresses};
+use super::lock::{Gate, NotLocked};
+use super::names::Names;
 use super::pipe::Server;
+use super::sockets::Sockets;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::interface::InterfaceName;
 use crate::kept::{Kept, PlaceError};
-use crate::silence;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
-use taupe_client::{ResolveError, resolve};
 use taupe_config::destinations::of_peers;
 use taupe_config::file::{Endpoint, File, Personality, Table};
-use taupe_sys::windows::lock::Pass;
 use taupe_sys::windows::pipe::{self, Listener};
 use taupe_sys::windows::service;
 use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
-use tracing::{info, warn};
+use tracing::info;
 
 /// It takes an administrator.
 const NO_RIGHTS: u8 = 3;
@@ -67,13 +66,6 @@ pub(super) enum Failure {
     },
     #[error("{0}; nothing was done")]
     NoDriver(#[source] TapError),
-    #[error("the endpoint {host}:{port} (line {line}) has no address: {source}")]
-    Endpoint {
-        host: String,
-        port: u16,
-        line: usize,
-        source: ResolveError,
-    },
     #[error(
         "UDP port {port} cannot be had: {source}; another program has it, or a tunnel that runs: \
          write another ListenPort, or none"
@@ -172,12 +164,10 @@ impl Wanted {
     }
 
     /// Opens what it takes, in an order in which whatever fails first leaves nothing behind.
-    /// `is_interrupted` ends the wait for name servers: `None`.
     pub(super) fn open<D: Driver>(
         self,
         asked: (Sender<Asked>, Receiver<Asked>),
-        is_interrupted: &dyn Fn() -> bool,
-    ) -> Result<Option<Tunnel<D>>, Failure> {
+    ) -> Result<Tunnel<D>, Failure> {
         let Self { conf, file, rules } = self;
         let name = conf.interface;
         let listener = match Listener::bind(&pipe::of_tunnel(name.as_str())) {
@@ -189,9 +179,6 @@ impl Wanted {
             Err(source) => return Err(Failure::Pipe { name, source }),
         };
         let tap = D::open().map_err(Failure::NoDriver)?;
-        let Some(endpoints) = endpoints(&file, is_interrupted)? else {
-            return Ok(None);
-        };
         let port = file.interface.listen_port.unwrap_or(0);
         let sockets = Sockets::bind(port).map_err(|source| Failure::Port { port, source })?;
         let (v4, v6) = addresses(file.interface.addresses.iter().map(|one| one.address));
@@ -205,21 +192,19 @@ impl Wanted {
             forwarded: file.transparent.forwarded.unwrap_or_default(),
             lock: file.transparent.kill_switch.unwrap_or_default(),
         };
-        let mut request = taupe_client::request(&file, &endpoints);
+        let mut request = taupe_client::request(&file, &endpoints(&file));
         request.fwmark = None;
         let kept = Kept::find()?.folder().unwrap_or_default();
         let (ask, asked) = asked;
-        let tell = |notice: &_| warn!("{}", silence::text(notice));
-        let carrier = Carrier::new(tap, sockets, settings, request, &kept, asked, tell)?;
+        let means = Means {
+            tap,
+            gate: Gate::of(&file.transparent.apps),
+            sockets,
+        };
+        let carrier = Carrier::new(means, Names::of(&file), settings, request, &kept, asked)?;
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
-        // What it takes care of from here on.
-        let pass = lock::pass(&file)?;
         info!("{name} is ready");
-        Ok(Some(Tunnel {
-            carrier,
-            server,
-            pass,
-        }))
+        Ok(Tunnel { carrier, server })
     }
 }
 
@@ -227,51 +212,27 @@ impl Wanted {
 pub(super) struct Tunnel<D: Driver> {
     carrier: Carrier<D::Tap>,
     server: Server,
-    /// Of programs that are locked without it.
-    pass: Option<Pass>,
 }
 
 impl<D: Driver> Tunnel<D> {
     /// Carries it until the end is asked for.
     pub(super) fn run(self) -> Result<(), Failure> {
         let ended = self.carrier.run().map_err(Failure::Filter);
-        drop((self.server, self.pass));
+        drop(self.server);
         info!("ended");
         ended
     }
 }
 
-/// The addresses of the peers' endpoints; `None` once it is interrupted.
-fn endpoints(
-    file: &File,
-    is_interrupted: &dyn Fn() -> bool,
-) -> Result<Option<Vec<Option<SocketAddr>>>, Failure> {
-    let mut waiting = |line: Option<&str>| {
-        if let Some(line) = line {
-            warn!("{line}");
-        }
-        !is_interrupted()
-    };
-    let mut addresses = Vec::with_capacity(file.peers.len());
-    for peer in &file.peers {
-        addresses.push(match &peer.endpoint {
-            None => None,
+/// The addresses of the peers' endpoints that are written; names are looked up later.
+fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
+    let peers = file.peers.iter();
+    peers
+        .map(|peer| match &peer.endpoint {
             Some(Endpoint::Address(address)) => Some(*address),
-            Some(Endpoint::Name { host, port }) => match resolve(host, *port, &mut waiting) {
-                Ok(address) => Some(address),
-                Err(ResolveError::Interrupted) => return Ok(None),
-                Err(source) => {
-                    return Err(Failure::Endpoint {
-                        host: host.clone(),
-                        port: *port,
-                        line: peer.line,
-                        source,
-                    });
-                }
-            },
-        });
-    }
-    Ok(Some(addresses))
+            Some(Endpoint::Name { .. }) | None => None,
+        })
+        .collect()
 }
 
 /// What a file says that means nothing here.

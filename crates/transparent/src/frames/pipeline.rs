@@ -219,6 +219,7 @@ pub struct Pipeline {
     is_down: bool,
     identification: u16,
     refusals: (Instant, u32),
+    hosts_sought: Vec<Box<str>>,
     causes: Causes,
     outputs: VecDeque<Output>,
 }
@@ -266,6 +267,7 @@ impl Pipeline {
             is_down: true,
             identification: 0,
             refusals: (Instant::default(), 0),
+            hosts_sought: Vec::new(),
             causes: Causes::default(),
             outputs: VecDeque::new(),
             settings,
@@ -340,6 +342,12 @@ impl Pipeline {
         self.settings.rules = rules;
         self.choices.clear();
         self.fragments.clear();
+    }
+
+    /// Says which hosts' addresses are looked up for endpoints: questions for them pass, whoever asks,
+    /// since the tunnel waits for the answers.
+    pub fn set_hosts_sought(&mut self, hosts: Vec<Box<str>>) {
+        self.hosts_sought = hosts;
     }
 
     /// Takes a frame. After a batch of them, [`Self::settle`].

@@ -19,7 +19,8 @@ use crate::{
         Adapter, Medium, Towards, checksums,
         link::Header,
         owners::{Occasion, Owner, Process},
-        packet::{Flow, Kind, View, is_group},
+        packet::{DNS, Flow, Kind, View, is_group},
+        questions,
         rules::Choice,
         tunnel::PACKET,
         ways::{Home, Way},
@@ -51,6 +52,9 @@ impl Pipeline {
         };
         if self.is_ours(&view) {
             self.learn_way(now.boot, place, header, &view);
+            return Verdict::Pass;
+        }
+        if self.is_for_endpoint(&view) {
             return Verdict::Pass;
         }
         let adapter = &self.adapters[place];
@@ -150,6 +154,16 @@ impl Pipeline {
         };
         self.given.remove(place);
         true
+    }
+
+    /// Whether it asks for the address of an endpoint that is looked up.
+    fn is_for_endpoint(&self, view: &View<'_>) -> bool {
+        let Kind::Udp { to: DNS, .. } = view.kind else {
+            return false;
+        };
+        let message = view.packet.bytes().get(view.transport_at() + UDP_HEADER..);
+        let message = message.unwrap_or_default();
+        !view.is_fragment() && questions::asks_for(message, &self.hosts_sought)
     }
 
     fn learn_way(&mut self, now: Instant, place: usize, header: Header, view: &View<'_>) {

@@ -1,0 +1,49 @@
+//! UDP sockets.
+
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::windows::io::AsRawSocket as _;
+use windows_sys::Win32::Networking::WinSock::{
+    SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET, WSAGetLastError, setsockopt,
+};
+
+/// A socket that never waits, on a port that nobody else may then bind, with whatever options.
+/// One of IPv6 has nothing of IPv4.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AddrInUse`] if somebody has the port, or what the system says.
+pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
+    let yes = 1_i32;
+    // SAFETY: the socket is open, and the option has a number's size, as announced.
+    let set = unsafe {
+        setsockopt(
+            socket.as_raw_socket() as SOCKET,
+            SOL_SOCKET,
+            SO_EXCLUSIVEADDRUSE,
+            (&raw const yes).cast(),
+            size_of_val(&yes) as i32,
+        )
+    };
+    if set != 0 {
+        // SAFETY: it takes nothing, and reads what the thread's last call has left.
+        return Err(io::Error::from_raw_os_error(unsafe { WSAGetLastError() }));
+    }
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into()).map_err(|error| {
+        // What the system says where one of the two wants the port for itself.
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another program has the port, or the system keeps it for itself",
+            ),
+            _ => error,
+        }
+    })?;
+    Ok(socket.into())
+}

@@ -1,0 +1,394 @@
+use super::{Asked, Carrier, Means};
+use crate::windows::lock::Gate;
+use crate::windows::names::Names;
+use crate::windows::sockets::Sockets;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use taupe_config::file::{Dialect, Endpoint, File, Peer, parse};
+use taupe_config::uapi::Request;
+use taupe_transparent::frames::{
+    Adapter, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError, Verdict,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What happens to a tunnel, in its order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Happening {
+    Captured,
+    NotCaptured,
+    ReadFails,
+    Open,
+    Shut,
+    GivenBack,
+}
+
+use Happening::{Captured, GivenBack, NotCaptured, Open, ReadFails, Shut};
+
+/// What a packet filter is to do, and what has happened.
+#[derive(Clone, Default)]
+struct World(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    happened: Vec<Happening>,
+    /// How the next looks at adapters go, and the next reads; all later ones go well.
+    looks: VecDeque<bool>,
+    reads: VecDeque<bool>,
+    adapters: Vec<Adapter>,
+    looked: usize,
+}
+
+impl World {
+    fn with<T>(&self, of: impl FnOnce(&mut Inner) -> T) -> T {
+        of(&mut self.0.lock().expect("not poisoned"))
+    }
+
+    fn happens(&self, what: Happening) {
+        self.with(|it| it.happened.push(what));
+    }
+
+    fn happened(&self) -> Vec<Happening> {
+        self.with(|it| it.happened.clone())
+    }
+
+    fn wait_for(&self, what: &str, is_so: impl Fn(&Inner) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !self.with(|it| is_so(it)) {
+            let happened = self.happened();
+            assert!(Instant::now() < until, "{what}: {happened:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+struct Tap(World);
+
+impl PacketTap for Tap {
+    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
+        let works = self.0.with(|it| {
+            it.looked += 1;
+            it.looks.pop_front().unwrap_or(true)
+        });
+        self.0.happens(if works { Captured } else { NotCaptured });
+        match works {
+            true => Ok(self.0.with(|it| it.adapters.clone())),
+            false => Err(TapError("no adapters".to_owned())),
+        }
+    }
+
+    fn read(
+        &mut self,
+        wait: Duration,
+        _: &mut dyn FnMut(Frame<'_>) -> Verdict,
+    ) -> Result<Event, TapError> {
+        if !self.0.with(|it| it.reads.pop_front().unwrap_or(true)) {
+            self.0.happens(ReadFails);
+            return Err(TapError("no frames".to_owned()));
+        }
+        thread::sleep(wait);
+        Ok(Event::Read)
+    }
+
+    fn inject(&mut self, _: &[Injection]) -> Result<(), TapError> {
+        Ok(())
+    }
+
+    fn set_mtu_decrement(&mut self, _: u16) -> Result<(), TapError> {
+        Err(TapError("there is no registry".to_owned()))
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.0.happens(GivenBack);
+    }
+}
+
+/// What lets programs through as long as it is there.
+struct Pass(World);
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.0.happens(Shut);
+    }
+}
+
+fn address(peer: &Peer) -> Option<SocketAddr> {
+    match peer.endpoint {
+        Some(Endpoint::Address(address)) => Some(address),
+        _ => None,
+    }
+}
+
+fn file(peer: &str) -> File {
+    let text = format!(
+        "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
+         Address = 10.7.0.2/32\n[Peer]\n\
+         PublicKey = B6N8vBQgk8i3VdwbEOhstCY3StFqqFPtC9/AsrhtHHw=\nAllowedIPs = 0.0.0.0/0\n{peer}\n"
+    );
+    parse(text.as_bytes(), Dialect::Taupe).file.expect("a file")
+}
+
+/// A tunnel that is carried, until it is dropped.
+struct Carried {
+    ask: Sender<Asked>,
+    port: u16,
+    thread: Option<JoinHandle<Result<(), TapError>>>,
+    state: PathBuf,
+}
+
+impl Carried {
+    fn begin(world: &World, test: &str, peer: &str) -> Self {
+        let state = std::env::temp_dir().join(format!("taupe-{test}-{}", std::process::id()));
+        let (ask, asked) = channel();
+        let sockets = Sockets::bind(0).expect("a port");
+        let port = sockets.port;
+        let (world, folder, file) = (world.clone(), state.clone(), file(peer));
+        let thread = thread::spawn(move || {
+            let opens = world.clone();
+            let gate = Gate::new(move || {
+                opens.happens(Open);
+                Ok(Some(Box::new(Pass(opens.clone())) as Box<dyn Any>))
+            });
+            let settings = Settings {
+                v4: Some(Ipv4Addr::new(10, 7, 0, 2)),
+                v6: None,
+                dns: Vec::new(),
+                mtu: None,
+                port,
+                rules: Rules::default(),
+                forwarded: Default::default(),
+                lock: Default::default(),
+            };
+            let means = Means {
+                tap: Tap(world),
+                gate,
+                sockets,
+            };
+            let addresses: Vec<_> = file.peers.iter().map(address).collect();
+            let request = taupe_client::request(&file, &addresses);
+            let names = Names::of(&file);
+            let carrier = Carrier::new(means, names, settings, request, &folder, asked);
+            carrier.expect("a device").run()
+        });
+        Self {
+            ask,
+            port,
+            thread: Some(thread),
+            state,
+        }
+    }
+
+    /// Ends it, if it has not ended by itself; how.
+    fn end(&mut self) -> Result<(), TapError> {
+        let _ = self.ask.send(Asked::End);
+        let thread = self.thread.take().expect("it is ended once");
+        thread.join().expect("no panic")
+    }
+
+    /// A line of what `wg show` asks for.
+    fn line(&self, key: &str) -> Option<String> {
+        let (answer, answered) = sync_channel(1);
+        let asked = Asked::Configuration(Request::Get, answer);
+        self.ask.send(asked).expect("it runs");
+        let text = answered.recv_timeout(PATIENCE).expect("an answer");
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        let (_, value) = lines.find(|(found, _)| *found == key)?;
+        Some(value.to_owned())
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            let _ = self.end();
+        }
+        let _ = std::fs::remove_dir_all(&self.state);
+    }
+}
+
+#[test]
+fn programs_come_through_the_lock_only_while_adapters_are_taken() {
+    let world = World::default();
+    let mut carried = Carried::begin(&world, "gate", "");
+    world.wait_for("it is open", |it| it.happened.contains(&Open));
+    carried.end().expect("it ends well");
+    assert_eq!(world.happened(), [Captured, Open, Shut, GivenBack]);
+}
+
+#[test]
+fn a_packet_filter_that_fails_is_tried_again_with_the_lock_shut() {
+    let world = World::default();
+    world.with(|it| {
+        it.looks = [true, false, false].into();
+        it.reads = [true, false, false].into();
+    });
+    let mut carried = Carried::begin(&world, "fails", "");
+    world.wait_for("it is open again", |it| {
+        it.happened.iter().filter(|what| **what == Open).count() == 2
+    });
+    carried.end().expect("it ends well");
+    assert_eq!(
+        world.happened(),
+        [
+            Captured,
+            Open,
+            ReadFails,
+            Shut,
+            NotCaptured,
+            NotCaptured,
+            // To have taken the adapters is not enough.
+            Captured,
+            ReadFails,
+            Captured,
+            Open,
+            Shut,
+            GivenBack
+        ]
+    );
+}
+
+#[test]
+fn what_has_never_worked_is_told_and_locks_stay_shut() {
+    let world = World::default();
+    world.with(|it| it.looks = [false].into());
+    let mut carried = Carried::begin(&world, "never", "");
+    let error = carried.end().expect_err("it fails");
+    assert_eq!(error.to_string(), "no adapters");
+    assert_eq!(world.happened(), [NotCaptured, GivenBack]);
+}
+
+#[test]
+fn an_adapter_without_addresses_is_looked_at_again() {
+    let world = World::default();
+    let adapter = Adapter {
+        index: 1,
+        name: "Ethernet".to_owned(),
+        medium: Medium::Ethernet,
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1500,
+        addresses: Vec::new(),
+        leads_out: false,
+    };
+    world.with(|it| it.adapters = vec![adapter]);
+    let mut carried = Carried::begin(&world, "address", "");
+    world.wait_for("it is looked at again", |it| it.looked >= 2);
+    carried.end().expect("it ends well");
+}
+
+#[test]
+fn a_datagram_that_the_system_delivers_reaches_the_tunnel() {
+    // From this machine, where no packet filter sees it.
+    let world = World::default();
+    let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let at = peer.local_addr().expect("an address");
+    let carried = Carried::begin(&world, "loopback", &format!("Endpoint = {at}"));
+    let mut other = responder::Responder::new(peer);
+    other.initiate_to((Ipv4Addr::LOCALHOST, carried.port).into());
+    let until = Instant::now() + PATIENCE;
+    while carried
+        .line("last_handshake_time_sec")
+        .is_none_or(|at| at == "0")
+    {
+        assert!(Instant::now() < until, "no handshake");
+        other.turn();
+    }
+}
+
+#[test]
+fn a_tunnel_is_there_before_its_endpoints_name_has_an_address() {
+    let world = World::default();
+    // "localhost" has one without a name server, and "taupe.invalid" none at all (RFC 6761).
+    let mut carried = Carried::begin(&world, "unknown", "Endpoint = taupe.invalid:51820");
+    world.wait_for("it is open", |it| it.happened.contains(&Open));
+    assert_eq!(carried.line("endpoint"), None);
+    carried.end().expect("it ends well");
+
+    let carried = Carried::begin(&world, "known", "Endpoint = localhost:51820");
+    let until = Instant::now() + PATIENCE;
+    while carried.line("endpoint").is_none() {
+        assert!(Instant::now() < until, "no address");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let endpoint = carried.line("endpoint").expect("one");
+    assert!(endpoint.ends_with(":51820"), "{endpoint}");
+}
+
+mod responder {
+    //! The tunnel's peer, on a socket of this machine.
+
+    use crate::windows::carrier::{SystemRandom, now};
+    use std::io;
+    use std::net::{SocketAddr, UdpSocket};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use taupe_config::file::{Dialect, parse};
+    use taupe_protocol::crypto::default_provider;
+    use taupe_protocol::{Device, Endpoint, Output};
+
+    pub(super) struct Responder {
+        device: Device,
+        socket: UdpSocket,
+    }
+
+    impl Responder {
+        pub(super) fn new(socket: UdpSocket) -> Self {
+            let wait = Some(Duration::from_millis(20));
+            socket.set_read_timeout(wait).expect("set");
+            let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
+            Self { device, socket }
+        }
+
+        /// Has the tunnel for its peer, and shakes hands with it.
+        pub(super) fn initiate_to(&mut self, tunnel: SocketAddr) {
+            let text = format!(
+                "[Interface]\nPrivateKey = AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=\n[Peer]\n\
+                 PublicKey = HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=\n\
+                 AllowedIPs = 10.7.0.2/32\nEndpoint = {tunnel}\nPersistentKeepalive = 25\n"
+            );
+            let file = parse(text.as_bytes(), Dialect::Taupe).file.expect("a file");
+            let request = taupe_client::request(&file, &[Some(tunnel)]);
+            self.device.update(now(), request.device).expect("taken");
+            self.device.set_up(now());
+            self.turn();
+        }
+
+        pub(super) fn turn(&mut self) {
+            let mut buffer = [0; 2048];
+            match self.socket.recv_from(&mut buffer) {
+                Ok((length, from)) => {
+                    let from = Endpoint::from(from);
+                    let _ = self
+                        .device
+                        .handle_message(now(), from, &buffer[..length], 0);
+                }
+                Err(error) => assert!(
+                    matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock
+                            | io::ErrorKind::TimedOut
+                            | io::ErrorKind::ConnectionReset
+                    ),
+                    "{error}"
+                ),
+            }
+            self.device.handle_attention(now());
+            self.device.handle_deadline(now());
+            while let Some(output) = self.device.poll_output() {
+                if let Output::Transmit {
+                    endpoint, datagram, ..
+                } = output
+                {
+                    let _ = self.socket.send_to(&datagram, endpoint.remote);
+                }
+            }
+        }
+    }
+}

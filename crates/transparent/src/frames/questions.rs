@@ -1,0 +1,100 @@
+//! Questions for the addresses of endpoints, without which there is no tunnel: the system's own
+//! service asks them, and where it is chosen they would wait for the tunnel that waits for them.
+
+/// The header of a message (RFC 1035 §4.1.1).
+const HEADER: usize = 12;
+
+/// Types and the class of a question: A, AAAA, IN.
+const A: u16 = 1;
+const AAAA: u16 = 28;
+const IN: u16 = 1;
+
+/// Whether a message is a question for an address of one of these hosts, and nothing else: so that
+/// what passes because of it says nothing more.
+pub(super) fn asks_for(message: &[u8], hosts: &[Box<str>]) -> bool {
+    let Some((header, question)) = message.split_at_checked(HEADER) else {
+        return false;
+    };
+    // A query, standard, with recursion at will, whose one record is a question.
+    let is_one =
+        header[2] & 0xfe == 0 && header[3] & !0x30 == 0 && header[4..] == [0, 1, 0, 0, 0, 0, 0, 0];
+    is_one && hosts.iter().any(|host| is_question(question, host))
+}
+
+fn is_question(mut rest: &[u8], host: &str) -> bool {
+    let host = host.trim_end_matches('.');
+    for label in host.split('.') {
+        let Some((&length, after)) = rest.split_first() else {
+            return false;
+        };
+        let Some((name, after)) = after.split_at_checked(length.into()) else {
+            return false;
+        };
+        if !name.eq_ignore_ascii_case(label.as_bytes()) {
+            return false;
+        }
+        rest = after;
+    }
+    let [0, a, b, c, d] = *rest else {
+        return false;
+    };
+    let kind = u16::from_be_bytes([a, b]);
+    matches!(kind, A | AAAA) && u16::from_be_bytes([c, d]) == IN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asks_for;
+
+    fn question(labels: &[&str], kind: u16) -> Vec<u8> {
+        let mut message = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in labels {
+            message.push(label.len() as u8);
+            message.extend(label.as_bytes());
+        }
+        message.push(0);
+        message.extend(kind.to_be_bytes());
+        message.extend([0, 1]);
+        message
+    }
+
+    #[test]
+    fn only_a_question_for_the_host_and_nothing_else_is_one() {
+        let hosts: [Box<str>; 2] = ["other.example".into(), "vpn.example.org".into()];
+        let good = question(&["VPN", "example", "org"], 1);
+        assert!(asks_for(&good, &hosts));
+        assert!(asks_for(&question(&["vpn", "example", "org"], 28), &hosts));
+        assert!(!asks_for(&good, &[]), "nothing is looked up");
+        for (labels, kind) in [
+            // Another type, name, or one above or below.
+            (&["vpn", "example", "org"][..], 16),
+            (&["vpn", "example", "com"], 1),
+            (&["example", "org"], 1),
+            (&["secret", "vpn", "example", "org"], 1),
+            (&["vpn", "example", "org", "secret"], 1),
+            (&["vpn.example", "org"], 1),
+        ] {
+            assert!(!asks_for(&question(labels, kind), &hosts), "{labels:?}");
+        }
+        for length in 0..good.len() {
+            assert!(!asks_for(&good[..length], &hosts), "cut to {length}");
+        }
+        let mut longer = good.clone();
+        longer.push(0);
+        assert!(!asks_for(&longer, &hosts), "something follows");
+        // An answer, other flags, more records.
+        for (place, value) in [
+            (2, 0x81),
+            (3, 0x80),
+            (3, 0x0f),
+            (5, 2),
+            (7, 1),
+            (9, 1),
+            (11, 1),
+        ] {
+            let mut other = good.clone();
+            other[place] = value;
+            assert!(!asks_for(&other, &hosts), "{place}");
+        }
+    }
+}
