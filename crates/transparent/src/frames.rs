@@ -32,8 +32,8 @@
 //! | of an adapter without Ethernet ([`Medium::Ip`]) | the packet that it is |
 //! | ARP, LLC, PPPoE and all else | nothing: it passes |
 //!
-//! Known not to hold: the process of a socket that is closed, or ended, before its packet is
-//! looked at cannot be told any more, and is taken for the system. What is sent by a driver
+//! Known not to hold: the process of a socket that is closed, or ended, before the socket was
+//! ever on a list that was read cannot be told any more, and is taken for the system. What is sent by a driver
 //! of its own beneath this one is not seen.
 
 #![forbid(unsafe_code)]
@@ -52,7 +52,7 @@ mod tap;
 mod tunnel;
 mod ways;
 
-pub use owners::{Owners, Process, Protocol, Socket};
+pub use owners::{Holder, Owners, Process, Protocol, Socket};
 pub use pipeline::{Causes, Dropped, Output, Pipeline, Settings};
 pub use rules::{Rules, Unsuitable};
 pub use tap::{Adapter, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict};

@@ -2,7 +2,10 @@
 
 use std::io;
 use taupe_sys::windows::processes;
-use taupe_transparent::frames::{Owners, Process, Protocol, Socket};
+use taupe_transparent::frames::{Holder, Owners, Process, Protocol, Socket};
+
+/// The number of the kernel's own process.
+const KERNEL: u32 = 4;
 
 /// The system's.
 pub(super) struct System;
@@ -22,10 +25,16 @@ impl Owners for System {
         Ok(rows.collect())
     }
 
-    fn process(&mut self, pid: u32) -> Option<Process> {
-        let process = processes::process(pid).ok()?;
+    fn holder(&mut self, pid: u32) -> Holder {
+        if pid == KERNEL {
+            return Holder::System;
+        }
+        // There is none, or it may not be asked.
+        let Ok(process) = processes::process(pid) else {
+            return Holder::Unknown;
+        };
         let name = process.path.file_name().unwrap_or_default();
-        Some(Process {
+        Holder::Process(Process {
             name: name.to_string_lossy().into_owned(),
             path: process.path.to_string_lossy().into_owned(),
             started: process.created,

@@ -85,11 +85,6 @@ impl Header {
         &self.bytes[..self.len]
     }
 
-    /// Whether it is for more than one station.
-    pub(super) fn is_for_group(&self) -> bool {
-        self.len > 0 && self.bytes[0] & 1 != 0
-    }
-
     pub(super) fn is_for(&self, mac: [u8; MAC]) -> bool {
         self.len == 0 || self.bytes[..MAC] == mac
     }

@@ -1,9 +1,12 @@
 //! Which process a packet belongs to: the system's lists of sockets, and what is
 //! remembered of them.
 //!
-//! A list is read when it cannot tell, and a connection's first packet is not judged by
-//! what was read long before it. TCP is looked up by both ends, or while it is being accepted by
-//! whoever listens; UDP by its local end, or a socket that is bound to all addresses.
+//! A list is read when it cannot tell, and a flow's first packet is not judged by what was read
+//! long before it. TCP is looked up by both ends, or while it is being accepted by whoever
+//! listens; UDP by its local end, or a socket that is bound to all addresses.
+//!
+//! A socket's process is asked for when the socket is first listed, and is the socket's from then
+//! on: it may be gone when the last packet is looked at.
 
 use std::{
     collections::HashMap,
@@ -27,9 +30,19 @@ pub trait Owners {
     /// The system's. What cannot be told is dropped then.
     fn sockets(&mut self, protocol: Protocol) -> io::Result<Vec<Socket>>;
 
-    /// The process that has this number now; `None` when there is none, or it is the system's
-    /// own.
-    fn process(&mut self, pid: u32) -> Option<Process>;
+    /// Who has this number now.
+    fn holder(&mut self, pid: u32) -> Holder;
+}
+
+/// Who has the number of a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// A process.
+    Process(Process),
+    /// The system itself: its kernel.
+    System,
+    /// Some program or other: it may not be asked for its name, or has ended.
+    Unknown,
 }
 
 /// A protocol with sockets.
@@ -69,27 +82,38 @@ pub struct Process {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Process(Arc<Process>),
-    /// It is of nobody that has a socket: the system's.
+    /// A program's, and nothing else is known of it.
+    Unknown,
+    /// It is of nobody that has a socket, or of the kernel: the system's.
     System,
     /// Not known, and perhaps so in a moment.
     NotYet,
+    /// It has not been looked up, for it does not matter.
+    Anybody,
 }
 
 /// How often a list is read at most.
 const BETWEEN_READS: Duration = Duration::from_millis(1);
 
-/// How long what is not on the list is taken not to be.
+/// How old a list may be that tells whose a packet is: another process may have the port by then,
+/// and nothing tells of it.
+pub(super) const RECENT: Duration = Duration::from_millis(100);
+
+/// How long it is not waited again for a socket that was not on the list.
 const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 
-/// How long what was on the list of UDP is taken to be: another process may have the port
-/// next, and nothing tells of it.
-const UDP_KNOWN_FOR: Duration = Duration::from_secs(2);
+/// How long what is sent from a closed socket's end is taken to be from that socket.
+const GONE_FOR: Duration = Duration::from_secs(10);
 
-/// The same of TCP for a connection's first packet.
-const OPENS_FOR: Duration = Duration::from_millis(100);
-
-/// Ends that are remembered as unknown.
+/// Ends that are remembered as unknown, and of sockets that are gone.
 const UNKNOWN: usize = 4096;
+const GONE: usize = 4096;
+
+/// Sockets of one end that are remembered when they are gone.
+const GONE_TOGETHER: usize = 8;
+
+/// What a socket is found by: its own end, and of a connection the other.
+type Key = (SocketAddr, Option<SocketAddr>);
 
 /// The lists, remembered.
 pub(super) struct Known {
@@ -97,7 +121,7 @@ pub(super) struct Known {
     tcp: List,
     udp: List,
     unknown: Recent<Flow, Instant>,
-    processes: HashMap<u32, Option<Arc<Process>>>,
+    gone: Recent<(Protocol, Key), (Arc<[Owner]>, Instant)>,
 }
 
 /// What is known of a packet's flow.
@@ -112,15 +136,24 @@ pub(super) enum Occasion {
 
 #[derive(Default)]
 struct List {
-    rows: HashMap<(SocketAddr, Option<SocketAddr>), Vec<Row>>,
+    rows: HashMap<Key, Vec<Row>>,
+    /// When it was read, or could not be.
     read: Option<Instant>,
     is_readable: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Row {
     pid: u32,
     made: u64,
+    owner: Owner,
+}
+
+impl Row {
+    /// Whether the system lists the same socket, as far as it tells them apart.
+    fn is(&self, socket: &Socket) -> bool {
+        self.made != 0 && (self.pid, self.made) == (socket.pid, socket.made)
+    }
 }
 
 impl Known {
@@ -130,12 +163,12 @@ impl Known {
             tcp: List::default(),
             udp: List::default(),
             unknown: Recent::new(UNKNOWN),
-            processes: HashMap::new(),
+            gone: Recent::new(GONE),
         }
     }
 
-    /// Whose a packet of `flow` is; of several who share a port, one for whom `is_chosen` holds.
-    /// `is_last`: it has waited already.
+    /// Whose a packet of `flow` is; of several who may have sent it, one for whom `is_chosen`
+    /// holds. `is_last`: it has waited already.
     pub(super) fn of(
         &mut self,
         now: Instant,
@@ -144,15 +177,15 @@ impl Known {
         is_last: bool,
         is_chosen: impl Fn(&Process) -> bool,
     ) -> Owner {
-        let (protocol, age) = match (flow.protocol, occasion) {
-            (ip::TCP, Occasion::Goes) => (Protocol::Tcp, Duration::MAX),
-            (ip::TCP, Occasion::Opens { again: false }) => (Protocol::Tcp, OPENS_FOR),
-            (ip::TCP, Occasion::Opens { again: true }) => (Protocol::Tcp, BETWEEN_READS),
-            (ip::UDP, _) => (Protocol::Udp, UDP_KNOWN_FOR),
-            _ => return Owner::System,
+        let Some(protocol) = Protocol::of(flow) else {
+            return Owner::System;
         };
         let opens = protocol == Protocol::Tcp && occasion != Occasion::Goes;
-        let keys = keys(protocol, flow, opens);
+        let age = match occasion {
+            Occasion::Opens { again: true } if opens => BETWEEN_READS,
+            _ => RECENT,
+        };
+        let keys = Keys::of(protocol, flow, opens);
         if self.is_fresh(now, protocol, age)
             && let Some(owner) = self.find(protocol, &keys, &is_chosen)
         {
@@ -160,16 +193,18 @@ impl Known {
         }
         let unknown = self.unknown.get(flow);
         let is_unknown = unknown.is_some_and(|since| now.since(since) < UNKNOWN_FOR);
-        if is_unknown && !opens {
-            return Owner::System;
-        }
-        if !self.is_fresh(now, protocol, BETWEEN_READS) {
+        let age = match is_unknown && !opens {
+            true => RECENT,
+            false => BETWEEN_READS,
+        };
+        if !self.is_fresh(now, protocol, age) {
             self.read(now, protocol);
         }
         if !self.list(protocol).is_readable {
             return Owner::NotYet;
         }
-        if let Some(owner) = self.find(protocol, &keys, &is_chosen) {
+        let found = self.find(protocol, &keys, &is_chosen);
+        if let Some(owner) = found.or_else(|| self.find_gone(now, protocol, &keys, &is_chosen)) {
             return owner;
         }
         // A connection that is asked for again has waited by itself.
@@ -180,24 +215,24 @@ impl Known {
         Owner::NotYet
     }
 
-    /// Whether somebody for whom `is_chosen` holds takes packets that come by themselves. Who
-    /// sends them decides neither what is remembered nor how often lists are read.
-    pub(super) fn is_awaited(
+    /// Who takes packets of `flow` that come by themselves, if anybody does. Who sends them
+    /// decides neither what is remembered nor how often lists are read.
+    pub(super) fn awaiting(
         &mut self,
         now: Instant,
         flow: &Flow,
         is_chosen: impl Fn(&Process) -> bool,
-    ) -> bool {
-        let protocol = match flow.protocol {
-            ip::TCP => Protocol::Tcp,
-            ip::UDP => Protocol::Udp,
-            _ => return false,
-        };
-        if !self.is_fresh(now, protocol, OPENS_FOR) {
+    ) -> Option<Owner> {
+        let protocol = Protocol::of(flow)?;
+        if !self.is_fresh(now, protocol, RECENT) {
             self.read(now, protocol);
         }
-        let owner = self.find(protocol, &keys(protocol, flow, false), &is_chosen);
-        matches!(owner, Some(Owner::Process(process)) if is_chosen(&process))
+        self.find(protocol, &Keys::of(protocol, flow, false), &is_chosen)
+    }
+
+    /// Of when that is what is known of a flow's owner.
+    pub(super) fn as_of(&mut self, flow: &Flow) -> Option<Instant> {
+        self.list(Protocol::of(flow)?).read
     }
 
     fn list(&mut self, protocol: Protocol) -> &mut List {
@@ -215,67 +250,157 @@ impl Known {
 
     fn read(&mut self, now: Instant, protocol: Protocol) {
         let sockets = self.system.sockets(protocol);
-        // Numbers of processes are given again.
-        self.processes.clear();
         let list = self.list(protocol);
         list.read = Some(now);
         list.is_readable = sockets.is_ok();
-        list.rows.clear();
-        for socket in sockets.unwrap_or_default() {
+        let Ok(sockets) = sockets else {
+            return;
+        };
+        let before = std::mem::take(&mut list.rows);
+        let mut rows: HashMap<Key, Vec<Row>> = HashMap::new();
+        // Numbers of processes are given again, so that none is remembered.
+        let mut holders = HashMap::new();
+        for socket in sockets {
             let key = (folded(socket.local), socket.remote.map(folded));
-            list.rows.entry(key).or_default().push(Row {
-                pid: socket.pid,
-                made: socket.made,
-            });
+            let known = before.get(&key).into_iter().flatten();
+            let mut known = known.filter(|row| row.owner != Owner::Unknown);
+            let owner = match known.find(|row| row.is(&socket)) {
+                Some(row) => row.owner.clone(),
+                None => {
+                    let system = &mut self.system;
+                    let holder = holders.entry(socket.pid);
+                    let holder = holder.or_insert_with(|| owner(system.holder(socket.pid)));
+                    of_its_time(holder, &socket)
+                }
+            };
+            let Socket { pid, made, .. } = socket;
+            rows.entry(key).or_default().push(Row { pid, made, owner });
         }
+        for (key, before) in before {
+            let still = rows.get(&key).map_or(&[][..], Vec::as_slice);
+            self.part_with(now, (protocol, key), before, still);
+        }
+        self.list(protocol).rows = rows;
+    }
+
+    /// Remembers the programs whose sockets are not on the list any more.
+    fn part_with(&mut self, now: Instant, key: (Protocol, Key), before: Vec<Row>, still: &[Row]) {
+        let is_there = |row: &Row| {
+            still
+                .iter()
+                .any(|it| (it.pid, it.made) == (row.pid, row.made))
+        };
+        let gone = before.into_iter().filter(|row| !is_there(row));
+        let gone = gone.map(|row| row.owner);
+        let mut gone: Vec<Owner> = gone.filter(|owner| *owner != Owner::System).collect();
+        if gone.is_empty() {
+            return;
+        }
+        if let Some((earlier, at)) = self.gone.get(&key)
+            && now.since(at) < GONE_FOR
+        {
+            gone.extend_from_slice(&earlier);
+        }
+        gone.truncate(GONE_TOGETHER);
+        self.gone.keep(key, (gone.into(), now));
     }
 
     fn find(
         &mut self,
         protocol: Protocol,
-        keys: &[(SocketAddr, Option<SocketAddr>)],
+        keys: &Keys,
         is_chosen: &impl Fn(&Process) -> bool,
     ) -> Option<Owner> {
-        let rows = &self.list(protocol).rows;
-        let rows = keys.iter().find_map(|key| rows.get(key))?.clone();
-        let owners: Vec<_> = rows.into_iter().map(|row| self.process(row)).collect();
-        let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_chosen(it));
-        let owner = owners.iter().find(chosen).or_else(|| owners.first());
-        owner.cloned()
+        let list = self.list(protocol);
+        if !list.is_readable {
+            return None;
+        }
+        let owners = |key| {
+            let rows = list.rows.get(key).into_iter().flatten();
+            rows.map(|row| &row.owner)
+        };
+        // A connection is nobody's but its own.
+        let connection = keys.connection.iter().flat_map(owners);
+        foremost(connection, is_chosen)
+            .or_else(|| foremost(keys.bound.iter().flat_map(owners), is_chosen))
     }
 
-    fn process(&mut self, row: Row) -> Owner {
-        let system = &mut self.system;
-        let process = self
-            .processes
-            .entry(row.pid)
-            .or_insert_with(|| system.process(row.pid).map(Arc::new));
-        match process {
-            Some(process) if row.made == 0 || process.started <= row.made => {
-                Owner::Process(Arc::clone(process))
-            }
-            _ => Owner::System,
+    fn find_gone(
+        &mut self,
+        now: Instant,
+        protocol: Protocol,
+        keys: &Keys,
+        is_chosen: &impl Fn(&Process) -> bool,
+    ) -> Option<Owner> {
+        let keys = keys.connection.iter().chain(&keys.bound);
+        let gone = keys.filter_map(|key| self.gone.get(&(protocol, *key)));
+        let gone: Vec<_> = gone.filter(|(_, at)| now.since(*at) < GONE_FOR).collect();
+        foremost(gone.iter().flat_map(|(owners, _)| owners.iter()), is_chosen)
+    }
+}
+
+impl Protocol {
+    fn of(flow: &Flow) -> Option<Self> {
+        match flow.protocol {
+            ip::TCP => Some(Self::Tcp),
+            ip::UDP => Some(Self::Udp),
+            _ => None,
         }
     }
 }
 
-/// What a flow may be on the list as, in the order in which that counts.
-fn keys(protocol: Protocol, flow: &Flow, opens: bool) -> Vec<(SocketAddr, Option<SocketAddr>)> {
-    let any = |ip: IpAddr| (SocketAddr::new(ip, flow.local.port()), None);
-    let mut keys = Vec::with_capacity(4);
-    if protocol == Protocol::Tcp {
-        keys.push((flow.local, Some(flow.remote)));
+/// Of several who may have sent a packet, who counts: one who is chosen, or may be.
+fn foremost<'a>(
+    owners: impl Iterator<Item = &'a Owner> + Clone,
+    is_chosen: &impl Fn(&Process) -> bool,
+) -> Option<Owner> {
+    let chosen = |owner: &&Owner| matches!(owner, Owner::Process(it) if is_chosen(it));
+    let unknown = |owner: &&Owner| **owner == Owner::Unknown;
+    let mut all = owners.clone();
+    let found = owners.clone().find(chosen);
+    let found = found.or_else(|| owners.clone().find(unknown));
+    found.or_else(|| all.next()).cloned()
+}
+
+fn owner(holder: Holder) -> Owner {
+    match holder {
+        Holder::Process(process) => Owner::Process(Arc::new(process)),
+        Holder::System => Owner::System,
+        Holder::Unknown => Owner::Unknown,
     }
-    // Who asks for a connection does not listen.
-    if !(protocol == Protocol::Tcp && opens) {
-        keys.push((flow.local, None));
-        if flow.local.is_ipv4() {
-            keys.push(any(Ipv4Addr::UNSPECIFIED.into()));
+}
+
+/// A socket that is older than the process of that number was made by another one.
+fn of_its_time(owner: &Owner, socket: &Socket) -> Owner {
+    match owner {
+        Owner::Process(it) if socket.made != 0 && it.started > socket.made => Owner::Unknown,
+        owner => owner.clone(),
+    }
+}
+
+/// What a flow may be on the list as.
+struct Keys {
+    connection: Option<Key>,
+    /// Sockets that are bound to its local end, or to all addresses: each may have sent it.
+    bound: Vec<Key>,
+}
+
+impl Keys {
+    fn of(protocol: Protocol, flow: &Flow, opens: bool) -> Self {
+        let any = |ip: IpAddr| (SocketAddr::new(ip, flow.local.port()), None);
+        let connection = (protocol == Protocol::Tcp).then_some((flow.local, Some(flow.remote)));
+        let mut bound = Vec::with_capacity(3);
+        // Who asks for a connection does not listen.
+        if !opens {
+            bound.push((flow.local, None));
+            if flow.local.is_ipv4() {
+                bound.push(any(Ipv4Addr::UNSPECIFIED.into()));
+            }
+            // Takes both families, perhaps.
+            bound.push(any(Ipv6Addr::UNSPECIFIED.into()));
         }
-        // Takes both families, perhaps.
-        keys.push(any(Ipv6Addr::UNSPECIFIED.into()));
+        Self { connection, bound }
     }
-    keys
 }
 
 /// IPv4 mapped into IPv6 is IPv4, and what is not in packets is left out.

@@ -53,7 +53,7 @@ pub(super) enum Kind {
     Error {
         quoted: usize,
     },
-    /// Discovery of neighbours, routers and groups, which no router passes on.
+    /// Discovery of neighbours, routers and groups.
     Discovery,
     /// A fragment that is not the first.
     LaterFragment,
@@ -116,6 +116,12 @@ impl<'a> View<'a> {
         matches!(self.kind, Kind::Tcp { flags, .. } if flags & (tcp::SYN | tcp::ACK) == tcp::SYN)
     }
 
+    /// Whether it answers who asks for a connection of TCP.
+    pub(super) fn accepts(&self) -> bool {
+        let both = tcp::SYN | tcp::ACK;
+        matches!(self.kind, Kind::Tcp { flags, .. } if flags & both == both)
+    }
+
     /// The flow of a packet that goes this way.
     pub(super) fn flow(&self, towards: Towards) -> Flow {
         let (from, to) = match self.kind {
@@ -150,20 +156,22 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// Whether it is about the link itself and stays there: discovery, DHCP with whom
-    /// `is_near` holds for, what is from or to link-local addresses.
-    pub(super) fn is_of_link(&self, is_near: impl Fn(IpAddr) -> bool) -> bool {
-        let near = |address| is_group(address) || is_near(address);
-        let is_dhcp = match self.kind {
-            Kind::Discovery => return true,
+    /// Whether it is about the link itself and stays there: discovery and DHCP with whom
+    /// `is_near` holds for, what is exchanged with link-local addresses.
+    pub(super) fn is_of_link(&self, towards: Towards, is_near: impl Fn(IpAddr) -> bool) -> bool {
+        let near = |address| is_group(address) || is_link_local(address) || is_near(address);
+        let is_about_it = match self.kind {
+            Kind::Discovery => true,
             Kind::Udp { from, to } => {
                 matches!((from, to), (68, 67) | (67, 68) | (546, 547) | (547, 546))
             }
             _ => false,
         };
-        is_dhcp && near(self.destination())
-            || is_link_local(self.destination())
-            || is_link_local(self.source())
+        let remote = match towards {
+            Towards::Card => self.destination(),
+            Towards::System => self.source(),
+        };
+        is_about_it && near(self.destination()) || is_link_local(remote)
     }
 }
 

@@ -161,9 +161,6 @@ impl Causes {
 /// Flows whose verdicts are remembered.
 const FLOWS: usize = CAPACITY;
 
-/// How long it is taken that a flow of UDP is the same process's.
-const UDP_IS_THE_SAME: Duration = Duration::from_secs(2);
-
 /// Datagrams of the system's that are waited for at most.
 const MOST_GIVEN: usize = 512;
 
@@ -228,7 +225,10 @@ pub struct Pipeline {
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     choice: Choice,
+    /// Of when what was known of its owner is.
     at: Instant,
+    /// It has been the system's, and nobody else's.
+    is_systems: bool,
 }
 
 /// A frame whose owner is not known yet.

@@ -12,7 +12,7 @@ pub(super) struct Recent<K, V> {
     half: usize,
 }
 
-impl<K: Hash + Eq, V: Copy> Recent<K, V> {
+impl<K: Hash + Eq, V: Clone> Recent<K, V> {
     /// Of at most so many entries.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -28,10 +28,10 @@ impl<K: Hash + Eq, V: Copy> Recent<K, V> {
         K: Clone,
     {
         if let Some(value) = self.newer.get(key) {
-            return Some(*value);
+            return Some(value.clone());
         }
         let value = self.older.remove(key)?;
-        self.keep(key.clone(), value);
+        self.keep(key.clone(), value.clone());
         Some(value)
     }
 

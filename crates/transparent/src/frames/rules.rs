@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::{
     owners::{Owner, Process},
-    packet::{Flow, is_group},
+    packet::Flow,
 };
 
 /// Which applications use the tunnel, and for which destinations.
@@ -73,20 +73,30 @@ impl Rules {
         !self.apps.is_empty()
     }
 
-    /// Whether an owner's packets use the tunnel.
-    pub(super) fn choose_owner(&self, owner: &Owner) -> bool {
-        match owner {
-            Owner::Process(process) => self.choose_process(process),
-            Owner::System | Owner::NotYet => self.choose_process(&Process {
+    /// Whether an owner's packets use the tunnel; `None` where that cannot be told. A program of
+    /// which nothing is known is none of those that go past a tunnel which all others use.
+    pub(super) fn decide(&self, owner: &Owner) -> Option<Decision> {
+        let process = match owner {
+            Owner::Process(process) => return Some(self.decide_process(process)),
+            Owner::System => &Process {
                 path: String::new(),
                 name: "System".into(),
                 started: 0,
-            }),
-        }
+            },
+            Owner::Anybody => return Some(Decision::Tunnel),
+            Owner::Unknown | Owner::NotYet => {
+                return self.apps.allowed.is_empty().then_some(Decision::Tunnel);
+            }
+        };
+        Some(self.decide_process(process))
     }
 
     /// Whether a process uses the tunnel.
     pub(super) fn choose_process(&self, process: &Process) -> bool {
+        self.decide_process(process) == Decision::Tunnel
+    }
+
+    fn decide_process(&self, process: &Process) -> Decision {
         let process = application::Process {
             path: process.path.as_bytes(),
             name: process.name.as_bytes(),
@@ -94,19 +104,33 @@ impl Rules {
             // Nobody's.
             uid: u32::MAX,
         };
-        self.apps.decide(&process).0 == Decision::Tunnel
+        self.apps.decide(&process).0
     }
 
     /// What becomes of the packets of an owner in a flow. `has_servers`: questions for names
-    /// are the tunnel's, wherever they go.
-    pub(super) fn choose(&self, owner: &Owner, flow: &Flow, has_servers: bool) -> Choice {
-        if !self.choose_owner(owner) {
-            return Choice::Direct;
+    /// are the tunnel's, wherever they go. `is_for_group`: it is for more than one host.
+    pub(super) fn choose(
+        &self,
+        owner: &Owner,
+        flow: &Flow,
+        has_servers: bool,
+        is_for_group: bool,
+    ) -> Choice {
+        let unless_direct = |choice| match choice {
+            Choice::Direct => Choice::Direct,
+            _ => Choice::Drop,
+        };
+        match self.decide(owner) {
+            Some(Decision::Bypass) => Choice::Direct,
+            // Names of the network, and what else its hosts tell each other.
+            Some(Decision::Tunnel) if is_for_group && *owner == Owner::System => Choice::Direct,
+            Some(Decision::Tunnel) if is_for_group => {
+                unless_direct(self.choose_destination(flow, false))
+            }
+            Some(Decision::Tunnel) => self.choose_destination(flow, has_servers),
+            // Whoever it is, past the tunnel it goes only where all go past it.
+            None => unless_direct(self.choose_destination(flow, has_servers && !is_for_group)),
         }
-        if is_group(flow.remote.ip()) && *owner == Owner::System {
-            return Choice::Direct;
-        }
-        self.choose_destination(flow, has_servers)
     }
 
     /// What becomes of the packets of somebody who is chosen.

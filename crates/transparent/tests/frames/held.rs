@@ -5,9 +5,12 @@ use std::time::Duration;
 use taupe_transparent::frames::{Dropped, Protocol};
 
 use crate::packets::{ACK, SYN, at, in_fragments, loose_udp, sent, tcp, udp};
-use crate::world::{OWN, OWN6, SERVER, SERVER6, World};
+use crate::world::{KERNEL, OWN, OWN6, SERVER, SERVER6, Setup, World};
 
 const WAIT: Duration = Duration::from_millis(20);
+
+/// How old what is known of owners may be.
+const RECENT: Duration = Duration::from_millis(100);
 
 #[test]
 fn a_connections_first_packet_may_come_before_its_socket() {
@@ -61,16 +64,20 @@ fn a_port_that_another_process_has_now_is_its() {
     world.send(&tcp(local, server, ACK, b"of the mole"));
     assert_eq!(world.passed().len(), 2);
     assert_eq!(world.take_got().len(), 2);
-    // Of UDP nothing tells; it is looked up again after 2 s.
+    // Of UDP nothing tells; it is looked up again after 100 ms, whatever was looked up between.
     let local = at(OWN, 50_001);
     world.bird(Protocol::Udp, local, server);
     world.send(&udp(local, server, b"of the bird"));
     assert_eq!(world.passed().len(), 3);
+    world.wait(RECENT - Duration::from_millis(1));
+    let other = at(SERVER, 444);
+    world.send(&udp(local, other, b"of the bird"));
+    assert_eq!(world.passed().len(), 4);
     world.system.close(local);
     world.mole(Protocol::Udp, local, server);
-    world.wait(Duration::from_secs(2));
-    world.send(&udp(local, server, b"of the mole"));
-    assert_eq!(world.passed().len(), 3);
+    world.wait(Duration::from_millis(1));
+    world.send(&udp(local, other, b"of the mole"));
+    assert_eq!(world.passed().len(), 4);
     assert_eq!(world.take_got().len(), 1);
 }
 
@@ -94,16 +101,98 @@ fn what_a_socket_leaves_behind_goes_where_it_went() {
     assert_eq!(world.take_got().len(), 2);
 }
 
+/// It may be the one that is chosen, and may be one that is not.
 #[test]
-fn a_process_that_is_younger_than_a_socket_does_not_have_it() {
+fn a_program_that_is_not_known_is_held_where_it_matters() {
+    for (allowed, disallowed, tunnelled) in [
+        (&["mole"][..], &[][..], 0),
+        (&[], &["bird"], 1),
+        (&["system"], &[], 0),
+    ] {
+        let mut world = World::new(&Setup {
+            allowed: allowed.to_vec(),
+            disallowed: disallowed.to_vec(),
+            disallowed_ips: vec!["198.51.100.200"],
+            ..Setup::default()
+        });
+        // Sockets here were made at 100: by one that has ended, and its number is another's.
+        world.system.process(30, r"C:\x\mole.exe", 101);
+        let (younger, hidden) = (at(OWN, 50_000), at(OWN, 50_001));
+        world.system.socket(Protocol::Udp, 30, younger, None);
+        world.system.socket(Protocol::Udp, 31, hidden, None);
+        for local in [younger, hidden] {
+            world.send(&udp(local, at(SERVER, 5000), b"x"));
+            assert!(world.passed().is_empty(), "{allowed:?}");
+            assert_eq!(world.take_got().len(), tunnelled, "{allowed:?}");
+        }
+        // Where all go past the tunnel, so does it.
+        let plain = udp(hidden, at("198.51.100.200", 5000), b"x");
+        world.send(&plain);
+        assert_eq!(world.passed(), [sent(&plain)]);
+    }
+    // What the kernel has is the system's.
+    for (allowed, passes) in [(&["mole"][..], true), (&["system"], false)] {
+        let mut world = World::with(allowed);
+        let local = at(OWN, 50_000);
+        world.system.socket(Protocol::Udp, KERNEL, local, None);
+        world.send(&udp(local, at(SERVER, 5000), b"x"));
+        assert_eq!(world.passed().len(), usize::from(passes));
+        assert_eq!(world.take_got().len(), usize::from(!passes));
+    }
+}
+
+/// Of several sockets at a port it cannot be told which has sent a packet.
+#[test]
+fn of_all_who_share_a_port_a_chosen_one_counts() {
+    for (birds, moles) in [
+        (OWN, "0.0.0.0"),
+        (OWN, "::"),
+        ("0.0.0.0", "::"),
+        ("0.0.0.0", OWN),
+        (OWN, OWN),
+    ] {
+        let mut world = World::with(&["mole"]);
+        let server = at(SERVER, 5000);
+        world.bird(Protocol::Udp, at(birds, 50_000), server);
+        let alone = udp(at(OWN, 50_000), server, b"of the bird");
+        world.send(&alone);
+        assert_eq!(world.passed(), [sent(&alone)]);
+        // What is remembered of the flow holds for a moment.
+        world.mole(Protocol::Udp, at(moles, 50_000), server);
+        world.wait(RECENT);
+        world.send(&udp(at(OWN, 50_000), server, b"of one of them"));
+        assert_eq!(world.passed().len(), 1, "{birds} {moles}");
+        assert_eq!(world.take_got().len(), 1, "{birds} {moles}");
+    }
+}
+
+#[test]
+fn what_a_program_sends_last_is_still_its() {
     let mut world = World::with(&["mole"]);
-    // Sockets here were made at 100.
-    world.system.process(30, r"C:\x\mole.exe", 101);
-    let (local, server) = (at(OWN, 50_000), at(SERVER, 5000));
-    world.system.socket(Protocol::Udp, 30, local, None);
-    let packet = udp(local, server, b"x");
-    world.send(&packet);
-    assert_eq!(world.passed(), [sent(&packet)]);
+    let (mole, bird) = (at(OWN, 50_000), at(OWN, 50_001));
+    world.mole(Protocol::Udp, mole, mole);
+    world.bird(Protocol::Udp, bird, bird);
+    world.bird(Protocol::Udp, at(OWN, 50_002), bird);
+    // They are seen when anything is looked up.
+    world.send(&udp(at(OWN, 50_002), at(SERVER, 1), b"x"));
+    assert_eq!(world.passed().len(), 1);
+    // A datagram to somebody new, and the end of the program.
+    world.wait(RECENT);
+    for local in [mole, bird] {
+        world.system.close(local);
+    }
+    world.system.0.lock().unwrap().processes.clear();
+    world.send(&udp(mole, at(SERVER, 5000), b"last words"));
+    let plain = udp(bird, at(SERVER, 5000), b"last words");
+    world.send(&plain);
+    assert_eq!(world.take_got().len(), 1);
+    assert_eq!(world.passed().len(), 2);
+    assert_eq!(world.passed()[1], sent(&plain));
+    // For a while: the port may be anybody's then.
+    world.wait(Duration::from_secs(10));
+    world.send(&udp(mole, at(SERVER, 5001), b"not its"));
+    world.wait(WAIT);
+    assert_eq!(world.passed().len(), 3);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod applications;
 mod carried;
 mod chaos;
+mod closed;
 mod held;
 mod limits;
 mod packets;

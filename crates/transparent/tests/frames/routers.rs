@@ -4,9 +4,9 @@ use taupe_config::file::Forwarded;
 use taupe_transparent::frames::{Adapter, Dropped, Medium, Protocol, Towards};
 
 use crate::packets::{
-    ACK, CLIENT, HOTSPOT, SYN, at, datagram, ethernet, left_to_the_card, sent, tcp, udp,
+    ACK, CLIENT, HOTSPOT, SYN, at, datagram, echo, ethernet, left_to_the_card, sent, tcp, udp,
 };
-use crate::world::{CLIENTS, NAMES, OUTER, OWN, SERVER, Setup, TUNNEL, UPLINK, World};
+use crate::world::{CLIENTS, KERNEL, NAMES, OUTER, OWN, SERVER, Setup, TUNNEL, UPLINK, World};
 
 const PHONE: &str = "192.168.137.55";
 
@@ -132,6 +132,25 @@ fn one_port_of_two_machines_is_two_flows() {
     assert_eq!(datagram(&stack[0][14..]).unwrap().1, mole);
 }
 
+/// A datagram of WireGuard's, with data.
+const SEALED: [u8; 64] = {
+    let mut message = [0x5a; 64];
+    [message[0], message[1], message[2], message[3]] = [4, 0, 0, 0];
+    message
+};
+
+fn outer_adapter(address: &str) -> Adapter {
+    Adapter {
+        index: OUTER,
+        name: "Outer".into(),
+        medium: Medium::Ip,
+        mac: [0; 6],
+        mtu: 1420,
+        addresses: vec![(address.parse().unwrap(), 32)],
+        leads_out: true,
+    }
+}
+
 /// Another tunnel has the default route, by an adapter without Ethernet, and a kernel sends
 /// its datagrams by the card.
 #[test]
@@ -143,15 +162,7 @@ fn another_tunnel_carries_this_one() {
             ..Setup::default()
         });
         let inner = "10.99.0.5";
-        world.tap.adapters.push(Adapter {
-            index: OUTER,
-            name: "Outer".into(),
-            medium: Medium::Ip,
-            mac: [0; 6],
-            mtu: 1420,
-            addresses: vec![(inner.parse().unwrap(), 32)],
-            leads_out: true,
-        });
+        world.tap.adapters.push(outer_adapter(inner));
         world.look();
         let (mole, server) = (at(inner, 50_000), at(SERVER, 5000));
         world.mole(Protocol::Udp, mole, server);
@@ -166,18 +177,68 @@ fn another_tunnel_carries_this_one() {
         world.reply(&udp(server, outside, b"hello"));
         assert_eq!(world.at_system(true), [udp(server, mole, b"hello")]);
         // The outer tunnel's own datagrams leave by the card as they are.
-        let outer = udp(
-            at(OWN, 60_000),
-            at("203.0.113.200", 51_820),
-            b"sealed twice",
-        );
-        world.send(&outer);
+        let outer = |port, message: &[u8]| udp(at(OWN, port), at("203.0.113.200", 51_820), message);
+        world.send(&outer(60_000, &SEALED));
+        world.wait(std::time::Duration::from_millis(20));
+        world
+            .system
+            .socket(Protocol::Udp, KERNEL, at(OWN, 60_001), None);
+        world.send(&outer(60_001, &SEALED));
         world.wait(std::time::Duration::from_millis(20));
         let wire = &world.tap.wire;
         let left = wire.iter().filter(|it| it.adapter == UPLINK);
         let left: Vec<_> = left.map(|it| it.frame.clone()).collect();
-        assert_eq!(left, [sent(&outer)], "{allowed:?}");
+        let expected = [60_000, 60_001].map(|port| sent(&outer(port, &SEALED)));
+        assert_eq!(left, expected, "{allowed:?}");
+        world.take_got();
+        // Nothing else leaves by the card of those who are chosen, as all are without rules.
+        world.mole(Protocol::Udp, at(OWN, 50_000), server);
+        world.mole(Protocol::Tcp, at(OWN, 50_000), server);
+        world.wait(std::time::Duration::from_millis(100));
+        world.send(&outer(50_000, &SEALED));
+        world.send(&outer(50_000, b"of the mole"));
+        world.send(&tcp(at(OWN, 50_000), server, SYN, b""));
+        assert_eq!(world.take_got().len(), 3, "{allowed:?}");
+        if allowed.is_empty() {
+            world.send(&outer(60_002, b"of the system, and not sealed"));
+            world.send(&echo(OWN, SERVER, 9, true));
+            world.wait(std::time::Duration::from_millis(20));
+            assert_eq!(world.take_got().len(), 2);
+        }
+        let wire = &world.tap.wire;
+        let left = wire.iter().filter(|it| it.adapter == UPLINK);
+        assert_eq!(left.count(), 2, "{allowed:?}");
     }
+}
+
+/// The outer tunnel has called before it was known that it carries this one.
+#[test]
+fn another_tunnel_is_let_out_as_soon_as_it_is_known() {
+    let mut world = World::new(&Setup {
+        allowed: vec![],
+        route: OUTER,
+        ..Setup::default()
+    });
+    let outer = udp(at(OWN, 60_000), at("203.0.113.200", 51_820), &SEALED);
+    world
+        .system
+        .socket(Protocol::Udp, KERNEL, at(OWN, 60_000), None);
+    let inner = "10.99.0.5";
+    world.tap.adapters.push(outer_adapter(inner));
+    world.peer.is_silent = true;
+    world.look();
+    let by_card = |world: &World| {
+        let wire = world.tap.wire.iter();
+        wire.filter(|it| it.adapter == UPLINK).count()
+    };
+    // It goes into this one, whose first message goes by the other's adapter.
+    world.send(&outer);
+    assert_eq!(by_card(&world), 0);
+    assert_eq!(world.tap.wire.len(), 1);
+    world.wait(std::time::Duration::from_millis(100));
+    world.send(&outer);
+    world.wait(std::time::Duration::from_millis(20));
+    assert_eq!(by_card(&world), 1);
 }
 
 /// DHCP has given another address, and nothing has told of it yet.

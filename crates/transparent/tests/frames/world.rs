@@ -23,7 +23,7 @@ use taupe_protocol::{
     update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate},
 };
 use taupe_transparent::frames::{
-    Adapter, Event, Medium, Output, Owners, PacketTap, Pipeline, Process, Protocol, Rules,
+    Adapter, Event, Holder, Medium, Output, Owners, PacketTap, Pipeline, Process, Protocol, Rules,
     Settings, Socket, Towards,
 };
 
@@ -44,6 +44,9 @@ pub(crate) const SERVER6: &str = "2001:db8:7::7";
 pub(crate) const ENDPOINT: &str = "203.0.113.5";
 pub(crate) const PORT: u16 = 51_820;
 const PEER_PORT: u16 = 443;
+
+/// The number of the system's own process.
+pub(crate) const KERNEL: u32 = 4;
 
 /// What is listed of sockets and processes.
 #[derive(Default)]
@@ -108,10 +111,16 @@ impl Owners for System {
             .collect())
     }
 
-    fn process(&mut self, pid: u32) -> Option<Process> {
+    fn holder(&mut self, pid: u32) -> Holder {
+        if pid == KERNEL {
+            return Holder::System;
+        }
         let listed = self.0.lock().unwrap();
         let mut processes = listed.processes.iter();
-        Some(processes.find(|(other, _)| *other == pid)?.1.clone())
+        match processes.find(|(other, _)| *other == pid) {
+            Some((_, process)) => Holder::Process(process.clone()),
+            None => Holder::Unknown,
+        }
     }
 }
 

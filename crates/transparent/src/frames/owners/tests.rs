@@ -12,8 +12,8 @@ impl Owners for Listed {
         Ok(listed.0.clone())
     }
 
-    fn process(&mut self, pid: u32) -> Option<Process> {
-        Some(Process {
+    fn holder(&mut self, pid: u32) -> Holder {
+        Holder::Process(Process {
             path: format!(r"C:\{pid}.exe"),
             name: format!("{pid}.exe"),
             started: 0,
@@ -63,15 +63,20 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
         Owner::System
     );
     assert_eq!(
-        of(&mut known, at(2019), &udp, Occasion::Goes, false),
+        of(&mut known, at(119), &udp, Occasion::Goes, false),
         Owner::System
     );
-    assert_eq!(reads(), 2, "unknown for 2 s");
+    assert_eq!(reads(), 2, "unknown for 100 ms");
     assert_eq!(
-        of(&mut known, at(2020), &udp, Occasion::Goes, false),
+        of(&mut known, at(120), &udp, Occasion::Goes, false),
+        Owner::System
+    );
+    assert_eq!(reads(), 3, "without waiting again");
+    assert_eq!(
+        of(&mut known, at(2120), &udp, Occasion::Goes, false),
         Owner::NotYet
     );
-    assert_eq!(reads(), 3);
+    assert_eq!(reads(), 4, "but for 2 s");
     listed.0.lock().unwrap().0.push(Socket {
         local: udp.local,
         remote: None,
@@ -79,23 +84,23 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
         made: 0,
     });
     assert!(matches!(
-        of(&mut known, at(2040), &udp, Occasion::Goes, true),
+        of(&mut known, at(2140), &udp, Occasion::Goes, true),
         Owner::Process(_)
     ));
     assert!(matches!(
-        of(&mut known, at(4039), &udp, Occasion::Goes, false),
+        of(&mut known, at(2239), &udp, Occasion::Goes, false),
         Owner::Process(_)
     ));
-    assert_eq!(reads(), 4, "known for 2 s");
+    assert_eq!(reads(), 5, "known for 100 ms");
     assert!(matches!(
-        of(&mut known, at(4040), &udp, Occasion::Goes, false),
+        of(&mut known, at(2240), &udp, Occasion::Goes, false),
         Owner::Process(_)
     ));
-    assert_eq!(reads(), 5);
+    assert_eq!(reads(), 6);
     assert_eq!(
         of(
             &mut known,
-            at(4040),
+            at(2240),
             &flow(ip::ICMP, 0),
             Occasion::Goes,
             false
@@ -151,7 +156,8 @@ fn who_sends_from_outside_is_not_remembered_and_has_nothing_read() {
     let reads = || listed.0.lock().unwrap().1;
     let is_seven = |process: &Process| process.name == "7.exe";
     for moment in 0..100 {
-        assert!(!known.is_awaited(at(moment), &flow(ip::UDP, 5000), is_seven));
+        let awaiting = known.awaiting(at(moment), &flow(ip::UDP, 5000), is_seven);
+        assert_eq!(awaiting, None);
     }
     assert_eq!(reads(), 1);
     listed.0.lock().unwrap().0.push(Socket {
@@ -168,5 +174,6 @@ fn who_sends_from_outside_is_not_remembered_and_has_nothing_read() {
         false,
     );
     assert!(matches!(owner, Owner::Process(_)));
-    assert!(known.is_awaited(at(100), &flow(ip::UDP, 5000), is_seven));
+    let awaiting = known.awaiting(at(100), &flow(ip::UDP, 5000), is_seven);
+    assert!(matches!(awaiting, Some(Owner::Process(_))));
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use taupe_config::file::Forwarded;
+use taupe_config::{application::Decision, file::Forwarded};
 use taupe_protocol::time::{Instant, Now};
 
 use super::{Dropped, Pipeline, Remembered, UDP_HEADER, Verdict, outward::is_on_link};
@@ -11,7 +11,7 @@ use crate::{
         Towards, checksums,
         datagram::HEADROOM,
         link::Header,
-        owners::Process,
+        owners::{Owner, Process},
         packet::{DNS, Flow, Kind, View, is_group},
         rules::Choice,
         tunnel::{Datagram, PACKET},
@@ -37,7 +37,7 @@ impl Pipeline {
         {
             return self.take_datagram(&view, from);
         }
-        if view.is_of_link(|address| is_on_link(adapter, address)) {
+        if view.is_of_link(Towards::System, |address| is_on_link(adapter, address)) {
             return Verdict::Pass;
         }
         if self.is_forwarded(place, header, &view) {
@@ -111,9 +111,12 @@ impl Pipeline {
             if !checksums::are_plausible(view) {
                 return self.drop(Dropped::Checksum);
             }
-            let flow = view.flow(Towards::Card);
-            let at = now.boot;
-            self.choices.keep(flow, Remembered { choice, at });
+            let remembered = Remembered {
+                choice,
+                at: now.boot,
+                is_systems: false,
+            };
+            self.choices.keep(view.flow(Towards::Card), remembered);
         }
         let home = Home {
             adapter: self.adapters[place].index,
@@ -188,10 +191,17 @@ impl Pipeline {
     fn is_listening(&mut self, now: Instant, flow: &Flow) -> bool {
         let rules = &self.settings.rules;
         let is_chosen = |process: &Process| rules.choose_process(process);
-        let is_listening = self.known.is_awaited(now, flow, is_chosen);
+        let is_listening = match self.known.awaiting(now, flow, is_chosen) {
+            Some(Owner::System) | None => false,
+            Some(owner) => rules.decide(&owner) == Some(Decision::Tunnel),
+        };
         if is_listening {
-            let choice = Choice::Tunnel;
-            self.choices.keep(*flow, Remembered { choice, at: now });
+            let remembered = Remembered {
+                choice: Choice::Tunnel,
+                at: self.known.as_of(flow).unwrap_or(now),
+                is_systems: false,
+            };
+            self.choices.keep(*flow, remembered);
         }
         is_listening
     }

@@ -8,17 +8,20 @@ use taupe_net::{
     ip::{self, Version},
     virtio::VirtioHeader,
 };
-use taupe_protocol::time::{Instant, Now};
+use taupe_protocol::{
+    message::classify,
+    time::{Instant, Now},
+};
 
 use super::{
-    Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, UDP_IS_THE_SAME,
-    Verdict, WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
+    Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, Verdict,
+    WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
 };
 use crate::{
     frames::{
         Adapter, Medium, Towards, checksums,
         link::Header,
-        owners::{Occasion, Owner, Process},
+        owners::{Occasion, Owner, Process, RECENT},
         packet::{DNS, Flow, Kind, View, is_group},
         questions,
         rules::Choice,
@@ -58,7 +61,7 @@ impl Pipeline {
             return Verdict::Pass;
         }
         let adapter = &self.adapters[place];
-        if view.is_of_link(|address| is_on_link(adapter, address)) {
+        if view.is_of_link(Towards::Card, |address| is_on_link(adapter, address)) {
             return Verdict::Pass;
         }
         if self.is_down {
@@ -68,7 +71,7 @@ impl Pipeline {
                 KillSwitch::App => {}
             }
         }
-        let choice = match self.judge(now.boot, place, header, &view, is_last) {
+        let choice = match self.judge(now.boot, place, &view, is_last) {
             Judged::Choice(choice) => choice,
             Judged::Wait => return self.wait(now.boot, place, frame),
         };
@@ -188,14 +191,7 @@ impl Pipeline {
     }
 
     /// Decides for a packet that the system sends.
-    fn judge(
-        &mut self,
-        now: Instant,
-        place: usize,
-        header: Header,
-        view: &View<'_>,
-        is_last: bool,
-    ) -> Judged {
+    fn judge(&mut self, now: Instant, place: usize, view: &View<'_>, is_last: bool) -> Judged {
         if view.kind == Kind::LaterFragment {
             // Its owner cannot be told by itself; its first may be among those that wait.
             return match self.choice_of_first(now, view) {
@@ -204,7 +200,7 @@ impl Pipeline {
                 None => Judged::Wait,
             };
         }
-        let judged = self.judge_whole(now, place, header, view, is_last);
+        let judged = self.judge_whole(now, place, view, is_last);
         if view.is_fragment() {
             // Numbers are used again: what was before ends here.
             let choice = match judged {
@@ -226,7 +222,6 @@ impl Pipeline {
         &mut self,
         now: Instant,
         place: usize,
-        header: Header,
         view: &View<'_>,
         is_last: bool,
     ) -> Judged {
@@ -256,32 +251,46 @@ impl Pipeline {
             false => Occasion::Goes,
         };
         let remembered = before.filter(|_| !opens);
-        if let Some(Remembered { choice, at }) = remembered
-            && (flow.protocol != ip::UDP || now.since(at) < UDP_IS_THE_SAME)
+        if let Some(Remembered { choice, at, .. }) = remembered
+            && (flow.protocol != ip::UDP || now.since(at) < RECENT)
         {
             return Judged::Choice(choice);
         }
-        let owner = if self.settings.rules.depend_on_owner() {
-            let is_last = is_last || remembered.is_some();
-            let rules = &self.settings.rules;
+        let is_for_group = is_for_group(&self.adapters[place], flow.remote.ip());
+        let may_be_outer = self.may_be_outer(place, view);
+        let rules = &self.settings.rules;
+        let owner = if rules.depend_on_owner() || is_for_group || may_be_outer {
             let is_chosen = |process: &Process| rules.choose_process(process);
             (self.known).of(now, &flow, occasion, is_last, is_chosen)
         } else {
-            Owner::System
+            Owner::Anybody
         };
-        let choice = match (owner, remembered) {
+        let is_outer = may_be_outer && self.is_nested();
+        let rules = &self.settings.rules;
+        let is_systems = owner == Owner::System && remembered.is_none_or(|it| it.is_systems);
+        let choice = match (&owner, remembered) {
             (Owner::NotYet, _) if is_last => {
                 let _ = self.drop(Dropped::Owner);
                 return Judged::Choice(Choice::Drop);
             }
             (Owner::NotYet, _) => return Judged::Wait,
+            (Owner::System, _) if is_outer && is_systems => Choice::Direct,
             // A socket that is gone leaves packets behind.
             (Owner::System, Some(remembered)) => remembered.choice,
-            (Owner::System, None) if self.carries_another_tunnel(place) => Choice::Direct,
-            (owner, _) if header.is_for_group() => self.choose_group(&owner, &flow),
-            (owner, _) => self.settings.rules.choose(&owner, &flow, has_servers),
+            (owner, _) => rules.choose(owner, &flow, has_servers, is_for_group),
         };
-        self.choices.keep(flow, Remembered { choice, at: now });
+        // Who has called beside the tunnel is not answered in it.
+        let choice = match choice {
+            Choice::Tunnel if view.accepts() => Choice::Drop,
+            choice => choice,
+        };
+        let at = self.known.as_of(&flow).filter(|_| owner != Owner::Anybody);
+        let remembered = Remembered {
+            choice,
+            at: at.unwrap_or(now),
+            is_systems,
+        };
+        self.choices.keep(flow, remembered);
         Judged::Choice(choice)
     }
 
@@ -294,20 +303,6 @@ impl Pipeline {
             self.outputs.push_back(Output::Adapters);
         }
         is_known
-    }
-
-    /// Decides for what is for more than one station, a subnet's broadcast among it.
-    fn choose_group(&self, owner: &Owner, flow: &Flow) -> Choice {
-        let rules = &self.settings.rules;
-        match owner {
-            Owner::Process(_) if rules.choose_owner(owner) => {
-                match rules.choose_destination(flow, false) {
-                    Choice::Direct => Choice::Direct,
-                    _ => Choice::Drop,
-                }
-            }
-            _ => Choice::Direct,
-        }
     }
 
     /// Decides for what is forwarded: it has no owner here.
@@ -329,15 +324,23 @@ impl Pipeline {
         near.any(|adapter| is_on_link(adapter, address))
     }
 
-    /// Whether what the system sends by this adapter may be another tunnel's datagrams,
-    /// which carry ours: those leave by an adapter without Ethernet.
-    fn carries_another_tunnel(&self, place: usize) -> bool {
-        let adapter = &self.adapters[place];
-        let is_nested = |index: u32| {
+    /// Whether a packet would be another tunnel's if it was the system's: a datagram of WireGuard,
+    /// by a card.
+    fn may_be_outer(&self, place: usize, view: &View<'_>) -> bool {
+        let message = view.packet.bytes().get(view.transport_at() + UDP_HEADER..);
+        matches!(view.kind, Kind::Udp { .. })
+            && self.adapters[place].medium == Medium::Ethernet
+            && classify(message.unwrap_or_default()).is_ok()
+    }
+
+    /// Whether another tunnel carries this one: datagrams from here leave by an adapter without
+    /// Ethernet.
+    fn is_nested(&self) -> bool {
+        let is_tunnel = |index: u32| {
             let mut adapters = self.adapters.iter();
             adapters.any(|it| it.index == index && it.medium == Medium::Ip)
         };
-        adapter.medium == Medium::Ethernet && self.ways.adapters().any(is_nested)
+        self.ways.adapters().any(is_tunnel)
     }
 
     fn wait(&mut self, now: Instant, place: usize, frame: &[u8]) -> Verdict {
@@ -360,6 +363,19 @@ impl Pipeline {
         };
         self.follow(now, Choice::Refuse, home, view)
     }
+}
+
+/// Whether what an adapter sends there is for more than one host: a broadcast of its own networks
+/// (RFC 919) too.
+fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
+    let is_broadcast = |(own, length): &(IpAddr, u8)| match (own, address) {
+        // RFC 3021: with two addresses there is no broadcast.
+        (IpAddr::V4(own), IpAddr::V4(address)) if *length < 31 => {
+            address.to_bits() == own.to_bits() | u32::MAX >> length
+        }
+        _ => false,
+    };
+    is_group(address) || adapter.addresses.iter().any(is_broadcast)
 }
 
 /// Whether an address is in a network of an adapter's.

@@ -1,0 +1,162 @@
+//! By what a chosen application's packets might get past the tunnel.
+
+use std::time::Duration;
+
+use taupe_transparent::frames::{Dropped, Protocol, Towards};
+
+use crate::packets::{ACK, CARD, SYN, at, echo, ethernet, received, sent, tcp, udp};
+use crate::world::{OWN, OWN6, SERVER, SERVER6, Setup, TUNNEL, UPLINK, World};
+
+/// Whatever the station that a frame is for.
+#[test]
+fn what_is_for_a_group_is_told_by_the_address_of_the_packet() {
+    for allowed in [&["mole"][..], &["system"], &[]] {
+        for (own, server) in [(OWN, SERVER), (OWN6, SERVER6)] {
+            let mut world = World::with(allowed);
+            let (mole, server) = (at(own, 50_000), at(server, 5000));
+            if allowed != ["system"] {
+                world.mole(Protocol::Udp, mole, server);
+            }
+            for station in [[255; 6], [1, 0, 0x5e, 0, 0, 1]] {
+                let frame = ethernet(CARD, station, &udp(mole, server, b"x"));
+                world.give(UPLINK, Towards::Card, frame);
+            }
+            world.wait(Duration::from_millis(20));
+            assert!(world.passed().is_empty(), "{allowed:?}");
+            assert_eq!(world.take_got().len(), 2, "{allowed:?}");
+        }
+    }
+}
+
+#[test]
+fn groups_are_not_in_the_tunnel_and_not_the_chosen_ones() {
+    for allowed in [&["mole"][..], &[]] {
+        let mut world = World::with(allowed);
+        let (mole, bird) = (at(OWN, 50_000), at(OWN, 50_001));
+        world.mole(Protocol::Udp, mole, mole);
+        world.bird(Protocol::Udp, bird, bird);
+        let groups = [
+            "224.0.0.251",
+            "239.1.2.3",
+            "255.255.255.255",
+            "192.168.1.255",
+        ];
+        for group in groups {
+            let frame = |from| ethernet(CARD, [255; 6], &udp(from, at(group, 5353), b"x"));
+            world.give(UPLINK, Towards::Card, frame(mole));
+            world.give(UPLINK, Towards::Card, frame(bird));
+            // The system's own.
+            world.give(UPLINK, Towards::Card, frame(at(OWN, 137)));
+        }
+        world.wait(Duration::from_millis(20));
+        assert!(world.take_got().is_empty());
+        let chosen = if allowed.is_empty() { 2 } else { 1 };
+        assert_eq!(world.passed().len(), (3 - chosen) * groups.len());
+        // A network's broadcast elsewhere is a host here.
+        let frame = ethernet(
+            CARD,
+            [255; 6],
+            &udp(mole, at("192.168.137.255", 5353), b"x"),
+        );
+        world.give(UPLINK, Towards::Card, frame);
+        assert_eq!(world.take_got().len(), 1);
+    }
+}
+
+/// An answer goes where the call came from, or nowhere.
+#[test]
+fn who_calls_beside_the_tunnel_is_not_answered_by_the_chosen_one() {
+    for allowed in [&["mole"][..], &[]] {
+        let mut world = World::new(&Setup {
+            allowed: allowed.to_vec(),
+            disallowed_ips: vec!["192.168.0.0/16"],
+            ..Setup::default()
+        });
+        let (mole, bird, server) = (at(OWN, 7000), at(OWN, 7001), at(SERVER, 443));
+        world
+            .system
+            .socket(Protocol::Tcp, 10, at("0.0.0.0", 7000), None);
+        world
+            .system
+            .socket(Protocol::Tcp, 20, at("0.0.0.0", 7001), None);
+        let before = world.pipeline.dropped().count(Dropped::Rules);
+        for local in [mole, bird] {
+            world.receive(&tcp(server, local, SYN, b""));
+            world.send(&tcp(local, server, SYN | ACK, b""));
+        }
+        let chosen = if allowed.is_empty() { 2 } else { 1 };
+        assert_eq!(world.passed().len(), 2 - chosen);
+        assert!(world.take_got().is_empty());
+        let dropped = world.pipeline.dropped().count(Dropped::Rules) - before;
+        assert_eq!(dropped, chosen as u64);
+        // From where all go past the tunnel, it is answered.
+        let near = at("192.168.1.20", 5000);
+        world.receive(&tcp(near, mole, SYN, b""));
+        let answer = tcp(mole, near, SYN | ACK, b"");
+        world.send(&answer);
+        assert_eq!(world.passed().last(), Some(&sent(&answer)));
+        // And in the tunnel who calls there.
+        world.send(&tcp(at(OWN, 50_000), server, SYN, b""));
+        world.mole(Protocol::Tcp, at(OWN, 50_000), server);
+        world.wait(Duration::from_millis(20));
+        world.take_got();
+        let caller = at("198.51.100.9", 2);
+        world.reply(&tcp(caller, at(TUNNEL, 7000), SYN, b""));
+        world.send(&tcp(mole, caller, SYN | ACK, b""));
+        assert_eq!(world.take_got().len(), 1);
+    }
+}
+
+/// Who listens may be another one than an hour ago.
+#[test]
+fn who_answers_is_looked_up_anew() {
+    let mut world = World::with(&["mole"]);
+    let (local, server) = (at(OWN, 7000), at(SERVER, 443));
+    world.bird(Protocol::Tcp, at(OWN, 50_001), server);
+    world
+        .system
+        .socket(Protocol::Tcp, 20, at("0.0.0.0", 7000), None);
+    world.send(&tcp(at(OWN, 50_001), server, SYN, b""));
+    world.system.close(at("0.0.0.0", 7000));
+    world
+        .system
+        .socket(Protocol::Tcp, 10, at("0.0.0.0", 7000), None);
+    world.wait(Duration::from_millis(100));
+    world.send(&tcp(local, server, SYN | ACK, b""));
+    assert_eq!(world.passed().len(), 1);
+}
+
+/// No router takes a packet further that comes from a link-local address, but it has left.
+#[test]
+fn what_is_of_the_link_stays_there() {
+    for (own, server) in [("fe80::10", SERVER6), ("169.254.7.7", SERVER)] {
+        let mut world = World::with(&["mole"]);
+        let addresses = &mut world.tap.adapters[0].addresses;
+        addresses.push(("169.254.7.7".parse().unwrap(), 16));
+        world.look();
+        let (mole, server) = (at(own, 50_000), at(server, 5000));
+        world.mole(Protocol::Udp, mole, server);
+        world.send(&udp(mole, server, b"x"));
+        assert!(world.passed().is_empty(), "{own}");
+        assert_eq!(world.take_got().len(), 1, "{own}");
+        // To a neighbour it goes.
+        let neighbour = if mole.is_ipv4() {
+            "169.254.1.1"
+        } else {
+            "fe80::1"
+        };
+        let near = udp(mole, at(neighbour, 5000), b"x");
+        world.send(&near);
+        assert_eq!(world.passed(), [sent(&near)]);
+        // From one it comes.
+        let answer = udp(at(neighbour, 5000), mole, b"y");
+        world.receive(&answer);
+        assert_eq!(world.at_system(false).last(), Some(&received(&answer)));
+    }
+    // What is only said to be discovery is the system's, as all without a socket.
+    let mut world = World::with(&["system"]);
+    let mut discovery = echo(OWN, SERVER, 1, true);
+    discovery[20] = 9;
+    world.send(&discovery);
+    assert!(world.passed().is_empty());
+}
