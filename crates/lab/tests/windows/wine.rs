@@ -14,7 +14,7 @@ pub(crate) fn prepare() -> Result<()> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
     cargo.args(["build", "--quiet", "--target", TARGET]);
-    cargo.args(["-p", "taupe", "--bin", "taupe", "-p", "taupe-ffi"]);
+    cargo.args(["-p", "taupe", "-p", "taupe-ffi", "--bin", "taupe", "--lib"]);
     succeed(&mut cargo)?;
     shared().map(drop)
 }
