@@ -2,6 +2,7 @@
 //! below it. Case does not matter, nor which slash is written.
 
 use core::fmt;
+use std::borrow::Cow;
 
 use super::{ApplicationError, MAX_NAME, MAX_PATH};
 
@@ -35,7 +36,7 @@ impl Place {
 
     /// `is_folder`: what the text says besides the path.
     fn new(path: &str, is_folder: Option<bool>) -> Result<Self, ApplicationError> {
-        let path = path.strip_prefix(r"\\?\").unwrap_or(path);
+        let path = &*plain(path);
         let (stem, ends) = match path.strip_suffix('\\') {
             Some(stem) => (stem, true),
             None => (path, false),
@@ -66,7 +67,7 @@ impl Place {
     /// Whether it stands for the executable of this path.
     pub(super) fn fits(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
-        let path = path.strip_prefix(r"\\?\").unwrap_or(&path).to_lowercase();
+        let path = plain(&path).to_lowercase();
         let own = self.path.to_lowercase();
         match own.ends_with('\\') {
             true => path.starts_with(&own),
@@ -82,6 +83,19 @@ impl Place {
     /// The last part of the path.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('\\').next().unwrap_or_default()
+    }
+}
+
+/// A path without what keeps the system from reading more into it: `\\?\C:\x` is `C:\x`,
+/// `\\?\UNC\server\x` is `\\server\x`.
+fn plain(path: &str) -> Cow<'_, str> {
+    const UNC: &str = r"UNC\";
+    let Some(rest) = path.strip_prefix(r"\\?\") else {
+        return Cow::Borrowed(path);
+    };
+    match rest.split_at_checked(UNC.len()) {
+        Some((kind, share)) if kind.eq_ignore_ascii_case(UNC) => format!(r"\\{share}").into(),
+        _ => Cow::Borrowed(rest),
     }
 }
 
@@ -117,6 +131,10 @@ mod tests {
             (r"C:\", r"C:\x.exe", true),
             (r"D:\", r"C:\x.exe", false),
             (r"\\server\share\", r"\\SERVER\share\x.exe", true),
+            (r"\\?\UNC\server\share\", r"\\server\share\x.exe", true),
+            (r"\\server\share\x.exe", r"\\?\unc\Server\share\x.exe", true),
+            (r"\\?\C:\Games\", r"C:\games\x.exe", true),
+            (r"\\server\share\", r"\\?\UNC\server\share2\x.exe", false),
             (r"C:\Ärger\", r"c:\ÄRGER\x.exe", true),
             (
                 r"C:\Program Files\a b.exe",
