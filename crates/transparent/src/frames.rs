@@ -30,6 +30,8 @@
 //! |---|---|
 //! | Ethernet II, with up to two VLAN tags (802.1Q, 802.1ad) | the IPv4 or IPv6 packet |
 //! | of an adapter without Ethernet ([`Medium::Ip`]) | the packet that it is |
+//! | Ethernet with IP behind more tags, or behind LLC | nothing: it is dropped where it is sent |
+//! | of an adapter that has neither ([`Medium::Unknown`]) | nothing: it is dropped |
 //! | ARP, LLC, PPPoE and all else | nothing: it passes |
 //!
 //! Known not to hold: the process of a socket that is closed, or ended, before the socket was
@@ -50,6 +52,7 @@ mod recent;
 mod rules;
 mod tap;
 mod tunnel;
+mod waiting;
 mod ways;
 
 pub use owners::{Holder, Owners, Process, Protocol, Socket};

@@ -15,6 +15,12 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
 const SERVICE_VLAN: u16 = 0x88a8;
+/// Service tags before there was a number for them.
+const OLD_VLANS: [u16; 2] = [0x9100, 0x9200];
+/// Numbers below are lengths (IEEE 802.3).
+const FIRST_KIND: u16 = 0x0600;
+/// LLC's header for an EtherType of no organisation (RFC 1042).
+const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
 /// What stands before a packet: nothing where there is no Ethernet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,30 +29,28 @@ pub(super) struct Header {
     len: usize,
 }
 
+/// What is in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content<'a> {
+    /// An IP packet, as far as the link header says.
+    Ip(Header, &'a [u8]),
+    /// Nothing of IP's.
+    Other,
+    /// It may be an IP packet, in a way that is not understood.
+    Unreadable,
+}
+
 impl Header {
-    /// Cuts a frame. `None` when there is no IP packet in it, as far as its link
-    /// header says.
-    pub(super) fn split(medium: Medium, frame: &[u8]) -> Option<(Self, &[u8])> {
-        if medium == Medium::Ip {
-            let is_ip = frame.first().is_some_and(|byte| matches!(byte >> 4, 4 | 6));
-            return is_ip.then_some((Self::default(), frame));
+    /// Cuts a frame.
+    pub(super) fn split(medium: Medium, frame: &[u8]) -> Content<'_> {
+        match medium {
+            Medium::Ethernet => split_ethernet(frame),
+            Medium::Ip => match frame.first().map(|byte| byte >> 4) {
+                Some(4 | 6) => Content::Ip(Self::default(), frame),
+                _ => Content::Unreadable,
+            },
+            Medium::Unknown => Content::Unreadable,
         }
-        let mut at = ETHERTYPE;
-        for _ in 0..=TAGS {
-            let kind = frame.get(at..)?.first_chunk()?;
-            match u16::from_be_bytes(*kind) {
-                VLAN | SERVICE_VLAN => at += TAG,
-                IPV4 | IPV6 => {
-                    let (header, packet) = frame.split_at_checked(at + 2)?;
-                    let mut bytes = [0; LONGEST];
-                    bytes.get_mut(..header.len())?.copy_from_slice(header);
-                    let len = header.len();
-                    return Some((Self { bytes, len }, packet));
-                }
-                _ => return None,
-            }
-        }
-        None
     }
 
     /// Of a frame without VLAN tags.
@@ -88,4 +92,45 @@ impl Header {
     pub(super) fn is_for(&self, mac: [u8; MAC]) -> bool {
         self.len == 0 || self.bytes[..MAC] == mac
     }
+}
+
+fn split_ethernet(frame: &[u8]) -> Content<'_> {
+    let mut at = ETHERTYPE;
+    for _ in 0..=TAGS {
+        let Some(kind) = kind_at(frame, at) else {
+            return Content::Unreadable;
+        };
+        match kind {
+            VLAN | SERVICE_VLAN => at += TAG,
+            IPV4 | IPV6 => {
+                let Some((header, packet)) = frame.split_at_checked(at + 2) else {
+                    return Content::Unreadable;
+                };
+                let mut bytes = [0; LONGEST];
+                let Some(place) = bytes.get_mut(..header.len()) else {
+                    return Content::Unreadable;
+                };
+                place.copy_from_slice(header);
+                let len = header.len();
+                return Content::Ip(Header { bytes, len }, packet);
+            }
+            kind if OLD_VLANS.contains(&kind) => return Content::Unreadable,
+            length if length < FIRST_KIND => {
+                let behind = frame.get(at + 2..).unwrap_or_default();
+                let is_ip = behind.starts_with(&SNAP)
+                    && matches!(kind_at(behind, SNAP.len()), Some(IPV4 | IPV6 | VLAN) | None);
+                return match is_ip {
+                    true => Content::Unreadable,
+                    false => Content::Other,
+                };
+            }
+            _ => return Content::Other,
+        }
+    }
+    Content::Unreadable
+}
+
+fn kind_at(frame: &[u8], at: usize) -> Option<u16> {
+    let kind = frame.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*kind))
 }

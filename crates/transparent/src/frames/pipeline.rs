@@ -24,10 +24,11 @@ use super::{
     datagram::{self, HEADROOM},
     owners::{Known, Owners},
     packet::Flow,
-    pieces,
+    pieces::{Identifications, Whole},
     recent::Recent,
     rules::{Choice, Rules},
     tunnel::{PACKET, Tunnel},
+    waiting::{Queue, Waiting},
     ways::{Home, Ways},
 };
 use crate::flows::CAPACITY;
@@ -178,12 +179,6 @@ const STRANGERS: usize = 4096;
 /// How long after the first fragment of a packet others come.
 const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
 
-/// How long a frame waits for its owner to be known.
-const WAIT_FOR_OWNER: Duration = Duration::from_millis(20);
-
-/// Frames that wait at most.
-const MOST_WAITING: usize = 256;
-
 /// Refusals at most in [`REFUSAL_WINDOW`].
 const REFUSALS: u32 = 100;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
@@ -203,7 +198,7 @@ pub struct Pipeline {
     choices: Recent<Flow, Remembered>,
     /// What was decided for first fragments, if it was, and when they came.
     fragments: Recent<(IpAddr, IpAddr, u32), (Option<Choice>, Instant)>,
-    waiting: VecDeque<Waiting>,
+    waiting: Queue,
     strangers: Recent<IpAddr, Instant>,
     /// Datagrams that were given to the system, and have not been seen to leave.
     given: VecDeque<(SocketAddr, Beginning)>,
@@ -214,7 +209,7 @@ pub struct Pipeline {
     ways: Ways,
     mtu: u16,
     is_down: bool,
-    identification: u16,
+    identifications: Identifications,
     refusals: (Instant, u32),
     hosts_sought: Vec<Box<str>>,
     causes: Causes,
@@ -229,13 +224,6 @@ struct Remembered {
     at: Instant,
     /// It has been the system's, and nobody else's.
     is_systems: bool,
-}
-
-/// A frame whose owner is not known yet.
-struct Waiting {
-    until: Instant,
-    adapter: u32,
-    frame: Vec<u8>,
 }
 
 impl Pipeline {
@@ -255,7 +243,7 @@ impl Pipeline {
             known: Known::new(owners),
             choices: Recent::new(FLOWS),
             fragments: Recent::new(FLOWS / 16),
-            waiting: VecDeque::new(),
+            waiting: Queue::default(),
             strangers: Recent::new(STRANGERS),
             given: VecDeque::new(),
             outgoing: translator.outgoing(),
@@ -265,7 +253,7 @@ impl Pipeline {
             ways: Ways::new(),
             mtu,
             is_down: true,
-            identification: 0,
+            identifications: Identifications::default(),
             refusals: (Instant::default(), 0),
             hosts_sought: Vec::new(),
             causes: Causes::default(),
@@ -365,10 +353,7 @@ impl Pipeline {
     /// Does all there is to do now: after frames, after a change of the device, and at
     /// [`Self::next_deadline`]. Then take every [`Self::poll_output`].
     pub fn settle(&mut self, now: Now) {
-        while let Some(first) = self.waiting.front()
-            && first.until <= now.boot
-            && let Some(waiting) = self.waiting.pop_front()
-        {
+        while let Some(waiting) = self.waiting.pop(now.boot) {
             self.judge_again(now, waiting);
         }
         self.open(now);
@@ -382,8 +367,7 @@ impl Pipeline {
     /// When [`Self::settle`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let waiting = self.waiting.front().map(|first| first.until);
-        let deadlines = [self.tunnel.next_deadline(), waiting];
+        let deadlines = [self.tunnel.next_deadline(), self.waiting.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -457,11 +441,10 @@ impl Pipeline {
                 .push_back(Output::Datagram { to, tos, message });
             return;
         };
-        self.identification = self.identification.wrapping_add(1);
         let length = buffer.len() - HEADROOM + datagram::headers_len(to);
         let adapter = self.adapters.iter().find(|it| it.index == way.adapter);
         let fits = adapter.is_some_and(|adapter| length <= adapter.mtu.into());
-        let (port, identification) = (self.settings.port, self.identification);
+        let (port, identification) = (self.settings.port, self.identifications.next() as u16);
         let start = datagram::frame(&mut buffer, &way, to, port, tos, identification);
         let Some(start) = start.filter(|_| fits) else {
             let _ = self.drop(Dropped::TooLong);
@@ -477,22 +460,23 @@ impl Pipeline {
 
     /// Sends the packet that stands behind [`PACKET`] bytes to where its destination is.
     fn send_home(&mut self, buffer: Vec<u8>) {
-        let packet = buffer.get(PACKET..).unwrap_or_default();
-        let destination = taupe_net::ip::Packet::parse(packet).map(|it| it.destination());
-        let home = destination.map(|address| self.ways.home(address, &self.adapters));
-        let Ok(Some(home)) = home else {
+        let bytes = buffer.get(PACKET..).unwrap_or_default();
+        let packet = taupe_net::ip::Packet::parse(bytes);
+        let home = packet.map(|it| (it, self.ways.home(it.destination(), &self.adapters)));
+        let Ok((packet, Some(home))) = home else {
             let _ = self.drop(Dropped::NoHome);
             return;
         };
         let mut adapters = self.adapters.iter();
         let adapter = adapters.find(|adapter| adapter.index == home.adapter);
-        let mtu = adapter.map_or(0, |adapter| usize::from(adapter.mtu));
-        if packet.len() <= mtu {
+        let mtu = adapter.map_or(0, |adapter| adapter.mtu);
+        if bytes.len() <= usize::from(mtu) {
             return self.inject_home(&home, buffer);
         }
         // It had come in pieces.
-        self.identification = self.identification.wrapping_add(1);
-        let Some(pieces) = pieces::cut(packet, mtu, self.identification) else {
+        let identification = self.identifications.next();
+        let pieces = Whole::new(packet, mtu).and_then(|whole| whole.cut(identification));
+        let Some(pieces) = pieces else {
             let _ = self.drop(Dropped::TooLong);
             return;
         };

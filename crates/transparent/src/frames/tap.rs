@@ -87,6 +87,8 @@ pub enum Medium {
     Ethernet,
     /// IP packets alone: another tunnel's adapter, or a modem's.
     Ip,
+    /// Nothing that can be read. None of its frames pass, whoever sends or receives them.
+    Unknown,
 }
 
 /// Which way a frame goes.

@@ -9,7 +9,7 @@ use std::{
 use taupe_net::ip::Version;
 use taupe_protocol::time::Instant;
 
-use super::{Adapter, Towards, link::Header, recent::Recent};
+use super::{Adapter, Medium, Towards, link::Header, recent::Recent};
 
 /// How long a way is taken for the one that the system would go.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
@@ -85,7 +85,10 @@ impl Ways {
         if let Some(home) = self.homes.get(&address) {
             return Some(home);
         }
-        let has = |adapter: &&Adapter| adapter.addresses.iter().any(|(own, _)| *own == address);
+        let has = |adapter: &&Adapter| {
+            adapter.medium != Medium::Unknown
+                && adapter.addresses.iter().any(|(own, _)| *own == address)
+        };
         let adapter = adapters.iter().find(has)?;
         let version = match address {
             IpAddr::V4(_) => Version::V4,

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use taupe_transparent::frames::{Dropped, Protocol, Towards};
+use taupe_config::file::Forwarded;
+use taupe_transparent::frames::{Dropped, Medium, Protocol, Towards};
 
-use crate::packets::{ACK, CARD, SYN, at, echo, ethernet, received, sent, tcp, udp};
-use crate::world::{OWN, OWN6, SERVER, SERVER6, Setup, TUNNEL, UPLINK, World};
+use crate::packets::{
+    ACK, CARD, CLIENT, HOTSPOT, SYN, at, echo, ethernet, received, sent, tcp, udp,
+};
+use crate::world::{CLIENTS, OWN, OWN6, SERVER, SERVER6, Setup, TUNNEL, UPLINK, World};
 
 /// Whatever the station that a frame is for.
 #[test]
@@ -159,4 +162,126 @@ fn what_is_of_the_link_stays_there() {
     discovery[20] = 9;
     world.send(&discovery);
     assert!(world.passed().is_empty());
+}
+
+#[test]
+fn of_a_medium_that_is_not_known_nothing_passes() {
+    let mut world = World::with(&["mole"]);
+    let (bird, server) = (at(OWN, 50_001), at(SERVER, 5000));
+    world.bird(Protocol::Udp, bird, server);
+    world.tap.adapters[1].medium = Medium::Unknown;
+    world.tap.adapters[1].addresses = vec![("192.0.2.9".parse().unwrap(), 24)];
+    world.look();
+    let packet = udp(bird, server, b"x");
+    for frame in [sent(&packet), packet.clone(), vec![0; 64], vec![]] {
+        world.give(CLIENTS, Towards::Card, frame.clone());
+        world.give(CLIENTS, Towards::System, frame);
+    }
+    assert!(world.tap.wire.is_empty() && world.tap.stack.is_empty());
+    assert_eq!(world.pipeline.dropped().count(Dropped::Malformed), 8);
+    // Nor is anything made for it.
+    let mole = at("192.0.2.9", 50_000);
+    world.mole(Protocol::Udp, mole, server);
+    world.pipeline.close(world.now);
+    world.wait(Duration::from_millis(100));
+    world.send(&udp(mole, server, b"x"));
+    assert!(world.tap.wire.iter().all(|it| it.adapter == UPLINK));
+    // By a card whose frames are known all is as ever.
+    world.send(&packet);
+    assert_eq!(world.passed(), [sent(&packet)]);
+}
+
+/// The system sends none of these by itself.
+#[test]
+fn packets_that_are_wrapped_in_another_way_do_not_leave() {
+    let mut world = World::with(&["mole"]);
+    let packet = udp(at(OWN, 50_000), at(SERVER, 5000), b"x");
+    let whole = sent(&packet);
+    let (stations, kind) = (&whole[..12], &whole[12..14]);
+    let tag = [0x81, 0, 0, 5];
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0];
+    let length = ((packet.len() + 8) as u16).to_be_bytes();
+    let wrapped = [
+        [stations, &tag, &tag, &tag, kind, &packet].concat(),
+        [stations, &[0x91, 0, 0, 5], kind, &packet].concat(),
+        [stations, &length, &snap, kind, &packet].concat(),
+        [stations, &tag, &length, &snap, kind, &packet].concat(),
+        stations.to_vec(),
+        vec![],
+    ];
+    for frame in &wrapped {
+        world.give(UPLINK, Towards::Card, frame.clone());
+    }
+    assert!(world.passed().is_empty());
+    let dropped = world.pipeline.dropped().count(Dropped::Malformed);
+    assert_eq!(dropped, wrapped.len() as u64);
+    // LLC of others passes: spanning trees.
+    let tree = [stations, &[0, 4], &[0x42, 0x42, 3, 0]].concat();
+    world.give(UPLINK, Towards::Card, tree.clone());
+    assert_eq!(world.passed(), [tree]);
+    // And the system judges for itself what it receives.
+    for frame in &wrapped {
+        world.give(UPLINK, Towards::System, frame.clone());
+    }
+    assert_eq!(world.at_system(false), wrapped);
+}
+
+/// Who floods with what cannot be told does not have the others' frames dropped.
+#[test]
+fn those_that_wait_share_the_room() {
+    let mut world = World::with(&["mole"]);
+    let server = at(SERVER, 5000);
+    let one = |port| udp(at(OWN, port), server, b"x");
+    for _ in 0..1000 {
+        world.send(&one(40_000));
+    }
+    for port in 0..100 {
+        world.send(&one(50_000 + port));
+        world.bird(Protocol::Udp, at(OWN, 50_000 + port), server);
+    }
+    world.bird(Protocol::Udp, at(OWN, 40_000), server);
+    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1100 - 256);
+    world.wait(Duration::from_millis(20));
+    let passed = world.passed();
+    assert_eq!(passed.len(), 256);
+    for port in 0..100 {
+        assert!(passed.contains(&sent(&one(50_000 + port))), "{port}");
+    }
+}
+
+/// From one of this machine's addresses nobody but itself sends.
+#[test]
+fn what_seems_to_come_from_this_machine_is_no_clients() {
+    let mut world = World::new(&Setup {
+        forwarded: Forwarded::Tunnel,
+        ..Setup::default()
+    });
+    world.tap.adapters[1]
+        .addresses
+        .push(("192.168.1.77".parse().unwrap(), 24));
+    world.look();
+    for own in ["192.168.137.1", OWN] {
+        let frame = ethernet(CLIENT, HOTSPOT, &udp(at(own, 5), at(SERVER, 6), b"x"));
+        world.give(CLIENTS, Towards::System, frame.clone());
+        assert!(world.take_got().is_empty(), "{own}");
+        assert_eq!(world.at_system(false).last(), Some(&frame));
+    }
+}
+
+/// Fragments of whoever could foretell their numbers would be put together with these.
+#[test]
+fn numbers_of_packets_do_not_follow_each_other() {
+    let mut world = World::with(&["mole"]);
+    let (mole, server) = (at(OWN, 50_000), at(SERVER, 5000));
+    world.mole(Protocol::Udp, mole, server);
+    for _ in 0..10 {
+        world.send(&udp(mole, server, b"x"));
+    }
+    let made = world.tap.wire.iter().filter(|it| it.made);
+    let numbers: Vec<_> = made
+        .map(|it| u16::from_be_bytes([it.frame[18], it.frame[19]]))
+        .collect();
+    assert!(numbers.len() >= 8, "{numbers:?}");
+    let follow = numbers.windows(2).filter(|two| two[1] == two[0].wrapping_add(1));
+    assert!(follow.count() < 2, "{numbers:?}");
 }

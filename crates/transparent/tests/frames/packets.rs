@@ -177,10 +177,11 @@ pub(crate) fn checked(medium: Medium, frame: &[u8]) -> Vec<u8> {
     let sliced = match medium {
         Medium::Ethernet => SlicedPacket::from_ethernet(frame),
         Medium::Ip => SlicedPacket::from_ip(frame),
+        Medium::Unknown => panic!("nobody knows what its frames are"),
     };
     let sliced = sliced.unwrap_or_else(|error| panic!("{error}: {frame:02x?}"));
     let packet = match medium {
-        Medium::Ip => frame,
+        Medium::Ip | Medium::Unknown => frame,
         Medium::Ethernet => {
             let tags = sliced.link_exts.len() * 4;
             &frame[14 + tags..]

@@ -463,7 +463,7 @@ impl World {
                     }
                     let frame = match adapter.medium {
                         Medium::Ethernet => packets::sent(&packet),
-                        Medium::Ip => packet,
+                        Medium::Ip | Medium::Unknown => packet,
                     };
                     let index = adapter.index;
                     self.tap.to_come.push_back((index, Towards::Card, frame));
@@ -534,7 +534,7 @@ impl World {
         let packet = udp(self.peer.address, to, message);
         let frame = match self.adapter(self.peer.by).medium {
             Medium::Ethernet => ethernet(GATEWAY, CARD, &packet),
-            Medium::Ip => packet,
+            Medium::Ip | Medium::Unknown => packet,
         };
         self.tap
             .to_come

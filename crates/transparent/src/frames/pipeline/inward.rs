@@ -8,9 +8,9 @@ use taupe_protocol::time::{Instant, Now};
 use super::{Dropped, Pipeline, Remembered, UDP_HEADER, Verdict, outward::is_on_link};
 use crate::{
     frames::{
-        Towards, checksums,
+        Medium, Towards, checksums,
         datagram::HEADROOM,
-        link::Header,
+        link::{Content, Header},
         owners::{Owner, Process},
         packet::{DNS, Flow, Kind, View, is_group},
         rules::Choice,
@@ -24,8 +24,13 @@ impl Pipeline {
     /// Takes a frame that an adapter has received.
     pub(super) fn handle_received(&mut self, now: Now, place: usize, frame: &[u8]) -> Verdict {
         let adapter = &self.adapters[place];
-        let Some((header, bytes)) = Header::split(adapter.medium, frame) else {
-            return Verdict::Pass;
+        let (header, bytes) = match Header::split(adapter.medium, frame) {
+            Content::Ip(header, bytes) => (header, bytes),
+            Content::Unreadable if adapter.medium == Medium::Unknown => {
+                return self.drop(Dropped::Malformed);
+            }
+            // The system judges for itself what it does not understand.
+            Content::Other | Content::Unreadable => return Verdict::Pass,
         };
         // The system judges for itself what is no packet.
         let Some(view) = View::parse(bytes) else {
@@ -91,6 +96,7 @@ impl Pipeline {
             && !adapter.leads_out
             && header.is_for(adapter.mac)
             && is_on_link(adapter, view.source())
+            && !self.is_own(view.source())
             && !is_group(destination)
             && (!self.is_own(destination) || asks())
     }

@@ -15,12 +15,12 @@ use taupe_protocol::{
 
 use super::{
     Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, Verdict,
-    WAIT_FOR_OWNER, Waiting, beginning, behind_headroom, version,
+    beginning, behind_headroom, version,
 };
 use crate::{
     frames::{
         Adapter, Medium, Towards, checksums,
-        link::Header,
+        link::{Content, Header},
         owners::{Occasion, Owner, Process, RECENT},
         packet::{DNS, Flow, Kind, View, is_group},
         questions,
@@ -47,8 +47,13 @@ impl Pipeline {
         is_last: bool,
     ) -> Verdict {
         let adapter = &self.adapters[place];
-        let Some((header, bytes)) = Header::split(adapter.medium, frame) else {
-            return Verdict::Pass;
+        let (header, bytes) = match Header::split(adapter.medium, frame) {
+            Content::Ip(header, bytes) => (header, bytes),
+            Content::Other => return Verdict::Pass,
+            Content::Unreadable if self.is_down && self.settings.lock == KillSwitch::Off => {
+                return Verdict::Pass;
+            }
+            Content::Unreadable => return self.drop(Dropped::Malformed),
         };
         let Some(view) = View::parse(bytes) else {
             return self.drop(Dropped::Malformed);
@@ -73,7 +78,7 @@ impl Pipeline {
         }
         let choice = match self.judge(now.boot, place, &view, is_last) {
             Judged::Choice(choice) => choice,
-            Judged::Wait => return self.wait(now.boot, place, frame),
+            Judged::Wait => return self.wait(now.boot, place, frame, view.flow(Towards::Card)),
         };
         let home = Home {
             adapter: self.adapters[place].index,
@@ -343,15 +348,11 @@ impl Pipeline {
         self.ways.adapters().any(is_tunnel)
     }
 
-    fn wait(&mut self, now: Instant, place: usize, frame: &[u8]) -> Verdict {
-        if self.waiting.len() >= super::MOST_WAITING {
-            return self.drop(Dropped::Owner);
+    fn wait(&mut self, now: Instant, place: usize, frame: &[u8], flow: Flow) -> Verdict {
+        let adapter = self.adapters[place].index;
+        if self.waiting.push(now, flow, adapter, frame).is_err() {
+            let _ = self.drop(Dropped::Owner);
         }
-        self.waiting.push_back(Waiting {
-            until: now + WAIT_FOR_OWNER,
-            adapter: self.adapters[place].index,
-            frame: frame.to_vec(),
-        });
         Verdict::Taken
     }
 
