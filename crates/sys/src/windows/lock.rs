@@ -36,7 +36,12 @@ pub fn set(programs: &[&Path]) -> io::Result<()> {
     let engine = Engine::open(false)?;
     let programs = programs
         .iter()
-        .map(|path| engine::Program::of(path))
+        .map(|path| {
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            engine::Program::of(path).map_err(named)
+        })
         .collect::<io::Result<Vec<_>>>()?;
     engine.transaction(|engine| {
         engine.remove_kept(&PROVIDER)?;
@@ -48,18 +53,19 @@ pub fn set(programs: &[&Path]) -> io::Result<()> {
     })
 }
 
-/// Takes the lock away, and all that there is of it. None is no error.
+/// Takes the lock away, and all that there is of it; while there is a [`Pass`], all but its
+/// place, which holds nothing back. None is no error.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator, and what the system
-/// says while there is a [`Pass`].
+/// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
 pub fn clear() -> io::Result<()> {
     let engine = Engine::open(false)?;
-    engine.transaction(|engine| {
-        engine.remove_kept(&PROVIDER)?;
-        engine.remove_place(&PROVIDER, &SUBLAYER)
-    })
+    engine.transaction(|engine| engine.remove_kept(&PROVIDER))?;
+    match engine.transaction(|engine| engine.remove_place(&PROVIDER, &SUBLAYER)) {
+        Err(error) if engine::is_in_use(&error) => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Lets locked programs through as long as it is there, and this process.
@@ -69,16 +75,17 @@ pub struct Pass {
 
 impl Pass {
     /// For programs whose packets something else takes care of from now on; `None` where there
-    /// is no lock.
+    /// is no lock. One whose file is not there any more is none.
     ///
     /// # Errors
     ///
-    /// As [`set`].
+    /// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
     pub fn open(programs: &[&Path]) -> io::Result<Option<Self>> {
         let engine = Engine::open(true)?;
         let programs = programs
             .iter()
             .map(|path| engine::Program::of(path))
+            .filter(|found| !matches!(found, Err(error) if error.kind() == io::ErrorKind::NotFound))
             .collect::<io::Result<Vec<_>>>()?;
         let added = engine.transaction(|engine| {
             for program in &programs {

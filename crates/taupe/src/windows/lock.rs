@@ -6,10 +6,11 @@
 //! written, and programs that are registered with the system.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use taupe_config::application::{AppRules, Application, Decision, Process};
+use taupe_config::application::{AppRules, Application, Decision, Process, Rule};
 use taupe_config::file::{File, KillSwitch};
 use taupe_sys::windows::lock::{self, Pass};
 use taupe_sys::windows::programs::registered;
@@ -21,7 +22,7 @@ const MOST: usize = 4096;
 /// How deep folders are looked into.
 const DEEPEST: usize = 16;
 
-/// Why nothing is locked.
+/// Why nothing is locked, or unlocked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotLocked {
     #[error("{0} has no AllowedApps: programs are locked one by one, and it chooses all")]
@@ -33,12 +34,28 @@ pub(super) enum NotLocked {
          their folders with a \\ at the end"
     )]
     None(String),
-    #[error("cannot lock programs: {0}")]
+    #[error(
+        "{0} chooses more than {MOST} programs, of which some would not be locked: write the paths \
+         of smaller folders, or of files"
+    )]
+    Many(String),
+    #[error("cannot lock programs: {0}; nothing was done")]
     System(#[source] io::Error),
+    #[error("cannot unlock programs: {0}; nothing was done")]
+    Unlocking(#[source] io::Error),
 }
 
-/// Holds back what a file chooses, instead of what was locked before; the programs.
-pub(super) fn set(shown: &str, file: &File) -> Result<Vec<PathBuf>, NotLocked> {
+/// What can be found of what a file chooses.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) programs: Vec<PathBuf>,
+    /// What cannot be, and why, for people.
+    pub(super) lacking: Vec<String>,
+    is_cut: bool,
+}
+
+/// Holds back what a file chooses, instead of what was locked before.
+pub(super) fn set(shown: &str, file: &File) -> Result<Found, NotLocked> {
     let apps = &file.transparent.apps;
     if apps.allowed.is_empty() {
         return Err(NotLocked::All(shown.to_owned()));
@@ -46,26 +63,31 @@ pub(super) fn set(shown: &str, file: &File) -> Result<Vec<PathBuf>, NotLocked> {
     if is_off(file) {
         return Err(NotLocked::Off(shown.to_owned()));
     }
-    let programs = chosen(apps);
-    if programs.is_empty() {
+    let found = chosen(apps);
+    if found.programs.is_empty() {
         return Err(NotLocked::None(shown.to_owned()));
     }
-    let paths: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
+    if found.is_cut {
+        return Err(NotLocked::Many(shown.to_owned()));
+    }
+    let paths: Vec<&Path> = found.programs.iter().map(PathBuf::as_path).collect();
     lock::set(&paths).map_err(NotLocked::System)?;
-    Ok(programs)
+    Ok(found)
 }
 
 /// Holds nothing back any more.
 pub(super) fn clear() -> Result<(), NotLocked> {
-    lock::clear().map_err(NotLocked::System)
+    lock::clear().map_err(NotLocked::Unlocking)
 }
+
+/// Programs come through as long as it is there.
+pub(super) type Opened = Box<dyn Any>;
 
 /// Lets locked programs through while a tunnel takes care of what they send. It is shut until it
 /// is opened, and when it is dropped.
 pub(super) struct Gate {
-    open: Box<dyn FnMut() -> io::Result<Option<Box<dyn Any>>>>,
-    /// Programs come through as long as it is there.
-    pass: Option<Box<dyn Any>>,
+    open: Box<dyn FnMut() -> io::Result<Option<Opened>>>,
+    pass: Option<Opened>,
     /// The log knows that it does not open.
     has_complained: bool,
 }
@@ -75,7 +97,7 @@ impl Gate {
     pub(super) fn of(apps: &AppRules) -> Self {
         let programs = match apps.allowed.is_empty() {
             true => Vec::new(),
-            false => chosen(apps),
+            false => chosen(apps).programs,
         };
         Self::new(move || {
             if programs.is_empty() {
@@ -83,12 +105,12 @@ impl Gate {
             }
             let paths: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
             let pass = Pass::open(&paths)?;
-            Ok(pass.map(|pass| Box::new(pass) as Box<dyn Any>))
+            Ok(pass.map(|pass| Box::new(pass) as Opened))
         })
     }
 
     /// For who says how it is opened: `None` while nothing is locked.
-    pub(super) fn new(open: impl FnMut() -> io::Result<Option<Box<dyn Any>>> + 'static) -> Self {
+    pub(super) fn new(open: impl FnMut() -> io::Result<Option<Opened>> + 'static) -> Self {
         Self {
             open: Box::new(open),
             pass: None,
@@ -126,43 +148,70 @@ fn is_off(file: &File) -> bool {
 }
 
 /// The programs that can be found and use the tunnel.
-fn chosen(apps: &AppRules) -> Vec<PathBuf> {
-    let mut found = registered();
+fn chosen(apps: &AppRules) -> Found {
+    let mut found = Found::default();
+    let mut programs = registered();
     for rule in &apps.allowed {
         if let Application::Windows(place) = &rule.application {
             let path = PathBuf::from(place.to_string());
             if path.is_dir() {
-                executables(&path, DEEPEST, &mut found);
+                executables(&path, DEEPEST, &mut programs, &mut found);
             } else if path.is_file() {
-                found.push(path);
+                programs.push(path);
             }
         }
     }
-    found.sort();
-    found.dedup();
-    found.retain(|path| uses_tunnel(apps, path));
-    found.truncate(MOST);
+    programs.sort();
+    programs.dedup();
+    programs.retain(|path| uses_tunnel(apps, path));
+    found.is_cut |= programs.len() > MOST;
+    programs.truncate(MOST);
+    for rule in &apps.allowed {
+        if !programs.iter().any(|path| fits(rule, path)) {
+            found.lacking.push(format!(
+                "line {}: no program {} is found, so it is not locked; write the path of its file, \
+                 or of its folder with a \\ at the end",
+                rule.line, rule.application
+            ));
+        }
+    }
+    found.programs = programs;
     found
 }
 
+fn fits(rule: &Rule, path: &Path) -> bool {
+    as_process(path, |process| rule.application.matches(process))
+}
+
 fn uses_tunnel(apps: &AppRules, path: &Path) -> bool {
+    as_process(path, |process| apps.decide(process).0 == Decision::Tunnel)
+}
+
+/// What is so of a process that a program is.
+fn as_process(path: &Path, is_so: impl FnOnce(&Process<'_>) -> bool) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let path = path.to_string_lossy();
-    let process = Process {
-        path: path.as_bytes(),
+    is_so(&Process {
+        path: path.to_string_lossy().as_bytes(),
         name: name.as_bytes(),
         cgroup: b"",
         // Nobody's.
         uid: u32::MAX,
-    };
-    apps.decide(&process).0 == Decision::Tunnel
+    })
 }
 
-/// Adds the executables in a folder and below it. What cannot be read has none; links are not
-/// followed.
-fn executables(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
+/// Adds the executables in a folder and below it. Links are not followed.
+fn executables(folder: &Path, depth: usize, programs: &mut Vec<PathBuf>, found: &mut Found) {
+    let mut lacks = |why: &dyn Display| {
+        let folder = folder.display();
+        let line = format!("{folder}: {why}, so what is in it is not locked");
+        found.lacking.push(line);
+    };
+    if depth == 0 {
+        return lacks(&"it is too deep in another folder");
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return lacks(&error),
     };
     for entry in entries.flatten() {
         let (path, kind) = (entry.path(), entry.file_type());
@@ -170,9 +219,13 @@ fn executables(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
             .extension()
             .is_some_and(|end| end.eq_ignore_ascii_case("exe"));
         match kind {
-            Ok(kind) if kind.is_dir() && depth > 0 => executables(&path, depth - 1, found),
-            Ok(kind) if kind.is_file() && is_executable && found.len() < 2 * MOST => {
-                found.push(path);
+            Ok(kind) if kind.is_dir() => executables(&path, depth - 1, programs, found),
+            Ok(kind) if kind.is_file() && is_executable => {
+                if programs.len() >= 2 * MOST {
+                    found.is_cut = true;
+                    return;
+                }
+                programs.push(path);
             }
             _ => {}
         }
@@ -181,8 +234,9 @@ fn executables(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 
 #[cfg(test)]
 mod tests {
-    use super::chosen;
+    use super::{DEEPEST, chosen};
     use std::fs;
+    use std::path::PathBuf;
     use taupe_config::application::{AppRules, Application, Rule};
 
     #[test]
@@ -213,12 +267,48 @@ mod tests {
             disallowed: Vec::new(),
         };
         let found = chosen(&apps);
+        assert_eq!(found.lacking.len(), 1, "{:?}", found.lacking);
+        assert!(found.lacking[0].contains("none.exe"), "{:?}", found.lacking);
         let mut names: Vec<_> = found
+            .programs
             .iter()
             .filter_map(|path| path.strip_prefix(&folder).ok()?.to_str())
             .collect();
         names.sort_unstable();
         assert_eq!(names, [r"games\a.EXE", r"games\deep\c.exe", "one.exe"]);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_found_is_told() {
+        let folder = std::env::temp_dir().join(format!("taupe-deep-{}", std::process::id()));
+        let deep: PathBuf = std::iter::repeat_n("x", DEEPEST + 1).collect();
+        fs::create_dir_all(folder.join(&deep)).unwrap();
+        for path in [deep.join("lost.exe"), "here.exe".into()] {
+            fs::write(folder.join(path), "").unwrap();
+        }
+        let rule = |text: &str, line| Rule {
+            application: Application::of_windows(text).unwrap(),
+            line,
+        };
+        let apps = AppRules {
+            allowed: vec![
+                rule(&format!(r"{}\", folder.display()), 3),
+                rule("here", 4),
+                rule("no-such-program", 5),
+            ],
+            disallowed: Vec::new(),
+        };
+        let found = chosen(&apps);
+        assert!(found.programs.contains(&folder.join("here.exe")));
+        let [lost, unknown] = &found.lacking[..] else {
+            panic!("{:?}", found.lacking);
+        };
+        assert!(lost.contains("too deep"), "{lost}");
+        assert!(
+            unknown.contains("line 5: no program no-such-program"),
+            "{unknown}"
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -113,9 +113,12 @@ fn uninstall(word: &OsStr) -> Result<(), Failure> {
 
 fn set_lock(word: &OsStr) -> Result<(), Failure> {
     let Wanted { conf, file, .. } = Wanted::read(word, &|line| say(line))?;
-    let locked = lock::set(&conf.shown.display().to_string(), &file)?;
-    for program in locked {
+    let found = lock::set(&conf.shown.display().to_string(), &file)?;
+    for program in &found.programs {
         say(&format_args!("[#] locked: {}", program.display()));
+    }
+    for line in &found.lacking {
+        say(&format_args!("[!] {line}"));
     }
     Ok(())
 }

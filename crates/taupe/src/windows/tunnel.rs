@@ -102,7 +102,8 @@ impl Failure {
         use service::Error;
         match self {
             Self::NoRights(_) | Self::Service(Error::NoRights) => NO_RIGHTS,
-            Self::EventSource { source, .. } | Self::Lock(NotLocked::System(source))
+            Self::EventSource { source, .. }
+            | Self::Lock(NotLocked::System(source) | NotLocked::Unlocking(source))
                 if is_refusal(source) =>
             {
                 NO_RIGHTS

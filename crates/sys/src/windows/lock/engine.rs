@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::ptr;
 use windows_sys::Win32::Foundation::{
-    FWP_E_ALREADY_EXISTS, FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND, HANDLE,
+    FWP_E_ALREADY_EXISTS, FWP_E_IN_USE, FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND, HANDLE,
 };
 use windows_sys::Win32::NetworkManagement::WindowsFilteringPlatform::{
     FWP_ACTION_BLOCK, FWP_ACTION_PERMIT, FWP_BYTE_BLOB, FWP_BYTE_BLOB_TYPE,
@@ -291,6 +291,11 @@ pub(super) fn is_no_place(error: &io::Error) -> bool {
     let gone = [FWP_E_PROVIDER_NOT_FOUND, FWP_E_SUBLAYER_NOT_FOUND];
     gone.into_iter()
         .any(|code| error.raw_os_error() == Some(code))
+}
+
+/// Whether an error is that the provider or the sublayer still has filters of somebody.
+pub(super) fn is_in_use(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(FWP_E_IN_USE)
 }
 
 fn check(code: u32) -> io::Result<()> {

@@ -1,8 +1,7 @@
 use super::{Asked, Carrier, Means};
-use crate::windows::lock::Gate;
+use crate::windows::lock::{Gate, Opened};
 use crate::windows::names::Names;
 use crate::windows::sockets::Sockets;
-use std::any::Any;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -155,7 +154,7 @@ impl Carried {
             let opens = world.clone();
             let gate = Gate::new(move || {
                 opens.happens(Open);
-                Ok(Some(Box::new(Pass(opens.clone())) as Box<dyn Any>))
+                Ok(Some(Box::new(Pass(opens.clone())) as Opened))
             });
             let settings = Settings {
                 v4: Some(Ipv4Addr::new(10, 7, 0, 2)),
