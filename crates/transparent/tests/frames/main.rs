@@ -5,6 +5,7 @@ mod applications;
 mod carried;
 mod chaos;
 mod closed;
+mod endpoints;
 mod held;
 mod limits;
 mod packets;
