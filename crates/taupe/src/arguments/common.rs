@@ -72,7 +72,14 @@ Examples:
 
 #[derive(Args)]
 pub(super) struct FileArgument {
-    /// A file NAME.conf, or the NAME of one in /etc/wireguard
+    #[cfg_attr(
+        windows,
+        doc = r"A file NAME.conf, or the NAME of one in C:\ProgramData\Taupe"
+    )]
+    #[cfg_attr(
+        not(windows),
+        doc = "A file NAME.conf, or the NAME of one in /etc/wireguard"
+    )]
     ///
     /// The tunnel is named after the file.
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]

@@ -31,7 +31,7 @@ the others tell of it and change it.
 Options can be written with one dash, as -config.
 
 Examples:
-  taupe run -config C:\\VPN\\home.conf -log-level info";
+  taupe run -config C:\\ProgramData\\Taupe\\home.conf -log-level info";
 
 pub(crate) const SERVICE: &str = "\
 The service is the tunnel of a file, whose path it keeps; it starts with the machine, some two
@@ -44,8 +44,8 @@ path, those in a folder that it writes, and those of its names that are register
 system, which are printed. What is installed later is locked by another `lock`.
 
 Examples:
-  taupe service install --config C:\\VPN\\home.conf
-  taupe service start --config C:\\VPN\\home.conf";
+  taupe service install --config C:\\ProgramData\\Taupe\\home.conf
+  taupe service start --config C:\\ProgramData\\Taupe\\home.conf";
 
 /// To run a tunnel in this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
