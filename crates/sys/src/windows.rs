@@ -1,6 +1,7 @@
 //! Safe wrappers for what Windows makes unsafe or easy to get wrong: whose a socket is,
-//! UDP ports, services, named pipes, the event log, privileges, the end of a console program, and which
-//! programs may use the network. Windows 10 and Windows Server 2016 have all of it.
+//! UDP ports, services, named pipes, the event log, privileges, the end of a console program, which
+//! programs may use the network, virtual adapters with their addresses and routes. Windows 10 and
+//! Windows Server 2016 have all of it, unless something says otherwise.
 
 pub mod console;
 pub mod event_log;
@@ -9,8 +10,11 @@ pub mod pipe;
 pub mod privilege;
 pub mod processes;
 pub mod programs;
+pub mod routes;
 pub mod service;
 pub mod udp;
+pub mod wintun;
 
 mod event;
+mod library;
 mod wide;

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use taupe_sys::windows::event_log::{self, EventLog, Level};
 use taupe_sys::windows::pipe::{self, Listener, Stream};
 use taupe_sys::windows::processes::{self, Protocol, Socket};
+use taupe_sys::windows::routes::{self, Family};
 use taupe_sys::windows::service;
 use taupe_sys::windows::udp;
+use taupe_sys::windows::wintun::{Adapter, CreateError};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -262,4 +264,40 @@ fn a_service_is_there_once_installed_and_gone_once_removed() {
 fn who_is_no_service_is_told() {
     let ran = service::run("TaupeTest", |_, _| 0).expect_err("no service");
     assert!(matches!(ran, service::Error::NotAService), "{ran}");
+}
+
+#[test]
+fn the_library_of_adapters_is_taken_from_beside_the_program_alone() {
+    let folder = std::env::temp_dir().join(format!("taupe-wintun-{}", process::id()));
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("wintun.dll"), "planted").expect("written");
+    std::env::set_current_dir(&folder).expect("moved");
+    let planted = Adapter::create("taupe-test", 1).err();
+    std::env::set_current_dir(std::env::temp_dir()).expect("moved");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert!(matches!(planted, Some(CreateError::Missing)), "{planted:?}");
+
+    let program = std::env::current_exe().expect("a path");
+    let beside = program.with_file_name("wintun.dll");
+    std::fs::write(&beside, "none").expect("written");
+    let none = Adapter::create("taupe-test", 1).err();
+    std::fs::remove_file(&beside).expect("removed");
+    assert!(matches!(none, Some(CreateError::Library(_))), "{none:?}");
+}
+
+#[test]
+fn datagrams_leave_by_the_interface_that_is_said() {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
+    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    other.set_read_timeout(Some(PATIENCE)).expect("set");
+    let to = other.local_addr().expect("an address");
+    // The loopback interface is the first that there is.
+    for index in [1, 0] {
+        routes::leave_by(&socket, Family::V4, index).expect("set");
+        socket.send_to(b"x", to).expect("sent");
+        let (length, _) = other.recv_from(&mut [0; 8]).expect("received");
+        assert_eq!(length, 1);
+    }
+    let v6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a socket");
+    routes::leave_by(&v6, Family::V6, 0).expect("set");
 }
