@@ -82,6 +82,10 @@ impl Pass {
     /// [`io::ErrorKind::PermissionDenied`] for who is no elevated administrator.
     pub fn open(programs: &[&Path]) -> io::Result<Option<Self>> {
         let engine = Engine::open(true)?;
+        // To learn so of thousands of programs takes its time.
+        if !engine.has_place(&SUBLAYER)? {
+            return Ok(None);
+        }
         let programs = programs
             .iter()
             .map(|path| engine::Program::of(path))

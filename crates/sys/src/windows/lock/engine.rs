@@ -20,7 +20,8 @@ use windows_sys::Win32::NetworkManagement::WindowsFilteringPlatform::{
     FwpmEngineClose0, FwpmEngineOpen0, FwpmFilterAdd0, FwpmFilterCreateEnumHandle0,
     FwpmFilterDeleteById0, FwpmFilterDestroyEnumHandle0, FwpmFilterEnum0, FwpmFreeMemory0,
     FwpmGetAppIdFromFileName0, FwpmProviderAdd0, FwpmProviderDeleteByKey0, FwpmSubLayerAdd0,
-    FwpmSubLayerDeleteByKey0, FwpmTransactionAbort0, FwpmTransactionBegin0, FwpmTransactionCommit0,
+    FwpmSubLayerDeleteByKey0, FwpmSubLayerGetByKey0, FwpmTransactionAbort0, FwpmTransactionBegin0,
+    FwpmTransactionCommit0,
 };
 use windows_sys::Win32::System::Rpc::RPC_C_AUTHN_WINNT;
 use windows_sys::core::GUID;
@@ -150,6 +151,22 @@ impl Engine {
         // SAFETY: as above.
         let added = unsafe { FwpmSubLayerAdd0(self.0, &raw const place, ptr::null_mut()) };
         check_but(added, FWP_E_ALREADY_EXISTS)
+    }
+
+    /// Whether there is a sublayer.
+    pub(super) fn has_place(&self, sublayer: &GUID) -> io::Result<bool> {
+        let mut place = ptr::null_mut();
+        // SAFETY: the session is open, the key outlives the call, and there is a place for what is
+        // found.
+        let found = unsafe { FwpmSubLayerGetByKey0(self.0, sublayer, &raw mut place) };
+        if found.cast_signed() == FWP_E_SUBLAYER_NOT_FOUND {
+            return Ok(false);
+        }
+        check(found)?;
+        let mut place = place.cast();
+        // SAFETY: the engine's library made it, for its owner to free in this way.
+        unsafe { FwpmFreeMemory0(&raw mut place) };
+        Ok(true)
     }
 
     /// Removes them; they may be gone.
