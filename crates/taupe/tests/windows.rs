@@ -19,6 +19,9 @@ mod on_windows {
     const PUBLIC: &str = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";
     const PEER: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
 
+    /// A tunnel whose file has this in its name takes its time to begin.
+    const SLOW: &str = "test-slow-";
+
     /// A packet filter of a machine without adapters.
     struct Quiet;
 
@@ -26,6 +29,9 @@ mod on_windows {
         type Tap = Self;
 
         fn open() -> Result<Self, TapError> {
+            if std::env::args().any(|word| word.contains(SLOW)) {
+                thread::sleep(Duration::from_secs(5));
+            }
             Ok(Self)
         }
     }
@@ -58,10 +64,11 @@ mod on_windows {
         if matches!(command.as_deref(), Some("run" | "service")) {
             return taupe_command::main::<Quiet>();
         }
-        let tests: [(&str, fn()); 5] = [
+        let tests: [(&str, fn()); 6] = [
             ("a_tunnel_that_runs_is_shown_and_changed", shown_and_changed),
             ("what_cannot_run_is_one_line_and_a_status", refused),
             ("a_service_lives_as_it_is_told", service),
+            ("a_service_is_stopped_while_it_starts", stopped_early),
             ("what_there_is_not_is_one_line_and_a_status", missing),
             ("a_service_that_cannot_start_says_so", broken),
         ];
@@ -269,6 +276,9 @@ mod on_windows {
         assert_eq!(state(&file), "not installed");
         let installed = of_service("install", &file);
         assert!(installed.status.success(), "{installed:?}");
+        // The folder for temporary files is the user's own.
+        let said = text(&installed.stderr);
+        assert!(said.contains("can be changed by"), "{said}");
         let uninstall = Uninstall(&file);
         assert_eq!(state(&file), "stopped");
         let again = complaint(&of_service("install", &file), 4);
@@ -305,6 +315,26 @@ mod on_windows {
         fn drop(&mut self) {
             let _ = of_service("uninstall", self.0);
         }
+    }
+
+    fn stopped_early() {
+        let file = File::good("slow");
+        printed(&of_service("install", &file));
+        let uninstall = Uninstall(&file);
+        thread::scope(|scope| {
+            let start = scope.spawn(|| of_service("start", &file));
+            while state(&file) == "stopped" {
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(state(&file), "changing");
+            printed(&of_service("stop", &file));
+            assert_eq!(state(&file), "stopped");
+            let said = complaint(&start.join().expect("it ends"), 1);
+            assert!(said.contains("ended at once, with 0"), "{said}");
+        });
+        complaint(&taupe(&["show", &file.name]), 1);
+        drop(uninstall);
+        assert_eq!(state(&file), "not installed");
     }
 
     fn missing() {

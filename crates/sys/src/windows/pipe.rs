@@ -3,6 +3,7 @@
 //!
 //! Every wait has an end: a client or a server that says nothing is let go.
 
+use super::descriptor::Descriptor;
 use super::event::Event;
 use super::privilege;
 use super::wide::wide;
@@ -17,12 +18,9 @@ use std::time::{Duration, Instant};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BROKEN_PIPE, ERROR_FILE_NOT_FOUND, ERROR_INVALID_OWNER,
     ERROR_IO_PENDING, ERROR_NO_DATA, ERROR_PIPE_BUSY, ERROR_PIPE_CONNECTED,
-    ERROR_PRIVILEGE_NOT_HELD, HANDLE, INVALID_HANDLE_VALUE, LocalFree, WAIT_OBJECT_0, WAIT_TIMEOUT,
+    ERROR_PRIVILEGE_NOT_HELD, HANDLE, INVALID_HANDLE_VALUE, WAIT_OBJECT_0, WAIT_TIMEOUT,
 };
-use windows_sys::Win32::Security::Authorization::{
-    ConvertStringSecurityDescriptorToSecurityDescriptorW, GetSecurityInfo, SDDL_REVISION_1,
-    SE_KERNEL_OBJECT,
-};
+use windows_sys::Win32::Security::Authorization::{GetSecurityInfo, SE_KERNEL_OBJECT};
 use windows_sys::Win32::Security::{
     IsWellKnownSid, OWNER_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR, PSID, SECURITY_ATTRIBUTES,
     WinBuiltinAdministratorsSid, WinLocalSystemSid,
@@ -254,7 +252,8 @@ impl Stream {
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error.cast_signed()));
         }
-        let descriptor = Descriptor(descriptor);
+        // SAFETY: the system has made it just now, to be freed in this way, and it is nobody else's.
+        let descriptor = unsafe { Descriptor::from_raw(descriptor) };
         let is_one = [WinLocalSystemSid, WinBuiltinAdministratorsSid]
             .into_iter()
             // SAFETY: the owner is a part of the descriptor, which is there until the end.
@@ -359,7 +358,7 @@ fn create(path: &[u16], descriptor: &str, is_first: bool) -> io::Result<OwnedHan
     let descriptor = Descriptor::parse(descriptor)?;
     let attributes = SECURITY_ATTRIBUTES {
         nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
-        lpSecurityDescriptor: descriptor.0,
+        lpSecurityDescriptor: descriptor.raw(),
         bInheritHandle: 0,
     };
     let first = if is_first {
@@ -408,37 +407,6 @@ fn is(error: &io::Error, code: u32) -> bool {
 fn milliseconds(time: Duration) -> u32 {
     // All ones would be "for ever".
     u32::try_from(time.as_millis()).map_or(INFINITE - 1, |time| time.clamp(1, INFINITE - 1))
-}
-
-/// A security descriptor that the system made.
-struct Descriptor(PSECURITY_DESCRIPTOR);
-
-impl Descriptor {
-    /// Of its text (Security Descriptor Definition Language).
-    fn parse(text: &str) -> io::Result<Self> {
-        let text = wide(text)?;
-        let mut descriptor = ptr::null_mut();
-        // SAFETY: text that ends with a zero, and a place for what is made of it.
-        let made = unsafe {
-            ConvertStringSecurityDescriptorToSecurityDescriptorW(
-                text.as_ptr(),
-                SDDL_REVISION_1,
-                &raw mut descriptor,
-                ptr::null_mut(),
-            )
-        };
-        match made {
-            0 => Err(io::Error::last_os_error()),
-            _ => Ok(Self(descriptor)),
-        }
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated for its owner to free in this way, and is used no more.
-        unsafe { LocalFree(self.0) };
-    }
 }
 
 #[cfg(test)]

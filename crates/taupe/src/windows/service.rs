@@ -10,11 +10,12 @@ use crate::conf;
 use crate::console::{print, say};
 use crate::interface::InterfaceName;
 use std::ffi::{OsStr, OsString};
-use std::path::absolute;
+use std::path::{Path, absolute};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use taupe_config::file::Personality;
+use taupe_sys::windows::access;
 use taupe_sys::windows::event_log;
 use taupe_sys::windows::service::{self, Control, Definition, Lacking, State};
 use tracing::{error, warn};
@@ -58,12 +59,12 @@ fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
     let conf = Wanted::read(word, &|line| say(line))?.conf;
     let (name, service) = (&conf.interface, service_of(&conf.interface));
     let program = std::env::current_exe().map_err(Failure::Program)?;
-    let path = absolute(&conf.shown).unwrap_or(conf.path);
+    let path = absolute(&conf.shown).unwrap_or_else(|_| conf.path.clone());
     let arguments: [OsString; 6] = [
         "service".into(),
         "run".into(),
         "--config".into(),
-        path.into(),
+        path.clone().into(),
         "--log-level".into(),
         level.word().into(),
     ];
@@ -79,12 +80,13 @@ fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
         name: service.clone(),
         display_name: format!("Taupe: {name}"),
         description: format!("The WireGuard tunnel {name}, for the applications of its file."),
-        program,
+        program: program.clone(),
         arguments: arguments.to_vec(),
     });
     let lacking = installed.inspect_err(|_| {
         let _ = event_log::unregister(&service);
     })?;
+    warn_of_others(&program, &path);
     for lacking in lacking {
         say(&match lacking {
             Lacking::DelayedStart => {
@@ -100,6 +102,29 @@ fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
          now"
     ));
     Ok(())
+}
+
+/// Says who could have the service run or carry something else, with the system's rights.
+fn warn_of_others(program: &Path, file: &Path) {
+    let looked = [
+        (program, access::exposed_program(program)),
+        (file, access::exposed(file)),
+    ];
+    for (path, exposed) in looked {
+        match exposed {
+            Ok(None) => {}
+            Ok(Some(exposed)) => say(&format_args!(
+                "[!] {exposed}, who could so have the system use another {}; move it to a folder \
+                 of administrators' own, such as C:\\Program Files\\Taupe or {}",
+                path.file_name().unwrap_or_default().display(),
+                conf::folder().display()
+            )),
+            Err(error) => say(&format_args!(
+                "[!] cannot tell who may change {}: {error}; see that only administrators may",
+                path.display()
+            )),
+        }
+    }
 }
 
 fn uninstall(word: &OsStr) -> Result<(), Failure> {

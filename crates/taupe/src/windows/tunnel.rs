@@ -9,19 +9,20 @@ use super::sockets::Sockets;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::interface::InterfaceName;
-use crate::kept::{Kept, PlaceError};
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use taupe_config::destinations::of_peers;
 use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_sys::windows::access;
 use taupe_sys::windows::pipe::{self, Listener};
 use taupe_sys::windows::service;
 use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
-use tracing::info;
+use tracing::{debug, info, warn};
 
 /// It takes an administrator.
 const NO_RIGHTS: u8 = 3;
@@ -71,8 +72,11 @@ pub(super) enum Failure {
          write another ListenPort, or none"
     )]
     Port { port: u16, source: io::Error },
-    #[error(transparent)]
-    Place(#[from] PlaceError),
+    #[error(
+        "cannot make the folder {} for what must be remembered: {source}; make it for administrators \
+         alone", .path.display()
+    )]
+    State { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error("cannot catch Ctrl-C: {0}")]
@@ -195,14 +199,14 @@ impl Wanted {
         };
         let mut request = taupe_client::request(&file, &endpoints(&file));
         request.fwmark = None;
-        let kept = Kept::find()?.folder().unwrap_or_default();
+        let state = state_folder()?;
         let (ask, asked) = asked;
         let means = Means {
             tap,
             gate: Gate::of(&file.transparent.apps),
             sockets,
         };
-        let carrier = Carrier::new(means, Names::of(&file), settings, request, &kept, asked)?;
+        let carrier = Carrier::new(means, Names::of(&file), settings, request, &state, asked)?;
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
         info!("{name} is ready");
         Ok(Tunnel { carrier, server })
@@ -223,6 +227,28 @@ impl<D: Driver> Tunnel<D> {
         info!("ended");
         ended
     }
+}
+
+/// Where handshake labels and post-quantum peers are remembered, whoever runs the tunnel. It is
+/// administrators' alone, and so is the folder of files that it is in, if that was not there.
+fn state_folder() -> Result<PathBuf, Failure> {
+    let folder = conf::folder();
+    let state = folder.join("state");
+    for path in [&folder, &state] {
+        access::make_private(path).map_err(|source| Failure::State {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    match access::exposed(&state) {
+        Ok(None) => {}
+        Ok(Some(exposed)) => warn!(
+            "{exposed}, who could so have handshakes refused, and a peer that is post-quantum \
+             taken for one that is not; docs/windows.md says how the folder is made"
+        ),
+        Err(error) => debug!(%error, folder = %state.display(), "who may change it is not known"),
+    }
+    Ok(state)
 }
 
 /// The addresses of the peers' endpoints that are written; names are looked up later.
