@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
+use taupe_sys::windows::connections::connections;
 use taupe_sys::windows::event_log::{self, EventLog, Level};
 use taupe_sys::windows::pipe::{self, Listener, Stream};
 use taupe_sys::windows::processes::{self, Protocol, Socket};
@@ -96,6 +97,20 @@ fn a_udp_port_is_had_alone_and_without_waiting() {
         let thief = socket2::Socket::new(domain, socket2::Type::DGRAM, None).expect("a socket");
         thief.set_reuse_address(true).expect("set");
         thief.bind(&own.into()).expect_err("it is not shared");
+    }
+}
+
+#[test]
+fn connections_have_their_addresses() {
+    let found = connections().expect("a list");
+    let own = (Ipv4Addr::LOCALHOST.into(), 8);
+    let loopback = found.iter().find(|it| it.addresses.contains(&own));
+    let loopback = loopback.unwrap_or_else(|| panic!("{found:?}"));
+    assert!(!loopback.has_gateway, "{loopback:?}");
+    for connection in &found {
+        assert!(connection.guid.starts_with('{'), "{connection:?}");
+        assert!(!connection.name.is_empty(), "{connection:?}");
+        assert_ne!(connection.index, 0, "{connection:?}");
     }
 }
 

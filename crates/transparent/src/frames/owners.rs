@@ -115,13 +115,16 @@ const GONE_TOGETHER: usize = 8;
 /// What a socket is found by: its own end, and of a connection the other.
 type Key = (SocketAddr, Option<SocketAddr>);
 
+/// Whose sockets an end was, and until when they were listed.
+type Gone = (Arc<[Owner]>, Instant);
+
 /// The lists, remembered.
 pub(super) struct Known {
     system: Box<dyn Owners + Send>,
     tcp: List,
     udp: List,
     unknown: Recent<Flow, Instant>,
-    gone: Recent<(Protocol, Key), (Arc<[Owner]>, Instant)>,
+    gone: Recent<(Protocol, Key), Gone>,
 }
 
 /// What is known of a packet's flow.

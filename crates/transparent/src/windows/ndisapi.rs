@@ -18,9 +18,10 @@
 use std::time::Duration;
 
 use ndisapi::{
-    DirectionFlags, EthMRequest, EthMRequestMut, FilterFlags, IntermediateBuffer,
-    IphlpNetworkAdapterInfo, Ndisapi, NetworkAdapterInfo,
+    DirectionFlags, EthMRequest, EthMRequestMut, FilterFlags, IntermediateBuffer, Ndisapi,
+    NetworkAdapterInfo,
 };
+use taupe_sys::windows::connections::{Connection, connections};
 use tracing::{debug, warn};
 use windows::Win32::{
     Foundation::{CloseHandle, ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, HANDLE, WAIT_OBJECT_0},
@@ -192,13 +193,16 @@ impl NdisapiTap {
 impl PacketTap for NdisapiTap {
     fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
         let listed = self.listed()?;
-        let connections = IphlpNetworkAdapterInfo::get_external_network_connections();
+        // Not by the driver's library, which has the gateways' hardware addresses asked for: nobody
+        // passes those questions on meanwhile.
+        let connections = connections()
+            .map_err(|error| TapError(format!("listing the system's connections: {error}")))?;
         let mut adapters = Vec::new();
         let mut unarmed = Vec::new();
         for (unknown, info) in (UNKNOWN..).zip(&listed) {
             let handle = info.get_handle();
             let connection = connection(info, &connections);
-            let index = index(unknown, connection);
+            let index = connection.map_or(unknown, |it| it.index);
             let known = self.cards.iter_mut().find(|card| card.handle == handle);
             let medium = match known {
                 Some(card) => {
@@ -339,40 +343,30 @@ fn send(driver: &Ndisapi, towards: Towards, request: &EthMRequest<'_, BATCH>) {
 /// The connection of an adapter of the driver's, whose name has its GUID in it.
 fn connection<'a>(
     info: &NetworkAdapterInfo,
-    connections: &'a [IphlpNetworkAdapterInfo],
-) -> Option<&'a IphlpNetworkAdapterInfo> {
+    connections: &'a [Connection],
+) -> Option<&'a Connection> {
     let name = info.get_name().to_ascii_uppercase();
-    let is_it = |connection: &&IphlpNetworkAdapterInfo| {
-        let guid = connection.adapter_name().to_ascii_uppercase();
+    let is_it = |connection: &&Connection| {
+        let guid = connection.guid.to_ascii_uppercase();
         !guid.is_empty() && name.contains(&guid)
     };
     connections.iter().find(is_it)
-}
-
-fn index(unknown: u32, connection: Option<&IphlpNetworkAdapterInfo>) -> u32 {
-    connection.map_or(unknown, |it| match it.if_index() {
-        0 => it.ipv6_if_index(),
-        index => index,
-    })
 }
 
 fn adapter(
     index: u32,
     medium: Medium,
     info: &NetworkAdapterInfo,
-    connection: Option<&IphlpNetworkAdapterInfo>,
+    connection: Option<&Connection>,
 ) -> Adapter {
     Adapter {
         index,
-        name: connection.map_or_else(
-            || info.get_name().to_owned(),
-            |it| it.friendly_name().clone(),
-        ),
+        name: connection.map_or_else(|| info.get_name().to_owned(), |it| it.name.clone()),
         medium,
         mac: *info.get_hw_address(),
         mtu: info.get_mtu().min(LONGEST_PACKET),
-        addresses: connection.map_or_else(Vec::new, |it| it.unicast_address_list_with_prefix()),
-        leads_out: connection.is_some_and(|it| !it.gateway_address_list().is_empty()),
+        addresses: connection.map_or_else(Vec::new, |it| it.addresses.clone()),
+        leads_out: connection.is_some_and(|it| it.has_gateway),
     }
 }
 
