@@ -53,6 +53,10 @@ pub(super) enum Kind {
     Error {
         quoted: usize,
     },
+    /// Another packet of IP, which starts so many bytes behind the beginning (RFC 2003, RFC 4213).
+    Wrapped {
+        at: usize,
+    },
     /// Discovery of neighbours, routers and groups.
     Discovery,
     /// A fragment that is not the first.
@@ -109,6 +113,16 @@ impl<'a> View<'a> {
     pub(super) fn fragment_key(&self) -> (IpAddr, IpAddr, u32) {
         let identification = self.transport.identification;
         (self.source(), self.destination(), identification)
+    }
+
+    /// The packet that is wrapped in this one, but for one that is wrapped itself or is cut.
+    pub(super) fn wrapped(&self) -> Option<Self> {
+        let Kind::Wrapped { at } = self.kind else {
+            return None;
+        };
+        let inner = View::parse_quoted(self.packet.bytes().get(at..)?)?;
+        let is_told = !matches!(inner.kind, Kind::Wrapped { .. } | Kind::LaterFragment);
+        is_told.then_some(inner)
     }
 
     /// Whether it asks for a connection of TCP.
@@ -177,6 +191,8 @@ impl<'a> View<'a> {
 
 fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
     const IGMP: u8 = 2;
+    const IPV4: u8 = 4;
+    const IPV6: u8 = 41;
     const ICMP_HEADER: usize = 8;
     let bytes = packet.bytes();
     let at = transport.offset;
@@ -209,6 +225,7 @@ fn kind(packet: Packet<'_>, transport: Transport) -> Option<Kind> {
             }
         }
         IGMP => Kind::Discovery,
+        IPV4 | IPV6 => Kind::Wrapped { at },
         _ => Kind::Other,
     })
 }

@@ -282,6 +282,34 @@ fn numbers_of_packets_do_not_follow_each_other() {
         .map(|it| u16::from_be_bytes([it.frame[18], it.frame[19]]))
         .collect();
     assert!(numbers.len() >= 8, "{numbers:?}");
-    let follow = numbers.windows(2).filter(|two| two[1] == two[0].wrapping_add(1));
+    let follow = numbers
+        .windows(2)
+        .filter(|two| two[1] == two[0].wrapping_add(1));
     assert!(follow.count() < 2, "{numbers:?}");
+}
+
+/// As by 6to4, ISATAP and the like, of whose adapters nothing is seen.
+#[test]
+fn what_the_system_wraps_is_judged_by_what_is_in_it() {
+    let mut world = World::with(&["mole"]);
+    let (mole, bird) = (
+        at("2002:c0a8:10a::1", 50_000),
+        at("2002:c0a8:10a::1", 50_001),
+    );
+    let server = at(SERVER6, 443);
+    world.mole(Protocol::Udp, at("::", 50_000), server);
+    world.bird(Protocol::Udp, at("::", 50_001), server);
+    let wrap = |inner: &[u8]| {
+        let mut packet = udp(at(OWN, 0), at("192.88.99.1", 0), &inner[8..]);
+        packet[9] = 41;
+        packet[20..28].copy_from_slice(&inner[..8]);
+        packet
+    };
+    world.send(&wrap(&udp(mole, server, b"of the mole")));
+    let plain = wrap(&udp(bird, server, b"of the bird"));
+    world.send(&plain);
+    world.send(&wrap(&wrap(&udp(bird, server, b"of the bird"))));
+    world.wait(Duration::from_millis(20));
+    assert_eq!(world.passed(), [sent(&plain)]);
+    assert!(world.take_got().is_empty());
 }

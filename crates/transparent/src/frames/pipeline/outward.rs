@@ -247,6 +247,31 @@ impl Pipeline {
             }
             return Judged::Choice(self.judge_forwarded(&flow, has_servers));
         }
+        if !matches!(view.kind, Kind::Wrapped { .. }) {
+            return self.judge_flow(now, place, view, flow, is_last);
+        }
+        // A tunnel of the system's own: as what is in it, and that goes nowhere else from here.
+        let Some(inner) = view.wrapped() else {
+            return Judged::Choice(Choice::Drop);
+        };
+        let flow = inner.flow(Towards::Card);
+        match self.judge_flow(now, place, &inner, flow, is_last) {
+            Judged::Choice(Choice::Direct) => Judged::Choice(Choice::Direct),
+            Judged::Choice(_) => Judged::Choice(Choice::Drop),
+            Judged::Wait => Judged::Wait,
+        }
+    }
+
+    /// Decides for a packet in a flow of this machine's.
+    fn judge_flow(
+        &mut self,
+        now: Instant,
+        place: usize,
+        view: &View<'_>,
+        flow: Flow,
+        is_last: bool,
+    ) -> Judged {
+        let has_servers = !self.settings.dns.is_empty();
         let before = self.choices.get(&flow);
         let opens = view.opens();
         let occasion = match opens {
