@@ -14,6 +14,7 @@ mod packet_filter;
 mod pipe;
 mod sockets;
 mod tunnel;
+mod upkeep;
 
 pub use packet_filter::PacketFilter;
 

@@ -5,32 +5,23 @@
 //! taken and locked programs locked, so that nothing passes, and it is tried again.
 
 use super::lock::Gate;
-use super::names::Names;
 use super::owners::System;
 use super::sockets::Sockets;
+use super::upkeep::{Refused, Upkeep, now};
 use crate::silence;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, channel};
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
-use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
+use taupe_config::uapi::{Request, SetRequest};
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::classify;
-use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::update::PeerUpdate;
+use taupe_protocol::time::Instant;
 use taupe_protocol::{Device, Random};
 use taupe_transparent::frames::{
     Adapter, Causes, Dropped, Event, Frame, Output, PacketTap, Pipeline, Settings, TapError,
 };
-use taupe_upkeep::configuration::{Refusal, complete};
-use taupe_upkeep::labels::Labels;
-use taupe_upkeep::latches::Latches;
-use taupe_upkeep::names::{Answer, Lookups, Question};
-use taupe_upkeep::own_key::OwnKey;
-use taupe_upkeep::resolver::SystemResolver;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -60,11 +51,6 @@ pub(super) enum Asked {
     End,
 }
 
-/// Why a device cannot have what its file says.
-#[derive(Debug, thiserror::Error)]
-#[error("the tunnel cannot have what its file says: {}", .0.trim())]
-pub(super) struct Refused(String);
-
 /// What a tunnel has of the system.
 pub(super) struct Means<T> {
     pub(super) tap: T,
@@ -80,15 +66,7 @@ pub(super) struct Carrier<T> {
     gate: Gate,
     tap: T,
     sockets: Sockets,
-    labels: Labels,
-    latches: Latches,
-    own_key: OwnKey,
-    /// Endpoints without an address yet.
-    names: Names,
-    lookups: Lookups,
-    /// What is being looked up: questions for it come through.
-    questions: Vec<Question>,
-    answers: Receiver<Answer>,
+    upkeep: Upkeep,
     asked: Receiver<Asked>,
     /// What the log has been told of frames that were dropped, and when.
     told: (Causes, Instant),
@@ -110,39 +88,27 @@ struct Trouble {
 }
 
 impl<T: PacketTap> Carrier<T> {
-    /// Makes a device of a request, with what is remembered in a folder. Nothing is intercepted
-    /// before [`Self::run`].
+    /// Makes a device of a request. Nothing is intercepted before [`Self::run`].
     ///
     /// # Errors
     ///
     /// When the device refuses.
     pub(super) fn new(
         means: Means<T>,
-        names: Names,
+        upkeep: Upkeep,
         settings: Settings,
         request: SetRequest,
-        state_dir: &Path,
         asked: Receiver<Asked>,
     ) -> Result<Self, Refused> {
         let Means { tap, gate, sockets } = means;
         // Who asks for attention does so in the thread that looks by itself.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
-        let (send, answers) = channel();
-        let report = move |answer| {
-            let _ = send.send(answer);
-        };
         let mut carrier = Self {
             pipeline: Pipeline::new(device, settings, Box::new(System)),
             gate,
             tap,
             sockets,
-            labels: Labels::new(Some(state_dir)),
-            latches: Latches::new(Some(state_dir)),
-            own_key: OwnKey::default(),
-            names,
-            questions: Vec::new(),
-            lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
-            answers,
+            upkeep,
             asked,
             told: Default::default(),
             look_at: Instant::default(),
@@ -150,8 +116,11 @@ impl<T: PacketTap> Carrier<T> {
             trouble: None,
             mtu_decrement: None,
         };
-        let refused = |refusal: Refusal| Refused(refusal.answer());
-        carrier.apply(request).map_err(refused)?;
+        let device = carrier.pipeline.device();
+        carrier
+            .upkeep
+            .apply(device, request)
+            .map_err(Refused::from)?;
         Ok(carrier)
     }
 
@@ -177,7 +146,8 @@ impl<T: PacketTap> Carrier<T> {
             while let Ok(asked) = self.asked.try_recv() {
                 match asked {
                     Asked::Configuration(request, answer) => {
-                        let text = self.handle_request(request);
+                        let device = self.pipeline.device();
+                        let text = self.upkeep.handle_request(device, request);
                         // Who asked may be gone.
                         let _ = answer.try_send(text);
                     }
@@ -188,12 +158,8 @@ impl<T: PacketTap> Carrier<T> {
                     Asked::End => return,
                 }
             }
-            while let Ok(answer) = self.answers.try_recv() {
-                self.take_answer(answer);
-            }
-            while let Some(question) = self.names.due(now().boot) {
-                self.ask(question);
-            }
+            self.upkeep.look_names_up(self.pipeline.device());
+            self.let_questions_through();
             let pipeline = &mut self.pipeline;
             self.sockets.receive(&mut |from, message| {
                 // What the system has put together has no traffic class any more.
@@ -280,7 +246,7 @@ impl<T: PacketTap> Carrier<T> {
             );
         }
         self.adapters.clone_from(&adapters);
-        self.names.hurry();
+        self.upkeep.hurry();
         self.pipeline.set_adapters(now(), adapters);
         let decrement = self.pipeline.mtu_decrement();
         if self.mtu_decrement.replace(decrement) != Some(decrement)
@@ -306,16 +272,17 @@ impl<T: PacketTap> Carrier<T> {
                     self.sockets.send(to, &message);
                 }
                 Output::ReserveLabels { public_key, up_to } => {
-                    self.labels.store(&public_key, up_to);
+                    self.upkeep.labels.store(&public_key, up_to);
                 }
                 Output::Latch {
                     public_key,
                     peer,
                     latched,
-                } => self.latches.store(&public_key, peer, latched),
+                } => self.upkeep.latches.store(&public_key, peer, latched),
                 Output::Resolve { public_key, name } => {
-                    debug!(%name, "a peer is silent: looking its name up");
-                    self.ask(Question { public_key, name });
+                    let device = self.pipeline.device();
+                    self.upkeep.resolve(device, public_key, name);
+                    self.let_questions_through();
                 }
                 Output::Notice(notice) => warn!("{}", silence::text(&notice)),
                 Output::Adapters => wants_adapters = true,
@@ -347,125 +314,11 @@ impl<T: PacketTap> Carrier<T> {
         self.told = (dropped, now);
     }
 
-    /// Has a name looked up.
-    fn ask(&mut self, question: Question) {
-        self.questions.push(question.clone());
-        self.let_questions_through();
-        if let Err(question) = self.lookups.ask(question, 0) {
-            let error = io::Error::other("too many names are being looked up");
-            self.settle_question(question, Err(error));
-        }
-    }
-
-    fn take_answer(&mut self, answer: Answer) {
-        self.settle_question(answer.question, answer.addresses);
-        self.lookups.proceed(0);
-    }
-
-    fn settle_question(&mut self, question: Question, found: io::Result<Vec<SocketAddr>>) {
-        self.questions.retain(|asked| *asked != question);
-        self.let_questions_through();
-        match self.names.has(&question) {
-            true => self.find_endpoint(&question, found),
-            false => self.move_endpoint(&question, found),
-        }
-    }
-
+    /// Questions for the names that are being looked up.
     fn let_questions_through(&mut self) {
-        let hosts = self.questions.iter().map(|it| it.name.host().into());
-        self.pipeline.set_hosts_sought(hosts.collect());
-    }
-
-    /// Takes the first address of an endpoint, unless it has one from elsewhere by now.
-    fn find_endpoint(&mut self, question: &Question, found: io::Result<Vec<SocketAddr>>) {
-        let Question { public_key, name } = question;
-        let peers = self.pipeline.device().status().peers;
-        let peer = peers.iter().find(|peer| peer.public_key == *public_key);
-        if peer.is_none_or(|peer| peer.endpoint.is_some()) {
-            self.names.forget(question);
-            return;
+        if let Some(hosts) = self.upkeep.hosts_sought() {
+            self.pipeline.set_hosts_sought(hosts);
         }
-        let first = found.and_then(|all| {
-            let none = "none of its addresses can be sent to";
-            all.into_iter().next().ok_or_else(|| io::Error::other(none))
-        });
-        let endpoint = match first {
-            Ok(endpoint) => endpoint,
-            Err(error) => {
-                let text = "it has no address now: what is to be sent there is held back until it \
-                            has one; it is looked up again";
-                match self.names.fail(now().boot, question) {
-                    Some(line) => warn!(line, %name, %error, "an endpoint: {text}"),
-                    None => debug!(%name, %error, "an endpoint still has no address"),
-                }
-                return;
-            }
-        };
-        let mut request = SetRequest::default();
-        request.device.peers.push(PeerUpdate {
-            update_only: true,
-            endpoint: Some(endpoint),
-            endpoint_name: Some(Some(name.clone())),
-            ..PeerUpdate::new(*public_key)
-        });
-        info!(%name, %endpoint, "an endpoint has an address");
-        self.names.forget(question);
-        // What is wrong with it has been logged.
-        let _ = self.apply(request);
-    }
-
-    fn move_endpoint(&mut self, question: &Question, found: io::Result<Vec<SocketAddr>>) {
-        let Question { public_key, name } = question;
-        let addresses = found.unwrap_or_else(|error| {
-            info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
-            Vec::new()
-        });
-        let device = self.pipeline.device();
-        let moved = device.handle_addresses(now(), public_key, name, &addresses);
-        if let Some(endpoint) = moved {
-            info!(%name, %endpoint, "a silent peer's endpoint moves");
-        }
-    }
-
-    fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
-        match request {
-            Request::Get => answer_get(&self.pipeline.device().status(), self.sockets.port, 0),
-            Request::Set(set) => Zeroizing::new(match self.apply(set) {
-                Ok(()) => Status::SUCCESS.to_string(),
-                Err(refusal) => refusal.answer(),
-            }),
-        }
-    }
-
-    /// Applies a request whole, or nothing of it. Rules of applications and networks stay the
-    /// file's.
-    fn apply(&mut self, request: SetRequest) -> Result<(), Refusal> {
-        let SetRequest {
-            listen_port,
-            fwmark,
-            mut device,
-        } = request;
-        let own = self.sockets.port;
-        if listen_port.is_some_and(|port| port != 0 && port != own) {
-            let reason = "the port of a tunnel that runs stays; write ListenPort in its file, and \
-                          start it anew";
-            return Err(Refusal::with_reason(Errno::AddressInUse, &reason));
-        }
-        if fwmark.is_some_and(|mark| mark != 0) {
-            let reason = "packets have no marks on Windows; leave fwmark out, or set it to off";
-            return Err(Refusal::with_reason(Errno::Invalid, &reason));
-        }
-        let running = self.pipeline.device();
-        complete(running, &mut self.labels, &self.latches, &mut device)?;
-        let concerned = self.own_key.concerns(&device);
-        if let Err(error) = running.update(now(), device) {
-            warn!(%error, "configuration refused");
-            return Err(Errno::Invalid.into());
-        }
-        if concerned {
-            self.own_key.look(running);
-        }
-        Ok(())
     }
 }
 
@@ -473,14 +326,6 @@ impl<T: PacketTap> Carrier<T> {
 fn left(until: Instant) -> Option<Duration> {
     let left = until.since(now().boot);
     (!left.is_zero()).then_some(left)
-}
-
-fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
-    Now {
-        boot: Instant(boot),
-        wall,
-    }
 }
 
 /// The operating system's randomness.

@@ -1,11 +1,12 @@
 //! The tunnel of a file, from the file to what carries it.
 
 use super::Driver;
-use super::carrier::{Asked, Carrier, Means, Refused, addresses};
+use super::carrier::{Asked, Carrier, Means, addresses};
 use super::lock::{Gate, NotLocked};
 use super::names::Names;
 use super::pipe::Server;
 use super::sockets::Sockets;
+use super::upkeep::{Refused, Upkeep};
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::interface::InterfaceName;
@@ -206,7 +207,8 @@ impl Wanted {
             gate: Gate::of(&file.transparent.apps),
             sockets,
         };
-        let carrier = Carrier::new(means, Names::of(&file), settings, request, &state, asked)?;
+        let upkeep = Upkeep::new(&state, Names::of(&file), settings.port);
+        let carrier = Carrier::new(means, upkeep, settings, request, asked)?;
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
         info!("{name} is ready");
         Ok(Tunnel { carrier, server })
