@@ -7,6 +7,7 @@
 #[path = "../../crates/protocol/tests/common/mod.rs"]
 mod common;
 
+mod frames;
 mod handshake;
 mod input;
 mod message;
@@ -14,6 +15,7 @@ mod parts;
 mod seeds;
 mod transport;
 
+pub use frames::frames;
 pub use handshake::handshake;
 pub use message::message;
 pub use parts::parts;
@@ -28,7 +30,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -40,6 +42,7 @@ pub const TARGETS: [Target; 11] = [
     ("proxy", proxy),
     ("parts", parts),
     ("c_surface", c_surface),
+    ("frames", frames),
 ];
 
 /// Reads `data` as an inner packet with every parser there is: what the

@@ -24,6 +24,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "proxy" => proxy(),
         "parts" => crate::parts::seeds(),
         "c_surface" => c_surface(),
+        "frames" => crate::frames::seeds(),
         _ => Vec::new(),
     }
 }

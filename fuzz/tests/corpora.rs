@@ -80,6 +80,38 @@ fn c_surface() {
 }
 
 #[test]
+fn frames() {
+    replay(TARGETS[11]);
+}
+
+/// Where no fuzzer runs: the seeds with bytes changed, always the same.
+#[test]
+fn frames_at_random() {
+    let seeds = taupe_fuzz::seeds("frames");
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        // Knuth's MMIX.
+        state = state.wrapping_mul(6_364_136_223_846_793_005);
+        state = state.wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..1500 {
+        let mut input = seeds[random(seeds.len())].clone();
+        for _ in 0..random(24) {
+            let at = random(input.len().max(1));
+            match (random(3), input.get_mut(at)) {
+                (0, Some(byte)) => *byte = random(256) as u8,
+                (1, Some(_)) => input.truncate(at),
+                _ => input.extend((0..random(64)).map(|_| random(256) as u8)),
+            }
+        }
+        if std::panic::catch_unwind(|| taupe_fuzz::frames(&input)).is_err() {
+            panic!("{input:02x?}");
+        }
+    }
+}
+
+#[test]
 fn there_is_a_test_for_every_target() {
     let names = TARGETS.map(|(name, _)| name);
     let tested = [
@@ -94,6 +126,7 @@ fn there_is_a_test_for_every_target() {
         "proxy",
         "parts",
         "c_surface",
+        "frames",
     ];
     assert_eq!(names, tested);
 }
