@@ -115,9 +115,6 @@ const GONE_TOGETHER: usize = 8;
 /// What a socket is found by: its own end, and of a connection the other.
 type Key = (SocketAddr, Option<SocketAddr>);
 
-/// Whose sockets an end was, and until when they were listed.
-type Gone = (Arc<[Owner]>, Instant);
-
 /// The lists, remembered.
 pub(super) struct Known {
     system: Box<dyn Owners + Send>,
@@ -125,6 +122,13 @@ pub(super) struct Known {
     udp: List,
     unknown: Recent<Flow, Instant>,
     gone: Recent<(Protocol, Key), Gone>,
+}
+
+/// Whose sockets an end had, and when they were missed.
+#[derive(Clone)]
+struct Gone {
+    owners: Arc<[Owner]>,
+    at: Instant,
 }
 
 /// What is known of a packet's flow.
@@ -299,13 +303,14 @@ impl Known {
         if gone.is_empty() {
             return;
         }
-        if let Some((earlier, at)) = self.gone.get(&key)
-            && now.since(at) < GONE_FOR
+        if let Some(earlier) = self.gone.get(&key)
+            && now.since(earlier.at) < GONE_FOR
         {
-            gone.extend_from_slice(&earlier);
+            gone.extend_from_slice(&earlier.owners);
         }
         gone.truncate(GONE_TOGETHER);
-        self.gone.keep(key, (gone.into(), now));
+        let (owners, at) = (gone.into(), now);
+        self.gone.keep(key, Gone { owners, at });
     }
 
     fn find(
@@ -337,8 +342,8 @@ impl Known {
     ) -> Option<Owner> {
         let keys = keys.connection.iter().chain(&keys.bound);
         let gone = keys.filter_map(|key| self.gone.get(&(protocol, *key)));
-        let gone: Vec<_> = gone.filter(|(_, at)| now.since(*at) < GONE_FOR).collect();
-        foremost(gone.iter().flat_map(|(owners, _)| owners.iter()), is_chosen)
+        let gone: Vec<_> = gone.filter(|it| now.since(it.at) < GONE_FOR).collect();
+        foremost(gone.iter().flat_map(|it| it.owners.iter()), is_chosen)
     }
 }
 
