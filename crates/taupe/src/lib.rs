@@ -79,6 +79,11 @@ mod via;
 
 #[cfg(windows)]
 mod windows;
+// Of that what knows no Windows, for its tests.
+#[cfg(all(test, not(windows)))]
+mod windows {
+    mod forwarding;
+}
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;

@@ -1,12 +1,14 @@
-//! What is Windows's: the tunnel of a file on a packet filter, in this process (`taupe run`) or
-//! as a service (`taupe service`).
+//! What is Windows's: the tunnel of a file on a packet filter or an adapter, in this process
+//! (`taupe run`) or as a service (`taupe service`).
 
 pub(crate) mod arguments;
 pub(crate) mod run;
 pub(crate) mod service;
 
+mod adapter;
 mod carrier;
 mod event_log;
+mod forwarding;
 mod lock;
 mod names;
 mod owners;

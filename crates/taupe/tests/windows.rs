@@ -67,6 +67,10 @@ mod on_windows {
         let tests: [(&str, fn()); 6] = [
             ("a_tunnel_that_runs_is_shown_and_changed", shown_and_changed),
             ("what_cannot_run_is_one_line_and_a_status", refused),
+            (
+                "an_adapter_that_cannot_be_is_one_line_and_a_status",
+                adapter,
+            ),
             ("a_service_lives_as_it_is_told", service),
             ("a_service_is_stopped_while_it_starts", stopped_early),
             ("what_there_is_not_is_one_line_and_a_status", missing),
@@ -256,6 +260,47 @@ mod on_windows {
             let output = taupe(wrong);
             assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
         }
+    }
+
+    fn adapter() {
+        let at = |file: &File| file.path.to_str().expect("text").to_owned();
+        let chooses = File::good("chooses");
+        let content = text(&fs::read(&chooses.path).expect("read"));
+        let plain = content.replace("AllowedApps = chrome\r\n", "");
+        let plain = File::new("adapter", plain.as_bytes());
+
+        // There is no wintun.dll beside the program.
+        let none = taupe(&[
+            "run",
+            "-adapter",
+            "-config",
+            &at(&plain),
+            "-log-level",
+            "none",
+        ]);
+        let said = complaint(&none, 7);
+        assert!(said.contains("there is no wintun.dll"), "{said}");
+        assert!(said.contains("nothing was done"), "{said}");
+        complaint(&taupe(&["show", &plain.name]), 1);
+
+        for words in [&["run"][..], &["service", "install"]] {
+            let path = at(&chooses);
+            let words = [words, &["--adapter", "--config", &path]].concat();
+            let said = complaint(&taupe(&words), 1);
+            assert!(said.contains("AllowedApps (line 4)"), "{said}");
+        }
+        assert_eq!(state(&chooses), "not installed");
+
+        // A service keeps what it has been told.
+        let installed = quiet()
+            .args(["service", "install", "--adapter", "--config"])
+            .arg(&plain.path)
+            .output();
+        let installed = installed.expect("it runs");
+        assert!(installed.status.success(), "{installed:?}");
+        let _uninstall = Uninstall(&plain);
+        let said = complaint(&of_service("start", &plain), 1);
+        assert!(said.contains("ended at once, with 7"), "{said}");
     }
 
     /// `taupe service` about a file, by this program, which the service then runs.

@@ -11,7 +11,8 @@ Exit status:
   2  Wrong usage; nothing was done.
   3  It takes an elevated administrator; nothing was done.
   4  The tunnel runs already; nothing was done.
-  6  There is no driver of the packet filter; nothing was done.";
+  6  There is no driver of the packet filter; nothing was done.
+  7  With --adapter: there is no wintun.dll; nothing was done.";
 
 pub(crate) const SERVICE_STATUS: &str = "\
 Exit status:
@@ -25,13 +26,16 @@ Exit status:
 
 pub(crate) const RUN: &str = "\
 The tunnel is in this process, on the frames of the network cards: no adapter, route or name
-server of the system changes. It is named after its file. Meanwhile `taupe show`, `set` and
-the others tell of it and change it.
+server of the system changes. With --adapter it is on an adapter of its own, with the file's
+addresses, routes and name servers, for all applications; the system removes the adapter when
+the process ends. The tunnel is named after its file. Meanwhile `taupe show`, `set` and the
+others tell of it and change it.
 
 Options can be written with one dash, as -config.
 
 Examples:
-  taupe run -config C:\\ProgramData\\Taupe\\home.conf -log-level info";
+  taupe run -config C:\\ProgramData\\Taupe\\home.conf -log-level info
+  taupe run --adapter --config C:\\ProgramData\\Taupe\\office.conf";
 
 pub(crate) const SERVICE: &str = "\
 The service is the tunnel of a file, whose path it keeps; it starts with the machine, some two
@@ -52,7 +56,17 @@ Examples:
 pub(crate) struct RunOrder {
     /// A path, or a name in the usual folder.
     pub(crate) file: OsString,
+    pub(crate) mode: Mode,
     pub(crate) level: LevelFilter,
+}
+
+/// On what a tunnel runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// The frames of the network cards, by the packet filter.
+    Frames,
+    /// An adapter of its own.
+    Adapter,
 }
 
 /// To do something with a service.
@@ -70,7 +84,7 @@ pub(crate) enum ServiceOrder {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    Install(Level),
+    Install(Mode, Level),
     Start,
     Stop,
     Uninstall,
@@ -78,7 +92,7 @@ pub(crate) enum Action {
     /// Lock what it chooses.
     Lock,
     /// To be one: asked by the service manager.
-    Run(Level),
+    Run(Mode, Level),
 }
 
 /// How much is logged: the words of the client of 2021.
@@ -119,6 +133,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     config: Config,
     #[command(flatten)]
+    on: On,
+    #[command(flatten)]
     log: Log,
 }
 
@@ -126,6 +142,7 @@ impl Run {
     pub(crate) fn order(self) -> RunOrder {
         RunOrder {
             file: self.config.config,
+            mode: self.on.mode(),
             level: self.log.log_level.filter(),
         }
     }
@@ -143,6 +160,8 @@ enum Command {
     Install {
         #[command(flatten)]
         config: Config,
+        #[command(flatten)]
+        on: On,
         #[command(flatten)]
         log: Log,
     },
@@ -165,6 +184,8 @@ enum Command {
         #[command(flatten)]
         config: Config,
         #[command(flatten)]
+        on: On,
+        #[command(flatten)]
         log: Log,
     },
 }
@@ -172,14 +193,16 @@ enum Command {
 impl Service {
     pub(crate) fn order(self) -> ServiceOrder {
         let (action, config) = match self.command {
-            Command::Install { config, log } => (Action::Install(log.log_level), config),
+            Command::Install { config, on, log } => {
+                (Action::Install(on.mode(), log.log_level), config)
+            }
             Command::Start(config) => (Action::Start, config),
             Command::Stop(config) => (Action::Stop, config),
             Command::Uninstall(config) => (Action::Uninstall, config),
             Command::Status(config) => (Action::Status, config),
             Command::Lock(config) => (Action::Lock, config),
             Command::Unlock => return ServiceOrder::Unlock,
-            Command::Run { config, log } => (Action::Run(log.log_level), config),
+            Command::Run { config, on, log } => (Action::Run(on.mode(), log.log_level), config),
         };
         ServiceOrder::Tunnel {
             action,
@@ -198,14 +221,31 @@ struct Config {
 }
 
 #[derive(Args)]
+struct On {
+    /// Use an adapter of its own, with addresses and routes, for all applications; takes
+    /// wintun.dll beside taupe.exe
+    #[arg(long)]
+    adapter: bool,
+}
+
+impl On {
+    fn mode(&self) -> Mode {
+        match self.adapter {
+            true => Mode::Adapter,
+            false => Mode::Frames,
+        }
+    }
+}
+
+#[derive(Args)]
 struct Log {
     /// How much to log
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
 }
 
-/// Makes of `-config` and `-log-level`, as the client of 2021 had them, what is understood
-/// here. After a word of another command nothing is changed.
+/// Makes of `-config` and `-log-level`, as the client of 2021 had them, and of `-adapter`, what
+/// is understood here. After a word of another command nothing is changed.
 pub(crate) fn with_two_dashes(arguments: &[OsString]) -> Vec<OsString> {
     let is_own = arguments
         .get(1)
@@ -214,7 +254,7 @@ pub(crate) fn with_two_dashes(arguments: &[OsString]) -> Vec<OsString> {
         let text = argument.to_str().unwrap_or_default();
         let name = text.split('=').next();
         match name {
-            Some("-config" | "-log-level") if is_own => format!("-{text}").into(),
+            Some("-config" | "-log-level" | "-adapter") if is_own => format!("-{text}").into(),
             _ => argument.clone(),
         }
     };

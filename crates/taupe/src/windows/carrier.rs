@@ -4,10 +4,11 @@
 //! Once it has begun it ends only when it is told to. While the packet filter fails, adapters stay
 //! taken and locked programs locked, so that nothing passes, and it is tried again.
 
+use super::forwarding::now;
 use super::lock::Gate;
 use super::owners::System;
 use super::sockets::Sockets;
-use super::upkeep::{Refused, Upkeep, now};
+use super::upkeep::{Refused, Upkeep};
 use crate::silence;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub(super) enum Asked {
     Configuration(Request, SyncSender<Zeroizing<String>>),
     /// The machine has woken up.
     Awoke,
+    /// To do what is due, of which the way of packets by an adapter tells.
+    Attention,
     /// To end.
     End,
 }
@@ -155,6 +158,7 @@ impl<T: PacketTap> Carrier<T> {
                         info!("the machine has slept: shaking hands anew");
                         self.pipeline.device().handle_awakening(now());
                     }
+                    Asked::Attention => {}
                     Asked::End => return,
                 }
             }

@@ -54,6 +54,11 @@ impl Names {
         Some(named.question.clone())
     }
 
+    /// Whether none is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether it is one of them.
     pub(super) fn has(&self, question: &Question) -> bool {
         self.0.iter().any(|named| named.question == *question)

@@ -23,7 +23,7 @@ pub(crate) fn main<D: Driver>(order: &RunOrder) -> ExitCode {
 }
 
 fn run<D: Driver>(order: &RunOrder) -> Result<(), Failure> {
-    let wanted = Wanted::read(&order.file, &|line| say(line))?;
+    let wanted = Wanted::read(&order.file, order.mode, &|line| say(line))?;
     let name = wanted.conf.interface.clone();
     let (ask, asked) = channel();
     let end = ask.clone();

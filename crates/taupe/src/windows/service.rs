@@ -1,7 +1,7 @@
 //! `taupe service`: a tunnel that starts with the machine.
 
 use super::Driver;
-use super::arguments::{Action, Level, ServiceOrder};
+use super::arguments::{Action, Level, Mode, ServiceOrder};
 use super::carrier::Asked;
 use super::event_log as log;
 use super::lock;
@@ -25,13 +25,13 @@ pub(crate) fn main<D: Driver>(order: &ServiceOrder) -> ExitCode {
     let done = match order {
         ServiceOrder::Unlock => lock::clear().map_err(Failure::from),
         ServiceOrder::Tunnel { action, file } => match action {
-            Action::Install(level) => install(file, *level),
+            Action::Install(mode, level) => install(file, *mode, *level),
             Action::Start => named(file).and_then(|name| Ok(service::start(&service_of(&name))?)),
             Action::Stop => named(file).and_then(|name| Ok(service::stop(&service_of(&name))?)),
             Action::Uninstall => uninstall(file),
             Action::Status => return status(file),
             Action::Lock => set_lock(file),
-            Action::Run(level) => be::<D>(file.clone(), *level),
+            Action::Run(mode, level) => be::<D>(file.clone(), *mode, *level),
         },
     };
     match done {
@@ -54,13 +54,13 @@ fn named(word: &OsStr) -> Result<InterfaceName, Failure> {
     }
 }
 
-fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
+fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     // What cannot be carried is not installed either.
-    let conf = Wanted::read(word, &|line| say(line))?.conf;
+    let conf = Wanted::read(word, mode, &|line| say(line))?.conf;
     let (name, service) = (&conf.interface, service_of(&conf.interface));
     let program = std::env::current_exe().map_err(Failure::Program)?;
     let path = absolute(&conf.shown).unwrap_or_else(|_| conf.path.clone());
-    let arguments: [OsString; 6] = [
+    let mut arguments: Vec<OsString> = vec![
         "service".into(),
         "run".into(),
         "--config".into(),
@@ -68,6 +68,9 @@ fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
         "--log-level".into(),
         level.word().into(),
     ];
+    if mode == Mode::Adapter {
+        arguments.push("--adapter".into());
+    }
     // An installed service keeps its source.
     if service::state(&service)?.is_some() {
         return Err(service::Error::Exists(service).into());
@@ -79,9 +82,14 @@ fn install(word: &OsStr, level: Level) -> Result<(), Failure> {
     let installed = service::install(&Definition {
         name: service.clone(),
         display_name: format!("Taupe: {name}"),
-        description: format!("The WireGuard tunnel {name}, for the applications of its file."),
+        description: match mode {
+            Mode::Frames => {
+                format!("The WireGuard tunnel {name}, for the applications of its file.")
+            }
+            Mode::Adapter => format!("The WireGuard tunnel {name}, on an adapter."),
+        },
         program: program.clone(),
-        arguments: arguments.to_vec(),
+        arguments,
     });
     let lacking = installed.inspect_err(|_| {
         let _ = event_log::unregister(&service);
@@ -137,7 +145,7 @@ fn uninstall(word: &OsStr) -> Result<(), Failure> {
 }
 
 fn set_lock(word: &OsStr) -> Result<(), Failure> {
-    let Wanted { conf, file, .. } = Wanted::read(word, &|line| say(line))?;
+    let Wanted { conf, file, .. } = Wanted::read(word, Mode::Frames, &|line| say(line))?;
     let found = lock::set(&conf.shown.display().to_string(), &file)?;
     for program in &found.programs {
         say(&format_args!("[#] locked: {}", program.display()));
@@ -161,14 +169,14 @@ fn status(word: &OsStr) -> ExitCode {
 }
 
 /// Is the service, for the service manager.
-fn be<D: Driver>(word: OsString, level: Level) -> Result<(), Failure> {
+fn be<D: Driver>(word: OsString, mode: Mode, level: Level) -> Result<(), Failure> {
     let name = service_of(&named(&word)?);
     let source = name.clone();
     let body = move |running: &dyn Fn(), controls: Receiver<Control>| {
         // Without a log there is nobody to complain to, but for the exit code.
         let carried = log::begin(&source, level.filter())
             .map_err(Failure::EventLog)
-            .and_then(|()| carry::<D>(&word, running, controls));
+            .and_then(|()| carry::<D>(&word, mode, running, controls));
         match carried {
             Ok(()) => 0,
             Err(failure) => {
@@ -182,10 +190,11 @@ fn be<D: Driver>(word: OsString, level: Level) -> Result<(), Failure> {
 
 fn carry<D: Driver>(
     word: &OsStr,
+    mode: Mode,
     running: &dyn Fn(),
     controls: Receiver<Control>,
 ) -> Result<(), Failure> {
-    let wanted = Wanted::read(word, &|line| warn!("{line}"))?;
+    let wanted = Wanted::read(word, mode, &|line| warn!("{line}"))?;
     let (ask, asked) = channel();
     let send = ask.clone();
     let pass_on = move || {

@@ -18,9 +18,9 @@ const AT_ONCE: usize = 64;
 /// them, and what the packet filter does not see comes by them: from this machine itself, in
 /// fragments, or by an adapter that the driver does not have.
 pub(super) struct Sockets {
-    v4: UdpSocket,
+    pub(super) v4: UdpSocket,
     /// Where there is IPv6.
-    v6: Option<UdpSocket>,
+    pub(super) v6: Option<UdpSocket>,
     pub(super) port: u16,
     buffer: Box<[u8]>,
 }

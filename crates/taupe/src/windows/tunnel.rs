@@ -1,6 +1,8 @@
 //! The tunnel of a file, from the file to what carries it.
 
 use super::Driver;
+use super::adapter::{self, AdapterTunnel};
+use super::arguments::Mode;
 use super::carrier::{Asked, Carrier, Means, addresses};
 use super::lock::{Gate, NotLocked};
 use super::names::Names;
@@ -18,10 +20,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use taupe_config::destinations::of_peers;
-use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_config::file::{Endpoint, File, Key, Personality, Table};
 use taupe_sys::windows::access;
 use taupe_sys::windows::pipe::{self, Listener};
 use taupe_sys::windows::service;
+use taupe_sys::windows::wintun::CreateError;
 use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
 use tracing::{debug, info, warn};
 
@@ -33,6 +36,8 @@ const THERE: u8 = 4;
 const MISSING: u8 = 5;
 /// There is no packet filter.
 const NO_DRIVER: u8 = 6;
+/// There is no Wintun.
+const NO_WINTUN: u8 = 7;
 
 /// Why there is no tunnel, or none any more.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +73,22 @@ pub(super) enum Failure {
     },
     #[error("{0}; nothing was done")]
     NoDriver(#[source] TapError),
+    #[error(
+        "{file} has {key} (line {line}), which is for tunnels without an adapter: leave out \
+         --adapter, or the keys about applications; nothing was done"
+    )]
+    OfFilter { file: String, key: Key, line: usize },
+    #[error("{0}; nothing was done")]
+    NoAdapter(#[from] CreateError),
+    #[error("the adapter cannot have what the file says: {0}; it is removed again")]
+    Addressing(#[source] io::Error),
+    #[error(
+        "the adapter cannot have the file's name servers: {0}; without DNS in the file, the \
+         system's are asked; the adapter is removed again"
+    )]
+    NameServers(#[source] io::Error),
+    #[error("the adapter is gone: {0}; has it been removed or disabled?")]
+    AdapterGone(#[source] io::Error),
     #[error(
         "UDP port {port} cannot be had: {source}; another program has it, or a tunnel that runs: \
          write another ListenPort, or none"
@@ -116,6 +137,7 @@ impl Failure {
             Self::Running(_) | Self::Service(Error::Exists(_) | Error::Running(_)) => THERE,
             Self::Service(Error::Missing(_) | Error::NotRunning(_)) => MISSING,
             Self::NoDriver(_) => NO_DRIVER,
+            Self::NoAdapter(CreateError::Missing) => NO_WINTUN,
             _ => crate::FAILED,
         }
     }
@@ -133,12 +155,17 @@ fn is_refusal(error: &io::Error) -> bool {
 pub(super) struct Wanted {
     pub(super) conf: Conf,
     pub(super) file: File,
+    mode: Mode,
     rules: Rules,
 }
 
 impl Wanted {
     /// Reads a file, tells what is to be said of it, and refuses what cannot be carried.
-    pub(super) fn read(word: &OsStr, tell: &dyn Fn(&dyn Display)) -> Result<Self, Failure> {
+    pub(super) fn read(
+        word: &OsStr,
+        mode: Mode,
+        tell: &dyn Fn(&dyn Display),
+    ) -> Result<Self, Failure> {
         let conf = Conf::find(word, Personality::Taupe)?;
         let Checked { file, remarks, .. } = check(&conf, Personality::Taupe)?;
         for remark in &remarks {
@@ -149,6 +176,12 @@ impl Wanted {
             file: shown(),
             errors: check::count(&remarks),
         })?;
+        if mode == Mode::Adapter
+            && let Some((key, line)) = file.transparent.first
+        {
+            let file = shown();
+            return Err(Failure::OfFilter { file, key, line });
+        }
         let table = of_peers(&file.peers, file.transparent.bypass_lan.unwrap_or(false));
         let rules = Rules::new(file.transparent.apps.clone(), table);
         let rules = rules.map_err(|source| Failure::Rules {
@@ -158,7 +191,7 @@ impl Wanted {
         if file.interface.addresses.is_empty() {
             return Err(Failure::NoAddress { file: shown() });
         }
-        let unused = unused(&file);
+        let unused = unused(&file, mode);
         if !unused.is_empty() {
             let unused = unused.join(", ");
             tell(&format_args!(
@@ -166,7 +199,12 @@ impl Wanted {
                 shown()
             ));
         }
-        Ok(Self { conf, file, rules })
+        Ok(Self {
+            conf,
+            file,
+            mode,
+            rules,
+        })
     }
 
     /// Opens what it takes, in an order in which whatever fails first leaves nothing behind.
@@ -174,16 +212,15 @@ impl Wanted {
         self,
         asked: (Sender<Asked>, Receiver<Asked>),
     ) -> Result<Tunnel<D>, Failure> {
-        let Self { conf, file, rules } = self;
+        if self.mode == Mode::Adapter {
+            let tunnel = adapter::open(self, asked)?;
+            return Ok(Tunnel::Adapter(Box::new(tunnel)));
+        }
+        let Self {
+            conf, file, rules, ..
+        } = self;
         let name = conf.interface;
-        let listener = match Listener::bind(&pipe::of_tunnel(name.as_str())) {
-            Ok(listener) => listener,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(Failure::Running(name));
-            }
-            Err(error) if is_refusal(&error) => return Err(Failure::NoRights(name)),
-            Err(source) => return Err(Failure::Pipe { name, source }),
-        };
+        let listener = listen(&name)?;
         let tap = D::open().map_err(Failure::NoDriver)?;
         let port = file.interface.listen_port.unwrap_or(0);
         let sockets = Sockets::bind(port).map_err(|source| Failure::Port { port, source })?;
@@ -208,24 +245,34 @@ impl Wanted {
             sockets,
         };
         let upkeep = Upkeep::new(&state, Names::of(&file), settings.port);
-        let carrier = Carrier::new(means, upkeep, settings, request, asked)?;
+        let carrier = Box::new(Carrier::new(means, upkeep, settings, request, asked)?);
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
         info!("{name} is ready");
-        Ok(Tunnel { carrier, server })
+        Ok(Tunnel::Frames { carrier, server })
     }
 }
 
 /// A tunnel that has all that it takes.
-pub(super) struct Tunnel<D: Driver> {
-    carrier: Carrier<D::Tap>,
-    server: Server,
+pub(super) enum Tunnel<D: Driver> {
+    /// On the frames of the packet filter.
+    Frames {
+        carrier: Box<Carrier<D::Tap>>,
+        server: Server,
+    },
+    Adapter(Box<AdapterTunnel>),
 }
 
 impl<D: Driver> Tunnel<D> {
     /// Carries it until the end is asked for.
     pub(super) fn run(self) -> Result<(), Failure> {
-        let ended = self.carrier.run().map_err(Failure::Filter);
-        drop(self.server);
+        let ended = match self {
+            Self::Frames { carrier, server } => {
+                let ended = carrier.run().map_err(Failure::Filter);
+                drop(server);
+                ended
+            }
+            Self::Adapter(tunnel) => tunnel.run(),
+        };
         info!("ended");
         ended
     }
@@ -233,7 +280,7 @@ impl<D: Driver> Tunnel<D> {
 
 /// Where handshake labels and post-quantum peers are remembered, whoever runs the tunnel. It is
 /// administrators' alone, and so is the folder of files that it is in, if that was not there.
-fn state_folder() -> Result<PathBuf, Failure> {
+pub(super) fn state_folder() -> Result<PathBuf, Failure> {
     let folder = conf::folder();
     let state = folder.join("state");
     for path in [&folder, &state] {
@@ -253,8 +300,20 @@ fn state_folder() -> Result<PathBuf, Failure> {
     Ok(state)
 }
 
+/// The configuration pipe of a tunnel, which is also what a second instance meets.
+pub(super) fn listen(name: &InterfaceName) -> Result<Listener, Failure> {
+    Listener::bind(&pipe::of_tunnel(name.as_str())).map_err(|source| {
+        let name = name.clone();
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Failure::Running(name),
+            _ if is_refusal(&source) => Failure::NoRights(name),
+            _ => Failure::Pipe { name, source },
+        }
+    })
+}
+
 /// The addresses of the peers' endpoints that are written; names are looked up later.
-fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
+pub(super) fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
     let peers = file.peers.iter();
     peers
         .map(|peer| match &peer.endpoint {
@@ -265,18 +324,26 @@ fn endpoints(file: &File) -> Vec<Option<SocketAddr>> {
 }
 
 /// What a file says that means nothing here.
-fn unused(file: &File) -> Vec<&'static str> {
+fn unused(file: &File, mode: Mode) -> Vec<&'static str> {
     let interface = &file.interface;
     let hooks = &interface.hooks;
+    // An adapter may have no routes, and its search domains.
+    let (has_table, has_search) = match mode {
+        Mode::Frames => (
+            interface.table != Table::Auto,
+            !interface.dns_search.is_empty(),
+        ),
+        Mode::Adapter => (!matches!(interface.table, Table::Auto | Table::Off), false),
+    };
     let all = [
-        ("Table", interface.table != Table::Auto),
+        ("Table", has_table),
         ("FwMark", interface.fwmark.is_some_and(|mark| mark != 0)),
         ("PreUp", !hooks.pre_up.is_empty()),
         ("PostUp", !hooks.post_up.is_empty()),
         ("PreDown", !hooks.pre_down.is_empty()),
         ("PostDown", !hooks.post_down.is_empty()),
         ("SaveConfig", interface.save_config),
-        ("search domains in DNS", !interface.dns_search.is_empty()),
+        ("search domains in DNS", has_search),
         ("SystemBus", file.transparent.system_bus.is_some()),
     ];
     let unused = all.into_iter().filter(|(_, is_there)| *is_there);

@@ -1,17 +1,18 @@
 //! What a device has beside its packets, whichever way these go: labels and latches on disk,
 //! names of endpoints, and what clients of the pipe ask for.
 
+use super::forwarding::now;
 use super::names::Names;
+use crate::silence;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
-use taupe_protocol::Device;
 use taupe_protocol::key::PublicKey;
-use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{EndpointName, PeerUpdate};
+use taupe_protocol::{Device, Output};
 use taupe_upkeep::configuration::{Refusal, complete};
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
@@ -67,6 +68,27 @@ impl Upkeep {
             answers,
             port,
         }
+    }
+
+    /// Does what the device wants done that is no datagram: those are sent by who has the
+    /// sockets.
+    pub(super) fn do_output(&mut self, device: &mut Device, output: Output) {
+        match output {
+            Output::Transmit { .. } => {}
+            Output::ReserveLabels { public_key, up_to } => self.labels.store(&public_key, up_to),
+            Output::Latch {
+                public_key,
+                peer,
+                latched,
+            } => self.latches.store(&public_key, peer, latched),
+            Output::Resolve { public_key, name } => self.resolve(device, public_key, name),
+            Output::Notice(notice) => warn!("{}", silence::text(&notice)),
+        }
+    }
+
+    /// Whether every endpoint that has a name has had an address.
+    pub(super) fn has_endpoints(&self) -> bool {
+        self.names.is_empty()
     }
 
     /// Takes the addresses that have been found, and has names looked up that are due.
@@ -226,14 +248,5 @@ fn move_endpoint(device: &mut Device, question: &Question, found: io::Result<Vec
     let moved = device.handle_addresses(now(), public_key, name, &addresses);
     if let Some(endpoint) = moved {
         info!(%name, %endpoint, "a silent peer's endpoint moves");
-    }
-}
-
-/// The time, as the protocol takes it.
-pub(super) fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
-    Now {
-        boot: Instant(boot),
-        wall,
     }
 }

@@ -1,0 +1,390 @@
+//! The way of packets between an adapter and the UDP sockets, through the protocol. It knows no
+//! Windows, so that its tests run elsewhere too.
+//!
+//! A thread for each source carries what that brings: the adapter's seals and sends, a
+//! socket's opens and hands over. Handshakes, timers and configuration are with the one thread
+//! that owns the [`Forwarder`], and is told when there is something to do.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use taupe_protocol::crypto::{TAG_LEN, default_provider};
+use taupe_protocol::limits::MAX_QUEUED_HANDSHAKES;
+use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
+use taupe_protocol::time::{Instant, Now};
+use taupe_protocol::{
+    Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, Wake, inner,
+    padded_len,
+};
+use tracing::debug;
+
+/// The longest packet, and the longest datagram.
+const LONGEST: usize = 65_535;
+
+/// Room for a packet that is sealed where it is.
+const ROOM: usize = DATA_HEADER_LEN + LONGEST + 16 + TAG_LEN;
+
+/// From an error of a socket to the next try.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often, with a pause before each, a socket's thread is asked to end.
+const MOST_ASKED: usize = 40;
+
+/// `IPPROTO_UDP`.
+const UDP: u8 = 17;
+
+/// An adapter. Threads share it.
+pub(super) trait Tap: Send + Sync + 'static {
+    /// Waits for a packet that the system sends by it, and the packet's length; `None` once it
+    /// is closed.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Has the system take a packet as received.
+    fn write(&self, packet: &[u8]) -> io::Result<()>;
+
+    /// Ends reading.
+    fn close(&self);
+}
+
+/// A socket of one family, which nothing leaves while it is shut.
+pub(super) struct Way {
+    pub(super) socket: UdpSocket,
+    is_shut: AtomicBool,
+}
+
+impl Way {
+    /// One that is open.
+    pub(super) fn new(socket: UdpSocket) -> Self {
+        Self {
+            socket,
+            is_shut: AtomicBool::new(false),
+        }
+    }
+
+    /// Shuts or opens it.
+    pub(super) fn shut(&self, is_shut: bool) {
+        self.is_shut.store(is_shut, Ordering::Relaxed);
+    }
+}
+
+/// The sockets, which have one port.
+pub(super) struct Ways {
+    pub(super) v4: Way,
+    /// Where there is IPv6.
+    pub(super) v6: Option<Way>,
+    pub(super) port: u16,
+}
+
+impl Ways {
+    fn send(&self, to: SocketAddr, message: &[u8]) {
+        let way = match to {
+            SocketAddr::V4(_) => Some(&self.v4),
+            SocketAddr::V6(_) => self.v6.as_ref(),
+        };
+        let Some(way) = way else {
+            debug!(%to, "this system has no socket of that family");
+            return;
+        };
+        if way.is_shut.load(Ordering::Relaxed) {
+            return;
+        }
+        // A datagram that is lost is sent again, or its sender is used to it.
+        if let Err(error) = way.socket.send_to(message, to) {
+            debug!(%to, %error, "sending failed");
+        }
+    }
+}
+
+/// What the threads share.
+struct Shared<T> {
+    tap: T,
+    ways: Ways,
+    path: Arc<DataPath>,
+    /// By which padding is bounded, in bytes.
+    mtu: usize,
+    /// Messages of handshakes, and whose they are; [`MAX_QUEUED_HANDSHAKES`] at most.
+    handshakes: Mutex<VecDeque<(Endpoint, Vec<u8>)>>,
+    /// What ended the adapter's thread.
+    failure: Mutex<Option<io::Error>>,
+    attend: Wake,
+    has_ended: AtomicBool,
+}
+
+impl<T: Tap> Shared<T> {
+    /// Carries what the system sends by the adapter, until that is closed.
+    fn carry_out(&self) {
+        let mut buffer = vec![0; ROOM];
+        loop {
+            match self.tap.read(&mut buffer[DATA_HEADER_LEN..][..LONGEST]) {
+                Ok(Some(length)) if !self.has_ended() => self.send(&mut buffer, length),
+                Ok(_) => return,
+                Err(error) => return self.fail(error),
+            }
+        }
+    }
+
+    /// Seals a packet, which is behind room for its header, and sends it.
+    fn send(&self, buffer: &mut [u8], length: usize) {
+        let packet = &buffer[DATA_HEADER_LEN..][..length];
+        let Some(view) = inner::parse(packet) else {
+            return;
+        };
+        let Some(peer) = self.path.routes().lookup(view.destination).cloned() else {
+            return;
+        };
+        if is_loop(packet, view.destination, &peer) {
+            self.path.counters().add(Cause::RoutingLoop, 1);
+            return;
+        }
+        let padded = padded_len(view.length, self.mtu);
+        let sealed = DATA_HEADER_LEN + padded + TAG_LEN;
+        // What is left of packets before.
+        buffer[DATA_HEADER_LEN + view.length..sealed].fill(0);
+        let now = now().boot;
+        match self.path.reserve(now, &peer, 1, sealed as u64) {
+            Outbound::Send(reservation) => {
+                let to = reservation.endpoint().remote;
+                let ready = reservation.seal(&mut buffer[..sealed], sealed);
+                self.ways.send(to, &buffer[..ready]);
+            }
+            Outbound::Stage => {
+                let packet = buffer[DATA_HEADER_LEN..][..padded].to_vec();
+                let staged = Staged { packet, ecn: 0 };
+                self.path.stage(now, &peer, std::iter::once(staged));
+            }
+            // As if nobody were there.
+            Outbound::NoEndpoint => {}
+        }
+    }
+
+    /// Carries what comes to a socket, until the end.
+    fn carry_in(&self, way: fn(&Ways) -> Option<&Way>) {
+        let Some(Way { socket, .. }) = way(&self.ways) else {
+            return;
+        };
+        let (mut buffer, mut sorted) = (vec![0; LONGEST], Sorted::default());
+        loop {
+            let received = socket.recv_from(&mut buffer);
+            if self.has_ended() {
+                return;
+            }
+            match received {
+                Ok((length, from)) => self.receive(from, &mut buffer[..length], &mut sorted),
+                // An earlier datagram has reached nobody.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+                Err(error) => {
+                    debug!(%error, "receiving failed");
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Opens a datagram and hands over what is in it.
+    fn receive(&self, from: SocketAddr, datagram: &mut [u8], sorted: &mut Sorted) {
+        let (from, length) = (Endpoint::from(from), datagram.len());
+        self.path
+            .receive(now().boot, from, datagram, length, sorted);
+        for message in &sorted.handshakes {
+            let mut waiting = lock(&self.handshakes);
+            if waiting.len() < MAX_QUEUED_HANDSHAKES {
+                waiting.push_back((from, datagram[message.clone()].to_vec()));
+            } else {
+                self.path.counters().add(Cause::BacklogFull, 1);
+            }
+            // Whoever put the first one there has told.
+            if waiting.len() == 1 {
+                (self.attend)();
+            }
+        }
+        for packet in &sorted.inner {
+            if let Err(error) = self.tap.write(&datagram[packet.clone()]) {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn fail(&self, error: io::Error) {
+        lock(&self.failure).get_or_insert(error);
+        (self.attend)();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+}
+
+/// A device, its adapter and its sockets.
+pub(super) struct Forwarder<T> {
+    pub(super) device: Device,
+    shared: Arc<Shared<T>>,
+    carrying_out: Option<JoinHandle<()>>,
+    carrying_in: Vec<JoinHandle<()>>,
+}
+
+impl<T: Tap> Forwarder<T> {
+    /// A device without a key, which is down. `attend` is called by any thread when
+    /// [`Self::settle`] has something to do, and must return at once.
+    pub(super) fn new(tap: T, ways: Ways, mtu: usize, attend: Wake) -> Self {
+        let random = |bytes: &mut [u8]| taupe_sys::random::fill(bytes);
+        let device = Device::new(default_provider(), Box::new(random), Arc::clone(&attend));
+        let path = Arc::clone(device.data_path());
+        Self {
+            device,
+            shared: Arc::new(Shared {
+                tap,
+                ways,
+                path,
+                mtu,
+                handshakes: Mutex::default(),
+                failure: Mutex::default(),
+                attend,
+                has_ended: AtomicBool::new(false),
+            }),
+            carrying_out: None,
+            carrying_in: Vec::new(),
+        }
+    }
+
+    pub(super) fn ways(&self) -> &Ways {
+        &self.shared.ways
+    }
+
+    /// Takes the device up, and carries packets from now on.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no further thread, or a socket cannot wait.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        self.device.set_up(now());
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name("adapter".into());
+        self.carrying_out = Some(thread.spawn(move || shared.carry_out())?);
+        let ways: [fn(&Ways) -> Option<&Way>; 2] = [|ways| Some(&ways.v4), |ways| ways.v6.as_ref()];
+        for way in ways {
+            let Some(Way { socket, .. }) = way(&self.shared.ways) else {
+                continue;
+            };
+            socket.set_nonblocking(false)?;
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name("udp".into());
+            let carrying = thread.spawn(move || shared.carry_in(way))?;
+            self.carrying_in.push(carrying);
+        }
+        Ok(())
+    }
+
+    /// Does what is due. After it, [`Self::poll_output`].
+    ///
+    /// # Errors
+    ///
+    /// When the adapter is gone.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        if let Some(failure) = lock(&self.shared.failure).take() {
+            return Err(failure);
+        }
+        let waiting = std::mem::take(&mut *lock(&self.shared.handshakes));
+        let mut left = waiting.len();
+        for (from, message) in waiting {
+            left -= 1;
+            let refused = self.device.handle_message(now(), from, &message, left);
+            match refused {
+                None => debug!(from = %from.remote, "took a handshake message"),
+                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
+            }
+        }
+        let now = now();
+        if self.device.wants_attention() {
+            self.device.handle_attention(now);
+        }
+        if self.next_deadline().is_some_and(|at| at <= now.boot) {
+            self.device.handle_deadline(now);
+        }
+        Ok(())
+    }
+
+    /// Sends what the protocol wants sent, and returns the next thing that others must do.
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
+        loop {
+            match self.device.poll_output()? {
+                Output::Transmit {
+                    endpoint, datagram, ..
+                } => self.shared.ways.send(endpoint.remote, &datagram),
+                other => return Some(other),
+            }
+        }
+    }
+
+    /// When [`Self::settle`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.device.next_deadline().map(|(at, _)| at)
+    }
+
+    /// Erases the device's keys, and ends the threads. What then is to be done by others is
+    /// given to `output`.
+    pub(super) fn end(mut self, mut output: impl FnMut(&mut Device, Output)) {
+        self.device.close();
+        while let Some(one) = self.poll_output() {
+            output(&mut self.device, one);
+        }
+        self.shared.has_ended.store(true, Ordering::Release);
+        self.shared.tap.close();
+        if let Some(carrying) = self.carrying_out.take() {
+            let _ = carrying.join();
+        }
+        for _ in 0..MOST_ASKED {
+            if self.carrying_in.iter().all(JoinHandle::is_finished) {
+                break;
+            }
+            wake(self.shared.ways.port);
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Sends both families' sockets a datagram of no length, so that who waits there looks up.
+fn wake(port: u16) {
+    let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    for here in here {
+        let socket = UdpSocket::bind((here, 0));
+        let _ = socket.and_then(|socket| socket.send_to(&[], (here, port)));
+    }
+}
+
+/// Whether this is transport data that this device has sealed for the very peer that it is
+/// routed to: carried, it would come back longer each time, without end.
+fn is_loop(packet: &[u8], destination: IpAddr, peer: &Peer) -> bool {
+    let (protocol, header) = match destination {
+        IpAddr::V4(_) => (packet[9], usize::from(packet[0] & 0x0f) * 4),
+        IpAddr::V6(_) => (packet[6], 40),
+    };
+    let Some([_, _, high, low, _, _, _, _, message @ ..]) = packet.get(header..) else {
+        return false;
+    };
+    let to = SocketAddr::new(destination, u16::from_be_bytes([*high, *low]));
+    protocol == UDP
+        && peer.endpoint().is_some_and(|own| own.remote == to)
+        && matches!(classify(message), Ok(Kind::Data))
+        && data_header(message).is_some_and(|(index, _)| peer.knows_index(index))
+}
+
+/// The time, as the protocol takes it.
+pub(super) fn now() -> Now {
+    let (boot, wall) = taupe_sys::clock::now();
+    Now {
+        boot: Instant(boot),
+        wall,
+    }
+}
+
+/// A panic elsewhere while the lock was held is no reason for another.
+fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+use super::{Forwarder, Tap, Way, Ways, now};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use taupe_protocol::Cause;
+use taupe_protocol::key::{PrivateKey, PublicKey};
+use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for what would come by loopback.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// An adapter in memory: what the system sends and what it is given.
+struct Memory {
+    sent: Mutex<Receiver<io::Result<Vec<u8>>>>,
+    send: Sender<io::Result<Vec<u8>>>,
+    given: Sender<Vec<u8>>,
+}
+
+impl Tap for Memory {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let packet = self.sent.lock().unwrap().recv().unwrap()?;
+        buffer[..packet.len()].copy_from_slice(&packet);
+        Ok(Some(packet.len()).filter(|length| *length > 0))
+    }
+
+    fn write(&self, packet: &[u8]) -> io::Result<()> {
+        // A test may have seen enough.
+        let _ = self.given.send(packet.to_vec());
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.send.send(Ok(Vec::new())).unwrap();
+    }
+}
+
+/// A machine with a tunnel.
+struct Side {
+    forwarder: Forwarder<Memory>,
+    send: Sender<io::Result<Vec<u8>>>,
+    given: Receiver<Vec<u8>>,
+    at: SocketAddr,
+    public: PublicKey,
+}
+
+impl Side {
+    fn new(key: u8, attend: &Sender<()>) -> Self {
+        let (send, sent) = channel();
+        let (give, given) = channel();
+        let tap = Memory {
+            sent: Mutex::new(sent),
+            send: send.clone(),
+            given: give,
+        };
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = socket.local_addr().unwrap();
+        let ways = Ways {
+            v4: Way::new(socket),
+            v6: None,
+            port: at.port(),
+        };
+        let attend = attend.clone();
+        let attend = Arc::new(move || attend.send(()).unwrap_or_default());
+        let mut forwarder = Forwarder::new(tap, ways, 1420, attend);
+        let key = PrivateKey::new([key; 32]).unwrap();
+        let update = DeviceUpdate {
+            private_key: Some(PrivateKeyUpdate::new(key)),
+            ..DeviceUpdate::default()
+        };
+        forwarder.device.update(now(), update).unwrap();
+        Self {
+            public: forwarder.device.public_key().unwrap(),
+            forwarder,
+            send,
+            given,
+            at,
+        }
+    }
+
+    /// Tells it of its peer, and begins.
+    fn start(&mut self, peer: PublicKey, endpoint: Option<SocketAddr>, allowed: &[[u8; 4]]) {
+        let mut update = PeerUpdate::new(peer);
+        update.endpoint = endpoint;
+        let networks = allowed.iter().map(|one| Prefix::from(IpAddr::from(*one)));
+        update.allowed_ips = networks.map(AllowedIpChange::Add).collect();
+        let update = DeviceUpdate {
+            peers: vec![update],
+            ..DeviceUpdate::default()
+        };
+        self.forwarder.device.update(now(), update).unwrap();
+        self.forwarder.start().unwrap();
+    }
+
+    fn settle(&mut self) {
+        self.forwarder.settle().unwrap();
+        while self.forwarder.poll_output().is_some() {}
+    }
+
+    fn end(self) {
+        self.forwarder.end(|_, _| {});
+    }
+}
+
+/// Lets all do what is due until something is there.
+fn until<V>(
+    attention: &Receiver<()>,
+    sides: &mut [&mut Side],
+    mut look: impl FnMut(&mut [&mut Side]) -> Option<V>,
+) -> V {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        sides.iter_mut().for_each(|side| side.settle());
+        if let Some(found) = look(sides) {
+            return found;
+        }
+        assert!(Instant::now() < give_up, "nothing has come");
+        match attention.recv_timeout(Duration::from_millis(10)) {
+            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// An IPv4 packet of UDP.
+fn packet(from: [u8; 4], to: [u8; 4], port: u16, content: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; 28];
+    packet.extend_from_slice(content);
+    let length = u16::try_from(packet.len()).unwrap();
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&length.to_be_bytes());
+    packet[9] = 17;
+    packet[12..16].copy_from_slice(&from);
+    packet[16..20].copy_from_slice(&to);
+    packet[22..24].copy_from_slice(&port.to_be_bytes());
+    packet
+}
+
+const HERE: [u8; 4] = [10, 7, 0, 2];
+const THERE: [u8; 4] = [10, 7, 0, 1];
+
+#[test]
+fn packets_go_both_ways_as_they_are() {
+    let (attend, attention) = channel();
+    let (mut here, mut there) = (Side::new(1, &attend), Side::new(2, &attend));
+    here.start(there.public, Some(there.at), &[THERE]);
+    there.start(here.public, None, &[HERE]);
+
+    // Longer ones and shorter ones, with and without padding, and one of nobody's.
+    let mut out: Vec<_> = [1392, 0, 5, 4, 1391, 60_000, 1]
+        .map(|length| packet(HERE, THERE, 53, &vec![7; length]))
+        .into();
+    let stranger = packet(HERE, [192, 0, 2, 1], 53, b"stranger");
+    for one in [&stranger].into_iter().chain(&out) {
+        here.send.send(Ok(one.clone())).unwrap();
+    }
+    let mut came = Vec::new();
+    let sides = &mut [&mut here, &mut there];
+    until(&attention, sides, |sides| {
+        came.extend(sides[1].given.try_iter());
+        (came.len() == out.len()).then_some(())
+    });
+    // What waited for the handshake may be overtaken.
+    for all in [&mut came, &mut out] {
+        all.sort_unstable();
+    }
+    assert_eq!(came, out);
+
+    let back = packet(THERE, HERE, 53, b"answer");
+    let forged = packet([192, 0, 2, 1], HERE, 53, b"forged");
+    for one in [forged, back.clone()] {
+        sides[1].send.send(Ok(one)).unwrap();
+    }
+    let came = until(&attention, sides, |sides| sides[0].given.try_recv().ok());
+    assert_eq!(came, back);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_datagram_that_is_led_back_is_not_sealed_again() {
+    let (attend, attention) = channel();
+    let (mut here, mut there) = (Side::new(3, &attend), Side::new(4, &attend));
+    // Between the two, to see what is sent.
+    let between = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let at = between.local_addr().unwrap();
+    let IpAddr::V4(address) = at.ip() else {
+        panic!("{at}")
+    };
+    between.set_nonblocking(true).unwrap();
+    here.start(there.public, Some(at), &[THERE, address.octets()]);
+    there.start(here.public, None, &[HERE]);
+
+    let (ends, mut seen) = ([here.at, there.at], Vec::new());
+    let relay = |seen: &mut Vec<Vec<u8>>| {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = between.recv_from(&mut buffer) {
+            let to = if from == ends[0] { ends[1] } else { ends[0] };
+            between.send_to(&buffer[..length], to).unwrap();
+            seen.push(buffer[..length].to_vec());
+        }
+    };
+    let first = packet(HERE, THERE, 53, b"first");
+    here.send.send(Ok(first)).unwrap();
+    let sides = &mut [&mut here, &mut there];
+    until(&attention, sides, |sides| {
+        relay(&mut seen);
+        sides[1].given.try_recv().ok()
+    });
+
+    let sealed = seen.into_iter().find(|message| message[0] == 4).unwrap();
+    let back = packet(HERE, address.octets(), at.port(), &sealed);
+    let other = packet(HERE, address.octets(), at.port(), b"of another program");
+    let side = &sides[0];
+    for one in [back, other] {
+        side.send.send(Ok(one)).unwrap();
+    }
+    // What comes after it is carried, though not to who takes nothing from that address.
+    let mut seen = Vec::new();
+    until(&attention, sides, |_| {
+        relay(&mut seen);
+        seen.iter().any(|message| message[0] == 4).then_some(())
+    });
+    let path = here.forwarder.device.data_path();
+    assert_eq!(path.counters().count(Cause::RoutingLoop), 1);
+    here.end();
+    there.end();
+}
+
+#[test]
+fn nothing_leaves_by_a_way_that_is_shut() {
+    let (attend, _attention) = channel();
+    let side = Side::new(5, &attend);
+    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let to = other.local_addr().unwrap();
+    let ways = side.forwarder.ways();
+    ways.v4.shut(true);
+    ways.send(to, b"shut");
+    other.set_read_timeout(Some(SILENCE)).unwrap();
+    let mut buffer = [0; 8];
+    assert!(other.recv_from(&mut buffer).is_err());
+    ways.v4.shut(false);
+    ways.send(to, b"open");
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(other.recv_from(&mut buffer).unwrap().0, 4);
+    assert_eq!(&buffer[..4], b"open");
+}
+
+#[test]
+fn an_adapter_that_is_gone_is_told() {
+    let (attend, attention) = channel();
+    let mut side = Side::new(6, &attend);
+    side.start(PublicKey([9; 32]), None, &[THERE]);
+    side.settle();
+    side.send
+        .send(Err(ErrorKind::UnexpectedEof.into()))
+        .unwrap();
+    let error = loop {
+        attention.recv_timeout(PATIENCE).unwrap();
+        if let Err(error) = side.forwarder.settle() {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    side.end();
+}
