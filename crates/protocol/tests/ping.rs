@@ -1,5 +1,6 @@
 //! `examples/ping.rs`, run as a program, against a device over UDP on loopback.
 
+use std::env::consts::EXE_SUFFIX;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -185,7 +186,7 @@ impl Ping {
         let mut program = std::env::current_exe().expect("this test's path");
         program.pop();
         program.set_file_name("examples");
-        program.push("ping");
+        program.push(format!("ping{EXE_SUFFIX}"));
         let child = Command::new(&program)
             .arg(key)
             .args([peer, &endpoint.to_string()])

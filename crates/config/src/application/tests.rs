@@ -99,9 +99,6 @@ fn what_is_refused() {
         ("/usr/bin/a;/usr/bin/b", Error::Separator),
         ("/opt/a/ /opt/b/", Error::Separator),
         ("cgroup:a b", Error::Separator),
-        (r"C:\Program Files\x.exe", Error::Windows),
-        ("c:/x.exe", Error::Windows),
-        (r"games\x", Error::Windows),
         (r"name:x\y", Error::Windows),
         (r"/opt\x", Error::Windows),
         ("./curl", Error::Relative),
@@ -148,6 +145,27 @@ fn what_is_refused() {
     }
     assert!(folders.parse::<Application>().is_ok());
     assert!(name[1..].parse::<Application>().is_ok());
+}
+
+#[cfg(not(windows))]
+#[test]
+fn paths_of_windows_mean_nothing_elsewhere() {
+    for text in [r"C:\Program Files\x.exe", "c:/x.exe", r"games\x"] {
+        assert_eq!(text.parse::<Application>(), Err(Error::Windows), "{text}");
+    }
+}
+
+#[cfg(windows)]
+#[test]
+fn paths_of_windows_are_places() {
+    for text in [r"C:\Program Files\x.exe", "c:/x.exe", r"C:\Games\"] {
+        let read = text.parse::<Application>();
+        assert!(
+            matches!(read, Ok(Application::Windows(_))),
+            "{text}: {read:?}"
+        );
+    }
+    assert_eq!(r"games\x".parse::<Application>(), Err(Error::Relative));
 }
 
 #[test]

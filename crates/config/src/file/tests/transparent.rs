@@ -127,7 +127,7 @@ fn what_is_no_application_is_shown() {
         ("a, , b", 18, "Empty", None),
         ("a,", 17, "Empty", None),
         ("chrome firefox", 15, "Separator", Some("chrome firefox")),
-        (r"a, C:\b.exe", 18, "Windows", Some(r"C:\b.exe")),
+        (r"a, name:x\y", 18, "Windows", Some(r"name:x\y")),
         ("bin/x", 15, "Relative", Some("bin/x")),
         ("a*b", 15, "Star", Some("a*b")),
         ("app:x", 15, "Kind", Some("app:x")),
