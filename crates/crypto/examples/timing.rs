@@ -18,7 +18,7 @@ mod welch;
 use common::Random;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use taupe_crypto::{AWS_LC_NARROW, AWS_LC_WIDE, AeadKey, Packet, Provider, Secret, TAG_LEN};
+use taupe_crypto::{AWS_LC, AWS_LC_NARROW, AeadKey, Packet, Provider, Secret, TAG_LEN};
 
 /// Packets of a batch, and the bytes of text in each: of acknowledgements, of short and of full
 /// packets.
@@ -60,7 +60,7 @@ const LIMIT: f64 = 10.0;
 fn provider() -> &'static Provider {
     match std::env::var_os("NARROW") {
         Some(_) => &AWS_LC_NARROW,
-        None => &AWS_LC_WIDE,
+        None => &AWS_LC,
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from
 //!   AWS-LC, but transport data by our own vector code where the processor has AVX2,
-//!   or AVX-512 and IFMA for batches, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
+//!   or AVX-512 with IFMA and VBMI2, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
@@ -71,7 +71,7 @@ pub use provider::{AWS_LC, AWS_LC_SINGLE};
 #[doc(hidden)]
 pub use provider::{AWS_LC_NARROW, AWS_LC_WIDE};
 pub use provider::{Provider, default_provider, provider_without_avx512};
-/// Whether batches go through AVX-512 on this processor.
+/// Whether packets go through AVX-512 on this processor.
 #[doc(hidden)]
 #[must_use]
 pub fn has_wide() -> bool {

@@ -17,7 +17,7 @@
 )]
 
 mod columns;
-mod poly1305;
+pub(crate) mod poly1305;
 mod rounds;
 mod rows;
 #[cfg(test)]
@@ -75,7 +75,7 @@ impl Key {
         supported().then(|| Self(Words::new(key.expose())))
     }
 
-    pub(crate) fn words(&self) -> &[u32; 8] {
+    fn words(&self) -> &[u32; 8] {
         &self.0.0
     }
 }
@@ -163,7 +163,7 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
 
 /// Overwrites a packet whose text is longer than `longest` bytes, and says whether it did: what
 /// cannot be sealed must not leave in clear, and what cannot have been is a forgery.
-fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
+pub(crate) fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
     let is_beyond = packet.data.len() as u64 > longest + TAG_LEN as u64;
     if is_beyond {
         packet.data.fill(0);
@@ -172,7 +172,7 @@ fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
 }
 
 /// Four zero bytes and the counter, as little-endian words.
-fn nonce(counter: u64) -> [u32; 3] {
+pub(crate) fn nonce(counter: u64) -> [u32; 3] {
     [0, counter as u32, (counter >> 32) as u32]
 }
 
@@ -232,7 +232,7 @@ fn whole<const OPEN: bool>(stream: &[Vector], text: &mut [u8], tag: &mut [u8; TA
 /// The last block, that with the lengths (RFC 8439 §2.8), and the tag: writes it, or with
 /// `OPEN` compares it.
 #[inline]
-fn conclude<const OPEN: bool>(
+pub(crate) fn conclude<const OPEN: bool>(
     poly: &mut Poly1305,
     text_len: usize,
     tag: &mut [u8; TAG_LEN],

@@ -1,6 +1,7 @@
 //! ChaCha20-Poly1305 (RFC 8439) over a batch of packets, with AVX-512.
 //!
-//! Up to eight packets go together: ChaCha20 makes sixteen blocks at a time, one
+//! A packet by itself has its blocks of ChaCha20 side by side (`single`). Up to eight packets
+//! go together: ChaCha20 makes sixteen blocks at a time, one
 //! in each lane of 32 bits, a few of each packet; Poly1305 has a lane of 64 bits
 //! for each packet, or two where there are at most four packets. So nothing is
 //! wasted on a packet that does not fill sixteen blocks, and Poly1305 needs no
@@ -8,8 +9,7 @@
 //!
 //! It needs AVX-512 F and BW, IFMA for the multiplications of Poly1305 and VBMI2
 //! for its shifts: Ice Lake, Zen 4 and later. With AVX-512 F alone (Skylake-X),
-//! with nothing of it, and for packets that would leave lanes idle, `narrow` does
-//! it one by one.
+//! or with nothing of it, `narrow` does it.
 //!
 //! Nothing that is secret decides on a branch or an address; lengths and
 //! counters, which are in the clear, do. A group's keys and key stream are
@@ -24,6 +24,7 @@
 mod chacha20;
 mod group;
 mod poly1305;
+mod single;
 #[cfg(test)]
 mod tests;
 mod vector;
@@ -32,7 +33,11 @@ use self::{
     group::{Group, Lane, Spare},
     poly1305::LANES,
 };
-use crate::{AeadKey, Packet, Secret, TAG_LEN, aead::split_tag, narrow};
+use crate::narrow::{self, Words, erase_beyond};
+use crate::{
+    AeadKey, Packet, Secret, TAG_LEN,
+    aead::{MAX_TEXT_LEN, split_tag},
+};
 use core::mem;
 use std::is_x86_feature_detected;
 
@@ -42,15 +47,16 @@ const RUN: usize = 64;
 /// The longest text that goes with others, in bytes: all that UDP can carry.
 const LONGEST: usize = 1 << 16;
 
-/// A key for groups of packets, and for those that do not fit in one.
+/// A key.
 pub(crate) struct Key {
-    each: narrow::Key,
+    words: Words,
     always: bool,
 }
 
 /// Whether this processor has the instructions.
 pub(crate) fn supported() -> bool {
-    is_x86_feature_detected!("avx512f")
+    narrow::supported()
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512ifma")
         && is_x86_feature_detected!("avx512vbmi2")
@@ -60,8 +66,10 @@ impl Key {
     /// None on a processor without the instructions. With `always`, packets go
     /// in groups even where one by one would be faster, which is for tests.
     pub(crate) fn new(key: &Secret<32>, always: bool) -> Option<Self> {
-        let each = narrow::Key::new(key).filter(|_| supported())?;
-        Some(Self { each, always })
+        supported().then(|| Self {
+            words: Words::new(key.expose()),
+            always,
+        })
     }
 
     /// Takes packets from the longest on, those of like length together.
@@ -69,8 +77,10 @@ impl Key {
         let mut entries: [Entry<'_>; RUN] = core::array::from_fn(|_| Entry::default());
         let mut spare = Spare::new();
         let mut len = 0;
-        for (index, Packet { counter, data }) in packets.iter_mut().enumerate() {
-            if data.len() >= TAG_LEN {
+        for (index, packet) in packets.iter_mut().enumerate() {
+            let is_beyond = erase_beyond(packet, MAX_TEXT_LEN);
+            let Packet { counter, data } = packet;
+            if !is_beyond && data.len() >= TAG_LEN {
                 entries[len] = Entry {
                     index,
                     counter: *counter,
@@ -89,7 +99,6 @@ impl Key {
             match width {
                 Width::Eight => self.group::<2>(now, &mut spare, &mut work),
                 Width::Four => self.group::<4>(now, &mut spare, &mut work),
-                Width::Two => self.group::<8>(now, &mut spare, &mut work),
                 Width::One => self.single(now, &mut work),
             }
         }
@@ -112,10 +121,10 @@ impl Key {
         let lanes = lanes.map(Option::unwrap_or_default);
         match work {
             // SAFETY: there is no key without the instructions.
-            Work::Seal => unsafe { Group::<N>::seal(self.each.words(), lanes, spare) },
+            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes, spare) },
             Work::Open(flags) => {
                 // SAFETY: as above.
-                let authentic = unsafe { Group::<N>::open(self.each.words(), lanes, spare) };
+                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes, spare) };
                 for ((index, authentic), _) in indices.into_iter().zip(authentic).zip(entries) {
                     flags[index] = authentic;
                 }
@@ -130,15 +139,31 @@ impl Key {
             data,
         } in entries
         {
-            let packet = &mut [Packet {
-                counter: *counter,
-                data,
-            }];
             match work {
-                Work::Seal => self.each.seal(packet),
-                Work::Open(flags) => self.each.open(packet, &mut flags[*index..=*index]),
-            }
+                Work::Seal => self.packet::<false>(*counter, data),
+                Work::Open(flags) => {
+                    flags[*index] = self.packet::<true>(*counter, data);
+                    continue;
+                }
+            };
         }
+    }
+
+    /// Seals a packet by itself, or with `OPEN` opens it and says whether it was authentic.
+    fn packet<const OPEN: bool>(&self, counter: u64, data: &mut [u8]) -> bool {
+        split_tag(data).is_some_and(|(text, tag)| {
+            // SAFETY: there is no key without the instructions.
+            unsafe { single::packet::<OPEN>(&self.words.0, counter, text, tag) }
+        })
+    }
+
+    /// The packet that is there alone, if it goes by itself then.
+    fn only<'a, 'b>(&self, packets: &'a mut [Packet<'b>]) -> Option<&'a mut Packet<'b>> {
+        let [packet] = packets else {
+            return None;
+        };
+        let goes = !self.always && !erase_beyond(packet, MAX_TEXT_LEN);
+        goes.then_some(packet)
     }
 
     /// How the first of these packets, the longest, goes and how many with it:
@@ -153,7 +178,7 @@ impl Key {
         // What packets take one by one, and together: the greatest ratio is best.
         let (mut best_alone, mut best_together) = (u64::from(!self.always), 1);
         let (mut alone, mut summed) = (0, 0);
-        for width in [Width::Two, Width::Four, Width::Eight] {
+        for width in [Width::Four, Width::Eight] {
             let count = entries.len().min(width.packets());
             alone += (entries[summed..count].iter())
                 .map(|entry| Width::One.nanoseconds(blocks(entry)))
@@ -171,8 +196,9 @@ impl Key {
 
 impl AeadKey for Key {
     fn seal(&self, packets: &mut [Packet<'_>]) {
-        if packets.len() == 1 && !self.always {
-            return self.each.seal(packets);
+        if let Some(packet) = self.only(packets) {
+            self.packet::<false>(packet.counter, packet.data);
+            return;
         }
         for packets in packets.chunks_mut(RUN) {
             self.run(packets, Work::Seal);
@@ -180,10 +206,11 @@ impl AeadKey for Key {
     }
 
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
-        if packets.len() == 1 && !self.always {
-            return self.each.open(packets, authentic);
-        }
         authentic.fill(false);
+        if let (Some(packet), Some(verdict)) = (self.only(packets), authentic.first_mut()) {
+            *verdict = self.packet::<true>(packet.counter, packet.data);
+            return;
+        }
         for (packets, flags) in packets.chunks_mut(RUN).zip(authentic.chunks_mut(RUN)) {
             let count = packets.len().min(flags.len());
             self.run(&mut packets[..count], Work::Open(flags));
@@ -201,7 +228,6 @@ enum Work<'a> {
 #[derive(Clone, Copy)]
 enum Width {
     One,
-    Two,
     Four,
     Eight,
 }
@@ -210,19 +236,17 @@ impl Width {
     fn packets(self) -> usize {
         match self {
             Self::One => 1,
-            Self::Two => 2,
             Self::Four => 4,
             Self::Eight => 8,
         }
     }
 
     /// About what packets take, the longest of which has so many blocks. As
-    /// measured on Sapphire Rapids; what matters is how they compare. One by one
-    /// it is AWS-LC's time: `narrow`'s, on Zen 3, is a tenth less.
+    /// measured on Sapphire Rapids, and one by one on Zen 5, on which AWS-LC is
+    /// about as fast; what matters is how they compare.
     fn nanoseconds(self, blocks: u64) -> u64 {
         match self {
-            Self::One => 115 + 25 * blocks,
-            Self::Two => 180 + 360 * blocks.div_ceil(8),
+            Self::One => 130 + 10 * blocks,
             Self::Four => 270 + 190 * blocks.div_ceil(4),
             Self::Eight => 225 + 185 * blocks.div_ceil(2),
         }

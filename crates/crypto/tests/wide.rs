@@ -117,7 +117,15 @@ fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed(
                 for (name, forge) in FORGERIES {
                     let mut data = sealed.clone();
                     forge(&mut data[position]);
+                    let mut alone = data[position].clone();
                     let authentic = open(&*key, &mut data);
+                    let by_itself = &mut [Packet {
+                        counter: position as u64,
+                        data: &mut alone,
+                    }];
+                    let mut flag = [true];
+                    key.open(by_itself, &mut flag);
+                    assert_eq!((flag, &alone), ([false], &data[position]));
                     let id = format!("{}: {name}, {len} B, at {position}", provider.name);
                     for (i, data) in data.iter().enumerate() {
                         assert_eq!(authentic[i], i != position, "{id}: packet {i}");

@@ -11,12 +11,13 @@ use crate::TAG_LEN;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Bytes of a block.
-pub(super) const BLOCK_LEN: usize = 16;
+pub(crate) const BLOCK_LEN: usize = 16;
 
 /// A running authenticator, by default with a key of zeros.
 #[derive(Default, Zeroize, ZeroizeOnDrop)]
-pub(super) struct Poly1305 {
-    h: [u64; 3],
+pub(crate) struct Poly1305 {
+    /// Below 2^131.
+    pub(crate) h: [u64; 3],
     r: [u64; 2],
     /// 5/4 of the upper word of `r`.
     folded: u64,
@@ -27,7 +28,7 @@ pub(super) struct Poly1305 {
 impl Poly1305 {
     /// With the one-time key `r` and `s` as little-endian words.
     #[inline]
-    pub(super) fn new(key: [u64; 4]) -> Self {
+    pub(crate) fn new(key: [u64; 4]) -> Self {
         let r = [
             key[0] & 0x0fff_fffc_0fff_ffff,
             key[1] & 0x0fff_fffc_0fff_fffc,
@@ -40,9 +41,14 @@ impl Poly1305 {
         }
     }
 
+    /// `r`, clamped.
+    pub(crate) fn r(&self) -> [u64; 2] {
+        self.r
+    }
+
     /// A whole block, as little-endian words: `h = (h + block + 2^128) r`.
     #[inline]
-    pub(super) fn block(&mut self, [low, high]: [u64; 2]) {
+    pub(crate) fn block(&mut self, [low, high]: [u64; 2]) {
         let times = |a: u64, b: u64| u128::from(a) * u128::from(b);
         let [r0, r1] = self.r;
 
@@ -69,14 +75,14 @@ impl Poly1305 {
 
     /// Block `INDEX` of a chunk, made at this place (see [`pin_word`]).
     #[inline]
-    pub(super) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
+    pub(crate) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
         self.block(words(&chunk.as_chunks().0[INDEX]));
         self.h = self.h.map(pin_word);
     }
 
     /// Bytes, with zeros after them where a block is not whole.
     #[inline]
-    pub(super) fn padded(&mut self, bytes: &[u8]) {
+    pub(crate) fn padded(&mut self, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
         for block in blocks {
             self.block(words(block));
@@ -90,7 +96,7 @@ impl Poly1305 {
 
     /// The tag.
     #[inline]
-    pub(super) fn tag(&self) -> [u8; TAG_LEN] {
+    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
         let [low, high, above] = self.h;
         let h = u128::from(low) | u128::from(high) << 64;
         // h - (2^130 - 5), where that is not negative: it is below twice as much.

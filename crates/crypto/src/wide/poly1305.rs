@@ -10,12 +10,15 @@
 //! takes four blocks with `r^8` to `r^5`, the second the next four with `r^4` to
 //! `r` and no `h`, and the two are added up.
 //!
+//! Of a packet by itself, eight blocks are taken in one step, one in each lane, all with `r^8`
+//! but the last eight, which have `r^8` to `r`; then the lanes are added up.
+//!
 //! Sizes: limbs of powers are below 2^44 + 2^17, those of `h` below twice that,
 //! those of a block added to `h` below 2^46, 20 times a limb below 2^49, all
 //! below 2^52. Of the 12 products in a sum, the lower parts make less than
 //! 2^56 and the upper ones less than 2^47, or 2^43 in the last limb.
 
-use super::vector::{Vector, from_u64, pin, to_u64, wipe, zero};
+use super::vector::{LEN, Vector, from_u64, load, pin, to_u64, wipe, zero};
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
 
@@ -170,6 +173,95 @@ impl Poly1305 {
         }
         wipe(&mut self.s);
     }
+}
+
+/// Blocks of one packet, one in each lane.
+pub(super) type Chunk = [[u8; LEN]; 2];
+
+/// By lanes, the power of `r` that a block of a [`Chunk`] is multiplied by at the end: the
+/// first by `r^8`. Lanes have blocks as two vectors are unpacked.
+const POWERS: [u64; LANES] = [8, 4, 7, 3, 6, 2, 5, 1];
+
+/// Powers of one packet's `r`, for its blocks eight at a time.
+pub(super) struct Powers {
+    /// `r^8` in all lanes: from one chunk to the next.
+    eighth: Factor,
+    /// Those of [`POWERS`].
+    last: Factor,
+}
+
+impl Powers {
+    /// Of `r`, clamped, as little-endian words.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn new([low, high]: [u64; 2]) -> Self {
+        let r = limbs([low, high, 0]).map(|limb| _mm512_set1_epi64(limb.cast_signed()));
+        let mix = |mask, lower: Limbs, upper: Limbs| -> Limbs {
+            core::array::from_fn(|i| _mm512_mask_mov_epi64(lower[i], mask, upper[i]))
+        };
+        let pick = |powers: Limbs, lanes: [u64; LANES]| {
+            powers.map(|limb| _mm512_permutexvar_epi64(from_u64(&lanes), limb))
+        };
+        // The first two powers again and again, then four, then all eight.
+        let second = multiply(r, &factor(r));
+        let powers = mix(0b1010_1010, r, second);
+        let powers = mix(0b1100_1100, powers, multiply(powers, &factor(second)));
+        let fourth = factor(pick(powers, [3; LANES]));
+        let powers = mix(0b1111_0000, powers, multiply(powers, &fourth));
+        Self {
+            eighth: factor(pick(powers, [7; LANES])),
+            last: factor(pick(powers, POWERS.map(|power| power - 1))),
+        }
+    }
+
+    /// `h` after these chunks, as words; below 2^130 and some.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+    pub(super) fn absorb(&self, h: [u64; 3], chunks: &[Chunk]) -> [u64; 3] {
+        let Some((last, chunks)) = chunks.split_last() else {
+            return h;
+        };
+        let number = |[first, second]: &Chunk| {
+            let (first, second) = (load(first), load(second));
+            split(
+                _mm512_unpacklo_epi64(first, second),
+                _mm512_unpackhi_epi64(first, second),
+            )
+        };
+        let mut h = limbs(h).map(|limb| _mm512_maskz_set1_epi64(1, limb.cast_signed()));
+        for chunk in chunks {
+            h = multiply(add(number(chunk), h), &self.eighth);
+        }
+        let h = multiply(add(number(last), h), &self.last);
+        let [h0, h1, h2] = h.map(|limb| _mm512_reduce_add_epi64(limb).cast_unsigned());
+
+        let h0 = h0 + 5 * (h2 >> 42);
+        let h2 = h2 & LAST_LIMB.cast_unsigned();
+        let lower = u128::from(h0) + (u128::from(h1) << 44);
+        let (lower, carry) = lower.overflowing_add(u128::from(h2) << 88);
+        [
+            lower as u64,
+            (lower >> 64) as u64,
+            (h2 >> 40) + u64::from(carry),
+        ]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn wipe(&mut self) {
+        wipe(&mut self.eighth);
+        wipe(&mut self.last);
+    }
+}
+
+/// Limbs of a number given as words, of which the last has a few bits.
+fn limbs([low, middle, above]: [u64; 3]) -> [u64; 3] {
+    let limb = LIMB.cast_unsigned();
+    [
+        low & limb,
+        (low >> 44 | middle << 20) & limb,
+        middle >> 24 | above << 40,
+    ]
 }
 
 /// Four [`blocks`](Poly1305::blocks) piece by piece, to be done between other things.

@@ -3,9 +3,10 @@
 //! On a processor without the instructions there is nothing to test.
 
 use super::chacha20::{Blocks, Transpose};
-use super::poly1305::{LANES, Poly1305, halves};
+use super::poly1305::{LANES, Poly1305, Powers, halves};
+use super::single;
 use super::vector::{LEN, from_u64, load_padded, store, zero};
-use crate::narrow::Words;
+use crate::narrow::{self, Words};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
 
 /// Poly1305 of a message in one lane, with others of the same length beside it.
@@ -46,6 +47,87 @@ fn poly1305_of_each_lane() {
         // SAFETY: the processor has the instructions.
         unsafe { poly1305(lane.get(), key, message) }
     });
+}
+
+/// Of one packet: pairs of 64 bytes with a block in each lane, in two parts that one has to go
+/// on from the other, and the rest by words.
+#[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+fn poly1305_by_itself(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
+    let words = key.as_chunks().0;
+    let mut poly =
+        narrow::poly1305::Poly1305::new(core::array::from_fn(|i| u64::from_le_bytes(words[i])));
+    let powers = Powers::new(poly.r());
+    let (pairs, odd) = message.as_chunks::<LEN>().0.as_chunks();
+    let (first, second) = pairs.split_at(pairs.len() / 2);
+    poly.h = powers.absorb(poly.h, first);
+    poly.h = powers.absorb(poly.h, second);
+    poly.padded(odd.as_flattened());
+    poly.padded(message.as_chunks::<LEN>().1);
+    poly.tag()
+}
+
+#[test]
+fn poly1305_of_a_packet_by_itself() {
+    if !super::supported() {
+        return;
+    }
+    check_poly1305(&|key, message| {
+        // SAFETY: the processor has the instructions.
+        unsafe { poly1305_by_itself(key, message) }
+    });
+}
+
+/// Of one packet, `4 * N` at a time, from block 5 on.
+#[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2,bmi2")]
+fn blocks_by_itself<const N: usize>(key: &[u32; 8], nonce: [u32; 3]) -> Vec<[u8; LEN]> {
+    let mut stream = [zero(); 24];
+    single::blocks::<N>(key, nonce, 5, &mut stream);
+    let block = |vector| {
+        let mut bytes = [0; LEN];
+        store(&mut bytes, vector);
+        bytes
+    };
+    stream[..4 * N]
+        .iter()
+        .map(|vector| block(*vector))
+        .collect()
+}
+
+#[test]
+fn blocks_of_a_packet_by_itself_are_those_of_a_group() {
+    if !super::supported() {
+        return;
+    }
+    let key = Words::new(&core::array::from_fn(|i| i as u8 ^ 0xa5)).0;
+    for nonce in [[0; 3], [1, 2, 3], [u32::MAX; 3], [0, u32::MAX, 0]] {
+        // SAFETY: the processor has the instructions.
+        let group: Vec<[u8; LEN]> = unsafe {
+            let mut blocks = Blocks::<4>::new(&key, &[nonce; LANES]);
+            let mut made = Vec::new();
+            for _ in 0..8 {
+                for block in &Transpose::new(&blocks.next()).all()[..4] {
+                    let mut bytes = [0; LEN];
+                    store(&mut bytes, *block);
+                    made.push(bytes);
+                }
+            }
+            made
+        };
+        // SAFETY: as above.
+        let made = unsafe {
+            [
+                blocks_by_itself::<1>(&key, nonce),
+                blocks_by_itself::<2>(&key, nonce),
+                blocks_by_itself::<3>(&key, nonce),
+                blocks_by_itself::<4>(&key, nonce),
+                blocks_by_itself::<5>(&key, nonce),
+                blocks_by_itself::<6>(&key, nonce),
+            ]
+        };
+        for made in made {
+            assert_eq!(made, group[5..][..made.len()]);
+        }
+    }
 }
 
 /// The AEAD put together from the primitives, with any nonce and associated
