@@ -31,17 +31,17 @@ pub(super) fn blocks<const N: usize>(key: &[u32; 8], nonce: [u32; 3]) -> [Pair; 
     hide(&mut rotations);
     for _ in 0..10 {
         round(&mut x, &rotations);
-        for [_, b, c, d] in &mut x {
-            // Diagonals become columns.
-            *b = _mm256_shuffle_epi32::<0b00_11_10_01>(*b);
-            *c = _mm256_shuffle_epi32::<0b01_00_11_10>(*c);
-            *d = _mm256_shuffle_epi32::<0b10_01_00_11>(*d);
+        // Diagonals become columns. The row that is ready last stays where it is.
+        for [a, _, c, d] in &mut x {
+            *a = _mm256_shuffle_epi32::<0b10_01_00_11>(*a);
+            *c = _mm256_shuffle_epi32::<0b00_11_10_01>(*c);
+            *d = _mm256_shuffle_epi32::<0b01_00_11_10>(*d);
         }
         round(&mut x, &rotations);
-        for [_, b, c, d] in &mut x {
-            *b = _mm256_shuffle_epi32::<0b10_01_00_11>(*b);
-            *c = _mm256_shuffle_epi32::<0b01_00_11_10>(*c);
-            *d = _mm256_shuffle_epi32::<0b00_11_10_01>(*d);
+        for [a, _, c, d] in &mut x {
+            *a = _mm256_shuffle_epi32::<0b00_11_10_01>(*a);
+            *c = _mm256_shuffle_epi32::<0b10_01_00_11>(*c);
+            *d = _mm256_shuffle_epi32::<0b01_00_11_10>(*d);
         }
     }
     core::array::from_fn(|pair| {
