@@ -13,7 +13,6 @@ mod tests;
 
 use core::cell::RefCell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,12 +131,8 @@ pub struct Tunnel {
     attention: Arc<AtomicBool>,
     /// The longest packet so far: padding goes no further.
     longest: AtomicUsize,
-    /// Where the last authentic message came from of which that was said. The device has
-    /// `NOWHERE` for the others.
-    heard: Mutex<Option<SocketAddr>>,
     sent: Traffic,
-    received: Traffic,
-    loss: Mutex<Loss>,
+    received: Mutex<Received>,
     sink: Option<Sink>,
 }
 
@@ -156,6 +151,27 @@ impl Traffic {
     fn read(&self) -> (u64, u64) {
         let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
         (read(&self.packets), read(&self.bytes))
+    }
+}
+
+/// What authentic messages have told: under one lock, which each of them takes once.
+#[derive(Default)]
+struct Received {
+    /// Where the last came from of which that was said. The device has `NOWHERE` for the others.
+    heard: Option<SocketAddr>,
+    packets: u64,
+    bytes: u64,
+    loss: Loss,
+}
+
+impl Received {
+    fn hear(&mut self, from: Option<SocketAddr>) {
+        self.heard = from.or(self.heard);
+    }
+
+    fn count(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
     }
 }
 
@@ -209,10 +225,8 @@ impl Tunnel {
             peer,
             attention,
             longest: AtomicUsize::new(MIN_MTU),
-            heard: Mutex::default(),
             sent: Traffic::default(),
-            received: Traffic::default(),
-            loss: Mutex::default(),
+            received: Mutex::default(),
             sink: config.sink,
         })
     }
@@ -295,23 +309,21 @@ impl Tunnel {
     pub fn read(&self, from: Option<SocketAddr>, src: &[u8], dst: &mut [u8]) -> Result {
         match classify(src) {
             _ if src.is_empty() => self.with(|control, now| control.emit(&self.path, now, dst)),
-            Ok(Kind::Data) if dst.len() >= src.len() => {
-                let copy = &mut dst[..src.len()];
-                copy.copy_from_slice(src);
-                match self.open(from, copy)? {
-                    Some(packet) => {
-                        dst.copy_within(packet.clone(), 0);
-                        Ok(packet_outcome(&dst[..packet.len()]))
-                    }
+            Ok(Kind::Data) if dst.len() + OFFSET >= src.len() => {
+                let data = &mut dst[..src.len() - OFFSET];
+                data.copy_from_slice(&src[OFFSET..]);
+                match self.open(from, src, data)? {
+                    Some(length) => Ok(packet_outcome(&data[..length])),
                     None => self.after_keepalive(dst),
                 }
             }
+            // Room for the packet, but not for the tag behind it.
             Ok(Kind::Data) if dst.len() + OVERHEAD >= src.len() => {
-                let mut copy = src.to_vec();
-                match self.open(from, &mut copy)? {
-                    Some(packet) => {
-                        let packet = &copy[packet];
-                        dst[..packet.len()].copy_from_slice(packet);
+                let mut data = src[OFFSET..].to_vec();
+                match self.open(from, src, &mut data)? {
+                    Some(length) => {
+                        let packet = &data[..length];
+                        dst[..length].copy_from_slice(packet);
                         Ok(packet_outcome(packet))
                     }
                     None => self.after_keepalive(dst),
@@ -340,8 +352,9 @@ impl Tunnel {
         let datagram = buffer.get_mut(..length);
         let datagram = datagram.ok_or(Error::DestinationBufferTooSmall)?;
         if let Ok(Kind::Data) = classify(datagram) {
-            return match self.open(from, datagram)? {
-                Some(packet) => Ok(packet_outcome(&buffer[packet])),
+            let (header, data) = datagram.split_at_mut(OFFSET);
+            return match self.open(from, header, data)? {
+                Some(length) => Ok(packet_outcome(&data[..length])),
                 None => self.after_keepalive(buffer),
             };
         }
@@ -427,7 +440,7 @@ impl Tunnel {
     /// came from.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.lock_heard()
+        self.lock_received().heard
     }
 
     /// What there is to tell.
@@ -435,13 +448,16 @@ impl Tunnel {
     pub fn statistics(&self) -> Statistics {
         let session = self.peer.session();
         let now = clock::boot();
-        let loss = self.loss();
+        let (rx, loss) = {
+            let received = self.lock_received();
+            ((received.packets, received.bytes), received.loss.estimate())
+        };
         let (packets, bytes) = self.sent.read();
         let control = self.lock();
         Statistics {
             handshake_age: session.as_ref().map(|session| now.since(session.born())),
             tx: (packets + control.late.0, bytes + control.late.1),
-            rx: self.received.read(),
+            rx,
             loss,
             rtt: control.rtt,
             sessions: control.sessions,
@@ -518,29 +534,28 @@ impl Tunnel {
         })
     }
 
-    /// Opens a data message in place. `None` if there is no packet in it.
-    fn open(&self, from: Option<SocketAddr>, message: &mut [u8]) -> Result<Option<Range<usize>>> {
-        let header = data_header(message);
+    /// Opens a data message in place: `message` has its header, `data` is what is behind that.
+    /// How long the packet is with which `data` begins then, if there is one.
+    fn open(
+        &self,
+        from: Option<SocketAddr>,
+        message: &[u8],
+        data: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let header = data_header(message).ok_or_else(|| self.refuse(Cause::Length))?;
         let now = clock::boot();
-        let length = message.len();
-        let opened = SORTED.with_borrow_mut(|sorted| {
-            let from = Endpoint::from(from.unwrap_or(NOWHERE));
-            self.path.receive(now, from, message, length, sorted);
-            match sorted.refused.first() {
-                Some((_, cause)) => Err(*cause),
-                None => Ok(sorted.inner.first().cloned()),
-            }
-        });
-        let packet = opened.map_err(|cause| self.tell(cause))?;
-        self.hear(from);
-        if let Some((index, counter)) = header {
-            self.lock_loss().count(index, counter);
-        }
-        if let Some(packet) = &packet {
-            self.received.count(1, packet.len() as u64);
+        let origin = Endpoint::from(from.unwrap_or(NOWHERE));
+        let opened = self.path.receive_one(now, origin, header, data);
+        let length = opened.map_err(|cause| self.tell(cause))?;
+        let mut received = self.lock_received();
+        received.hear(from);
+        received.loss.count(header);
+        if let Some(length) = length {
+            received.count(1, length as u64);
+            drop(received);
             self.attend();
         }
-        Ok(packet)
+        Ok(length)
     }
 
     /// How long a message is that carries a packet and fits: padded to 16 bytes as far as
@@ -594,31 +609,16 @@ impl Tunnel {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_heard(&self) -> std::sync::MutexGuard<'_, Option<SocketAddr>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An authentic message came from there.
-    fn hear(&self, from: Option<SocketAddr>) {
-        if from.is_some() {
-            *self.lock_heard() = from;
-        }
+    fn lock_received(&self) -> std::sync::MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A handshake message came from there. It was authentic if the device sends there now.
     fn hear_of_handshake(&self, from: Option<SocketAddr>) {
         let endpoint = self.peer.endpoint().map(|endpoint| endpoint.remote);
         if from == endpoint {
-            self.hear(from);
+            self.lock_received().hear(from);
         }
-    }
-
-    fn lock_loss(&self) -> std::sync::MutexGuard<'_, Loss> {
-        self.loss.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn loss(&self) -> f32 {
-        self.lock_loss().estimate()
     }
 
     fn sink(&self) -> Option<&Sink> {

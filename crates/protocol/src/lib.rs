@@ -30,7 +30,7 @@
 //! | when | call |
 //! |---|---|
 //! | a packet is to be sent | [`Routes::lookup`] of [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
-//! | datagrams have come | [`DataPath::receive`]; deliver what is in [`Sorted::inner`], and give each of [`Sorted::handshakes`] to [`Device::handle_message`] |
+//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`Sorted::inner`], and give each of [`Sorted::handshakes`] to [`Device::handle_message`] |
 //! | the owner is woken | [`Device::handle_attention`] |
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
 //! | the configuration changes | [`Device::update`], whole or not at all |

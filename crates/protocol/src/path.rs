@@ -177,13 +177,7 @@ impl DataPath {
         let Run {
             packets, offsets, ..
         } = run;
-        let found = self.sessions.find(run.receiver);
-        let usable = match found {
-            None => Err(Cause::UnknownSession),
-            Some(Entry { session, .. }) if !session.may_receive(now) => Err(Cause::ExpiredSession),
-            Some(entry) => Ok(entry),
-        };
-        let Entry { session, peer } = match usable {
+        let entry = match self.usable(now, from, run.receiver) {
             Ok(entry) => entry,
             Err(cause) => {
                 for offset in &*offsets {
@@ -192,47 +186,77 @@ impl DataPath {
                 return;
             }
         };
-        if planted::is(Defect::UnauthRoam) {
-            lock(&peer.link).endpoint = Some(from);
-        }
+        let Entry { session, peer } = &*entry;
         let mut accepted = [false; CHUNK];
         session.open(packets, &mut accepted[..count], |place, cause| {
             self.refuse(sorted, offsets[place] - DATA_HEADER_LEN, cause);
         });
 
-        let mut received = Received {
-            bytes: 0,
-            data: false,
-        };
+        let mut received = Received::default();
         let first = sorted.inner.len();
         let mut any = false;
         let opened = packets.iter().zip(&*offsets).zip(accepted);
         for ((packet, offset), _) in opened.filter(|(_, accepted)| *accepted) {
             any = true;
-            let plaintext = &packet.data[..packet.data.len() - TAG_LEN];
-            let message = (plaintext.len() + DATA_OVERHEAD) as u64;
-            if plaintext.is_empty() {
-                received.bytes += message;
-                continue;
+            match received.judge(routes, peer, packet) {
+                Ok(Some(length)) => sorted.inner.push(*offset..*offset + length),
+                Ok(None) => (),
+                Err(cause) => self.refuse(sorted, *offset - DATA_HEADER_LEN, cause),
             }
-            received.data = true;
-            let Some(view) = inner::parse(plaintext) else {
-                self.refuse(sorted, *offset - DATA_HEADER_LEN, Cause::InnerMalformed);
-                continue;
-            };
-            let allowed = routes
-                .lookup(view.source)
-                .is_some_and(|owner| Arc::ptr_eq(owner, &peer));
-            if !allowed {
-                self.refuse(sorted, *offset - DATA_HEADER_LEN, Cause::SourceNotAllowed);
-                continue;
-            }
-            received.bytes += message;
-            sorted.inner.push(*offset..*offset + view.length);
         }
-        if any && !peer.receive(&self.attention, now, &session, from, received) {
+        if any && !peer.receive(&self.attention, now, session, from, received) {
             sorted.inner.truncate(first);
         }
+    }
+
+    /// Takes one message of transport data from `from`, as [`Self::receive`] takes many: what
+    /// [`data_header`] says of its header, and all that is behind that, which is opened in place. Returns
+    /// how long the packet is with which `data` begins then; `None` if there is none to deliver.
+    ///
+    /// # Errors
+    /// Why the message was dropped. It has been counted.
+    pub fn receive_one(
+        &self,
+        now: Instant,
+        from: Endpoint,
+        (receiver, counter): (u32, u64),
+        data: &mut [u8],
+    ) -> Result<Option<usize>, Cause> {
+        self.open_one(now, from, receiver, Packet { counter, data })
+            .inspect_err(|cause| self.counters.add(*cause, 1))
+    }
+
+    fn open_one(
+        &self,
+        now: Instant,
+        from: Endpoint,
+        receiver: u32,
+        packet: Packet<'_>,
+    ) -> Result<Option<usize>, Cause> {
+        let entry = self.usable(now, from, receiver)?;
+        let Entry { session, peer } = &*entry;
+        let packet = &mut [packet];
+        let mut refused = None;
+        session.open(packet, &mut [false], |_, cause| refused = Some(cause));
+        if let Some(cause) = refused {
+            return Err(cause);
+        }
+        let mut received = Received::default();
+        let verdict = received.judge(&self.routes.load(), peer, &packet[0]);
+        let is_up = peer.receive(&self.attention, now, session, from, received);
+        verdict.map(|length| length.filter(|_| is_up))
+    }
+
+    /// The session that this side calls `receiver`, if it may receive at `now`.
+    fn usable(&self, now: Instant, from: Endpoint, receiver: u32) -> Result<Arc<Entry>, Cause> {
+        let entry = self.sessions.find(receiver).ok_or(Cause::UnknownSession)?;
+        if !entry.session.may_receive(now) {
+            return Err(Cause::ExpiredSession);
+        }
+        if planted::is(Defect::UnauthRoam) {
+            lock(&entry.peer.link).endpoint = Some(from);
+        }
+        Ok(entry)
     }
 
     fn refuse(&self, sorted: &mut Sorted, place: usize, cause: Cause) {
@@ -244,6 +268,35 @@ impl DataPath {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+}
+
+impl Received {
+    /// Takes a packet of `peer`'s that has opened. How long what it holds is, if that is more
+    /// than a keepalive, or why it must not be delivered.
+    fn judge(
+        &mut self,
+        routes: &Routes,
+        peer: &Arc<Peer>,
+        packet: &Packet<'_>,
+    ) -> Result<Option<usize>, Cause> {
+        let (plaintext, _) = packet
+            .data
+            .split_last_chunk::<TAG_LEN>()
+            .ok_or(Cause::Length)?;
+        let message = (plaintext.len() + DATA_OVERHEAD) as u64;
+        if plaintext.is_empty() {
+            self.bytes += message;
+            return Ok(None);
+        }
+        self.data = true;
+        let view = inner::parse(plaintext).ok_or(Cause::InnerMalformed)?;
+        let owner = routes.lookup(view.source);
+        if !owner.is_some_and(|owner| Arc::ptr_eq(owner, peer)) {
+            return Err(Cause::SourceNotAllowed);
+        }
+        self.bytes += message;
+        Ok(Some(view.length))
     }
 }
 

@@ -229,10 +229,7 @@ impl Peer {
         attention: &Attention,
         mut link: std::sync::MutexGuard<'_, Link>,
     ) {
-        let sooner = link
-            .timers
-            .next()
-            .is_some_and(|(at, _)| at < link.scheduled);
+        let sooner = link.timers.soonest() < link.scheduled;
         let sooner = sooner && !planted::is(Defect::MissedDeadline);
         if (link.wants.any() || sooner) && !link.told {
             link.told = true;
@@ -298,6 +295,7 @@ pub struct Staged {
 }
 
 /// What the packets of one batch add up to.
+#[derive(Default)]
 pub(crate) struct Received {
     /// Of messages, with their headers.
     pub(crate) bytes: u64,

@@ -180,10 +180,11 @@ const SHARDS: usize = 64;
 /// Indices are random and chosen by this side, so that they need no hashing
 /// against adversaries.
 pub(crate) struct SessionTable {
-    shards: [RwLock<HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>>; SHARDS],
+    shards: [RwLock<Shard>; SHARDS],
 }
 
-#[derive(Clone)]
+type Shard = HashMap<u32, Arc<Entry>, BuildHasherDefault<IndexHasher>>;
+
 pub(crate) struct Entry {
     pub(crate) session: Arc<Session>,
     pub(crate) peer: Arc<Peer>,
@@ -198,7 +199,7 @@ impl Default for SessionTable {
 }
 
 impl SessionTable {
-    pub(crate) fn find(&self, index: u32) -> Option<Entry> {
+    pub(crate) fn find(&self, index: u32) -> Option<Arc<Entry>> {
         read(self.shard(index)).get(&index).cloned()
     }
 
@@ -208,7 +209,8 @@ impl SessionTable {
 
     pub(crate) fn insert(&self, session: Arc<Session>, peer: Arc<Peer>) {
         let index = session.local_index;
-        write(self.shard(index)).insert(index, Entry { session, peer });
+        let entry = Arc::new(Entry { session, peer });
+        write(self.shard(index)).insert(index, entry);
     }
 
     pub(crate) fn remove(&self, session: &Session) {
@@ -231,7 +233,7 @@ impl SessionTable {
         all
     }
 
-    fn shard(&self, index: u32) -> &RwLock<HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>> {
+    fn shard(&self, index: u32) -> &RwLock<Shard> {
         &self.shards[index as usize % SHARDS]
     }
 }

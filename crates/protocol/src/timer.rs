@@ -68,6 +68,11 @@ impl Timers {
         self.0[timer as usize] != Instant::FAR_FUTURE
     }
 
+    /// When the first timer expires; in the far future if none runs.
+    pub(crate) fn soonest(&self) -> Instant {
+        self.0.into_iter().fold(Instant::FAR_FUTURE, Instant::min)
+    }
+
     /// The timer that expires first.
     pub(crate) fn next(&self) -> Option<(Instant, Reason)> {
         Reason::ALL

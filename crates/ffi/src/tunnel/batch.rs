@@ -150,22 +150,18 @@ impl Tunnel {
         for (place, cause) in &refused {
             results[place / stride] = Err((*cause).into());
         }
-        let mut loss = self.lock_loss();
-        let mut authentic = false;
+        let mut received = self.lock_received();
         for (result, header) in results.iter().zip(headers) {
-            if let (Ok(_), Some((index, counter))) = (result, header) {
-                loss.count(index, counter);
-                authentic = true;
+            if let (Ok(_), Some(header)) = (result, header) {
+                received.loss.count(header);
+                received.hear(from);
             }
         }
-        drop(loss);
-        if authentic {
-            self.hear(from);
-        }
+        received.count(packets, bytes);
+        drop(received);
         for (_, cause) in refused {
             self.tell(cause);
         }
-        self.received.count(packets, bytes);
         for message in handshakes {
             let result = &mut results[message.start / stride];
             let message = &buffer[message];

@@ -17,8 +17,8 @@ struct Session {
 }
 
 impl Loss {
-    /// An authentic message of a session has arrived.
-    pub(super) fn count(&mut self, index: u32, counter: u64) {
+    /// An authentic message has arrived, of the session of this index and with this counter.
+    pub(super) fn count(&mut self, (index, counter): (u32, u64)) {
         let next = counter.saturating_add(1);
         let found = self.0.iter_mut().find(|session| session.index == index);
         if let Some(session) = found {

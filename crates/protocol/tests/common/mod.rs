@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use taupe_protocol::crypto::{Provider, TAG_LEN};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify};
+use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, classify, data_header};
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate,
@@ -175,6 +175,8 @@ pub struct Net {
     flying: VecDeque<Datagram>,
     /// Every deadline that has been called, with its node.
     pub fired: Vec<(Instant, usize, Reason)>,
+    /// How the last message was given that came by itself.
+    is_by_itself: bool,
 }
 
 impl Net {
@@ -190,6 +192,7 @@ impl Net {
             held: VecDeque::new(),
             flying: VecDeque::new(),
             fired: Vec::new(),
+            is_by_itself: false,
         }
     }
 
@@ -391,6 +394,18 @@ impl Net {
             }),
         };
         let mut batch = batch.to_vec();
+        // A message by itself has two ways in, which must come to the same: it takes turns.
+        if segment >= batch.len() && matches!(classify(&batch), Ok(Kind::Data)) {
+            self.is_by_itself = !self.is_by_itself;
+            if self.is_by_itself {
+                let (header, data) = batch.split_at_mut(DATA_HEADER_LEN);
+                let header = data_header(header).expect("a header");
+                let opened = node.path.receive_one(now.boot, from, header, data);
+                let packet = opened.ok().flatten().map(|length| data[..length].to_vec());
+                node.delivered.extend(packet);
+                return;
+            }
+        }
         let mut sorted = Sorted::default();
         node.path
             .receive(now.boot, from, &mut batch, segment, &mut sorted);
