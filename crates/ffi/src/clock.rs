@@ -14,9 +14,18 @@ pub(crate) fn now() -> Now {
     Now { boot, wall }
 }
 
-/// The first of them alone: for the way of a packet.
+/// The first of them alone.
 pub(crate) fn boot() -> Instant {
-    let boot = Instant(taupe_sys::clock::boot());
+    skipped(taupe_sys::clock::boot())
+}
+
+/// The same up to 10 ms late: for the way of a packet. A session may live as much longer.
+pub(crate) fn recent_boot() -> Instant {
+    skipped(taupe_sys::clock::recent_boot())
+}
+
+fn skipped(boot: u64) -> Instant {
+    let boot = Instant(boot);
     #[cfg(test)]
     let boot = boot + SKIPPED.get();
     boot

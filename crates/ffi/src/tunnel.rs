@@ -242,7 +242,7 @@ impl Tunnel {
         if src.is_empty() {
             return self.write_keepalive(dst);
         }
-        let now = clock::boot();
+        let now = clock::recent_boot();
         self.bound(src.len())?;
         if let Some(length) = self.message_len(src.len(), dst.len()) {
             if let Outbound::Send(reservation) =
@@ -277,7 +277,7 @@ impl Tunnel {
             .checked_add(length)
             .filter(|end| *end <= buffer.len());
         let end = end.ok_or(Error::DestinationBufferTooSmall)?;
-        let now = clock::boot();
+        let now = clock::recent_boot();
         self.bound(length)?;
         if length > 0
             && let Some(total) = self.message_len(length, buffer.len())
@@ -543,7 +543,7 @@ impl Tunnel {
         data: &mut [u8],
     ) -> Result<Option<usize>> {
         let header = data_header(message).ok_or_else(|| self.refuse(Cause::Length))?;
-        let now = clock::boot();
+        let now = clock::recent_boot();
         let origin = Endpoint::from(from.unwrap_or(NOWHERE));
         let opened = self.path.receive_one(now, origin, header, data);
         let length = opened.map_err(|cause| self.tell(cause))?;

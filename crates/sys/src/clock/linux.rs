@@ -1,10 +1,29 @@
 //! `clock_gettime(2)`.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::cell::Cell;
 use std::time::Duration;
 
 pub(super) fn boot() -> Duration {
     since_epoch(clock_gettime(ClockId::Boottime))
+}
+
+thread_local! {
+    /// The tick in which the clock was read, and what it said.
+    static READ: Cell<(Duration, u64)> = const { Cell::new((Duration::ZERO, 0)) };
+}
+
+/// `CLOCK_MONOTONIC_COARSE` (Linux 2.6.32) is the time of the last tick, and is also moved when
+/// the machine goes to sleep: while it is the same, it is a tick at most since the clock was read.
+pub(super) fn recent_boot() -> u64 {
+    let tick = since_epoch(clock_gettime(ClockId::MonotonicCoarse));
+    let (read_in, read) = READ.get();
+    if read_in == tick && tick != Duration::ZERO {
+        return read;
+    }
+    let now = super::boot();
+    READ.set((tick, now));
+    now
 }
 
 pub(super) fn wall() -> Duration {

@@ -12,3 +12,7 @@ pub(super) fn boot() -> Duration {
 pub(super) fn wall() -> Duration {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
+
+pub(super) fn recent_boot() -> u64 {
+    super::boot()
+}
