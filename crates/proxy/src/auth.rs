@@ -124,13 +124,13 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::{AuthError, Credentials};
-    use std::path::Path;
+    use super::Credentials;
 
     #[cfg(unix)]
     #[test]
     fn a_file_without_an_end_is_too_long() {
-        let endless = Credentials::read(Path::new("/dev/zero"));
+        use super::AuthError;
+        let endless = Credentials::read(std::path::Path::new("/dev/zero"));
         assert!(matches!(endless, Err(AuthError::TooLong(_))));
     }
 

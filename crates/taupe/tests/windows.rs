@@ -64,7 +64,7 @@ mod on_windows {
         if matches!(command.as_deref(), Some("run" | "service")) {
             return taupe_command::main::<Quiet>();
         }
-        let tests: [(&str, fn()); 6] = [
+        let tests: [(&str, fn()); 7] = [
             ("a_tunnel_that_runs_is_shown_and_changed", shown_and_changed),
             ("what_cannot_run_is_one_line_and_a_status", refused),
             (

@@ -165,7 +165,7 @@ fn paths_of_windows_are_places() {
             "{text}: {read:?}"
         );
     }
-    assert_eq!(r"games\x".parse::<Application>(), Err(Error::Relative));
+    assert_eq!(r"games\x".parse::<Application>(), Err(ApplicationError::Relative));
 }
 
 #[test]

@@ -9,8 +9,8 @@
 //! passes by them until another one reads, or the machine is restarted: all is held back. So
 //! tunnel mode is never given back: it is what a process left that was killed.
 //!
-//! An adapter of another medium than Ethernet or IP is taken too, and nothing passes by it: what its
-//! frames are, and so whose, is not known.
+//! An adapter of another medium than Ethernet or IP is taken too, so that nothing passes by it: what
+//! its frames are, and so whose, is not known.
 //!
 //! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
 //! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
@@ -65,8 +65,6 @@ struct Card {
     handle: HANDLE,
     /// Its mode afterwards.
     after: FilterFlags,
-    /// Unless nothing of it can be read.
-    medium: Option<Medium>,
 }
 
 impl NdisapiTap {
@@ -111,8 +109,7 @@ impl NdisapiTap {
     fn card(&self, index: u32, info: &NetworkAdapterInfo) -> Card {
         let handle = info.get_handle();
         let before = self.driver.get_adapter_mode(handle).unwrap_or_default();
-        let medium = medium(info.get_medium());
-        if medium.is_none() {
+        if medium(info.get_medium()) == Medium::Unknown {
             warn!(
                 name = info.get_name(),
                 medium = info.get_medium(),
@@ -123,7 +120,6 @@ impl NdisapiTap {
             index,
             handle,
             after: mode_after(before),
-            medium,
         }
     }
 
@@ -145,19 +141,13 @@ impl NdisapiTap {
 
     /// Shows what is queued at one adapter, a batch at most. Whether there was any.
     fn read_card(&mut self, place: usize, judge: &mut dyn FnMut(Frame<'_>) -> Verdict) -> bool {
-        let Card {
-            index,
-            handle,
-            medium,
-            ..
-        } = self.cards[place];
+        let Card { index, handle, .. } = self.cards[place];
         let mut request = EthMRequestMut::<BATCH>::from_iter(handle, self.frames.iter_mut());
         // An empty queue is an error too.
         let count = self.driver.read_packets(&mut request).unwrap_or(0);
         let mut to_card = EthMRequest::<BATCH>::new(handle);
         let mut to_system = EthMRequest::<BATCH>::new(handle);
-        let readable = if medium.is_some() { count } else { 0 };
-        for frame in self.frames.iter().take(readable) {
+        for frame in self.frames.iter().take(count) {
             let is_sent = frame.get_device_flags() == DirectionFlags::PACKET_FLAG_ON_SEND;
             let (towards, request) = match is_sent {
                 true => (Towards::Card, &mut to_card),
@@ -204,23 +194,14 @@ impl PacketTap for NdisapiTap {
             let connection = connection(info, &connections);
             let index = connection.map_or(unknown, |it| it.index);
             let known = self.cards.iter_mut().find(|card| card.handle == handle);
-            let medium = match known {
-                Some(card) => {
-                    card.index = index;
-                    card.medium
-                }
-                None => {
-                    let card = self.card(index, info);
-                    let medium = card.medium;
-                    self.cards.push(card);
-                    medium
-                }
-            };
+            match known {
+                Some(card) => card.index = index,
+                None => self.cards.push(self.card(index, info)),
+            }
             if let Err(error) = self.arm(handle) {
                 unarmed.push((handle, error));
             }
-            // What is sent by one that is not told of is dropped.
-            adapters.extend(medium.map(|medium| adapter(index, medium, info, connection)));
+            adapters.push(adapter(index, info, connection));
         }
         let is_there = |listed: &[NetworkAdapterInfo], handle: HANDLE| {
             listed.iter().any(|info| info.get_handle() == handle)
@@ -353,16 +334,11 @@ fn connection<'a>(
     connections.iter().find(is_it)
 }
 
-fn adapter(
-    index: u32,
-    medium: Medium,
-    info: &NetworkAdapterInfo,
-    connection: Option<&Connection>,
-) -> Adapter {
+fn adapter(index: u32, info: &NetworkAdapterInfo, connection: Option<&Connection>) -> Adapter {
     Adapter {
         index,
         name: connection.map_or_else(|| info.get_name().to_owned(), |it| it.name.clone()),
-        medium,
+        medium: medium(info.get_medium()),
         mac: *info.get_hw_address(),
         mtu: info.get_mtu().min(LONGEST_PACKET),
         addresses: connection.map_or_else(Vec::new, |it| it.addresses.clone()),
@@ -370,11 +346,11 @@ fn adapter(
     }
 }
 
-fn medium(number: u32) -> Option<Medium> {
+fn medium(number: u32) -> Medium {
     match number {
-        MEDIUM_ETHERNET => Some(Medium::Ethernet),
-        MEDIUM_IP => Some(Medium::Ip),
-        _ => None,
+        MEDIUM_ETHERNET => Medium::Ethernet,
+        MEDIUM_IP => Medium::Ip,
+        _ => Medium::Unknown,
     }
 }
 
@@ -441,11 +417,11 @@ mod tests {
 
     #[test]
     fn frames_are_read_of_two_mediums_alone() {
-        assert_eq!(medium(0), Some(Medium::Ethernet));
-        assert_eq!(medium(19), Some(Medium::Ip));
+        assert_eq!(medium(0), Medium::Ethernet);
+        assert_eq!(medium(19), Medium::Ip);
         // A wide area network's, one of IEEE 1394, and what is not there yet.
         for other in [3, 13, 18, 20, u32::MAX] {
-            assert_eq!(medium(other), None, "{other}");
+            assert_eq!(medium(other), Medium::Unknown, "{other}");
         }
     }
 }
