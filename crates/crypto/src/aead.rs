@@ -9,6 +9,7 @@ pub const TAG_LEN: usize = 16;
 
 /// Bytes of the longest text: a block's number has 32 bits, and the first block is for the
 /// tag's keys (RFC 8439 §2.8). One more would be encrypted with key stream that has been used.
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
 pub(crate) const MAX_TEXT_LEN: u64 = (1 << 38) - 64;
 
 /// A message did not verify: a wrong key, counter or associated data, a

@@ -19,14 +19,10 @@ pub(crate) fn run(seed: u64, packets: u64, mut progress: impl FnMut(u64)) -> u64
     let mut done = 0;
     while done < packets {
         let shape = Shape::random(&mut random);
-        let provider = match random.below(5) {
-            0 => &AWS_LC,
-            1..=2 => &AWS_LC_NARROW,
-            _ => &AWS_LC_WIDE,
-        };
+        let way = WAYS[random.below(WAYS.len())];
         check(
             &mut random,
-            provider,
+            way,
             &shape,
             &format!("seed {seed:#x}, after {done} packets"),
         );
