@@ -107,7 +107,10 @@ static void timeouts(void) {
     int timeout = taupe_next_timeout(b);
     CHECK(timeout > 500000 && timeout <= 540000);
     struct taupe_address address;
-    CHECK(taupe_peer_address(b, &address) && !memcmp(&address, &at_a, sizeof address));
+    // Field by field: what lies between them is nobody's.
+    CHECK(taupe_peer_address(b, &address) && address.version == at_a.version);
+    CHECK(address.port == at_a.port && address.scope == at_a.scope);
+    CHECK(!memcmp(address.ip, at_a.ip, sizeof address.ip));
     CHECK(taupe_peer_address(a, &address) && address.version == 6 && address.port == 2222);
     CHECK(!memcmp(address.ip, at_b.ip, 16));
     CHECK(!taupe_peer_address(NULL, &address) && !taupe_peer_address(a, NULL));
