@@ -151,7 +151,11 @@ fn what_is_refused() {
 #[test]
 fn paths_of_windows_mean_nothing_elsewhere() {
     for text in [r"C:\Program Files\x.exe", "c:/x.exe", r"games\x"] {
-        assert_eq!(text.parse::<Application>(), Err(Error::Windows), "{text}");
+        assert_eq!(
+            text.parse::<Application>(),
+            Err(ApplicationError::Windows),
+            "{text}"
+        );
     }
 }
 
@@ -165,7 +169,10 @@ fn paths_of_windows_are_places() {
             "{text}: {read:?}"
         );
     }
-    assert_eq!(r"games\x".parse::<Application>(), Err(ApplicationError::Relative));
+    assert_eq!(
+        r"games\x".parse::<Application>(),
+        Err(ApplicationError::Relative)
+    );
 }
 
 #[test]
