@@ -130,10 +130,7 @@ mod on_windows {
 
     /// The command as it is.
     fn taupe(words: &[&str]) -> Output {
-        let program = Command::new(env!("CARGO_BIN_EXE_taupe"))
-            .args(words)
-            .output();
-        program.expect("it runs")
+        ended(Command::new(env!("CARGO_BIN_EXE_taupe")).args(words))
     }
 
     fn text(bytes: &[u8]) -> String {
@@ -207,8 +204,8 @@ mod on_windows {
         let refused = complaint(&taupe(&["set", name, "listen-port", "5"]), 1);
         assert!(refused.contains("ListenPort"), "{refused}");
 
-        let second = quiet().args(["run", "--config"]).arg(&file.path).output();
-        let second = complaint(&second.expect("it runs"), 4);
+        let second = ended(quiet().args(["run", "--config"]).arg(&file.path));
+        let second = complaint(&second, 4);
         assert!(second.contains("runs already"), "{second}");
 
         drop(running);
@@ -292,11 +289,11 @@ mod on_windows {
         assert_eq!(state(&chooses), "not installed");
 
         // A service keeps what it has been told.
-        let installed = quiet()
-            .args(["service", "install", "--adapter", "--config"])
-            .arg(&plain.path)
-            .output();
-        let installed = installed.expect("it runs");
+        let installed = ended(
+            quiet()
+                .args(["service", "install", "--adapter", "--config"])
+                .arg(&plain.path),
+        );
         assert!(installed.status.success(), "{installed:?}");
         let _uninstall = Uninstall(&plain);
         let said = complaint(&of_service("start", &plain), 1);
@@ -305,11 +302,26 @@ mod on_windows {
 
     /// `taupe service` about a file, by this program, which the service then runs.
     fn of_service(action: &str, file: &File) -> Output {
-        let command = quiet()
-            .args(["service", action, "--config"])
-            .arg(&file.path)
-            .output();
-        command.expect("it runs")
+        ended(
+            quiet()
+                .args(["service", action, "--config"])
+                .arg(&file.path),
+        )
+    }
+
+    /// What a command has said at its end. Wine on a busy machine cannot make a process at times,
+    /// with an error that Windows does not have for that.
+    fn ended(command: &mut Command) -> Output {
+        const ERROR_INTERNAL_ERROR: i32 = 1359;
+        for _ in 0..5 {
+            match command.output() {
+                Err(error) if error.raw_os_error() == Some(ERROR_INTERNAL_ERROR) => {
+                    thread::sleep(Duration::from_millis(200));
+                }
+                output => return output.expect("it runs"),
+            }
+        }
+        panic!("no process is made");
     }
 
     fn state(file: &File) -> String {
@@ -335,8 +347,8 @@ mod on_windows {
         assert!(again.contains("runs already"), "{again}");
         let shown = printed(&taupe(&["show", &file.name]));
         assert!(shown.contains(PUBLIC), "{shown}");
-        let second = quiet().args(["run", "--config"]).arg(&file.path).output();
-        complaint(&second.expect("it runs"), 4);
+        let second = ended(quiet().args(["run", "--config"]).arg(&file.path));
+        complaint(&second, 4);
 
         printed(&of_service("stop", &file));
         assert_eq!(state(&file), "stopped");
