@@ -16,7 +16,7 @@ use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_CALL_NOT_IMPLEMENTED, ERROR_INVALID_LEVEL,
     ERROR_SERVICE_ALREADY_RUNNING, ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_EXISTS,
-    ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NOT_ACTIVE,
+    ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NOT_ACTIVE, ERROR_SERVICE_REQUEST_TIMEOUT,
 };
 
 pub use process::{Control, run};
@@ -206,11 +206,17 @@ fn describe(service: &Service, definition: &Definition) -> Result<Vec<Lacking>, 
 /// See [`Error`].
 pub fn start(name: &str) -> Result<(), Error> {
     let service = open(name, ServiceAccess::START | ServiceAccess::QUERY_STATUS)?;
-    service
-        .start::<OsString>(&[])
-        .map_err(failed("start the service", name))?;
+    let started = service.start::<OsString>(&[]);
     let until = |state| state != State::Changing;
     let looked = settle(&service, name, "started", until)?;
+    if let Err(error) = started {
+        // One that ended before the manager had spoken with it says by its status why; greater
+        // numbers are the manager's own.
+        let is_told = (1..=255).contains(&looked.code);
+        if !(has_code(&error, &[ERROR_SERVICE_REQUEST_TIMEOUT]) && is_told) {
+            return Err(failed("start the service", name)(error));
+        }
+    }
     match looked.state {
         State::Running => Ok(()),
         _ => Err(Error::Ended {
@@ -353,9 +359,14 @@ fn failed<'a>(
 
 /// Whether the system has no such thing, as Wine has not.
 fn is_unknown(error: &windows_service::Error) -> bool {
+    has_code(error, &[ERROR_INVALID_LEVEL, ERROR_CALL_NOT_IMPLEMENTED])
+}
+
+/// Whether the system has said one of these.
+fn has_code(error: &windows_service::Error, codes: &[u32]) -> bool {
     let windows_service::Error::Winapi(error) = error else {
         return false;
     };
     let code = error.raw_os_error().map(i32::cast_unsigned);
-    matches!(code, Some(ERROR_INVALID_LEVEL | ERROR_CALL_NOT_IMPLEMENTED))
+    code.is_some_and(|code| codes.contains(&code))
 }
