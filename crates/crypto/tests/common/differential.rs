@@ -5,6 +5,10 @@ use taupe_crypto::{
     AWS_LC, AWS_LC_NARROW, AWS_LC_SINGLE, AWS_LC_WIDE, AeadKey, Packet, Provider, Secret, TAG_LEN,
 };
 
+/// Each way that packets may go by vectors: as it is best, with AVX2, and with AVX-512 wherever
+/// packets can go together. Without AVX-512 the last two are the same.
+pub(crate) const WAYS: [&Provider; 3] = [&AWS_LC, &AWS_LC_NARROW, &AWS_LC_WIDE];
+
 /// Texts of a batch: where each begins, and its length and counter.
 #[derive(Default)]
 pub(crate) struct Shape {
