@@ -549,6 +549,9 @@ enum log_level {
     TRACE = 3,
 };
 
+// NULL would have a tunnel's lines go where others' do.
+static inline void taupe_no_line(const char *line) { (void)line; }
+
 // A tunnel as it was made then, with the error numbers of then.
 static inline struct wireguard_tunnel *taupe_new_tunnel_2021(
     const char *static_private, const char *server_static_public, const char *preshared_key,
@@ -556,7 +559,7 @@ static inline struct wireguard_tunnel *taupe_new_tunnel_2021(
     enum log_level log_level) {
     struct wireguard_tunnel *tunnel =
         taupe_new_tunnel_with_log(static_private, server_static_public, preshared_key, keep_alive,
-                                  index, log_level == NONE ? NULL : log_printer,
+                                  index, log_level == NONE ? taupe_no_line : log_printer,
                                   (uint32_t)log_level);
     taupe_set_numbering(tunnel, TAUPE_NUMBERING_0_5);
     return tunnel;

@@ -19,7 +19,8 @@ pub(crate) fn boot() -> Instant {
     skipped(taupe_sys::clock::boot())
 }
 
-/// The same up to 10 ms late: for the way of a packet. A session may live as much longer.
+/// The same, late by a tick of the system's timer: for the way of a packet. A session may live as
+/// much longer, and what is due some time after a packet be as much early.
 pub(crate) fn recent_boot() -> Instant {
     skipped(taupe_sys::clock::recent_boot())
 }

@@ -293,7 +293,7 @@ fn folders_may_be_chosen_and_ld_so_is_told() {
 }
 
 #[test]
-fn a_path_is_itself_whatever_characters_it_has() {
+fn a_path_is_itself_or_refused() {
     let place = Place::new("characters");
     let prefix = place.0.join("a&b|c%d");
     // And /usr/ is /usr.
@@ -315,4 +315,15 @@ fn a_path_is_itself_whatever_characters_it_has() {
     let program = prefix.join("bin/taupe").display().to_string();
     let line = format!("\nExecStart={} up ", program.replace('%', "%%"));
     assert!(unit.contains(&line), "{unit}");
+
+    for refused in ["a b", "a\"b", "a'b", "a\\b", "a$b"] {
+        let prefix = place.0.join(refused);
+        let mut command = Command::new("packaging/install");
+        command.current_dir(Path::new(PACKAGE).join("../.."));
+        command.env("CARGO_TARGET_DIR", place.0.join("target"));
+        command.env("PREFIX", &prefix).env_remove("DESTDIR");
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{refused}");
+        assert!(!prefix.exists(), "{refused}");
+    }
 }

@@ -35,8 +35,10 @@ pub fn boot() -> u64 {
 }
 
 /// The boot clock, in nanoseconds, as this thread has read it last, if the system's timer has not
-/// ticked since: up to 10 ms late. On Linux it takes 3 ns where the clock takes 22 (Zen 5); after
-/// the machine has slept the clock is read anew. Elsewhere it is the clock.
+/// ticked since: late by a tick of 1 to 10 ms, or by more where that timer is held up, as in a
+/// virtual machine with a processor that waits for its turn. On Linux it takes 3 ns where the
+/// clock takes 22 (Zen 5); after the machine has slept the clock is read anew. Elsewhere it is the
+/// clock.
 #[must_use]
 pub fn recent_boot() -> u64 {
     imp::recent_boot()

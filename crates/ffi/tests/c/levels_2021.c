@@ -24,7 +24,9 @@ int main(void) {
     CHECK(new_tunnel("own", "peer", print, INFO) == NULL && printer == print && level == 1);
     CHECK(new_tunnel("own", "peer", print, DEB) == NULL && printer == print && level == 2);
     CHECK(new_tunnel("own", "peer", print, ALL) == NULL && printer == print && level == 3);
-    // With NONE not even errors are printed.
-    CHECK(new_tunnel("own", "peer", print, NONE) == NULL && printer == NULL);
+    // With NONE not even errors are printed, nor do they go to the function of all others.
+    CHECK(new_tunnel("own", "peer", print, NONE) == NULL && printer && printer != print);
+    printer("a line");
+    CHECK(level == 0);
     return 0;
 }
