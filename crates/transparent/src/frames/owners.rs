@@ -105,6 +105,9 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 /// How long what is sent from a closed socket's end is taken to be from that socket.
 const GONE_FOR: Duration = Duration::from_secs(10);
 
+/// How long a flow is silent until its end may be another's socket by then: the list is read anew.
+const SILENT: Duration = Duration::from_millis(10);
+
 /// Ends that are remembered as unknown, and of sockets that are gone.
 const UNKNOWN: usize = 4096;
 const GONE: usize = 4096;
@@ -120,6 +123,7 @@ pub(super) struct Known {
     system: Box<dyn Owners + Send>,
     tcp: List,
     udp: List,
+    /// When the last packet of a flow came.
     unknown: Recent<Flow, Instant>,
     gone: Recent<(Protocol, Key), Gone>,
 }
@@ -198,9 +202,10 @@ impl Known {
         {
             return owner;
         }
-        let unknown = self.unknown.get(flow);
-        let is_unknown = unknown.is_some_and(|since| now.since(since) < UNKNOWN_FOR);
-        let age = match is_unknown && !opens {
+        let silence = self.unknown.get(flow).map(|last| now.since(last));
+        let is_unknown = silence.is_some_and(|silence| silence < UNKNOWN_FOR);
+        let goes_on = silence.is_some_and(|silence| silence < SILENT);
+        let age = match goes_on && !opens {
             true => RECENT,
             false => BETWEEN_READS,
         };

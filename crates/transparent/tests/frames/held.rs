@@ -50,6 +50,24 @@ fn what_nobody_owns_is_the_systems_in_the_end() {
 }
 
 #[test]
+fn a_port_that_was_nobodys_is_who_binds_it() {
+    for silence in [Duration::from_millis(10), RECENT, 10 * RECENT] {
+        let mut world = World::with(&["mole"]);
+        let (local, server) = (at(OWN, 50_000), at(SERVER, 5000));
+        let nobodys = udp(local, server, b"nobody's");
+        world.send(&nobodys);
+        world.wait(WAIT);
+        world.send(&nobodys);
+        assert_eq!(world.passed(), vec![sent(&nobodys); 2]);
+        world.wait(silence);
+        world.mole(Protocol::Udp, local, server);
+        world.send(&udp(local, server, b"of the mole"));
+        assert_eq!(world.passed().len(), 2, "{silence:?}");
+        assert_eq!(world.take_got().len(), 1, "{silence:?}");
+    }
+}
+
+#[test]
 fn a_port_that_another_process_has_now_is_its() {
     let mut world = World::with(&["mole"]);
     let (local, server) = (at(OWN, 50_000), at(SERVER, 443));

@@ -62,21 +62,28 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
         of(&mut known, at(20), &udp, Occasion::Goes, true),
         Owner::System
     );
-    assert_eq!(
-        of(&mut known, at(119), &udp, Occasion::Goes, false),
-        Owner::System
-    );
-    assert_eq!(reads(), 2, "unknown for 100 ms");
+    for moment in (20..=119).step_by(9) {
+        assert_eq!(
+            of(&mut known, at(moment), &udp, Occasion::Goes, false),
+            Owner::System
+        );
+    }
+    assert_eq!(reads(), 2, "unknown for 100 ms while it goes on");
     assert_eq!(
         of(&mut known, at(120), &udp, Occasion::Goes, false),
         Owner::System
     );
     assert_eq!(reads(), 3, "without waiting again");
     assert_eq!(
-        of(&mut known, at(2120), &udp, Occasion::Goes, false),
+        of(&mut known, at(130), &udp, Occasion::Goes, false),
+        Owner::System
+    );
+    assert_eq!(reads(), 4, "or until it is silent for 10 ms");
+    assert_eq!(
+        of(&mut known, at(2130), &udp, Occasion::Goes, false),
         Owner::NotYet
     );
-    assert_eq!(reads(), 4, "but for 2 s");
+    assert_eq!(reads(), 5, "but for 2 s");
     listed.0.lock().unwrap().0.push(Socket {
         local: udp.local,
         remote: None,
@@ -84,23 +91,23 @@ fn lists_are_read_when_they_cannot_tell_and_not_more() {
         made: 0,
     });
     assert!(matches!(
-        of(&mut known, at(2140), &udp, Occasion::Goes, true),
+        of(&mut known, at(2150), &udp, Occasion::Goes, true),
         Owner::Process(_)
     ));
     assert!(matches!(
-        of(&mut known, at(2239), &udp, Occasion::Goes, false),
+        of(&mut known, at(2249), &udp, Occasion::Goes, false),
         Owner::Process(_)
     ));
-    assert_eq!(reads(), 5, "known for 100 ms");
+    assert_eq!(reads(), 6, "known for 100 ms");
     assert!(matches!(
-        of(&mut known, at(2240), &udp, Occasion::Goes, false),
+        of(&mut known, at(2250), &udp, Occasion::Goes, false),
         Owner::Process(_)
     ));
-    assert_eq!(reads(), 6);
+    assert_eq!(reads(), 7);
     assert_eq!(
         of(
             &mut known,
-            at(2240),
+            at(2250),
             &flow(ip::ICMP, 0),
             Occasion::Goes,
             false

@@ -281,10 +281,11 @@ impl Pipeline {
             false => Occasion::Goes,
         };
         let remembered = before.filter(|_| !opens);
-        if let Some(Remembered { choice, at, .. }) = remembered
-            && (flow.protocol != ip::UDP || now.since(at) < RECENT)
+        // What is nobody's may be somebody's with the next packet: that is asked each time.
+        if let Some(it) = remembered
+            && (flow.protocol != ip::UDP || !it.is_systems && now.since(it.at) < RECENT)
         {
-            return Judged::Choice(choice);
+            return Judged::Choice(it.choice);
         }
         let is_for_group = is_for_group(&self.adapters[place], flow.remote.ip());
         let may_be_outer = self.may_be_outer(place, view);
