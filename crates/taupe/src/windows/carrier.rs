@@ -21,7 +21,8 @@ use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Device, Random};
 use taupe_transparent::frames::{
-    Adapter, Causes, Dropped, Event, Frame, Output, PacketTap, Pipeline, Settings, TapError,
+    Adapter, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
+    TapError,
 };
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
@@ -140,7 +141,9 @@ impl<T: PacketTap> Carrier<T> {
         self.carry();
         self.gate.close();
         self.pipeline.close(now());
-        let _ = self.do_outputs();
+        let frames = self.do_outputs();
+        // It ends either way.
+        let _ = self.tap.inject(&frames);
         Ok(())
     }
 
@@ -183,11 +186,15 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Does what is to be done with the packet filter, and waits for its frames.
+    /// Does what is to be done with the packet filter, and waits for its frames. What was judged
+    /// by adapters that have failed since is not sent.
     fn exchange(&mut self) -> Result<(), TapError> {
-        self.do_outputs()?;
+        let frames = self.do_outputs();
         if left(self.look_at).is_none() {
             self.look_at_adapters()?;
+        }
+        if !frames.is_empty() {
+            self.tap.inject(&frames)?;
         }
         let deadline = self.pipeline.next_deadline();
         let wait = deadline.map_or(LONGEST_WAIT, |at| left(at).unwrap_or_default());
@@ -199,9 +206,11 @@ impl<T: PacketTap> Carrier<T> {
         Ok(())
     }
 
-    /// Holds back what is locked, and has adapters looked at before anything else.
+    /// Holds back what is locked, drops what waits to be known, and has adapters looked at before
+    /// anything else.
     fn begin_trouble(&mut self, error: &TapError) {
         self.gate.close();
+        self.pipeline.drop_waiting();
         let wait = match &self.trouble {
             None => {
                 warn!(%error, "the packet filter fails: nothing passes until it works again");
@@ -238,6 +247,7 @@ impl<T: PacketTap> Carrier<T> {
         let lacks_some = adapters.iter().any(|it| it.addresses.is_empty());
         self.look_at = now().boot + if lacks_some { SOON } else { BETWEEN_LOOKS };
         if adapters == self.adapters {
+            self.pipeline.set_adapters(now(), adapters);
             return;
         }
         for adapter in &adapters {
@@ -260,8 +270,8 @@ impl<T: PacketTap> Carrier<T> {
         }
     }
 
-    /// Does what the pipeline wants done, in order.
-    fn do_outputs(&mut self) -> Result<(), TapError> {
+    /// Does what the pipeline wants done, in order, but for frames, which are returned.
+    fn do_outputs(&mut self) -> Vec<Injection> {
         let (mut frames, mut wants_adapters) = (Vec::new(), false);
         while let Some(output) = self.pipeline.poll_output() {
             match output {
@@ -295,10 +305,7 @@ impl<T: PacketTap> Carrier<T> {
         if wants_adapters {
             self.look_at = Instant::default();
         }
-        match frames.is_empty() {
-            true => Ok(()),
-            false => self.tap.inject(&frames),
-        }
+        frames
     }
 
     /// Tells the log what has been dropped since it was last told.

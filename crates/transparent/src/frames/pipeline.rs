@@ -190,10 +190,21 @@ const HEADERS: u16 = 80;
 /// The least MTU of a tunnel (RFC 791).
 const LEAST_MTU: u16 = 68;
 
+/// When a frame that is sent is judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// As it comes.
+    First,
+    /// When it has waited. `is_listed`: the adapters have been listed meanwhile.
+    Last { is_listed: bool },
+}
+
 /// See [the module](super).
 pub struct Pipeline {
     settings: Settings,
     adapters: Vec<Adapter>,
+    /// How often they have been listed.
+    listing: u64,
     known: Known,
     choices: Recent<Flow, Remembered>,
     /// What was decided for first fragments, if it was, and when they came.
@@ -240,6 +251,7 @@ impl Pipeline {
         });
         Self {
             adapters: Vec::new(),
+            listing: 0,
             known: Known::new(owners),
             choices: Recent::new(FLOWS),
             fragments: Recent::new(FLOWS / 16),
@@ -308,9 +320,12 @@ impl Pipeline {
         card.saturating_sub(self.mtu)
     }
 
-    /// Says which adapters there are. Whatever has changed about them, endpoints' ways are
-    /// asked for again, and handshakes that nobody may have heard are sent again.
+    /// Says which adapters there are, also where they are the same: what comes from an address
+    /// that none has is not forwarded before they have been listed after it. Whatever has changed
+    /// about them, endpoints' ways are asked for again, and handshakes that nobody may have heard
+    /// are sent again.
     pub fn set_adapters(&mut self, now: Now, adapters: Vec<Adapter>) {
+        self.listing += 1;
         if adapters == self.adapters {
             return;
         }
@@ -338,6 +353,11 @@ impl Pipeline {
         self.hosts_sought = hosts;
     }
 
+    /// Drops the frames that wait: the tap has failed, and what they wait for may not be told.
+    pub fn drop_waiting(&mut self) {
+        self.causes.0[Dropped::Owner as usize] += self.waiting.clear() as u64;
+    }
+
     /// Takes a frame. After a batch of them, [`Self::settle`].
     pub fn handle_frame(&mut self, now: Now, frame: Frame<'_>) -> Verdict {
         let known = |adapter: &Adapter| adapter.index == frame.adapter;
@@ -345,7 +365,7 @@ impl Pipeline {
             return self.drop(Dropped::Adapter);
         };
         match frame.towards {
-            Towards::Card => self.handle_sent(now, place, frame.bytes, false),
+            Towards::Card => self.handle_sent(now, place, frame.bytes, Turn::First),
             Towards::System => self.handle_received(now, place, frame.bytes),
         }
     }
@@ -383,7 +403,10 @@ impl Pipeline {
             let _ = self.drop(Dropped::Adapter);
             return;
         };
-        if self.handle_sent(now, place, &waiting.frame, true) == Verdict::Pass {
+        let turn = Turn::Last {
+            is_listed: self.listing > waiting.listing,
+        };
+        if self.handle_sent(now, place, &waiting.frame, turn) == Verdict::Pass {
             self.outputs.push_back(Output::Inject(Injection {
                 adapter: waiting.adapter,
                 towards: Towards::Card,

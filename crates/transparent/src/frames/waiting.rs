@@ -19,6 +19,8 @@ const MOST: usize = 256;
 pub(super) struct Waiting {
     until: Instant,
     flow: Flow,
+    /// Which listing of the adapters was the last when it came.
+    pub(super) listing: u64,
     pub(super) adapter: u32,
     pub(super) frame: Vec<u8>,
 }
@@ -37,6 +39,7 @@ impl Queue {
         &mut self,
         now: Instant,
         flow: Flow,
+        listing: u64,
         adapter: u32,
         frame: &[u8],
     ) -> Result<(), Full> {
@@ -57,6 +60,7 @@ impl Queue {
         self.0.push_back(Waiting {
             until: now + WAIT,
             flow,
+            listing,
             adapter,
             frame: frame.to_vec(),
         });
@@ -64,6 +68,11 @@ impl Queue {
             true => Err(Full),
             false => Ok(()),
         }
+    }
+
+    /// Forgets all that wait; how many those were.
+    pub(super) fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.0).len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -19,6 +19,8 @@ pub(crate) struct Arrived {
 pub(crate) struct Replay {
     pub(crate) adapters: Vec<Adapter>,
     pub(crate) changed: bool,
+    /// The adapters cannot be listed.
+    pub(crate) fails: bool,
     pub(crate) decrement: u16,
     pub(crate) to_come: VecDeque<(u32, Towards, Vec<u8>)>,
     /// What has left by cards, and what has reached the system.
@@ -39,6 +41,9 @@ impl Replay {
 
 impl PacketTap for Replay {
     fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
+        if self.fails {
+            return Err(TapError("no list".into()));
+        }
         self.changed = false;
         Ok(self.adapters.clone())
     }

@@ -85,6 +85,35 @@ fn clients_go_past_the_tunnel_by_default() {
 }
 
 #[test]
+fn what_has_a_strange_source_is_forwarded_only_when_adapters_were_listed_after_it() {
+    let mut world = hotspot(Forwarded::Direct);
+    let wait = std::time::Duration::from_millis(20);
+    // A new address of this machine's, and nobody can tell: the filter fails.
+    let new = "192.168.1.11";
+    let of_mole = udp(at(new, 50_000), at(SERVER, 5000), b"of the mole");
+    world.mole(Protocol::Udp, at(new, 50_000), at(SERVER, 5000));
+    world.tap.fails = true;
+    world.send(&of_mole);
+    world.wait(wait);
+    assert!(world.passed().is_empty());
+    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 1);
+    // It is not taken for a stranger's since.
+    world.send(&of_mole);
+    world.wait(wait);
+    assert!(world.passed().is_empty() && world.take_got().is_empty());
+    // What waits when the filter fails is not kept until it works.
+    world.send(&of_mole);
+    world.pipeline.drop_waiting();
+    world.wait(wait);
+    assert_eq!(world.pipeline.dropped().count(Dropped::Owner), 3);
+    // The same list, once it can be read, is a list.
+    world.tap.fails = false;
+    world.send(&of_mole);
+    world.wait(wait);
+    assert_eq!(world.passed(), [sent(&of_mole)]);
+}
+
+#[test]
 fn what_a_client_has_damaged_or_sent_too_far_is_dropped() {
     let mut world = hotspot(Forwarded::Tunnel);
     let (phone, server) = (at(PHONE, 40_000), at(SERVER, 5000));

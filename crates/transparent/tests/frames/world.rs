@@ -327,9 +327,11 @@ impl World {
         world
     }
 
-    /// Asks for the adapters.
+    /// Asks for the adapters, if they can be listed.
     pub(crate) fn look(&mut self) {
-        let adapters = self.tap.adapters().unwrap();
+        let Ok(adapters) = self.tap.adapters() else {
+            return;
+        };
         self.pipeline.set_adapters(self.now, adapters);
         self.tap
             .set_mtu_decrement(self.pipeline.mtu_decrement())

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use taupe_config::file::{Dialect, Endpoint, File, Peer, parse};
 use taupe_config::uapi::Request;
 use taupe_transparent::frames::{
-    Adapter, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError, Verdict,
+    Adapter, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError, Towards,
+    Verdict,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +44,9 @@ struct Inner {
     reads: VecDeque<bool>,
     adapters: Vec<Adapter>,
     looked: usize,
+    /// What adapter 1 is to send, and what it has been given to send.
+    frames: VecDeque<Vec<u8>>,
+    injected: Vec<Vec<u8>>,
 }
 
 impl World {
@@ -86,17 +90,28 @@ impl PacketTap for Tap {
     fn read(
         &mut self,
         wait: Duration,
-        _: &mut dyn FnMut(Frame<'_>) -> Verdict,
+        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
     ) -> Result<Event, TapError> {
         if !self.0.with(|it| it.reads.pop_front().unwrap_or(true)) {
             self.0.happens(ReadFails);
             return Err(TapError("no frames".to_owned()));
         }
+        if let Some(frame) = self.0.with(|it| it.frames.pop_front()) {
+            let verdict = judge(Frame {
+                adapter: 1,
+                towards: Towards::Card,
+                bytes: &frame,
+            });
+            assert_eq!(verdict, Verdict::Taken, "it is to wait");
+            return Ok(Event::Read);
+        }
         thread::sleep(wait);
         Ok(Event::Read)
     }
 
-    fn inject(&mut self, _: &[Injection]) -> Result<(), TapError> {
+    fn inject(&mut self, frames: &[Injection]) -> Result<(), TapError> {
+        let frames = frames.iter().map(|frame| frame.bytes().to_vec());
+        self.0.with(|it| it.injected.extend(frames));
         Ok(())
     }
 
@@ -265,10 +280,8 @@ fn what_has_never_worked_is_told_and_locks_stay_shut() {
     assert_eq!(world.happened(), [NotCaptured, GivenBack]);
 }
 
-#[test]
-fn an_adapter_without_addresses_is_looked_at_again() {
-    let world = World::default();
-    let adapter = Adapter {
+fn ethernet() -> Adapter {
+    Adapter {
         index: 1,
         name: "Ethernet".to_owned(),
         medium: Medium::Ethernet,
@@ -276,8 +289,45 @@ fn an_adapter_without_addresses_is_looked_at_again() {
         mtu: 1500,
         addresses: Vec::new(),
         leads_out: false,
-    };
-    world.with(|it| it.adapters = vec![adapter]);
+    }
+}
+
+/// A datagram from an address that is none of the adapter's.
+const STRANGE: [u8; 43] = [
+    2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, // Ethernet
+    0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0x8e, 0x38, 192, 0, 2, 99, 198, 51, 100, 1, // IPv4
+    0xc3, 0x50, 0x13, 0x88, 0, 9, 0, 0, 1, // UDP
+];
+
+#[test]
+fn what_has_a_strange_source_leaves_only_if_the_adapters_can_be_looked_at() {
+    for works in [true, false] {
+        let world = World::default();
+        let mut adapter = ethernet();
+        adapter.addresses = vec![(Ipv4Addr::new(192, 0, 2, 1).into(), 24)];
+        world.with(|it| {
+            it.adapters = vec![adapter];
+            it.looks = [true, works, works].into();
+            it.frames = [STRANGE.to_vec()].into();
+        });
+        let mut carried = Carried::begin(&world, &format!("strange-{works}"), "");
+        if works {
+            world.wait_for("it is sent", |it| !it.injected.is_empty());
+        } else {
+            world.wait_for("it is open again", |it| {
+                it.happened.iter().filter(|what| **what == Open).count() == 2
+            });
+        }
+        carried.end().expect("it ends well");
+        let sent = world.with(|it| it.injected.clone());
+        assert_eq!(sent, vec![STRANGE.to_vec(); usize::from(works)]);
+    }
+}
+
+#[test]
+fn an_adapter_without_addresses_is_looked_at_again() {
+    let world = World::default();
+    world.with(|it| it.adapters = vec![ethernet()]);
     let mut carried = Carried::begin(&world, "address", "");
     world.wait_for("it is looked at again", |it| it.looked >= 2);
     carried.end().expect("it ends well");

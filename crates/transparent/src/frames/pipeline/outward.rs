@@ -14,7 +14,7 @@ use taupe_protocol::{
 };
 
 use super::{
-    Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, UDP_HEADER, Verdict,
+    Dropped, FRAGMENTS_FOR, Output, Pipeline, Remembered, STRANGE_FOR, Turn, UDP_HEADER, Verdict,
     beginning, behind_headroom, version,
 };
 use crate::{
@@ -38,13 +38,13 @@ enum Judged {
 }
 
 impl Pipeline {
-    /// Takes a frame that the system sends by an adapter. `is_last`: it has waited already.
+    /// Takes a frame that the system sends by an adapter.
     pub(super) fn handle_sent(
         &mut self,
         now: Now,
         place: usize,
         frame: &[u8],
-        is_last: bool,
+        turn: Turn,
     ) -> Verdict {
         let adapter = &self.adapters[place];
         let (header, bytes) = match Header::split(adapter.medium, frame) {
@@ -76,7 +76,7 @@ impl Pipeline {
                 KillSwitch::App => {}
             }
         }
-        let choice = match self.judge(now.boot, place, &view, is_last) {
+        let choice = match self.judge(now.boot, place, &view, turn) {
             Judged::Choice(choice) => choice,
             Judged::Wait => return self.wait(now.boot, place, frame, view.flow(Towards::Card)),
         };
@@ -196,16 +196,18 @@ impl Pipeline {
     }
 
     /// Decides for a packet that the system sends.
-    fn judge(&mut self, now: Instant, place: usize, view: &View<'_>, is_last: bool) -> Judged {
+    fn judge(&mut self, now: Instant, place: usize, view: &View<'_>, turn: Turn) -> Judged {
         if view.kind == Kind::LaterFragment {
             // Its owner cannot be told by itself; its first may be among those that wait.
             return match self.choice_of_first(now, view) {
                 Some(choice) => Judged::Choice(choice),
-                None if is_last || self.waiting.is_empty() => Judged::Choice(Choice::Drop),
+                None if turn != Turn::First || self.waiting.is_empty() => {
+                    Judged::Choice(Choice::Drop)
+                }
                 None => Judged::Wait,
             };
         }
-        let judged = self.judge_whole(now, place, view, is_last);
+        let judged = self.judge_whole(now, place, view, turn);
         if view.is_fragment() {
             // Numbers are used again: what was before ends here.
             let choice = match judged {
@@ -223,13 +225,7 @@ impl Pipeline {
         choice.filter(|_| now.since(at) < FRAGMENTS_FOR)
     }
 
-    fn judge_whole(
-        &mut self,
-        now: Instant,
-        place: usize,
-        view: &View<'_>,
-        is_last: bool,
-    ) -> Judged {
+    fn judge_whole(&mut self, now: Instant, place: usize, view: &View<'_>, turn: Turn) -> Judged {
         let has_servers = !self.settings.dns.is_empty();
         let flow = match view.kind {
             // As what it is about.
@@ -240,22 +236,27 @@ impl Pipeline {
             _ => view.flow(Towards::Card),
         };
         if !self.is_local(place, flow.local.ip()) {
-            if is_last {
-                self.strangers.keep(flow.local.ip(), now);
-            } else if !self.is_stranger(now, flow.local.ip()) {
-                return Judged::Wait;
+            match turn {
+                Turn::First if !self.is_stranger(now, flow.local.ip()) => return Judged::Wait,
+                Turn::First => {}
+                // It may be this machine's: nobody has looked.
+                Turn::Last { is_listed: false } => {
+                    let _ = self.drop(Dropped::Owner);
+                    return Judged::Choice(Choice::Drop);
+                }
+                Turn::Last { is_listed: true } => self.strangers.keep(flow.local.ip(), now),
             }
             return Judged::Choice(self.judge_forwarded(&flow, has_servers));
         }
         if !matches!(view.kind, Kind::Wrapped { .. }) {
-            return self.judge_flow(now, place, view, flow, is_last);
+            return self.judge_flow(now, place, view, flow, turn);
         }
         // A tunnel of the system's own: as what is in it, and that goes nowhere else from here.
         let Some(inner) = view.wrapped() else {
             return Judged::Choice(Choice::Drop);
         };
         let flow = inner.flow(Towards::Card);
-        match self.judge_flow(now, place, &inner, flow, is_last) {
+        match self.judge_flow(now, place, &inner, flow, turn) {
             Judged::Choice(Choice::Direct) => Judged::Choice(Choice::Direct),
             Judged::Choice(_) => Judged::Choice(Choice::Drop),
             Judged::Wait => Judged::Wait,
@@ -269,9 +270,10 @@ impl Pipeline {
         place: usize,
         view: &View<'_>,
         flow: Flow,
-        is_last: bool,
+        turn: Turn,
     ) -> Judged {
         let has_servers = !self.settings.dns.is_empty();
+        let is_last = turn != Turn::First;
         let before = self.choices.get(&flow);
         let opens = view.opens();
         let occasion = match opens {
@@ -376,7 +378,10 @@ impl Pipeline {
 
     fn wait(&mut self, now: Instant, place: usize, frame: &[u8], flow: Flow) -> Verdict {
         let adapter = self.adapters[place].index;
-        if self.waiting.push(now, flow, adapter, frame).is_err() {
+        if (self.waiting)
+            .push(now, flow, self.listing, adapter, frame)
+            .is_err()
+        {
             let _ = self.drop(Dropped::Owner);
         }
         Verdict::Taken
