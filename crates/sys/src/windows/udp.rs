@@ -4,8 +4,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::windows::io::AsRawSocket as _;
+use std::ptr;
 use windows_sys::Win32::Networking::WinSock::{
-    SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET, WSAGetLastError, setsockopt,
+    SIO_UDP_CONNRESET, SIO_UDP_NETRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOL_SOCKET, WSAGetLastError,
+    WSAIoctl, setsockopt,
 };
 
 /// A socket that never waits, on a port that nobody else may then bind, with whatever options.
@@ -34,6 +36,9 @@ pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    for report in [SIO_UDP_CONNRESET, SIO_UDP_NETRESET] {
+        ignore(&socket, report);
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&at.into()).map_err(|error| {
         // What the system says where one of the two wants the port for itself.
@@ -46,4 +51,25 @@ pub fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
         }
     })?;
     Ok(socket.into())
+}
+
+/// Turns off that a socket fails to receive because a datagram of its own has reached nobody,
+/// which anybody on the way can pretend. Where the system does not know that, it goes on failing.
+fn ignore(socket: &Socket, report: u32) {
+    let (no, mut returned) = (0_i32, 0);
+    // SAFETY: the socket is open; the value has a number's size, as announced, and is read; what
+    // the call must write has a place; nothing is overlapped.
+    unsafe {
+        WSAIoctl(
+            socket.as_raw_socket() as SOCKET,
+            report,
+            (&raw const no).cast(),
+            size_of_val(&no) as u32,
+            ptr::null_mut(),
+            0,
+            &raw mut returned,
+            ptr::null_mut(),
+            None,
+        )
+    };
 }

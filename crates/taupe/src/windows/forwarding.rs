@@ -6,7 +6,7 @@
 //! that owns the [`Forwarder`], and is told when there is something to do.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,8 +28,11 @@ const LONGEST: usize = 65_535;
 /// Room for a packet that is sealed where it is.
 const ROOM: usize = DATA_HEADER_LEN + LONGEST + 16 + TAG_LEN;
 
-/// From an error of a socket to the next try.
+/// From errors of a socket to the next try.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How many of them in a row.
+const MOST_ERRORS: u32 = 16;
 
 /// How often, with a pause before each, a socket's thread is asked to end.
 const MOST_ASKED: usize = 40;
@@ -96,6 +99,19 @@ impl Ways {
         if let Err(error) = way.socket.send_to(message, to) {
             debug!(%to, %error, "sending failed");
         }
+    }
+}
+
+/// A socket's errors since a datagram came. One says of an earlier datagram that it has reached
+/// nobody, which anybody on the way can pretend, and the next datagram may be there.
+#[derive(Default)]
+struct Errors(u32);
+
+impl Errors {
+    /// Whether, with one more, it is time for a pause, after which they are counted anew.
+    fn are_too_many(&mut self) -> bool {
+        self.0 = (self.0 + 1) % MOST_ERRORS;
+        self.0 == 0
     }
 }
 
@@ -167,18 +183,22 @@ impl<T: Tap> Shared<T> {
             return;
         };
         let (mut buffer, mut sorted) = (vec![0; LONGEST], Sorted::default());
+        let mut errors = Errors::default();
         loop {
             let received = socket.recv_from(&mut buffer);
             if self.has_ended() {
                 return;
             }
             match received {
-                Ok((length, from)) => self.receive(from, &mut buffer[..length], &mut sorted),
-                // An earlier datagram has reached nobody.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+                Ok((length, from)) => {
+                    errors = Errors::default();
+                    self.receive(from, &mut buffer[..length], &mut sorted);
+                }
                 Err(error) => {
                     debug!(%error, "receiving failed");
-                    thread::sleep(PAUSE);
+                    if errors.are_too_many() {
+                        thread::sleep(PAUSE);
+                    }
                 }
             }
         }

@@ -1,4 +1,4 @@
-use super::{Forwarder, Tap, Way, Ways, now};
+use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, now};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -265,4 +265,15 @@ fn an_adapter_that_is_gone_is_told() {
     };
     assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     side.end();
+}
+
+#[test]
+fn a_few_errors_of_a_socket_do_not_stop_it() {
+    let mut errors = Errors::default();
+    for _ in 0..3 {
+        for _ in 1..MOST_ERRORS {
+            assert!(!errors.are_too_many());
+        }
+        assert!(errors.are_too_many(), "or it would never rest");
+    }
 }
