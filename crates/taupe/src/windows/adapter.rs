@@ -84,7 +84,7 @@ pub(super) fn open(
         let _ = attend.send(Asked::Attention);
     });
     let mut forwarder = Forwarder::new(adapter, ways, addressing.mtu as usize, attend);
-    let mut upkeep = Upkeep::new(&state, Names::of(&file), port);
+    let mut upkeep = Upkeep::new(&state, Names::of(&file), port).of_adapter();
     let applied = upkeep.apply(&mut forwarder.device, request);
     applied.map_err(Refused::from)?;
     let server = Server::start(listener, ask).map_err(Failure::Thread)?;

@@ -48,7 +48,16 @@ pub(super) struct Upkeep {
     answers: Receiver<Answer>,
     /// The UDP sockets', which stays.
     port: u16,
+    /// What becomes of packets while an endpoint has no address.
+    meanwhile: &'static str,
 }
+
+/// With frames.
+const HELD_BACK: &str = "what is to be sent there is held back until it has one";
+
+/// With an adapter.
+const IN_THE_CLEAR: &str = "until it has one, the adapter has no addresses and no routes, and \
+                            everything goes the network's own way, outside the tunnel";
 
 impl Upkeep {
     /// With what is remembered in a folder.
@@ -67,7 +76,14 @@ impl Upkeep {
             has_changed: false,
             answers,
             port,
+            meanwhile: HELD_BACK,
         }
+    }
+
+    /// The same for an adapter, which has no routes before endpoints have addresses.
+    pub(super) fn of_adapter(mut self) -> Self {
+        self.meanwhile = IN_THE_CLEAR;
+        self
     }
 
     /// Does what the device wants done that is no datagram: those are sent by who has the
@@ -168,8 +184,10 @@ impl Upkeep {
         let endpoint = match first {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                let text = "it has no address now: what is to be sent there is held back until it \
-                            has one; it is looked up again";
+                let text = format_args!(
+                    "it has no address now: {}; it is looked up again",
+                    self.meanwhile
+                );
                 match self.names.fail(now().boot, question) {
                     Some(line) => warn!(line, %name, %error, "an endpoint: {text}"),
                     None => debug!(%name, %error, "an endpoint still has no address"),
@@ -248,5 +266,63 @@ fn move_endpoint(device: &mut Device, question: &Question, found: io::Result<Vec
     let moved = device.handle_addresses(now(), public_key, name, &addresses);
     if let Some(endpoint) = moved {
         info!(%name, %endpoint, "a silent peer's endpoint moves");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Names, Upkeep, now};
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+    use taupe_config::file::{Dialect, parse};
+    use taupe_protocol::Device;
+    use taupe_protocol::crypto::default_provider;
+    use tracing_subscriber::fmt;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("a log").write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is said of a name without an address.
+    fn said(of: fn(Upkeep) -> Upkeep) -> String {
+        let text = "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
+                    [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
+                    AllowedIPs = ::/0\nEndpoint = one.example:51820\n";
+        let file = parse(text.as_bytes(), Dialect::Taupe).file;
+        let file = file.expect("a file");
+        let random = |bytes: &mut [u8]| bytes.fill(7);
+        let mut device = Device::new(default_provider(), Box::new(random), Arc::new(|| {}));
+        let folder = std::env::temp_dir();
+        let mut upkeep = of(Upkeep::new(&folder, Names::of(&file), 51820));
+        let request = taupe_client::request(&file, &[None]);
+        assert!(upkeep.apply(&mut device, request).is_ok());
+        let question = upkeep.names.due(now().boot).expect("a name");
+        let log = Log::default();
+        let write = log.clone();
+        let subscriber = fmt().with_writer(move || write.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let none = io::Error::other("no such host");
+            upkeep.settle(&mut device, question, Err(none));
+        });
+        let said = log.0.lock().expect("a log").clone();
+        String::from_utf8(said).expect("text")
+    }
+
+    #[test]
+    fn what_becomes_of_packets_without_an_endpoint_is_said_as_it_is() {
+        let of_frames = said(|upkeep| upkeep);
+        assert!(of_frames.contains("held back"), "{of_frames}");
+        let of_adapter = said(Upkeep::of_adapter);
+        assert!(!of_adapter.contains("held back"), "{of_adapter}");
+        assert!(of_adapter.contains("outside the tunnel"), "{of_adapter}");
     }
 }
