@@ -6,20 +6,23 @@
 
 use super::library::{Place, load};
 use super::wide::wide;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::os::windows::io::AsRawSocket as _;
 use std::ptr;
 use std::slice;
-use std::thread;
-use std::time::{Duration, Instant};
-use windows_sys::Win32::Foundation::{ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR};
+use windows_sys::Win32::Foundation::{
+    ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR,
+};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
-    CreateIpForwardEntry2, CreateUnicastIpAddressEntry, DNS_INTERFACE_SETTINGS,
-    DNS_INTERFACE_SETTINGS_VERSION1, DNS_SETTING_IPV6, DNS_SETTING_NAMESERVER,
-    DNS_SETTING_SEARCHLIST, FreeMibTable, GetIpForwardTable2, GetIpInterfaceEntry,
-    InitializeIpForwardEntry, InitializeUnicastIpAddressEntry, MIB_IPFORWARD_ROW2,
-    MIB_IPFORWARD_TABLE2, MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW, SetIpInterfaceEntry,
+    ConvertInterfaceLuidToAlias, ConvertInterfaceLuidToGuid, CreateIpForwardEntry2,
+    CreateUnicastIpAddressEntry, DNS_INTERFACE_SETTINGS, DNS_INTERFACE_SETTINGS_VERSION1,
+    DNS_SETTING_IPV6, DNS_SETTING_NAMESERVER, DNS_SETTING_SEARCHLIST, FreeMibTable,
+    GetIpForwardTable2, GetIpInterfaceEntry, GetUnicastIpAddressTable, IF_TYPE_PROP_VIRTUAL,
+    IF_TYPE_TUNNEL, InitializeIpForwardEntry, InitializeUnicastIpAddressEntry, MIB_IPFORWARD_ROW2,
+    MIB_IPFORWARD_TABLE2, MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW,
+    MIB_UNICASTIPADDRESS_TABLE, SetIpInterfaceEntry,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::NET_LUID_LH;
 use windows_sys::Win32::Networking::WinSock::{
@@ -29,11 +32,11 @@ use windows_sys::Win32::Networking::WinSock::{
 };
 use windows_sys::core::GUID;
 
-/// How long the system may take until a new adapter is one of IP's.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The least that IPv6 takes (RFC 8200, section 5); the system refuses less.
+const LEAST_MTU_OF_V6: u32 = 1280;
 
-/// From one look at that to the next.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Characters of the longest name of an adapter, with the zero that ends it.
+const LONGEST_ALIAS: usize = 257;
 
 /// An address or a network: its first address, and how many bits are the network's.
 pub type Network = (IpAddr, u8);
@@ -47,7 +50,19 @@ pub enum Family {
     V6,
 }
 
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
 impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
     /// An address's.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
@@ -72,28 +87,41 @@ pub struct Addressing {
     pub addresses: Vec<Network>,
     /// What is reached by it, without a gateway.
     pub routes: Vec<Network>,
-    /// In bytes.
+    /// In bytes; 1280 for IPv6 where it is less.
     pub mtu: u32,
 }
 
-/// Gives an adapter its addresses, routes and MTU, once the system is ready for it, which takes
-/// some tenths of a second for a new one. Its routes come before equally long ones of other
-/// adapters. The system takes all of it back when the adapter is removed.
+/// Whether the system has an adapter for a family: a new one after some tenths of a second, and
+/// never where the family is turned off.
 ///
 /// # Errors
 ///
-/// What the system says, with what it was about: that a family is turned off, for one.
+/// What else the system says.
+pub fn is_there(luid: u64, family: Family) -> io::Result<bool> {
+    match interface(luid, family) {
+        Ok(_) => Ok(true),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(about(&error, &family)),
+    }
+}
+
+/// Gives an adapter its addresses, routes and MTU, whose families are [there](is_there). Its
+/// routes come before equally long ones of other adapters. The system takes all of it back when
+/// the adapter is removed.
+///
+/// # Errors
+///
+/// What the system says, with what it was about; which other adapter has one of the addresses.
 pub fn set_up(luid: u64, addressing: &Addressing) -> io::Result<()> {
     let Addressing {
         addresses,
         routes,
         mtu,
     } = addressing;
-    for family in [Family::V4, Family::V6] {
+    for family in Family::ALL {
         let of_family = |(address, _): &&Network| Family::of(*address) == family;
         if addresses.iter().chain(routes).any(|one| of_family(&one)) {
-            set_interface(luid, family, *mtu)
-                .map_err(|error| about(&error, &format_args!("{family:?}")))?;
+            set_interface(luid, family, *mtu).map_err(|error| about(&error, &family))?;
         }
         for one in addresses.iter().filter(of_family) {
             add_address(luid, *one)
@@ -107,19 +135,13 @@ pub fn set_up(luid: u64, addressing: &Addressing) -> io::Result<()> {
     Ok(())
 }
 
-fn about(error: &io::Error, what: &dyn std::fmt::Display) -> io::Error {
+fn about(error: &io::Error, what: &dyn fmt::Display) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn set_interface(luid: u64, family: Family, mtu: u32) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    let mut row = loop {
-        match interface(luid, family) {
-            Err(error) if is_missing(&error) && Instant::now() < until => thread::sleep(PAUSE),
-            found => break found?,
-        }
-    };
-    row.NlMtu = mtu;
+    let mut row = interface(luid, family)?;
+    row.NlMtu = mtu_of(family, mtu);
     // Routes of all adapters with the lowest sum of metrics win.
     row.UseAutomaticMetric = false;
     row.Metric = 0;
@@ -132,6 +154,13 @@ fn set_interface(luid: u64, family: Family, mtu: u32) -> io::Result<()> {
     row.SitePrefixLength = 0;
     // SAFETY: the row is the system's own with some of its numbers changed.
     check(unsafe { SetIpInterfaceEntry(&raw mut row) })
+}
+
+fn mtu_of(family: Family, mtu: u32) -> u32 {
+    match family {
+        Family::V4 => mtu,
+        Family::V6 => mtu.max(LEAST_MTU_OF_V6),
+    }
 }
 
 fn interface(luid: u64, family: Family) -> io::Result<MIB_IPINTERFACE_ROW> {
@@ -152,10 +181,61 @@ fn add_address(luid: u64, (address, length): Network) -> io::Result<()> {
     row.InterfaceLuid = NET_LUID_LH { Value: luid };
     row.Address = raw(address);
     row.OnLinkPrefixLength = length;
-    // Nobody else can have it, and nobody has to wait until that is known.
+    // Nobody in the tunnel's network is asked for it, and nobody has to wait until that is known.
     row.DadState = IpDadStatePreferred;
     // SAFETY: the row is read only.
-    check_added(unsafe { CreateUnicastIpAddressEntry(&raw const row) })
+    match unsafe { CreateUnicastIpAddressEntry(&raw const row) } {
+        ERROR_OBJECT_ALREADY_EXISTS => match other_with(luid, address)? {
+            // The file has it twice.
+            None => Ok(()),
+            Some(other) => Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!(
+                    "the adapter {} has this address; end what uses it, or take the address from \
+                     it",
+                    alias(other)
+                ),
+            )),
+        },
+        error => check(error),
+    }
+}
+
+/// An adapter that has an address, other than `luid`.
+fn other_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
+    let family = Family::of(address);
+    let mut table: *mut MIB_UNICASTIPADDRESS_TABLE = ptr::null_mut();
+    // SAFETY: a place for a pointer, which is written before the call returns.
+    check(unsafe { GetUnicastIpAddressTable(family.raw(), &raw mut table) })?;
+    // SAFETY: the call has made a table that is ours until it is freed, with as many rows behind
+    // its number as that says.
+    let rows = unsafe {
+        slice::from_raw_parts(
+            (&raw const (*table).Table).cast::<MIB_UNICASTIPADDRESS_ROW>(),
+            (*table).NumEntries as usize,
+        )
+    };
+    let holder = rows.iter().find_map(|row| {
+        // SAFETY: every value of the union's bytes is a number.
+        let of_row = unsafe { row.InterfaceLuid.Value };
+        (of_row != luid && address_of(&row.Address) == Some(address)).then_some(of_row)
+    });
+    // SAFETY: it was made by the system, and nothing refers to it any more.
+    unsafe { FreeMibTable(table.cast()) };
+    Ok(holder)
+}
+
+/// What the system shows an adapter as.
+fn alias(luid: u64) -> String {
+    let luid = NET_LUID_LH { Value: luid };
+    let mut name = [0_u16; LONGEST_ALIAS];
+    // SAFETY: the number is read, and the place is as long as is said.
+    let error =
+        unsafe { ConvertInterfaceLuidToAlias(&raw const luid, name.as_mut_ptr(), name.len()) };
+    match error {
+        NO_ERROR => String::from_utf16_lossy(name.split(|one| *one == 0).next().unwrap_or(&[])),
+        _ => "(without a name)".to_owned(),
+    }
 }
 
 fn add_route(luid: u64, (address, length): Network) -> io::Result<()> {
@@ -174,13 +254,51 @@ fn add_route(luid: u64, (address, length): Network) -> io::Result<()> {
     check_added(unsafe { CreateIpForwardEntry2(&raw const row) })
 }
 
-/// The adapter by which a family's packets for anywhere leave, other than `except`: of those that
-/// are connected the one with the lowest metric, by its index. `None` where there is none.
+/// A default route.
+struct DefaultRoute {
+    luid: u64,
+    index: u32,
+    metric: u32,
+}
+
+impl DefaultRoute {
+    fn of(row: &MIB_IPFORWARD_ROW2) -> Option<Self> {
+        (row.DestinationPrefix.PrefixLength == 0).then_some(Self {
+            // SAFETY: every value of the union's bytes is a number.
+            luid: unsafe { row.InterfaceLuid.Value },
+            index: row.InterfaceIndex,
+            metric: row.Metric,
+        })
+    }
+}
+
+/// Whether an adapter is a tunnel: of the kind that Wintun, WireGuard and OpenVPN make
+/// (`IF_TYPE_PROP_VIRTUAL`), or one of the system's (`IF_TYPE_TUNNEL`: Teredo, 6to4). Two tunnels
+/// that have everything in them would send each other their datagrams in a circle.
+fn is_tunnel(luid: u64) -> bool {
+    // `NET_LUID_LH`: the interface's type is in the highest 16 bits.
+    let kind = (luid >> 48) as u32;
+    matches!(kind, IF_TYPE_PROP_VIRTUAL | IF_TYPE_TUNNEL)
+}
+
+/// Of adapters that are no tunnels and have a metric of their own, that is, are connected, the
+/// index of the one with the lowest sum.
+fn best(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<u32> {
+    let outward = routes.iter().filter(|route| !is_tunnel(route.luid));
+    let candidates = outward.filter_map(|route| {
+        let metric = metric(route.luid)?.saturating_add(route.metric);
+        Some((metric, route.index))
+    });
+    candidates.min().map(|(_, index)| index)
+}
+
+/// The adapter by which a family's packets for anywhere leave past all tunnels: of those that are
+/// connected the one with the lowest metric, by its index. `None` where there is none.
 ///
 /// # Errors
 ///
 /// What the system says. A family that is turned off is none.
-pub fn default_interface(family: Family, except: u64) -> io::Result<Option<u32>> {
+pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
     let mut table: *mut MIB_IPFORWARD_TABLE2 = ptr::null_mut();
     // SAFETY: a place for a pointer, which is written before the call returns.
     match unsafe { GetIpForwardTable2(family.raw(), &raw mut table) } {
@@ -195,20 +313,14 @@ pub fn default_interface(family: Family, except: u64) -> io::Result<Option<u32>>
             (*table).NumEntries as usize,
         )
     };
-    let candidate = |row: &MIB_IPFORWARD_ROW2| {
-        // SAFETY: every value of the union's bytes is a number.
-        let luid = unsafe { row.InterfaceLuid.Value };
-        if row.DestinationPrefix.PrefixLength != 0 || luid == except {
-            return None;
-        }
-        let interface = interface(luid, family).ok().filter(|one| one.Connected)?;
-        let metric = row.Metric.saturating_add(interface.Metric);
-        Some((metric, row.InterfaceIndex))
-    };
-    let best = rows.iter().filter_map(candidate).min();
+    let routes: Vec<_> = rows.iter().filter_map(DefaultRoute::of).collect();
     // SAFETY: it was made by the system, and nothing refers to it any more.
     unsafe { FreeMibTable(table.cast()) };
-    Ok(best.map(|(_, index)| index))
+    let metric = |luid| {
+        let interface = interface(luid, family).ok()?;
+        interface.Connected.then_some(interface.Metric)
+    };
+    Ok(best(&routes, metric))
 }
 
 /// Has a socket's datagrams leave by an adapter, whatever routes say; by the one that routes
@@ -241,14 +353,32 @@ pub fn leave_by(socket: &UdpSocket, family: Family, index: u32) -> io::Result<()
     }
 }
 
-/// Gives an adapter name servers and search domains; none takes them away. They are kept for
-/// the adapter's `guid`, also when it is gone.
+/// By which the system keeps an adapter's settings, also when it is gone.
+#[derive(Clone, Copy)]
+pub struct Guid(GUID);
+
+impl Guid {
+    /// That of an adapter, which need not be the one that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn of(luid: u64) -> io::Result<Self> {
+        let luid = NET_LUID_LH { Value: luid };
+        let mut guid = GUID::from_u128(0);
+        // SAFETY: the number is read, and the place is written before the call returns.
+        check(unsafe { ConvertInterfaceLuidToGuid(&raw const luid, &raw mut guid) })?;
+        Ok(Self(guid))
+    }
+}
+
+/// Gives an adapter name servers and search domains; none takes them away.
 ///
 /// # Errors
 ///
 /// What the system says; [`io::ErrorKind::Unsupported`] before Windows 10 of 2004 and Windows
 /// Server 2022.
-pub fn set_name_servers(guid: u128, servers: &[IpAddr], search: &[String]) -> io::Result<()> {
+pub fn set_name_servers(guid: Guid, servers: &[IpAddr], search: &[String]) -> io::Result<()> {
     type Set = unsafe extern "system" fn(GUID, *const DNS_INTERFACE_SETTINGS) -> u32;
     let unsupported = || {
         let reason = "this Windows has no function for it (SetInterfaceDnsSettings)";
@@ -271,7 +401,7 @@ pub fn set_name_servers(guid: u128, servers: &[IpAddr], search: &[String]) -> io
             ..DNS_INTERFACE_SETTINGS::default()
         };
         // SAFETY: the settings and both texts, which end with zeros, outlive the call.
-        check(unsafe { set(GUID::from_u128(guid), &raw const settings) })?;
+        check(unsafe { set(guid.0, &raw const settings) })?;
     }
     Ok(())
 }
@@ -297,11 +427,25 @@ fn raw(address: IpAddr) -> SOCKADDR_INET {
     }
 }
 
-fn is_missing(error: &io::Error) -> bool {
-    error.raw_os_error().map(i32::cast_unsigned) == Some(ERROR_NOT_FOUND)
+fn address_of(raw: &SOCKADDR_INET) -> Option<IpAddr> {
+    // SAFETY: the family, which every variant begins with, says which one it is, and every value
+    // of an address's bytes is one.
+    unsafe {
+        match raw.si_family {
+            AF_INET => Some(IpAddr::from(raw.Ipv4.sin_addr.S_un.S_addr.to_ne_bytes())),
+            AF_INET6 => Some(IpAddr::from(raw.Ipv6.sin6_addr.u.Byte)),
+            _ => None,
+        }
+    }
 }
 
-/// What is there already need not be added: the route to an address's own network, for one.
+/// `GetIpInterfaceEntry` has two errors for it.
+fn is_missing(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(i32::cast_unsigned);
+    matches!(code, Some(ERROR_NOT_FOUND | ERROR_FILE_NOT_FOUND))
+}
+
+/// A route that is there already need not be added: that to an address's own network, for one.
 fn check_added(error: u32) -> io::Result<()> {
     match error {
         ERROR_OBJECT_ALREADY_EXISTS => Ok(()),
@@ -313,5 +457,63 @@ fn check(error: u32) -> io::Result<()> {
     match error {
         NO_ERROR => Ok(()),
         error => Err(io::Error::from_raw_os_error(error.cast_signed())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DefaultRoute, Family, address_of, best, is_missing, mtu_of, raw};
+    use std::io;
+
+    /// A LUID as the system makes it.
+    fn luid(kind: u64, index: u64) -> u64 {
+        (kind << 48) | (index << 24)
+    }
+
+    #[test]
+    fn no_tunnel_is_a_way_for_another_tunnel() {
+        let (here, there) = (luid(53, 0x8000), luid(53, 0x8001));
+        let (teredo, cable, wifi) = (luid(131, 1), luid(6, 0x8000), luid(71, 0x8000));
+        let all = [here, there, teredo, wifi, cable].into_iter().zip(1..);
+        let routes: Vec<_> = all
+            .map(|(luid, index)| DefaultRoute {
+                luid,
+                index,
+                metric: 0,
+            })
+            .collect();
+        let metric = |luid| {
+            Some(if luid == wifi {
+                35
+            } else {
+                u32::from(luid == cable) * 25
+            })
+        };
+        assert_eq!(best(&routes, metric), Some(5), "the cable");
+        let without_cable = |luid| metric(luid).filter(|_| luid != cable);
+        assert_eq!(best(&routes, without_cable), Some(4), "the Wi-Fi");
+        assert_eq!(best(&routes[..3], metric), None, "tunnels alone");
+    }
+
+    #[test]
+    fn an_adapter_that_is_not_there_yet_is_known_by_either_error() {
+        for (code, missing) in [(2, true), (1168, true), (5, false), (87, false)] {
+            assert_eq!(is_missing(&io::Error::from_raw_os_error(code)), missing);
+        }
+    }
+
+    #[test]
+    fn ipv6_has_no_less_than_it_takes() {
+        assert_eq!(mtu_of(Family::V6, 1200), 1280);
+        assert_eq!(mtu_of(Family::V6, 1420), 1420);
+        assert_eq!(mtu_of(Family::V4, 1200), 1200);
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for address in ["192.0.2.1", "2001:db8::1"] {
+            let address = address.parse().expect("an address");
+            assert_eq!(address_of(&raw(address)), Some(address));
+        }
     }
 }

@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
 use taupe_config::prefix::Prefix;
-use taupe_protocol::Device;
 use taupe_protocol::crypto::default_provider;
-use taupe_sys::windows::routes::{self, Addressing, Family};
+use taupe_sys::windows::routes::{self, Addressing, Family, Guid};
 use taupe_sys::windows::wintun;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 /// Without `MTU`: what fits into 1,500 bytes with the headers of either family.
 const MTU: u32 = 1420;
@@ -27,8 +26,13 @@ const MTU: u32 = 1420;
 /// From one look at which adapter leads to the endpoints to the next.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
+/// How long the system may take until a new adapter has a family in which it is to have an
+/// address; and one in which it is to have none, which the machine may have turned off.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LITTLE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// The longest wait for what is asked, after which it is looked at what else there is; shorter
-/// while endpoints' addresses are waited for.
+/// while the adapter has nothing yet.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const SHORT_WAIT: Duration = Duration::from_millis(50);
 
@@ -64,8 +68,7 @@ pub(super) fn open(
     let Wanted { conf, file, .. } = wanted;
     let name = conf.interface;
     let listener = listen(&name)?;
-    let guid = guid_of(name.as_str());
-    let adapter = wintun::Adapter::create(name.as_str(), guid)?;
+    let adapter = wintun::Adapter::create(name.as_str(), guid_of(name.as_str()))?;
     let luid = adapter.luid();
     let port = file.interface.listen_port.unwrap_or(0);
     let Sockets { v4, v6, port, .. } =
@@ -94,7 +97,6 @@ pub(super) fn open(
         upkeep,
         network: Network {
             luid,
-            guid,
             addressing,
             servers: file.interface.dns,
             search: file.interface.dns_search,
@@ -131,15 +133,21 @@ fn carry(
     asked: &Receiver<Asked>,
 ) -> Result<(), Failure> {
     forwarder.start().map_err(Failure::Thread)?;
+    let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
         upkeep.look_names_up(&mut forwarder.device);
-        match set_up {
-            // Routes may lead into the tunnel what looks for its endpoints.
-            None if upkeep.has_endpoints() => {
-                *set_up = Some(network.set_up(&forwarder.device, forwarder.ways())?);
+        // Routes may lead into the tunnel what looks for its endpoints.
+        if set_up.is_none() && upkeep.has_endpoints() {
+            let since = *waiting_since.get_or_insert_with(Instant::now);
+            if let Some(addressing) = network.ready(since.elapsed())? {
+                // Before the first route, or datagrams would go into the tunnel.
+                uplinks.look(&addressing, forwarder);
+                *set_up = Some(network.set_up(addressing)?);
             }
-            None => {}
-            Some(SetUp { uplinks, .. }) => uplinks.follow(forwarder),
+        }
+        if uplinks.is_due() && uplinks.look(SetUp::addressing(set_up.as_ref()), forwarder) {
+            forwarder.device.handle_network_change(now());
+            upkeep.hurry();
         }
         forwarder.settle().map_err(Failure::AdapterGone)?;
         while let Some(output) = forwarder.poll_output() {
@@ -154,12 +162,14 @@ fn carry(
         match asked.recv_timeout(due.unwrap_or(longest).min(longest)) {
             Ok(Asked::Configuration(request, answer)) => {
                 let text = upkeep.handle_request(&mut forwarder.device, request);
+                uplinks.look_soon();
                 // Who asked may be gone.
                 let _ = answer.try_send(text);
             }
             Ok(Asked::Awoke) => {
                 info!("the machine has slept: shaking hands anew");
                 forwarder.device.handle_awakening(now());
+                upkeep.hurry();
             }
             Ok(Asked::Attention) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Asked::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -170,7 +180,6 @@ fn carry(
 /// What an adapter is to have.
 struct Network {
     luid: u64,
-    guid: u128,
     addressing: Addressing,
     servers: Vec<IpAddr>,
     search: Vec<String>,
@@ -178,25 +187,85 @@ struct Network {
 
 /// It has it.
 struct SetUp {
-    uplinks: Uplinks,
+    addressing: Addressing,
     _name_servers: Option<NameServers>,
 }
 
+impl SetUp {
+    /// What the adapter has: nothing before.
+    fn addressing(set_up: Option<&Self>) -> &Addressing {
+        static NOTHING: Addressing = Addressing {
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            mtu: MTU,
+        };
+        set_up.map_or(&NOTHING, |set_up| &set_up.addressing)
+    }
+}
+
 impl Network {
-    /// Gives the adapter what it is to have, and lets no datagram into the tunnel itself.
-    fn set_up(&self, device: &Device, ways: &Ways) -> Result<SetUp, Failure> {
-        let peers = device.status().peers;
-        let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
-        let mut uplinks = Uplinks::new(self.luid, &led(&self.addressing, endpoints));
-        uplinks.look(ways);
-        routes::set_up(self.luid, &self.addressing).map_err(Failure::Addressing)?;
+    /// What the adapter gets, once the system has it for all families that are to have something,
+    /// or for those that it will have; `None` before.
+    fn ready(&self, waited: Duration) -> Result<Option<Addressing>, Failure> {
+        let mut lacking = Vec::new();
+        for family in Family::ALL {
+            let is_there = routes::is_there(self.luid, family);
+            if !is_there.map_err(Failure::Addressing)? {
+                lacking.push(family);
+            }
+        }
+        let addressing = with(&self.addressing, &lacking, waited);
+        addressing.map_err(|family| {
+            let reason = format!(
+                "the system has no {family} for the adapter, in which the file has an Address; \
+                 turn {family} on, or leave the Address out"
+            );
+            Failure::Addressing(io::Error::new(io::ErrorKind::Unsupported, reason))
+        })
+    }
+
+    /// Gives the adapter what it is to have.
+    fn set_up(&self, addressing: Addressing) -> Result<SetUp, Failure> {
+        routes::set_up(self.luid, &addressing).map_err(Failure::Addressing)?;
         let name_servers = NameServers::set(self).map_err(Failure::NameServers)?;
         info!("the adapter has its addresses and routes");
         Ok(SetUp {
-            uplinks,
+            addressing,
             _name_servers: name_servers,
         })
     }
+}
+
+/// What an adapter that lacks families gets after a wait: nothing yet while it may have them
+/// some day, then what is not in them. A family in which there is an address is not left out,
+/// and is the error.
+fn with(
+    wanted: &Addressing,
+    lacking: &[Family],
+    waited: Duration,
+) -> Result<Option<Addressing>, Family> {
+    let of = |family: Family| move |one: &routes::Network| Family::of(one.0) == family;
+    let mut addressing = wanted.clone();
+    for family in lacking {
+        let has_address = wanted.addresses.iter().any(of(*family));
+        if !has_address && !wanted.routes.iter().any(of(*family)) {
+            continue;
+        }
+        let patience = if has_address {
+            PATIENCE
+        } else {
+            LITTLE_PATIENCE
+        };
+        if waited < patience {
+            return Ok(None);
+        }
+        if has_address {
+            return Err(*family);
+        }
+        warn!("the system has no {family} for the adapter: its networks are left out");
+        addressing.routes.retain(|one| !of(*family)(one));
+    }
+    Ok(Some(addressing))
 }
 
 /// What the adapter of a file gets.
@@ -219,101 +288,136 @@ fn addressing(file: &File) -> Addressing {
     }
 }
 
-/// The families whose datagrams routes would lead into the tunnel itself: of those that have an
-/// endpoint within, or everything.
-fn led(
+/// Whether what the adapter has leads a family's datagrams into the tunnel itself: because an
+/// endpoint is within, or everything is.
+fn leads(
     addressing: &Addressing,
+    family: Family,
     endpoints: impl Iterator<Item = SocketAddr> + Clone,
-) -> Vec<Family> {
-    let leads = |family: &Family| {
-        addressing.routes.iter().any(|(address, length)| {
-            let network = Prefix::new(*address, *length);
-            let mut endpoints = endpoints.clone();
-            Family::of(*address) == *family
-                && (*length == 0
-                    || network.is_some_and(|it| endpoints.any(|one| has(it, one.ip()))))
-        })
-    };
-    [Family::V4, Family::V6].into_iter().filter(leads).collect()
+) -> bool {
+    // What is on an address's own network is reached by the adapter as well.
+    let mut networks = addressing.routes.iter().chain(&addressing.addresses);
+    networks.any(|(address, length)| {
+        let network = Prefix::new(*address, *length);
+        Family::of(*address) == family
+            && (*length == 0
+                || network.is_some_and(|it| endpoints.clone().any(|one| has(it, one.ip()))))
+    })
 }
 
-/// The adapters by which datagrams leave past the tunnel.
+/// How a family's datagrams leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Leaving {
+    /// As routes lead, of which none leads into the tunnel.
+    #[default]
+    Routed,
+    /// By this adapter, past the tunnel.
+    By(u32),
+    /// Not at all: there is no other adapter, and they would come back by the tunnel.
+    Not,
+}
+
+impl Leaving {
+    fn of(is_led: bool, default_interface: Option<u32>) -> Self {
+        match (is_led, default_interface) {
+            (false, _) => Self::Routed,
+            (true, Some(index)) => Self::By(index),
+            (true, None) => Self::Not,
+        }
+    }
+}
+
+/// The ways by which datagrams leave past the tunnel.
+#[derive(Default)]
 struct Uplinks {
-    luid: u64,
-    /// Those looked for, and what was found last.
-    families: Vec<(Family, Option<u32>)>,
+    /// Of each of [`Family::ALL`], the adapter that leads to everywhere, and how datagrams leave.
+    last: [(Option<u32>, Leaving); 2],
     looked: Option<Instant>,
 }
 
 impl Uplinks {
-    fn new(luid: u64, families: &[Family]) -> Self {
-        Self {
-            luid,
-            families: families.iter().map(|family| (*family, None)).collect(),
-            looked: None,
-        }
+    /// Whether it is time to look.
+    fn is_due(&self) -> bool {
+        self.looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS)
     }
 
-    /// Looks again, where it is time to.
-    fn follow(&mut self, forwarder: &mut Forwarder<wintun::Adapter>) {
-        let is_due = self.looked.is_none_or(|at| at.elapsed() >= BETWEEN_LOOKS);
-        if !self.families.is_empty() && is_due && self.look(forwarder.ways()) {
-            forwarder.device.handle_network_change(now());
-        }
+    /// Endpoints may have changed.
+    fn look_soon(&mut self) {
+        self.looked = None;
     }
 
-    /// Has the sockets' datagrams leave by whatever leads to everywhere now; while nothing does,
-    /// none leave, for they would come back by the tunnel. Whether anything has changed.
-    fn look(&mut self, ways: &Ways) -> bool {
-        let is_first = self.looked.replace(Instant::now()).is_none();
+    /// Has the sockets' datagrams leave past the tunnel where they would go into it. Whether
+    /// anything has changed.
+    fn look(&mut self, addressing: &Addressing, forwarder: &Forwarder<wintun::Adapter>) -> bool {
+        self.looked = Some(Instant::now());
+        let peers = forwarder.device.status().peers;
+        let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
         let mut has_changed = false;
-        for (family, last) in &mut self.families {
-            let way = match family {
-                Family::V4 => Some(&ways.v4),
-                Family::V6 => ways.v6.as_ref(),
-            };
-            let Some(way) = way else {
-                continue;
-            };
-            let found = routes::default_interface(*family, self.luid).unwrap_or_else(|error| {
-                debug!(?family, %error, "cannot tell which adapter leads everywhere");
+        for (family, last) in Family::ALL.into_iter().zip(&mut self.last) {
+            let found = routes::default_interface(family).unwrap_or_else(|error| {
+                debug!(%family, %error, "cannot tell which adapter leads everywhere");
                 None
             });
-            if found == *last && !is_first {
-                continue;
-            }
-            let left = match found {
-                Some(index) => routes::leave_by(&way.socket, *family, index),
-                None => Err(io::ErrorKind::NetworkUnreachable.into()),
-            };
-            way.shut(left.is_err());
-            // What has failed is tried again at the next look.
-            *last = found.filter(|_| left.is_ok());
-            match left {
-                Ok(()) => info!(?family, index = found, "datagrams leave by this adapter"),
-                Err(error) => info!(?family, %error, "no datagram leaves for now"),
-            }
-            has_changed = true;
+            let is_led = leads(addressing, family, endpoints.clone());
+            let leaving = leave(forwarder.ways(), family, last.1, Leaving::of(is_led, found));
+            has_changed |= std::mem::replace(last, (found, leaving)) != (found, leaving);
         }
         has_changed
     }
 }
 
+/// Has a family's datagrams leave as is wanted. How they do: not at all where that fails, so
+/// that it is tried again at the next look.
+fn leave(ways: &Ways, family: Family, last: Leaving, wanted: Leaving) -> Leaving {
+    let way = match family {
+        Family::V4 => Some(&ways.v4),
+        Family::V6 => ways.v6.as_ref(),
+    };
+    let Some(way) = way.filter(|_| wanted != last) else {
+        return wanted;
+    };
+    let done = match wanted {
+        Leaving::Routed => routes::leave_by(&way.socket, family, 0),
+        Leaving::By(index) => routes::leave_by(&way.socket, family, index),
+        Leaving::Not => Err(io::ErrorKind::NetworkUnreachable.into()),
+    };
+    way.shut(done.is_err());
+    match (done, wanted) {
+        (Ok(()), Leaving::By(index)) => info!(%family, index, "datagrams leave by this adapter"),
+        (Ok(()), _) => info!(%family, "datagrams leave as routes lead"),
+        (Err(error), _) => {
+            if last != Leaving::Not {
+                info!(%family, %error, "no datagram leaves for now");
+            }
+            return Leaving::Not;
+        }
+    }
+    wanted
+}
+
 /// The name servers of an adapter, which the system would keep when it is gone.
-struct NameServers(u128);
+struct NameServers(Guid);
 
 impl NameServers {
-    /// `None` where there are none.
+    /// Also none, as a process before that was killed may have left some; `None` where that
+    /// cannot be and need not.
     fn set(network: &Network) -> io::Result<Option<Self>> {
         let Network {
             servers, search, ..
         } = network;
-        if servers.is_empty() && search.is_empty() {
-            return Ok(None);
+        let set = Guid::of(network.luid).and_then(|guid| {
+            let set = Self(guid);
+            routes::set_name_servers(guid, servers, search)?;
+            Ok(set)
+        });
+        match set {
+            Ok(set) => Ok(Some(set)),
+            Err(error) if servers.is_empty() && search.is_empty() => {
+                debug!(%error, "the adapter's name servers stay as they are");
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
-        let set = Self(network.guid);
-        routes::set_name_servers(network.guid, servers, search)?;
-        Ok(Some(set))
     }
 }
 
@@ -338,40 +442,83 @@ fn guid_of(name: &str) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::{addressing, led};
+    use super::{LITTLE_PATIENCE, Leaving, MTU, PATIENCE, SetUp, addressing, leads, with};
+    use std::time::Duration;
     use taupe_config::file::{Personality, parse};
+    use taupe_sys::windows::routes::Addressing;
     use taupe_sys::windows::routes::Family::{self, V4, V6};
 
-    fn routes_and_led(lines: &str, endpoint: &str) -> (Vec<String>, Vec<Family>) {
+    const PEER: &str =
+        "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";
+
+    /// Of a file with these lines.
+    fn of(lines: &str) -> Addressing {
         let text = format!(
             "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
              Address = 10.7.0.2/24\n{lines}\n"
         );
         let parsed = parse(text.as_bytes(), Personality::Taupe.dialect());
-        let file = parsed.file.expect("a file");
-        let addressing = addressing(&file);
+        addressing(&parsed.file.expect("a file"))
+    }
+
+    fn peer(networks: &str) -> Addressing {
+        of(&format!("{PEER}{networks}"))
+    }
+
+    fn routes(addressing: &Addressing) -> Vec<String> {
         let routes = addressing.routes.iter();
         let routes = routes.map(|(address, length)| format!("{address}/{length}"));
-        let endpoint = endpoint.parse().expect("an address");
-        let led = led(&addressing, std::iter::once(endpoint));
-        (routes.collect(), led)
+        routes.collect()
+    }
+
+    fn led(addressing: &Addressing, endpoint: &str) -> Vec<Family> {
+        let endpoint = std::iter::once(endpoint.parse().expect("an address"));
+        let leads = |family: &Family| leads(addressing, *family, endpoint.clone());
+        Family::ALL.into_iter().filter(leads).collect()
     }
 
     #[test]
     fn routes_are_what_peers_carry_and_what_would_loop_is_known() {
-        let peer =
-            "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";
-        let of = |networks: &str, endpoint| routes_and_led(&format!("{peer}{networks}"), endpoint);
-        let everything = of("::/0, 0.0.0.0/0, 10.7.0.0/24", "192.0.2.1:9");
-        assert_eq!(everything.0, ["0.0.0.0/0", "10.7.0.0/24", "::/0"]);
-        assert_eq!(everything.1, [V4, V6]);
-        let halves = "0.0.0.0/1, 128.0.0.0/1";
-        assert_eq!(of(halves, "192.0.2.1:9").1, [V4]);
-        assert_eq!(of(halves, "[2001:db8::1]:9").1, []);
-        assert_eq!(of("10.7.0.0/24", "192.0.2.1:9").1, []);
-        let without = of("10.0.0.0/8\nDisallowedIPs = 10.128.0.0/9", "192.0.2.1:9");
-        assert_eq!(without.0, ["10.0.0.0/9"]);
-        let off = format!("Table = off\n{peer}0.0.0.0/0");
-        assert_eq!(routes_and_led(&off, "192.0.2.1:9"), (vec![], vec![]));
+        let everything = peer("::/0, 0.0.0.0/0, 10.7.0.0/24");
+        assert_eq!(routes(&everything), ["0.0.0.0/0", "10.7.0.0/24", "::/0"]);
+        assert_eq!(led(&everything, "192.0.2.1:9"), [V4, V6]);
+        let halves = peer("0.0.0.0/1, 128.0.0.0/1");
+        assert_eq!(led(&halves, "192.0.2.1:9"), [V4]);
+        assert_eq!(led(&halves, "[2001:db8::1]:9"), []);
+        let without = peer("10.0.0.0/8\nDisallowedIPs = 10.128.0.0/9");
+        assert_eq!(routes(&without), ["10.0.0.0/9"]);
+        let off = of(&format!("Table = off\n{PEER}0.0.0.0/0"));
+        assert_eq!(routes(&off), [""; 0]);
+        assert_eq!(led(&off, "192.0.2.1:9"), []);
+        // On the address's own network.
+        assert_eq!(led(&off, "10.7.0.1:9"), [V4]);
+        assert_eq!(led(SetUp::addressing(None), "10.7.0.1:9"), []);
+    }
+
+    #[test]
+    fn datagrams_leave_past_the_tunnel_only_while_it_leads_them() {
+        assert_eq!(Leaving::of(false, Some(7)), Leaving::Routed);
+        assert_eq!(Leaving::of(false, None), Leaving::Routed);
+        assert_eq!(Leaving::of(true, Some(7)), Leaving::By(7));
+        assert_eq!(Leaving::of(true, None), Leaving::Not);
+    }
+
+    #[test]
+    fn a_family_that_the_machine_lacks_is_waited_for_and_then_left_out() {
+        let second = Duration::from_secs(1);
+        let all = peer("0.0.0.0/0, ::/0");
+        assert_eq!(with(&all, &[], Duration::ZERO), Ok(Some(all.clone())));
+        assert_eq!(with(&all, &[V6], LITTLE_PATIENCE - second), Ok(None));
+        let without = with(&all, &[V6], LITTLE_PATIENCE).expect("no error");
+        assert_eq!(routes(&without.expect("ready")), ["0.0.0.0/0"]);
+        assert_eq!(with(&all, &[V4, V6], PATIENCE - second), Ok(None));
+        assert_eq!(
+            with(&all, &[V4, V6], PATIENCE),
+            Err(V4),
+            "it has an address"
+        );
+        let v4 = peer("10.0.0.0/8");
+        assert_eq!(v4.mtu, MTU);
+        assert_eq!(with(&v4, &[V6], Duration::ZERO), Ok(Some(v4.clone())));
     }
 }
