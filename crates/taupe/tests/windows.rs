@@ -288,13 +288,25 @@ mod on_windows {
         }
         assert_eq!(state(&chooses), "not installed");
 
+        // Who may change the library is told: the folder of this program is the user's own.
+        let warned = taupe(&["run", "--adapter", "--config", &at(&plain)]);
+        assert_eq!(warned.status.code(), Some(7), "{warned:?}");
+        let said = text(&warned.stderr);
+        assert!(said.contains("another wintun.dll"), "{said}");
+
         // A service keeps what it has been told.
+        let beside = std::env::current_exe().expect("a path");
+        let beside = beside.with_file_name("wintun.dll");
+        fs::write(&beside, "none").expect("written");
         let installed = ended(
             quiet()
                 .args(["service", "install", "--adapter", "--config"])
                 .arg(&plain.path),
         );
+        fs::remove_file(&beside).expect("removed");
         assert!(installed.status.success(), "{installed:?}");
+        let said = text(&installed.stderr);
+        assert!(said.contains("another wintun.dll"), "{said}");
         let _uninstall = Uninstall(&plain);
         let said = complaint(&of_service("start", &plain), 1);
         assert!(said.contains("ended at once, with 7"), "{said}");

@@ -11,8 +11,8 @@ use windows_sys::Win32::Foundation::{
 };
 use wintun_bindings::{Error, Session};
 
-/// The library's file.
-const LIBRARY: &str = "wintun.dll";
+/// The library's file, in the program's folder or the system's.
+pub const LIBRARY: &str = "wintun.dll";
 
 /// What the system calls the kind of such adapters.
 const KIND: &str = "Taupe";
@@ -70,9 +70,10 @@ impl Adapter {
                 _ => CreateError::Library(error.to_string()),
             }
         })?;
-        // SAFETY: the library is the one that is called so, from a folder that only
-        // administrators may write; its functions have had these signatures since version 0.14,
-        // before which one of them is missing, and that is an error here.
+        // SAFETY: the library is the one that is called so, from the folder of this program or
+        // of the system: who may write there could replace this program as well, and whoever
+        // starts a tunnel warns of that. Its functions have had these signatures since version
+        // 0.14, before which one of them is missing, and that is an error here.
         let library = unsafe { wintun_bindings::load_from_library(library) }
             .map_err(|error| CreateError::Library(error.to_string()))?;
         let refused = |error: Error| CreateError::Refused {
@@ -82,6 +83,8 @@ impl Adapter {
         let adapter = wintun_bindings::Adapter::create(&library, name, KIND, Some(guid));
         let session = adapter.and_then(|adapter| adapter.start_session(RING));
         let session = session.map_err(refused)?;
+        // Its lines are kept in memory until an error asks for them, and there is none to come.
+        wintun_bindings::reset_logger(&library);
         Ok(Self { session })
     }
 

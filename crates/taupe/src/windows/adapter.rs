@@ -9,6 +9,7 @@ use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
 use super::upkeep::{Refused, Upkeep};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use taupe_config::file::{File, Table};
 use taupe_config::prefix::Prefix;
 use taupe_protocol::crypto::default_provider;
 use taupe_sys::windows::routes::{self, Addressing, Family, Guid};
-use taupe_sys::windows::wintun;
+use taupe_sys::windows::{access, wintun};
 use tracing::{debug, info, warn};
 
 /// Without `MTU`: what fits into 1,500 bytes with the headers of either family.
@@ -68,6 +69,7 @@ pub(super) fn open(
     let Wanted { conf, file, .. } = wanted;
     let name = conf.interface;
     let listener = listen(&name)?;
+    warn_of_library();
     let adapter = wintun::Adapter::create(name.as_str(), guid_of(name.as_str()))?;
     let luid = adapter.luid();
     let port = file.interface.listen_port.unwrap_or(0);
@@ -426,6 +428,33 @@ impl Drop for NameServers {
         if let Err(error) = routes::set_name_servers(self.0, &[], &[]) {
             debug!(%error, "the adapter's name servers stay with the system");
         }
+    }
+}
+
+/// Where a program has Wintun's library, if it has it beside it.
+pub(super) fn library_beside(program: &Path) -> Option<PathBuf> {
+    let path = program.with_file_name(wintun::LIBRARY);
+    path.exists().then_some(path)
+}
+
+/// Says who could have this process load another library, with its rights.
+fn warn_of_library() {
+    let Ok(program) = std::env::current_exe() else {
+        return;
+    };
+    let exposed = match library_beside(&program) {
+        Some(library) => access::exposed(&library),
+        // Who may put one there.
+        None => access::exposed_program(&program),
+    };
+    match exposed {
+        Ok(None) => {}
+        Ok(Some(exposed)) => warn!(
+            "{exposed}, who could so have the tunnel use another {}; move taupe.exe and it to a \
+             folder of administrators' own, such as C:\\Program Files\\Taupe",
+            wintun::LIBRARY
+        ),
+        Err(error) => debug!(%error, "who may change {} is not known", wintun::LIBRARY),
     }
 }
 

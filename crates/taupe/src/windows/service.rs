@@ -1,6 +1,7 @@
 //! `taupe service`: a tunnel that starts with the machine.
 
 use super::Driver;
+use super::adapter::library_beside;
 use super::arguments::{Action, Level, Mode, ServiceOrder};
 use super::carrier::Asked;
 use super::event_log as log;
@@ -94,7 +95,7 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
     let lacking = installed.inspect_err(|_| {
         let _ = event_log::unregister(&service);
     })?;
-    warn_of_others(&program, &path);
+    warn_of_others(&program, &path, mode);
     for lacking in lacking {
         say(&match lacking {
             Lacking::DelayedStart => {
@@ -113,12 +114,14 @@ fn install(word: &OsStr, mode: Mode, level: Level) -> Result<(), Failure> {
 }
 
 /// Says who could have the service run or carry something else, with the system's rights.
-fn warn_of_others(program: &Path, file: &Path) {
+fn warn_of_others(program: &Path, file: &Path, mode: Mode) {
+    let library = library_beside(program).filter(|_| mode == Mode::Adapter);
     let looked = [
         (program, access::exposed_program(program)),
         (file, access::exposed(file)),
     ];
-    for (path, exposed) in looked {
+    let library = library.iter().map(|path| (&**path, access::exposed(path)));
+    for (path, exposed) in looked.into_iter().chain(library) {
         match exposed {
             Ok(None) => {}
             Ok(Some(exposed)) => say(&format_args!(
