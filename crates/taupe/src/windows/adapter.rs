@@ -217,6 +217,13 @@ impl Network {
             }
         }
         let addressing = with(&self.addressing, &lacking, waited);
+        if let Ok(Some(left)) = &addressing {
+            let wanted = self.addressing.routes.iter();
+            for (address, length) in wanted.filter(|one| !left.routes.contains(one)) {
+                let family = Family::of(*address);
+                warn!("{address}/{length} is left out: the system has no {family} for the adapter");
+            }
+        }
         addressing.map_err(|family| {
             let reason = format!(
                 "the system has no {family} for the adapter, in which the file has an Address; \
@@ -264,7 +271,6 @@ fn with(
         if has_address {
             return Err(*family);
         }
-        warn!("the system has no {family} for the adapter: its networks are left out");
         addressing.routes.retain(|one| !of(*family)(one));
     }
     Ok(Some(addressing))
