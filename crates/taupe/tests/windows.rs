@@ -12,7 +12,7 @@ mod on_windows {
     use std::time::Duration;
     use taupe_command::Driver;
     use taupe_transparent::frames::{
-        Adapter, Event, Frame, Injection, PacketTap, TapError, Verdict,
+        Adapters, Event, Frame, Injection, PacketTap, TapError, Verdict,
     };
 
     const PRIVATE: &str = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
@@ -37,8 +37,8 @@ mod on_windows {
     }
 
     impl PacketTap for Quiet {
-        fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
-            Ok(Vec::new())
+        fn adapters(&mut self) -> Result<Adapters, TapError> {
+            Ok(Adapters::default())
         }
 
         fn read(

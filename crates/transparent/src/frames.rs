@@ -23,7 +23,8 @@
 //! **Fails closed.** A packet of a chosen application is sealed, waits for a session (128 of
 //! each peer at most), is refused or is dropped; there is no other way for it. One whose
 //! owner is not known yet waits for 20 ms, and until then for nothing else: the system may let
-//! a socket's first packet out before it lists the socket. While the tunnel is down, what
+//! a socket's first packet out before it lists the socket. One from an address that no adapter has is
+//! forwarded only if the adapters were listed while it waited. While the tunnel is down, what
 //! is chosen is refused ([`Pipeline::close`]).
 //!
 //! | frame | what is read of it |
@@ -58,4 +59,6 @@ mod ways;
 pub use owners::{Holder, Owners, Process, Protocol, Socket};
 pub use pipeline::{Causes, Dropped, Output, Pipeline, Settings};
 pub use rules::{Rules, Unsuitable};
-pub use tap::{Adapter, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict};
+pub use tap::{
+    Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
+};

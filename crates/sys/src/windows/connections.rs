@@ -8,8 +8,8 @@ use std::ptr;
 use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, ERROR_NO_DATA, NO_ERROR};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     GAA_FLAG_INCLUDE_ALL_INTERFACES, GAA_FLAG_INCLUDE_GATEWAYS, GAA_FLAG_SKIP_ANYCAST,
-    GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, GetAdaptersAddresses,
-    IP_ADAPTER_ADDRESSES_LH,
+    GAA_FLAG_SKIP_DNS_SERVER, GAA_FLAG_SKIP_MULTICAST, GetAdaptersAddresses, IF_TYPE_PPP,
+    IF_TYPE_TUNNEL, IP_ADAPTER_ADDRESSES_LH,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::IfOperStatusUp;
 use windows_sys::Win32::Networking::WinSock::{
@@ -35,6 +35,19 @@ pub struct Connection {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Whether a default route leads to it.
     pub has_gateway: bool,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a connection is, as far as packet filters beneath the TCP/IP stack tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A card's, or that of a driver that stands for one.
+    Card,
+    /// A dial-up network's, or an old VPN's (`IF_TYPE_PPP`): all share one adapter.
+    DialUp,
+    /// Packets in packets that the system itself sends by others (`IF_TYPE_TUNNEL`).
+    Wrapped,
 }
 
 /// All there are.
@@ -126,6 +139,11 @@ unsafe fn connection(adapter: &IP_ADAPTER_ADDRESSES_LH) -> Connection {
         },
         addresses,
         has_gateway: !adapter.FirstGatewayAddress.is_null(),
+        kind: match adapter.IfType {
+            IF_TYPE_PPP => Kind::DialUp,
+            IF_TYPE_TUNNEL => Kind::Wrapped,
+            _ => Kind::Card,
+        },
     }
 }
 

@@ -21,7 +21,7 @@ use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Device, Random};
 use taupe_transparent::frames::{
-    Adapter, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
+    Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,
 };
 use tracing::{debug, info, warn};
@@ -34,7 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const BETWEEN_DROPS: Duration = Duration::from_secs(1);
 
 /// From one look at the adapters to the next: the packet filter does not tell of addresses. Sooner
-/// while one has none, as it may get some.
+/// while one has none, as it may get some, or while a connection leads past the packet filter.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(1);
 
@@ -77,7 +77,7 @@ pub(super) struct Carrier<T> {
     /// When to look at the adapters.
     look_at: Instant,
     /// What has been seen there.
-    adapters: Vec<Adapter>,
+    adapters: Adapters,
     trouble: Option<Trouble>,
     /// By how much adapters have last been asked to lower their MTU.
     mtu_decrement: Option<u16>,
@@ -116,7 +116,7 @@ impl<T: PacketTap> Carrier<T> {
             asked,
             told: Default::default(),
             look_at: Instant::default(),
-            adapters: Vec::new(),
+            adapters: Adapters::default(),
             trouble: None,
             mtu_decrement: None,
         };
@@ -137,7 +137,7 @@ impl<T: PacketTap> Carrier<T> {
         let adapters = self.tap.adapters()?;
         self.set_adapters(adapters);
         self.pipeline.set_up(now());
-        self.gate.open();
+        self.open_gate();
         self.carry();
         self.gate.close();
         self.pipeline.close(now());
@@ -229,6 +229,14 @@ impl<T: PacketTap> Carrier<T> {
     fn end_trouble(&mut self) {
         if self.trouble.take().is_some() {
             info!("the packet filter works again");
+            self.open_gate();
+        }
+    }
+
+    /// Lets locked programs through, unless they could send past the packet filter.
+    fn open_gate(&mut self) {
+        if self.trouble.is_none() && self.adapters.missed.is_empty() {
+            // There may be a lock since.
             self.gate.open();
         }
     }
@@ -236,21 +244,23 @@ impl<T: PacketTap> Carrier<T> {
     fn look_at_adapters(&mut self) -> Result<(), TapError> {
         let adapters = self.tap.adapters()?;
         self.set_adapters(adapters);
-        if self.trouble.is_none() {
-            // There may be a lock since.
-            self.gate.open();
-        }
+        self.open_gate();
         Ok(())
     }
 
-    fn set_adapters(&mut self, adapters: Vec<Adapter>) {
-        let lacks_some = adapters.iter().any(|it| it.addresses.is_empty());
-        self.look_at = now().boot + if lacks_some { SOON } else { BETWEEN_LOOKS };
-        if adapters == self.adapters {
-            self.pipeline.set_adapters(now(), adapters);
+    fn set_adapters(&mut self, adapters: Adapters) {
+        let lacks_some = adapters.taken.iter().any(|it| it.addresses.is_empty());
+        let is_whole = !lacks_some && adapters.missed.is_empty();
+        self.look_at = now().boot + if is_whole { BETWEEN_LOOKS } else { SOON };
+        let before = std::mem::replace(&mut self.adapters, adapters.clone());
+        if adapters.missed != before.missed {
+            self.tell_of_missed();
+        }
+        if adapters.taken == before.taken {
+            self.pipeline.set_adapters(now(), adapters.taken);
             return;
         }
-        for adapter in &adapters {
+        for adapter in &adapters.taken {
             debug!(
                 name = adapter.name,
                 index = adapter.index,
@@ -259,14 +269,29 @@ impl<T: PacketTap> Carrier<T> {
                 "adapter"
             );
         }
-        self.adapters.clone_from(&adapters);
         self.upkeep.hurry();
-        self.pipeline.set_adapters(now(), adapters);
+        self.pipeline.set_adapters(now(), adapters.taken);
         let decrement = self.pipeline.mtu_decrement();
         if self.mtu_decrement.replace(decrement) != Some(decrement)
             && let Err(error) = self.tap.set_mtu_decrement(decrement)
         {
             warn!(%error, "applications are not told of the tunnel's MTU; packets are cut instead");
+        }
+    }
+
+    /// Holds back what is locked while there are connections that the packet filter does not see.
+    fn tell_of_missed(&mut self) {
+        for name in &self.adapters.missed {
+            warn!(
+                name,
+                "the packet filter has no adapter of this connection, which leads out: what \
+                 leaves by it, chosen or not, goes past the tunnel, but what is locked; in the \
+                 connection's properties tick the packet filter, or disable the connection"
+            );
+        }
+        match self.adapters.missed.is_empty() {
+            true => info!("the packet filter has adapters of all connections that lead out"),
+            false => self.gate.close(),
         }
     }
 

@@ -8,12 +8,12 @@ use thiserror::Error;
 /// A packet filter between the TCP/IP stack and the network cards. What it has taken
 /// from the stack and the cards it gives back when it is dropped.
 pub trait PacketTap {
-    /// The adapters there are now. From then on frames of all of them are intercepted.
+    /// The adapters there are now. From then on frames of all that are taken are intercepted.
     ///
     /// # Errors
     ///
     /// The system's reason.
-    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError>;
+    fn adapters(&mut self) -> Result<Adapters, TapError>;
 
     /// Waits for frames, `wait` at most, shows those there are to `judge` in their order, and
     /// sends on, as they are, those that pass; the others are gone.
@@ -43,6 +43,16 @@ pub trait PacketTap {
     ///
     /// The system's reason.
     fn set_mtu_decrement(&mut self, bytes: u16) -> Result<(), TapError>;
+}
+
+/// The adapters of a machine.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Adapters {
+    /// Those whose frames are intercepted.
+    pub taken: Vec<Adapter>,
+    /// What people call the connections that lead out past the packet filter: what leaves by them
+    /// is not seen.
+    pub missed: Vec<String>,
 }
 
 /// Why a tap does not work, for a person: what, why, and what to do.

@@ -12,6 +12,9 @@
 //! An adapter of another medium than Ethernet or IP is taken too, so that nothing passes by it: what
 //! its frames are, and so whose, is not known.
 //!
+//! A failure closes the driver, so that it can be installed anew, and the next look at adapters opens
+//! it again.
+//!
 //! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
 //! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
 
@@ -21,15 +24,17 @@ use ndisapi::{
     DirectionFlags, EthMRequest, EthMRequestMut, FilterFlags, IntermediateBuffer, Ndisapi,
     NetworkAdapterInfo,
 };
-use taupe_sys::windows::connections::{Connection, connections};
+use taupe_sys::windows::connections::{Connection, Kind, connections};
 use tracing::{debug, warn};
 use windows::Win32::{
-    Foundation::{CloseHandle, ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, HANDLE, WAIT_OBJECT_0},
+    Foundation::{
+        CloseHandle, ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, HANDLE, WAIT_FAILED, WAIT_OBJECT_0,
+    },
     System::Threading::{CreateEventW, WaitForMultipleObjects},
 };
 
 use crate::frames::{
-    Adapter, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
+    Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
 };
 
 /// What the driver is called, as its installer has it.
@@ -51,7 +56,8 @@ const UNKNOWN: u32 = 0x8000_0000;
 
 /// The driver, and the adapters that it queues frames of.
 pub struct NdisapiTap {
-    driver: Ndisapi,
+    /// Closed since a failure.
+    driver: Option<Ndisapi>,
     /// Frames are queued.
     queued: Signal,
     /// The adapters have changed.
@@ -74,77 +80,124 @@ impl NdisapiTap {
     ///
     /// It is not installed, or this process may not use it.
     pub fn open() -> Result<Self, TapError> {
-        let driver = Ndisapi::new(DRIVER).map_err(|error| {
-            let code = error.code();
-            TapError(if code == ERROR_FILE_NOT_FOUND.to_hresult() {
-                "the driver of Windows Packet Filter is not installed, without which no packets can \
-                 be intercepted; install it (docs/windows.md says from where), then try again"
-                    .into()
-            } else if code == ERROR_ACCESS_DENIED.to_hresult() {
-                "this process may not use the driver of Windows Packet Filter; run it as \
-                 administrator, or as a service"
-                    .into()
-            } else {
-                format!("the driver of Windows Packet Filter cannot be opened: {error}")
-            })
-        })?;
-        let version = driver
-            .get_version()
-            .map_err(failed("asking for the driver's version"))?;
-        debug!(?version, "Windows Packet Filter");
-        let tap = Self {
+        let changed = Signal::new()?;
+        Ok(Self {
+            driver: Some(open(&changed)?),
             queued: Signal::new()?,
-            changed: Signal::new()?,
+            changed,
             cards: Vec::new(),
             frames: vec![IntermediateBuffer::default(); BATCH],
-            driver,
+        })
+    }
+
+    /// Takes note of a failure.
+    fn noted<T>(&mut self, result: Result<T, TapError>) -> Result<T, TapError> {
+        if result.is_err() {
+            self.driver = None;
+        }
+        result
+    }
+
+    fn look(&mut self) -> Result<Adapters, TapError> {
+        let driver = match &mut self.driver {
+            Some(driver) => driver,
+            closed => closed.insert(open(&self.changed)?),
         };
-        tap.driver
-            .set_adapter_list_change_event(tap.changed.0)
-            .map_err(failed("having changes of adapters told"))?;
-        Ok(tap)
-    }
-
-    /// An adapter that is not among those before.
-    fn card(&self, index: u32, info: &NetworkAdapterInfo) -> Card {
-        let handle = info.get_handle();
-        let before = self.driver.get_adapter_mode(handle).unwrap_or_default();
-        if medium(info.get_medium()) == Medium::Unknown {
-            warn!(
-                name = info.get_name(),
-                medium = info.get_medium(),
-                "an adapter of a medium that Taupe does not know: nothing passes by it"
-            );
+        let listed = listed(driver)?;
+        // Not by the driver's library, which has the gateways' hardware addresses asked for: nobody
+        // passes those questions on meanwhile.
+        let connections = connections()
+            .map_err(|error| TapError(format!("listing the system's connections: {error}")))?;
+        let (mut taken, mut cards, mut unarmed) = (Vec::new(), Vec::new(), Vec::new());
+        for (unknown, info) in (UNKNOWN..).zip(&listed) {
+            let handle = info.get_handle();
+            let connection = connection(info, &connections);
+            let index = connection.map_or(unknown, |it| it.index);
+            let known = self.cards.iter().find(|card| card.handle == handle);
+            cards.push(match known {
+                Some(card) => Card { index, ..*card },
+                None => card(driver, index, info),
+            });
+            if let Err(error) = arm(driver, handle, &self.queued) {
+                unarmed.push((handle, error));
+            }
+            taken.push(adapter(index, info, connection));
         }
-        Card {
-            index,
-            handle,
-            after: mode_after(before),
+        for gone in std::mem::replace(&mut self.cards, cards) {
+            if !is_listed(&listed, gone.handle) {
+                release(driver, &gone);
+            }
+        }
+        // One that has gone meanwhile has no frames; one that is still there has, and they pass it
+        // by.
+        if !unarmed.is_empty() {
+            let listed = self::listed(driver)?;
+            let mut unarmed = unarmed.into_iter();
+            if let Some((_, error)) = unarmed.find(|(handle, _)| is_listed(&listed, *handle)) {
+                return Err(error);
+            }
+        }
+        let names: Vec<&str> = listed.iter().map(NetworkAdapterInfo::get_name).collect();
+        let takes_dial_up = || names.iter().any(|name| Ndisapi::is_ndiswan_ip(*name));
+        let missed = missed(&connections, &names, takes_dial_up);
+        Ok(Adapters { taken, missed })
+    }
+
+    fn read_all(
+        &mut self,
+        wait: Duration,
+        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
+    ) -> Result<Event, TapError> {
+        let (mut has_read, mut is_gone) = (false, false);
+        for place in 0..self.cards.len() {
+            match self.read_card(place, judge)? {
+                Seen::Frames => has_read = true,
+                Seen::Nothing => {}
+                Seen::Gone => is_gone = true,
+            }
+        }
+        if is_gone {
+            return Ok(Event::Adapters);
+        }
+        // What is queued goes before what is waited for, and a batch before the next.
+        let wait = if has_read { Duration::ZERO } else { wait };
+        let both = [self.changed.0, self.queued.0];
+        // Rounded up, or what is due in less than a millisecond would be waited for in haste.
+        let milliseconds = wait.as_nanos().div_ceil(1_000_000);
+        let milliseconds = u32::try_from(milliseconds).unwrap_or(u32::MAX - 1);
+        // SAFETY: both handles are of events that are open as long as `self` is there.
+        let woken = unsafe { WaitForMultipleObjects(&both, false, milliseconds) };
+        match woken {
+            WAIT_OBJECT_0 => Ok(Event::Adapters),
+            WAIT_FAILED => {
+                let error = windows::core::Error::from_thread();
+                Err(TapError(format!("waiting for frames: {error}")))
+            }
+            _ => Ok(Event::Read),
         }
     }
 
-    /// Has the frames of an adapter queued. It forgets when it is started anew, so this is done
-    /// whenever adapters are looked at.
-    fn arm(&self, handle: HANDLE) -> Result<(), TapError> {
-        self.driver
-            .set_packet_event(handle, self.queued.0)
-            .map_err(failed("having frames told"))?;
-        self.driver
-            .set_adapter_mode(handle, FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL)
-            .map_err(failed("having frames queued"))
-    }
-
-    fn listed(&self) -> Result<Vec<NetworkAdapterInfo>, TapError> {
-        let listed = self.driver.get_tcpip_bound_adapters_info();
-        listed.map_err(failed("listing adapters"))
-    }
-
-    /// Shows what is queued at one adapter, a batch at most. Whether there was any.
-    fn read_card(&mut self, place: usize, judge: &mut dyn FnMut(Frame<'_>) -> Verdict) -> bool {
+    /// Shows what is queued at one adapter, a batch at most.
+    fn read_card(
+        &mut self,
+        place: usize,
+        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
+    ) -> Result<Seen, TapError> {
         let Card { index, handle, .. } = self.cards[place];
+        let driver = self.driver.as_ref().ok_or_else(closed)?;
         let mut request = EthMRequestMut::<BATCH>::from_iter(handle, self.frames.iter_mut());
-        // An empty queue is an error too.
-        let count = self.driver.read_packets(&mut request).unwrap_or(0);
+        let count = match driver.read_packets(&mut request) {
+            Ok(count) => count,
+            // An empty queue is an error too, of which the driver's documentation says no more.
+            Err(_) => match queue(driver, handle)? {
+                Queue::Gone => return Ok(Seen::Gone),
+                Queue::Frames(0) => return Ok(Seen::Nothing),
+                // They may have come since.
+                Queue::Frames(_) => driver
+                    .read_packets(&mut request)
+                    .map_err(failed("reading frames"))?,
+            },
+        };
         let mut to_card = EthMRequest::<BATCH>::new(handle);
         let mut to_system = EthMRequest::<BATCH>::new(handle);
         for frame in self.frames.iter().take(count) {
@@ -163,95 +216,16 @@ impl NdisapiTap {
                 let _ = request.push(frame);
             }
         }
-        send(&self.driver, Towards::Card, &to_card);
-        send(&self.driver, Towards::System, &to_system);
-        count > 0
-    }
-
-    /// Gives an adapter back.
-    fn release(&self, card: &Card) {
-        let mode = self.driver.set_adapter_mode(card.handle, card.after);
-        let event = self.driver.set_packet_event(card.handle, HANDLE::default());
-        let flushed = self.driver.flush_adapter_packet_queue(card.handle);
-        for error in [mode, event, flushed].into_iter().filter_map(Result::err) {
-            // It may be gone.
-            debug!(adapter = card.index, %error, "giving an adapter back");
-        }
-    }
-}
-
-impl PacketTap for NdisapiTap {
-    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
-        let listed = self.listed()?;
-        // Not by the driver's library, which has the gateways' hardware addresses asked for: nobody
-        // passes those questions on meanwhile.
-        let connections = connections()
-            .map_err(|error| TapError(format!("listing the system's connections: {error}")))?;
-        let mut adapters = Vec::new();
-        let mut unarmed = Vec::new();
-        for (unknown, info) in (UNKNOWN..).zip(&listed) {
-            let handle = info.get_handle();
-            let connection = connection(info, &connections);
-            let index = connection.map_or(unknown, |it| it.index);
-            let known = self.cards.iter_mut().find(|card| card.handle == handle);
-            match known {
-                Some(card) => card.index = index,
-                None => self.cards.push(self.card(index, info)),
-            }
-            if let Err(error) = self.arm(handle) {
-                unarmed.push((handle, error));
-            }
-            adapters.push(adapter(index, info, connection));
-        }
-        let is_there = |listed: &[NetworkAdapterInfo], handle: HANDLE| {
-            listed.iter().any(|info| info.get_handle() == handle)
-        };
-        let (there, gone) = std::mem::take(&mut self.cards)
-            .into_iter()
-            .partition(|card| is_there(&listed, card.handle));
-        self.cards = there;
-        let gone: Vec<Card> = gone;
-        for card in &gone {
-            self.release(card);
-        }
-        // One that has gone meanwhile has no frames; one that is still there has, and they pass it
-        // by.
-        if !unarmed.is_empty() {
-            let listed = self.listed()?;
-            if let Some((_, error)) = unarmed
-                .into_iter()
-                .find(|(handle, _)| is_there(&listed, *handle))
-            {
-                return Err(error);
-            }
-        }
-        Ok(adapters)
-    }
-
-    fn read(
-        &mut self,
-        wait: Duration,
-        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
-    ) -> Result<Event, TapError> {
-        let mut has_read = false;
-        for place in 0..self.cards.len() {
-            has_read |= self.read_card(place, judge);
-        }
-        // What is queued goes before what is waited for, and a batch before the next.
-        let wait = if has_read { Duration::ZERO } else { wait };
-        let both = [self.changed.0, self.queued.0];
-        // Rounded up, or what is due in less than a millisecond would be waited for in haste.
-        let milliseconds = wait.as_nanos().div_ceil(1_000_000);
-        let milliseconds = u32::try_from(milliseconds).unwrap_or(u32::MAX - 1);
-        // SAFETY: both handles are of events that are open as long as `self` is there.
-        let woken = unsafe { WaitForMultipleObjects(&both, false, milliseconds) };
-        Ok(match woken == WAIT_OBJECT_0 {
-            true => Event::Adapters,
-            false => Event::Read,
+        send(driver, handle, Towards::Card, &to_card)?;
+        send(driver, handle, Towards::System, &to_system)?;
+        Ok(match count {
+            0 => Seen::Nothing,
+            _ => Seen::Frames,
         })
     }
 
-    fn inject(&mut self, frames: &[Injection]) -> Result<(), TapError> {
+    fn send_all(&mut self, frames: &[Injection]) -> Result<(), TapError> {
+        let driver = self.driver.as_ref().ok_or_else(closed)?;
         let alike = |a: &Injection, b: &Injection| a.adapter == b.adapter && a.towards == b.towards;
         for run in frames.chunk_by(alike).flat_map(|run| run.chunks(BATCH)) {
             let Some(first) = run.first() else {
@@ -274,14 +248,45 @@ impl PacketTap for NdisapiTap {
             }
             let filled = self.frames.iter().take(count);
             let request = EthMRequest::<BATCH>::from_iter(card.handle, filled);
-            send(&self.driver, first.towards, &request);
+            send(driver, card.handle, first.towards, &request)?;
         }
         Ok(())
+    }
+}
+
+/// What a look at one adapter's queue has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    Frames,
+    Nothing,
+    /// The driver does not list the adapter any more.
+    Gone,
+}
+
+impl PacketTap for NdisapiTap {
+    fn adapters(&mut self) -> Result<Adapters, TapError> {
+        let adapters = self.look();
+        self.noted(adapters)
+    }
+
+    fn read(
+        &mut self,
+        wait: Duration,
+        judge: &mut dyn FnMut(Frame<'_>) -> Verdict,
+    ) -> Result<Event, TapError> {
+        let event = self.read_all(wait, judge);
+        self.noted(event)
+    }
+
+    fn inject(&mut self, frames: &[Injection]) -> Result<(), TapError> {
+        let sent = self.send_all(frames);
+        self.noted(sent)
     }
 
     fn set_mtu_decrement(&mut self, bytes: u16) -> Result<(), TapError> {
         // The driver reads it when it starts.
-        self.driver.set_mtu_decrement(bytes.into()).map_err(failed(
+        let driver = self.driver.as_ref().ok_or_else(closed)?;
+        driver.set_mtu_decrement(bytes.into()).map_err(failed(
             "setting by how much adapters are to lower their MTU",
         ))
     }
@@ -289,10 +294,114 @@ impl PacketTap for NdisapiTap {
 
 impl Drop for NdisapiTap {
     fn drop(&mut self) {
-        for card in &self.cards {
-            self.release(card);
+        let driver = match self.driver.take() {
+            Some(driver) => Ok(driver),
+            None => open(&self.changed),
+        };
+        match driver {
+            Ok(driver) => {
+                for card in &self.cards {
+                    release(&driver, card);
+                }
+                let _ = driver.set_adapter_list_change_event(HANDLE::default());
+            }
+            Err(error) => warn!(%error, "adapters cannot be given back"),
         }
-        let _ = self.driver.set_adapter_list_change_event(HANDLE::default());
+    }
+}
+
+/// Opens the driver, which is to tell of changes of adapters.
+fn open(changed: &Signal) -> Result<Ndisapi, TapError> {
+    let driver = Ndisapi::new(DRIVER).map_err(|error| {
+        let code = error.code();
+        TapError(if code == ERROR_FILE_NOT_FOUND.to_hresult() {
+            "the driver of Windows Packet Filter is not installed, without which no packets can \
+             be intercepted; install it (docs/windows.md says from where), then try again"
+                .into()
+        } else if code == ERROR_ACCESS_DENIED.to_hresult() {
+            "this process may not use the driver of Windows Packet Filter; run it as \
+             administrator, or as a service"
+                .into()
+        } else {
+            format!("the driver of Windows Packet Filter cannot be opened: {error}")
+        })
+    })?;
+    let version = driver
+        .get_version()
+        .map_err(failed("asking for the driver's version"))?;
+    debug!(?version, "Windows Packet Filter");
+    driver
+        .set_adapter_list_change_event(changed.0)
+        .map_err(failed("having changes of adapters told"))?;
+    Ok(driver)
+}
+
+/// An adapter that is not among those before.
+fn card(driver: &Ndisapi, index: u32, info: &NetworkAdapterInfo) -> Card {
+    let handle = info.get_handle();
+    let before = driver.get_adapter_mode(handle).unwrap_or_default();
+    if medium(info.get_medium()) == Medium::Unknown {
+        warn!(
+            name = info.get_name(),
+            medium = info.get_medium(),
+            "an adapter of a medium that Taupe does not know: nothing passes by it"
+        );
+    }
+    Card {
+        index,
+        handle,
+        after: mode_after(before),
+    }
+}
+
+/// Has the frames of an adapter queued. It forgets when it is started anew, so this is done
+/// whenever adapters are looked at.
+fn arm(driver: &Ndisapi, handle: HANDLE, queued: &Signal) -> Result<(), TapError> {
+    driver
+        .set_packet_event(handle, queued.0)
+        .map_err(failed("having frames told"))?;
+    driver
+        .set_adapter_mode(handle, FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL)
+        .map_err(failed("having frames queued"))
+}
+
+fn listed(driver: &Ndisapi) -> Result<Vec<NetworkAdapterInfo>, TapError> {
+    let listed = driver.get_tcpip_bound_adapters_info();
+    listed.map_err(failed("listing adapters"))
+}
+
+fn is_listed(listed: &[NetworkAdapterInfo], handle: HANDLE) -> bool {
+    listed.iter().any(|info| info.get_handle() == handle)
+}
+
+/// An adapter's queue, of which the driver has refused something.
+enum Queue {
+    /// It has so many frames.
+    Frames(u32),
+    /// The driver does not list the adapter any more.
+    Gone,
+}
+
+/// Looks whether it was the adapter that failed, or the driver.
+fn queue(driver: &Ndisapi, handle: HANDLE) -> Result<Queue, TapError> {
+    let error = match driver.get_adapter_packet_queue_size(handle) {
+        Ok(frames) => return Ok(Queue::Frames(frames)),
+        Err(error) => error,
+    };
+    match is_listed(&listed(driver)?, handle) {
+        true => Err(failed("asking for an adapter's queue")(error)),
+        false => Ok(Queue::Gone),
+    }
+}
+
+/// Gives an adapter back.
+fn release(driver: &Ndisapi, card: &Card) {
+    let mode = driver.set_adapter_mode(card.handle, card.after);
+    let event = driver.set_packet_event(card.handle, HANDLE::default());
+    let flushed = driver.flush_adapter_packet_queue(card.handle);
+    for error in [mode, event, flushed].into_iter().filter_map(Result::err) {
+        // It may be gone.
+        debug!(adapter = card.index, %error, "giving an adapter back");
     }
 }
 
@@ -308,9 +417,15 @@ fn fill(place: &mut IntermediateBuffer, frame: &Injection) {
     place.get_data_mut().copy_from_slice(bytes);
 }
 
-fn send(driver: &Ndisapi, towards: Towards, request: &EthMRequest<'_, BATCH>) {
+/// Sends frames. They are lost where the driver works and does not take them.
+fn send(
+    driver: &Ndisapi,
+    handle: HANDLE,
+    towards: Towards,
+    request: &EthMRequest<'_, BATCH>,
+) -> Result<(), TapError> {
     if request.get_packet_number() == 0 {
-        return;
+        return Ok(());
     }
     let sent = match towards {
         Towards::Card => driver.send_packets_to_adapter(request),
@@ -318,7 +433,9 @@ fn send(driver: &Ndisapi, towards: Towards, request: &EthMRequest<'_, BATCH>) {
     };
     if let Err(error) = sent {
         debug!(%error, ?towards, "the driver takes no frames");
+        queue(driver, handle)?;
     }
+    Ok(())
 }
 
 /// The connection of an adapter of the driver's, whose name has its GUID in it.
@@ -326,12 +443,32 @@ fn connection<'a>(
     info: &NetworkAdapterInfo,
     connections: &'a [Connection],
 ) -> Option<&'a Connection> {
-    let name = info.get_name().to_ascii_uppercase();
-    let is_it = |connection: &&Connection| {
-        let guid = connection.guid.to_ascii_uppercase();
-        !guid.is_empty() && name.contains(&guid)
+    let mut connections = connections.iter();
+    connections.find(|connection| is_named(info.get_name(), connection))
+}
+
+/// Whether an adapter of the driver's has the connection's GUID in its name.
+fn is_named(adapter: &str, connection: &Connection) -> bool {
+    let guid = connection.guid.to_ascii_uppercase();
+    !guid.is_empty() && adapter.to_ascii_uppercase().contains(&guid)
+}
+
+/// What people call the connections that lead out and of which the driver has no adapter: somebody
+/// has taken the filter from them, or there are more than it lists.
+fn missed(
+    connections: &[Connection],
+    adapters: &[&str],
+    takes_dial_up: impl Fn() -> bool,
+) -> Vec<String> {
+    let is_taken = |connection: &Connection| match connection.kind {
+        Kind::Card => adapters.iter().any(|name| is_named(name, connection)),
+        Kind::DialUp => takes_dial_up(),
+        // It is seen where it is sent.
+        Kind::Wrapped => true,
     };
-    connections.iter().find(is_it)
+    let leading = connections.iter().filter(|it| it.has_gateway);
+    let missed = leading.filter(|connection| !is_taken(connection));
+    missed.map(|connection| connection.name.clone()).collect()
 }
 
 fn adapter(index: u32, info: &NetworkAdapterInfo, connection: Option<&Connection>) -> Adapter {
@@ -360,6 +497,10 @@ fn mode_after(before: FilterFlags) -> FilterFlags {
         true => FilterFlags::empty(),
         false => before,
     }
+}
+
+fn closed() -> TapError {
+    TapError("the driver of Windows Packet Filter is closed since it failed".into())
 }
 
 fn failed(what: &'static str) -> impl Fn(windows::core::Error) -> TapError {
@@ -396,8 +537,33 @@ unsafe impl Send for NdisapiTap {}
 
 #[cfg(test)]
 mod tests {
-    use super::{Medium, medium, mode_after};
+    use super::{Connection, Kind, Medium, medium, missed, mode_after};
     use ndisapi::FilterFlags;
+
+    #[test]
+    fn a_connection_that_leads_out_and_has_no_adapter_is_missed() {
+        let connection = |guid: &str, name: &str, has_gateway, kind| Connection {
+            guid: guid.into(),
+            name: name.into(),
+            index: 1,
+            addresses: Vec::new(),
+            has_gateway,
+            kind,
+        };
+        let connections = [
+            connection("{0A}", "Ethernet", true, Kind::Card),
+            connection("{0B}", "Wi-Fi", true, Kind::Card),
+            connection("{0C}", "Host only", false, Kind::Card),
+            connection("{0D}", "Teredo", true, Kind::Wrapped),
+            connection("{0E}", "Broadband", true, Kind::DialUp),
+        ];
+        let (card, both) = ([r"\DEVICE\{0a}"], [r"\DEVICE\{0a}", r"\DEVICE\{0B}"]);
+        assert_eq!(missed(&connections, &both, || true), [""; 0]);
+        assert_eq!(missed(&connections, &card, || true), ["Wi-Fi"]);
+        assert_eq!(missed(&connections, &both, || false), ["Broadband"]);
+        let nameless = [connection("", "Odd", true, Kind::Card)];
+        assert_eq!(missed(&nameless, &both, || true), ["Odd"]);
+    }
 
     #[test]
     fn what_a_killed_process_left_is_not_given_back() {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use taupe_transparent::frames::{
-    Adapter, Event, Frame, Injection, PacketTap, TapError, Towards, Verdict,
+    Adapter, Adapters, Event, Frame, Injection, PacketTap, TapError, Towards, Verdict,
 };
 
 /// A frame that has got somewhere.
@@ -40,12 +40,15 @@ impl Replay {
 }
 
 impl PacketTap for Replay {
-    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
+    fn adapters(&mut self) -> Result<Adapters, TapError> {
         if self.fails {
             return Err(TapError("no list".into()));
         }
         self.changed = false;
-        Ok(self.adapters.clone())
+        Ok(Adapters {
+            taken: self.adapters.clone(),
+            missed: Vec::new(),
+        })
     }
 
     fn read(

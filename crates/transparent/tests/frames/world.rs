@@ -332,7 +332,7 @@ impl World {
         let Ok(adapters) = self.tap.adapters() else {
             return;
         };
-        self.pipeline.set_adapters(self.now, adapters);
+        self.pipeline.set_adapters(self.now, adapters.taken);
         self.tap
             .set_mtu_decrement(self.pipeline.mtu_decrement())
             .unwrap();

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use taupe_config::file::{Dialect, Endpoint, File, Peer, parse};
 use taupe_config::uapi::Request;
 use taupe_transparent::frames::{
-    Adapter, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError, Towards,
-    Verdict,
+    Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError,
+    Towards, Verdict,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +43,7 @@ struct Inner {
     looks: VecDeque<bool>,
     reads: VecDeque<bool>,
     adapters: Vec<Adapter>,
+    missed: Vec<String>,
     looked: usize,
     /// What adapter 1 is to send, and what it has been given to send.
     frames: VecDeque<Vec<u8>>,
@@ -75,14 +76,17 @@ impl World {
 struct Tap(World);
 
 impl PacketTap for Tap {
-    fn adapters(&mut self) -> Result<Vec<Adapter>, TapError> {
+    fn adapters(&mut self) -> Result<Adapters, TapError> {
         let works = self.0.with(|it| {
             it.looked += 1;
             it.looks.pop_front().unwrap_or(true)
         });
         self.0.happens(if works { Captured } else { NotCaptured });
         match works {
-            true => Ok(self.0.with(|it| it.adapters.clone())),
+            true => Ok(self.0.with(|it| Adapters {
+                taken: it.adapters.clone(),
+                missed: it.missed.clone(),
+            })),
             false => Err(TapError("no adapters".to_owned())),
         }
     }
@@ -278,6 +282,24 @@ fn what_has_never_worked_is_told_and_locks_stay_shut() {
     let error = carried.end().expect_err("it fails");
     assert_eq!(error.to_string(), "no adapters");
     assert_eq!(world.happened(), [NotCaptured, GivenBack]);
+}
+
+#[test]
+fn while_a_connection_leads_past_the_packet_filter_the_lock_is_shut() {
+    let world = World::default();
+    world.with(|it| {
+        // One that lacks addresses is looked at soon.
+        it.adapters = vec![ethernet()];
+        it.missed = vec!["Wi-Fi".to_owned()];
+    });
+    let mut carried = Carried::begin(&world, "missed", "");
+    world.wait_for("it is looked at again", |it| it.looked >= 2);
+    assert!(!world.happened().contains(&Open));
+    world.with(|it| it.missed.clear());
+    world.wait_for("it is open", |it| it.happened.contains(&Open));
+    world.with(|it| it.missed = vec!["Wi-Fi".to_owned()]);
+    world.wait_for("it is shut again", |it| it.happened.contains(&Shut));
+    carried.end().expect("it ends well");
 }
 
 fn ethernet() -> Adapter {
