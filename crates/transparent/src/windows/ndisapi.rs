@@ -30,7 +30,7 @@ use windows::Win32::{
     Foundation::{
         CloseHandle, ERROR_ACCESS_DENIED, ERROR_FILE_NOT_FOUND, HANDLE, WAIT_FAILED, WAIT_OBJECT_0,
     },
-    System::Threading::{CreateEventW, WaitForMultipleObjects},
+    System::Threading::{CreateEventW, GetCurrentProcess, IsWow64Process, WaitForMultipleObjects},
 };
 
 use crate::frames::{
@@ -78,8 +78,16 @@ impl NdisapiTap {
     ///
     /// # Errors
     ///
-    /// It is not installed, or this process may not use it.
+    /// It is not installed, or this process may not use it, or is of 32 bits where the system is of
+    /// 64.
     pub fn open() -> Result<Self, TapError> {
+        if cfg!(target_pointer_width = "32") && is_on_64_bits() {
+            return Err(TapError(
+                "this taupe.exe is of 32 bits, which cannot speak with the driver of a 64-bit \
+                 Windows; use the 64-bit taupe.exe"
+                    .into(),
+            ));
+        }
         let changed = Signal::new()?;
         Ok(Self {
             driver: Some(open(&changed)?),
@@ -334,6 +342,16 @@ fn open(changed: &Signal) -> Result<Ndisapi, TapError> {
         .set_adapter_list_change_event(changed.0)
         .map_err(failed("having changes of adapters told"))?;
     Ok(driver)
+}
+
+/// Whether the system has 64 bits where this process has 32. The driver's structures have handles in
+/// them, and the driver takes those of its own size.
+fn is_on_64_bits() -> bool {
+    let mut is_it = windows::core::BOOL::default();
+    // SAFETY: the handle is a constant that stands for this process, and the place is there for
+    // the call.
+    let asked = unsafe { IsWow64Process(GetCurrentProcess(), &raw mut is_it) };
+    asked.is_ok() && is_it.as_bool()
 }
 
 /// An adapter that is not among those before.
