@@ -329,7 +329,7 @@ fn what_has_a_strange_source_leaves_only_if_the_adapters_can_be_looked_at() {
         adapter.addresses = vec![(Ipv4Addr::new(192, 0, 2, 1).into(), 24)];
         world.with(|it| {
             it.adapters = vec![adapter];
-            it.looks = [true, works, works].into();
+            it.looks = [true, works].into();
             it.frames = [STRANGE.to_vec()].into();
         });
         let mut carried = Carried::begin(&world, &format!("strange-{works}"), "");
