@@ -18,13 +18,15 @@
 //! The driver has room for frames of 1,514 bytes, so that an adapter's MTU is 1,500 bytes at
 //! most here. Adapters of dial-up networks share one of the driver's, and have no addresses here.
 
+mod adapters;
+
 use std::time::Duration;
 
 use ndisapi::{
     DirectionFlags, EthMRequest, EthMRequestMut, FilterFlags, IntermediateBuffer, Ndisapi,
     NetworkAdapterInfo,
 };
-use taupe_sys::windows::connections::{Connection, Kind, connections};
+use taupe_sys::windows::connections::connections;
 use tracing::{debug, warn};
 use windows::Win32::{
     Foundation::{
@@ -33,8 +35,9 @@ use windows::Win32::{
     System::Threading::{CreateEventW, GetCurrentProcess, IsWow64Process, WaitForMultipleObjects},
 };
 
+use self::adapters::{adapter, connection, medium, missed, mode_after};
 use crate::frames::{
-    Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
+    Adapters, Event, Frame, Injection, Medium, PacketTap, TapError, Towards, Verdict,
 };
 
 /// What the driver is called, as its installer has it.
@@ -46,10 +49,6 @@ const BATCH: usize = 128;
 /// Bytes of the longest frame that the driver has room for, and of the longest packet in it.
 const LONGEST_FRAME: usize = 1514;
 const LONGEST_PACKET: u16 = 1500;
-
-/// `NdisMedium802_3`, and `NdisMediumIP`, which has no link header (ntddndis.h).
-const MEDIUM_ETHERNET: u32 = 0;
-const MEDIUM_IP: u32 = 19;
 
 /// Adapters without addresses are numbered from here.
 const UNKNOWN: u32 = 0x8000_0000;
@@ -456,67 +455,6 @@ fn send(
     Ok(())
 }
 
-/// The connection of an adapter of the driver's, whose name has its GUID in it.
-fn connection<'a>(
-    info: &NetworkAdapterInfo,
-    connections: &'a [Connection],
-) -> Option<&'a Connection> {
-    let mut connections = connections.iter();
-    connections.find(|connection| is_named(info.get_name(), connection))
-}
-
-/// Whether an adapter of the driver's has the connection's GUID in its name.
-fn is_named(adapter: &str, connection: &Connection) -> bool {
-    let guid = connection.guid.to_ascii_uppercase();
-    !guid.is_empty() && adapter.to_ascii_uppercase().contains(&guid)
-}
-
-/// What people call the connections that lead out and of which the driver has no adapter: somebody
-/// has taken the filter from them, or there are more than it lists.
-fn missed(
-    connections: &[Connection],
-    adapters: &[&str],
-    takes_dial_up: impl Fn() -> bool,
-) -> Vec<String> {
-    let is_taken = |connection: &Connection| match connection.kind {
-        Kind::Card => adapters.iter().any(|name| is_named(name, connection)),
-        Kind::DialUp => takes_dial_up(),
-        // It is seen where it is sent.
-        Kind::Wrapped => true,
-    };
-    let leading = connections.iter().filter(|it| it.has_gateway);
-    let missed = leading.filter(|connection| !is_taken(connection));
-    missed.map(|connection| connection.name.clone()).collect()
-}
-
-fn adapter(index: u32, info: &NetworkAdapterInfo, connection: Option<&Connection>) -> Adapter {
-    Adapter {
-        index,
-        name: connection.map_or_else(|| info.get_name().to_owned(), |it| it.name.clone()),
-        medium: medium(info.get_medium()),
-        mac: *info.get_hw_address(),
-        mtu: info.get_mtu().min(LONGEST_PACKET),
-        addresses: connection.map_or_else(Vec::new, |it| it.addresses.clone()),
-        leads_out: connection.is_some_and(|it| it.has_gateway),
-    }
-}
-
-fn medium(number: u32) -> Medium {
-    match number {
-        MEDIUM_ETHERNET => Medium::Ethernet,
-        MEDIUM_IP => Medium::Ip,
-        _ => Medium::Unknown,
-    }
-}
-
-/// The mode that an adapter is given back in.
-fn mode_after(before: FilterFlags) -> FilterFlags {
-    match before.intersects(FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL) {
-        true => FilterFlags::empty(),
-        false => before,
-    }
-}
-
 fn closed() -> TapError {
     TapError("the driver of Windows Packet Filter is closed since it failed".into())
 }
@@ -552,60 +490,3 @@ impl Drop for Signal {
 // SAFETY: handles of events and of the driver are the process's, whichever thread uses them, and
 // `&mut self` keeps two from doing so at once.
 unsafe impl Send for NdisapiTap {}
-
-#[cfg(test)]
-mod tests {
-    use super::{Connection, Kind, Medium, medium, missed, mode_after};
-    use ndisapi::FilterFlags;
-
-    #[test]
-    fn a_connection_that_leads_out_and_has_no_adapter_is_missed() {
-        let connection = |guid: &str, name: &str, has_gateway, kind| Connection {
-            guid: guid.into(),
-            name: name.into(),
-            index: 1,
-            addresses: Vec::new(),
-            has_gateway,
-            kind,
-        };
-        let connections = [
-            connection("{0A}", "Ethernet", true, Kind::Card),
-            connection("{0B}", "Wi-Fi", true, Kind::Card),
-            connection("{0C}", "Host only", false, Kind::Card),
-            connection("{0D}", "Teredo", true, Kind::Wrapped),
-            connection("{0E}", "Broadband", true, Kind::DialUp),
-        ];
-        let (card, both) = ([r"\DEVICE\{0a}"], [r"\DEVICE\{0a}", r"\DEVICE\{0B}"]);
-        assert_eq!(missed(&connections, &both, || true), [""; 0]);
-        assert_eq!(missed(&connections, &card, || true), ["Wi-Fi"]);
-        assert_eq!(missed(&connections, &both, || false), ["Broadband"]);
-        let nameless = [connection("", "Odd", true, Kind::Card)];
-        assert_eq!(missed(&nameless, &both, || true), ["Odd"]);
-    }
-
-    #[test]
-    fn what_a_killed_process_left_is_not_given_back() {
-        let nothing = FilterFlags::empty();
-        for left in [
-            FilterFlags::MSTCP_FLAG_SENT_RECEIVE_TUNNEL,
-            FilterFlags::MSTCP_FLAG_SENT_TUNNEL,
-            FilterFlags::MSTCP_FLAG_RECV_TUNNEL | FilterFlags::MSTCP_FLAG_FILTER_DIRECT,
-        ] {
-            assert_eq!(mode_after(left), nothing, "{left:?}");
-        }
-        let others = FilterFlags::MSTCP_FLAG_SENT_RECEIVE_LISTEN;
-        for before in [nothing, others] {
-            assert_eq!(mode_after(before), before);
-        }
-    }
-
-    #[test]
-    fn frames_are_read_of_two_mediums_alone() {
-        assert_eq!(medium(0), Medium::Ethernet);
-        assert_eq!(medium(19), Medium::Ip);
-        // A wide area network's, one of IEEE 1394, and what is not there yet.
-        for other in [3, 13, 18, 20, u32::MAX] {
-            assert_eq!(medium(other), Medium::Unknown, "{other}");
-        }
-    }
-}
