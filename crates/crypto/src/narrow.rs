@@ -18,7 +18,7 @@
 
 mod columns;
 pub(crate) mod poly1305;
-mod rounds;
+pub(crate) mod rounds;
 mod rows;
 #[cfg(test)]
 mod tests;

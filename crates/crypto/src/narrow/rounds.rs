@@ -4,7 +4,7 @@ use super::vector::Vector;
 use core::arch::x86_64::*;
 
 /// "expand 32-byte k".
-pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+pub(crate) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Rotations of 32-bit words by whole bytes, as permutations of bytes.
 ///

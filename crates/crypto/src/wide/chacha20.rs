@@ -2,10 +2,8 @@
 
 use super::poly1305::LANES;
 use super::vector::{Vector, from_u32, from_u64, pin, wipe, zero};
+use crate::narrow::rounds::CONSTANTS;
 use core::arch::x86_64::*;
-
-/// "expand 32-byte k" (RFC 8439 §2.3).
-const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// Of the 32-bit lanes, the upper ones of each pair, as a mask.
 const ODD: u16 = 0xaaaa;

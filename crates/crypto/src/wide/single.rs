@@ -9,11 +9,9 @@ use super::poly1305::{Chunk, Powers};
 use super::vector::{LEN, Vector, load, load_padded, store, store_cut, wipe, zero};
 use crate::TAG_LEN;
 use crate::narrow::poly1305::Poly1305;
+use crate::narrow::rounds::CONSTANTS;
 use crate::narrow::{conclude, nonce};
 use core::arch::x86_64::*;
-
-/// "expand 32-byte k" (RFC 8439 §2.3).
-const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// The rows of four blocks.
 type Rows = [Vector; 4];

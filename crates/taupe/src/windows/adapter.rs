@@ -1,7 +1,8 @@
 //! A tunnel on an adapter of its own (Wintun), with addresses, routes and name servers.
 
 use super::carrier::Asked;
-use super::forwarding::{Forwarder, Tap, Way, Ways, now};
+use super::clock::now;
+use super::forwarding::{Forwarder, Tap, Way, Ways};
 use super::names::Names;
 use super::pipe::Server;
 use super::sockets::Sockets;

@@ -4,22 +4,21 @@
 //! Once it has begun it ends only when it is told to. While the packet filter fails, adapters stay
 //! taken and locked programs locked, so that nothing passes, and it is tried again.
 
-use super::forwarding::now;
+use super::clock::{SystemRandom, now};
 use super::lock::Gate;
 use super::owners::System;
 use super::sockets::Sockets;
 use super::upkeep::{Refused, Upkeep};
-use crate::silence;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 use taupe_config::uapi::{Request, SetRequest};
+use taupe_protocol::Device;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Device, Random};
 use taupe_transparent::frames::{
     Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,
@@ -310,23 +309,13 @@ impl<T: PacketTap> Carrier<T> {
                     }
                     self.sockets.send(to, &message);
                 }
-                Output::ReserveLabels { public_key, up_to } => {
-                    self.upkeep.labels.store(&public_key, up_to);
+                Output::Device(output) => {
+                    self.upkeep.do_output(self.pipeline.device(), output);
                 }
-                Output::Latch {
-                    public_key,
-                    peer,
-                    latched,
-                } => self.upkeep.latches.store(&public_key, peer, latched),
-                Output::Resolve { public_key, name } => {
-                    let device = self.pipeline.device();
-                    self.upkeep.resolve(device, public_key, name);
-                    self.let_questions_through();
-                }
-                Output::Notice(notice) => warn!("{}", silence::text(&notice)),
                 Output::Adapters => wants_adapters = true,
             }
         }
+        self.let_questions_through();
         if wants_adapters {
             self.look_at = Instant::default();
         }
@@ -362,15 +351,6 @@ impl<T: PacketTap> Carrier<T> {
 fn left(until: Instant) -> Option<Duration> {
     let left = until.since(now().boot);
     (!left.is_zero()).then_some(left)
-}
-
-/// The operating system's randomness.
-struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_sys::random::fill(bytes);
-    }
 }
 
 /// The tunnel's own addresses: of a file the first of each family.

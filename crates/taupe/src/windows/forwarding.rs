@@ -5,6 +5,7 @@
 //! socket's opens and hands over. Handshakes, timers and configuration are with the one thread
 //! that owns the [`Forwarder`], and is told when there is something to do.
 
+use super::clock::{SystemRandom, now};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,7 +16,7 @@ use std::time::Duration;
 use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::limits::MAX_QUEUED_HANDSHAKES;
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
-use taupe_protocol::time::{Instant, Now};
+use taupe_protocol::time::Instant;
 use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, Wake, inner,
     padded_len,
@@ -250,8 +251,8 @@ impl<T: Tap> Forwarder<T> {
     /// A device without a key, which is down. `attend` is called by any thread when
     /// [`Self::settle`] has something to do, and must return at once.
     pub(super) fn new(tap: T, ways: Ways, mtu: usize, attend: Wake) -> Self {
-        let random = |bytes: &mut [u8]| taupe_sys::random::fill(bytes);
-        let device = Device::new(default_provider(), Box::new(random), Arc::clone(&attend));
+        let random = Box::new(SystemRandom);
+        let device = Device::new(default_provider(), random, Arc::clone(&attend));
         let path = Arc::clone(device.data_path());
         Self {
             device,
@@ -390,15 +391,6 @@ fn is_loop(packet: &[u8], destination: IpAddr, peer: &Peer) -> bool {
         && peer.endpoint().is_some_and(|own| own.remote == to)
         && matches!(classify(message), Ok(Kind::Data))
         && data_header(message).is_some_and(|(index, _)| peer.knows_index(index))
-}
-
-/// The time, as the protocol takes it.
-pub(super) fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
-    Now {
-        boot: Instant(boot),
-        wall,
-    }
 }
 
 /// A panic elsewhere while the lock was held is no reason for another.

@@ -1,7 +1,7 @@
 //! What a device has beside its packets, whichever way these go: labels and latches on disk,
 //! names of endpoints, and what clients of the pipe ask for.
 
-use super::forwarding::now;
+use super::clock::now;
 use super::names::Names;
 use crate::silence;
 use std::io;
@@ -35,8 +35,8 @@ impl From<Refusal> for Refused {
 
 /// What it has.
 pub(super) struct Upkeep {
-    pub(super) labels: Labels,
-    pub(super) latches: Latches,
+    labels: Labels,
+    latches: Latches,
     own_key: OwnKey,
     /// Endpoints without an address yet.
     names: Names,
@@ -124,12 +124,7 @@ impl Upkeep {
     }
 
     /// Has the name of a silent peer looked up.
-    pub(super) fn resolve(
-        &mut self,
-        device: &mut Device,
-        public_key: PublicKey,
-        name: EndpointName,
-    ) {
+    fn resolve(&mut self, device: &mut Device, public_key: PublicKey, name: EndpointName) {
         debug!(%name, "a peer is silent: looking its name up");
         self.ask(device, Question { public_key, name });
     }

@@ -12,11 +12,9 @@ use std::{
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_net::{icmp, ip::Version};
 use taupe_protocol::{
-    Device, Notice,
-    key::PublicKey,
+    Device,
     message::DATA_OVERHEAD,
-    time::{Instant, Now, Tai64N},
-    update::EndpointName,
+    time::{Instant, Now},
 };
 
 use super::{
@@ -70,31 +68,8 @@ pub enum Output {
         /// The message.
         message: Vec<u8>,
     },
-    /// [`taupe_protocol::Output::ReserveLabels`].
-    ReserveLabels {
-        /// The public key of the device.
-        public_key: PublicKey,
-        /// The greatest label that may be sent from now on.
-        up_to: Tai64N,
-    },
-    /// [`taupe_protocol::Output::Latch`].
-    Latch {
-        /// The public key of the device.
-        public_key: PublicKey,
-        /// The peer.
-        peer: PublicKey,
-        /// Whether it is remembered, or forgotten.
-        latched: bool,
-    },
-    /// [`taupe_protocol::Output::Resolve`]: for [`Device::handle_addresses`].
-    Resolve {
-        /// The peer.
-        public_key: PublicKey,
-        /// Its endpoint's name.
-        name: EndpointName,
-    },
-    /// Tell whoever wants to know.
-    Notice(Notice),
+    /// What the device wants done besides: never [`taupe_protocol::Output::Transmit`].
+    Device(taupe_protocol::Output),
     /// Ask the tap for the adapters, for [`Pipeline::set_adapters`]: somebody sends from an
     /// address that none is known to have.
     Adapters,
@@ -423,33 +398,17 @@ impl Pipeline {
     }
 
     fn take(&mut self, now: Now, output: taupe_protocol::Output) {
-        use taupe_protocol::Output as Wanted;
-        let output = match output {
-            Wanted::Transmit {
-                endpoint,
-                tos,
-                datagram,
-            } => {
-                let mut buffer = vec![0; HEADROOM];
-                buffer.extend(datagram);
-                return self.send(now, endpoint.remote, tos, buffer);
-            }
-            Wanted::ReserveLabels { public_key, up_to } => {
-                Output::ReserveLabels { public_key, up_to }
-            }
-            Wanted::Latch {
-                public_key,
-                peer,
-                latched,
-            } => Output::Latch {
-                public_key,
-                peer,
-                latched,
-            },
-            Wanted::Resolve { public_key, name } => Output::Resolve { public_key, name },
-            Wanted::Notice(notice) => Output::Notice(notice),
+        let taupe_protocol::Output::Transmit {
+            endpoint,
+            tos,
+            datagram,
+        } = output
+        else {
+            return self.outputs.push_back(Output::Device(output));
         };
-        self.outputs.push_back(output);
+        let mut buffer = vec![0; HEADROOM];
+        buffer.extend(datagram);
+        self.send(now, endpoint.remote, tos, buffer);
     }
 
     /// Sends the message that stands behind [`HEADROOM`] bytes.

@@ -470,12 +470,15 @@ impl World {
                     let index = adapter.index;
                     self.tap.to_come.push_back((index, Towards::Card, frame));
                 }
-                Output::ReserveLabels { .. } | Output::Latch { .. } => self.kept += 1,
+                Output::Device(Wanted::ReserveLabels { .. } | Wanted::Latch { .. }) => {
+                    self.kept += 1;
+                }
                 Output::Adapters => {
                     self.looks += 1;
                     self.look();
                 }
-                Output::Resolve { .. } | Output::Notice(_) => {}
+                Output::Device(Wanted::Resolve { .. } | Wanted::Notice(_)) => {}
+                Output::Device(Wanted::Transmit { .. }) => panic!("it is sent by the pipeline"),
             }
         }
     }

@@ -396,7 +396,7 @@ fn a_tunnel_is_there_before_its_endpoints_name_has_an_address() {
 mod responder {
     //! The tunnel's peer, on a socket of this machine.
 
-    use crate::windows::carrier::{SystemRandom, now};
+    use crate::windows::clock::{SystemRandom, now};
     use std::io;
     use std::net::{SocketAddr, UdpSocket};
     use std::sync::Arc;

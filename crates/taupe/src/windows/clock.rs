@@ -1,0 +1,22 @@
+//! The clocks and the randomness of the protocol.
+
+use taupe_protocol::Random;
+use taupe_protocol::time::{Instant, Now};
+
+/// Both clocks.
+pub(super) fn now() -> Now {
+    let (boot, wall) = taupe_sys::clock::now();
+    Now {
+        boot: Instant(boot),
+        wall,
+    }
+}
+
+/// The operating system's randomness.
+pub(super) struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        taupe_sys::random::fill(bytes);
+    }
+}
