@@ -223,13 +223,26 @@ fn side_by_side<const OPEN: bool, const N: usize>(
 #[target_feature(enable = "avx2,bmi2")]
 fn whole<const OPEN: bool>(stream: &[Vector], text: &mut [u8], tag: &mut [u8; TAG_LEN]) -> bool {
     let mut poly = Poly1305::new(words(stream[0]));
+    at_once::<OPEN>(&mut poly, text, tag, |text| apply(text, &stream[2..]))
+}
+
+/// Seals a text whose whole key stream `apply` has. Or with `OPEN` opens it: key stream is applied
+/// only to one that was authentic, and another is zeros.
+// Always, or `apply` would be in a function that has no vectors.
+#[inline(always)]
+pub(crate) fn at_once<const OPEN: bool>(
+    poly: &mut Poly1305,
+    text: &mut [u8],
+    tag: &mut [u8; TAG_LEN],
+    apply: impl Fn(&mut [u8]),
+) -> bool {
     if !OPEN {
-        apply(text, &stream[2..]);
+        apply(text);
     }
     poly.padded(text);
-    let verdict = conclude::<OPEN>(&mut poly, text.len(), tag);
+    let verdict = conclude::<OPEN>(poly, text.len(), tag);
     if OPEN && verdict {
-        apply(text, &stream[2..]);
+        apply(text);
     } else if OPEN {
         text.fill(0);
     }

@@ -10,7 +10,7 @@ use super::vector::{LEN, Vector, load, load_padded, store, store_cut, wipe, zero
 use crate::TAG_LEN;
 use crate::narrow::poly1305::Poly1305;
 use crate::narrow::rounds::CONSTANTS;
-use crate::narrow::{conclude, nonce};
+use crate::narrow::{at_once, conclude, nonce};
 use core::arch::x86_64::*;
 
 /// The rows of four blocks.
@@ -52,16 +52,7 @@ fn short<const OPEN: bool>(
     let mut stream = [zero(); 4];
     blocks::<1>(key, nonce, 0, &mut stream);
     let mut poly = Poly1305::new(words(stream[0]));
-    if !OPEN {
-        apply(text, &stream[1..]);
-    }
-    poly.padded(text);
-    let verdict = conclude::<OPEN>(&mut poly, text.len(), tag);
-    if OPEN && verdict {
-        apply(text, &stream[1..]);
-    } else if OPEN {
-        text.fill(0);
-    }
+    let verdict = at_once::<OPEN>(&mut poly, text, tag, |text| apply(text, &stream[1..]));
     wipe(&mut stream);
     verdict
 }
