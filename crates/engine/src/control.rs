@@ -6,6 +6,7 @@
 //! packet.
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
@@ -29,12 +30,14 @@ use zeroize::Zeroizing;
 
 use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
+use crate::inbound::WayIn;
+use crate::load::Round;
 use crate::outbound::WayOut;
 use crate::shared::{Command, Message, Shared, Waker, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
-use crate::waiting::{self, Common};
+use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
@@ -81,6 +84,8 @@ pub(crate) struct Control {
     common: Arc<Common>,
     /// The threads that receive from the sockets in place.
     receivers: Vec<JoinHandle<()>>,
+    /// The ways in from the sockets for handshakes.
+    handshakes: Vec<WayIn>,
     /// When to try the port again that could not be had.
     bind_again: Option<Instant>,
     /// When a socket last failed.
@@ -153,6 +158,7 @@ impl Control {
             offloads,
             common,
             receivers: Vec::new(),
+            handshakes: Vec::new(),
             bind_again: None,
             mended: None,
             drops: Drops::default(),
@@ -221,6 +227,12 @@ impl Control {
         if let Some(socket) = &self.socket {
             fds.push(PollFd::new(&socket.watch, PollFlags::IN));
         }
+        let own = fds.len();
+        // Not to be woken by each message of a flood.
+        if !self.flood.goes_on() {
+            let sources = self.handshakes.iter().map(Carrier::source);
+            fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
+        }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(SystemError::INTR) => {}
             Err(error) => return Err(error),
@@ -228,7 +240,25 @@ impl Control {
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         self.handle_ready(&ready);
+        if self.flood.goes_on() || ready.iter().skip(own).any(|ready| *ready) {
+            self.receive_handshakes();
+        }
         Ok(())
+    }
+
+    /// Takes what has come to the sockets for handshakes, as much as the queue has room for.
+    fn receive_handshakes(&mut self) {
+        let queue = &self.shared.handshakes;
+        self.handshakes.retain_mut(|way| {
+            while queue.expects_more() {
+                match way.round(false) {
+                    ControlFlow::Continue(Round { bytes: 1.., .. }) => {}
+                    ControlFlow::Continue(_) => break,
+                    ControlFlow::Break(()) => return false,
+                }
+            }
+            true
+        });
     }
 
     fn handle_ready(&mut self, ready: &[bool]) {

@@ -218,6 +218,14 @@ impl HandshakeQueue {
         self.lock().messages.is_empty()
     }
 
+    /// Whether there is room for more, of which the control loop need not be told: it is the
+    /// one that looks for them.
+    pub(crate) fn expects_more(&self) -> bool {
+        let mut queued = self.lock();
+        queued.expected = true;
+        queued.messages.len() < MAX_QUEUED_HANDSHAKES
+    }
+
     /// Has the next message wake the control loop, unless there is one.
     /// Whether there is none.
     pub(crate) fn rest(&self) -> bool {

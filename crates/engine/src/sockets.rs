@@ -1,11 +1,12 @@
-//! The UDP sockets of a device: one per address family on one port, bound and
-//! replaced together.
+//! The UDP sockets of a device, on one port, bound and replaced together: one per address
+//! family for data, from which everything is sent too, and one beside it for handshakes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use taupe_net::udp::{BindError, Family, Local, Options, Sent, Socket};
+use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 
 /// The sockets of a device; none while it is down.
@@ -13,7 +14,15 @@ use taupe_protocol::{Endpoint, LocalAddress};
 pub(crate) struct Sockets {
     pub(crate) v4: Option<Arc<Socket>>,
     pub(crate) v6: Option<Arc<Socket>>,
+    /// Where what is no data comes to, so that a flood of it neither fills the queues of the
+    /// others nor wakes who carries packets. None where the system has no such sockets:
+    /// handshakes come with the data then, as a few always do, which the kernel has merged
+    /// with it.
+    pub(crate) handshakes: Vec<Arc<Socket>>,
 }
+
+/// Bytes of a buffer of handshakes: some 2,000 of them, those of 8 ms at 250,000 a second.
+const HANDSHAKE_BUFFER: usize = 1 << 20;
 
 /// Free ports that are tried before giving up: another program may have the
 /// same port in the other family.
@@ -23,6 +32,11 @@ impl Sockets {
     /// Binds `port` in both families, or a free one when it is 0. A system that
     /// has only one of them gets one socket.
     pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
+        let options = Options {
+            // The least of the kind's four bytes comes first.
+            keeps: Some(Kind::Data as u8),
+            ..options
+        };
         let mut tries = if port == 0 { PORT_TRIES } else { 1 };
         loop {
             tries -= 1;
@@ -35,7 +49,17 @@ impl Sockets {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
                 Ok(v6) => {
+                    let beside = Options {
+                        buffers: Some(HANDSHAKE_BUFFER),
+                        ..options
+                    };
+                    let beside = [(Family::V4, &v4), (Family::V6, &v6)]
+                        .into_iter()
+                        .filter_map(|(family, data)| {
+                            data.as_ref()?.bind_beside(family, beside).ok()
+                        });
                     return Ok(Self {
+                        handshakes: beside.map(Arc::new).collect(),
                         v4: v4.map(Arc::new),
                         v6: v6.map(Arc::new),
                     });
@@ -50,7 +74,7 @@ impl Sockets {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Socket>> {
-        self.v4.iter().chain(&self.v6)
+        self.v4.iter().chain(&self.v6).chain(&self.handshakes)
     }
 
     /// Sends a batch: `buffer` is cut every `segment` bytes.

@@ -44,6 +44,9 @@ pub struct Options {
     pub gro: bool,
     /// Bytes of each socket buffer; `None` leaves the system's default.
     pub buffers: Option<usize>,
+    /// What the datagrams begin with that stay with this socket when another is
+    /// bound beside it ([`Socket::bind_beside`]).
+    pub keeps: Option<u8>,
 }
 
 impl Default for Options {
@@ -53,6 +56,7 @@ impl Default for Options {
             gso: true,
             gro: true,
             buffers: Some(7 << 20),
+            keeps: None,
         }
     }
 }

@@ -79,6 +79,9 @@ impl Control {
             .zip(names)
             .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
             .collect();
+        let handshakes = sockets.handshakes.iter().map(Arc::clone);
+        let handshakes = handshakes.map(|socket| WayIn::new(Arc::clone(&self.shared), socket));
+        self.handshakes = handshakes.collect();
         let before = self.shared.sockets.swap(Arc::new(sockets));
         before.shutdown();
         for receiver in self.receivers.drain(..) {

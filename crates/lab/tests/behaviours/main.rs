@@ -15,6 +15,7 @@ mod flood;
 mod hostile;
 mod keys;
 mod life;
+mod merged;
 mod offloads;
 mod pair;
 mod routing;
@@ -43,6 +44,7 @@ fn main() {
     tests.extend([
         SystemTest::new("system_calls_of_a_ping", syscalls::of_a_ping),
         SystemTest::new("good_among_garbage", hostile::good_among_garbage),
+        SystemTest::new("handshakes_with_data", merged::handshakes_with_data),
         SystemTest::new("parallel_streams", transfer::parallel_streams).limit(minutes(2)),
         SystemTest::new("wireguard_in_wireguard", transfer::wireguard_in_wireguard),
         SystemTest::new("counters", transfer::counters),

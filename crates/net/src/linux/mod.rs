@@ -7,6 +7,7 @@ pub(crate) mod link;
 mod message;
 mod netlink;
 mod option;
+mod port;
 pub(crate) mod system;
 #[cfg(test)]
 mod tests;

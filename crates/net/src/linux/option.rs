@@ -19,6 +19,8 @@ pub(super) enum IntOption {
     Gro,
     /// `UDP_SEGMENT`.
     Segment,
+    /// `SO_REUSEPORT`.
+    ReusePort,
     /// `NETLINK_LISTEN_ALL_NSID`.
     ListenAllNamespaces,
     /// `NETLINK_EXT_ACK`.
@@ -37,6 +39,7 @@ impl IntOption {
             Self::PacketInfoV6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
             Self::Gro => (libc::SOL_UDP, libc::UDP_GRO),
             Self::Segment => (libc::SOL_UDP, libc::UDP_SEGMENT),
+            Self::ReusePort => (libc::SOL_SOCKET, libc::SO_REUSEPORT),
             Self::ListenAllNamespaces => (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID),
             Self::ExtendedAck => (libc::SOL_NETLINK, libc::NETLINK_EXT_ACK),
             Self::CappedAck => (libc::SOL_NETLINK, libc::NETLINK_CAP_ACK),
@@ -68,6 +71,32 @@ pub(super) fn value(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_i
     let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut size) };
     check(result)?;
     Ok(value)
+}
+
+/// `SO_ATTACH_REUSEPORT_CBPF` (Linux 4.5): which of the sockets that share this one's port,
+/// in the order in which they were bound, gets a datagram.
+pub(super) fn set_choice(
+    socket: BorrowedFd<'_>,
+    program: &mut [libc::sock_filter],
+) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_mut_ptr(),
+    };
+    let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes, a live `sock_fprog`, and the instructions that
+    // it counts and points to, which are borrowed; it checks them and keeps a copy. The
+    // descriptor is open while borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size,
+        )
+    };
+    check(result)
 }
 
 fn check(result: c_int) -> io::Result<()> {

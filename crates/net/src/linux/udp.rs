@@ -22,6 +22,7 @@ use super::{
     control::Control,
     message::{self, Call, Name},
     option::{self, IntOption},
+    port,
 };
 use crate::udp::{
     BindError, Family, Local, MAX_RECEIVES, MAX_SEGMENTS, Options, RECEIVE_LEN, Receive, Received,
@@ -46,6 +47,8 @@ pub struct Socket {
     /// The system has no `recvmmsg`, or does not let it be used.
     receives_singly: AtomicBool,
     stopped: AtomicBool,
+    /// Another socket can be bound beside it.
+    shares: bool,
 }
 
 /// Batches in a row that the kernel may refuse before there is a pause. One
@@ -67,27 +70,35 @@ impl Socket {
     ///
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let domain = match family {
-            Family::V4 => AddressFamily::INET,
-            Family::V6 => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC;
-        let fd = match socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)) {
-            Err(Errno::AFNOSUPPORT) => return Err(BindError::FamilyUnsupported(family)),
-            fd => fd.map_err(failed("socket"))?,
-        };
-        set_up(&fd, family).map_err(failed("setting up a UDP socket"))?;
-        if let Some(size) = options.buffers {
-            grow_buffers(&fd, size);
+        let fd = open(family, options)?;
+        let tells_apart = options
+            .keeps
+            .is_some_and(|first| port::keep(fd.as_fd(), first).is_ok());
+        let mut socket = Self::bound(fd, family, port, options)?;
+        // Not before it is bound: a port that another program has would be shared.
+        socket.shares = tells_apart && port::share(socket.as_fd(), true).is_ok();
+        Ok(socket)
+    }
+
+    /// Binds a second socket to the same port and family. It gets, from the moment it is
+    /// bound, all datagrams but those that begin with [`Options::keeps`] of this one; of
+    /// several that the kernel has merged, the first decides. A program of the same
+    /// user can bind the port too from now on, if it asks for that (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    ///
+    /// See [`BindError`]; [`BindError::PortInUse`] also where the system cannot tell
+    /// datagrams apart (before Linux 4.5) or this socket was not made to share its port.
+    pub fn bind_beside(&self, family: Family, options: Options) -> Result<Self, BindError> {
+        if !self.shares {
+            return Err(BindError::PortInUse(self.port));
         }
-        if options.mark != 0 {
-            set_mark(fd.as_fd(), options.mark).map_err(|error| {
-                match Errno::from_io_error(&error) {
-                    Some(Errno::PERM) => BindError::Mark(options.mark),
-                    _ => failed("SO_MARK")(error),
-                }
-            })?;
-        }
+        let fd = open(family, options)?;
+        port::share(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
+        Self::bound(fd, family, self.port, options)
+    }
+
+    fn bound(fd: OwnedFd, family: Family, port: u16, options: Options) -> Result<Self, BindError> {
         let gso = options.gso && option::value(fd.as_fd(), IntOption::Segment).is_ok();
         let gro = options.gro
             && merges_received_right(rustix::system::uname().release().to_bytes())
@@ -113,6 +124,7 @@ impl Socket {
             refused_in_a_row: AtomicU32::new(0),
             receives_singly: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            shares: false,
         })
     }
 
@@ -532,6 +544,30 @@ fn read_control(control: &Control, received: &mut Received) {
             _ => {}
         }
     }
+}
+
+/// A socket that is not bound yet.
+fn open(family: Family, options: Options) -> Result<OwnedFd, BindError> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let fd = match socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)) {
+        Err(Errno::AFNOSUPPORT) => return Err(BindError::FamilyUnsupported(family)),
+        fd => fd.map_err(failed("socket"))?,
+    };
+    set_up(&fd, family).map_err(failed("setting up a UDP socket"))?;
+    if let Some(size) = options.buffers {
+        grow_buffers(&fd, size);
+    }
+    if options.mark != 0 {
+        set_mark(fd.as_fd(), options.mark).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::PERM) => BindError::Mark(options.mark),
+            _ => failed("SO_MARK")(error),
+        })?;
+    }
+    Ok(fd)
 }
 
 fn set_up(fd: &OwnedFd, family: Family) -> io::Result<()> {
