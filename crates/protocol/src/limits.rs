@@ -74,7 +74,7 @@ pub const MAX_SOURCES: usize = 65_536;
 pub const COOKIES_PER_SECOND: u64 = 1_000;
 /// Under load: messages per second of which mac1 is looked at although they show
 /// no cookie and have not asked before (no standard).
-pub const LOOKS_PER_SECOND: u64 = 10_000;
+pub const LOOKS_PER_SECOND: u64 = 2_000;
 /// Under load: cookies given per second to who asks again (no standard).
 pub const COOKIES_AGAIN_PER_SECOND: u64 = 4_000;
 /// Under load: cookies given at once to who asks for the first time, and as many

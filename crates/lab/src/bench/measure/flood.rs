@@ -243,7 +243,8 @@ impl Initiations {
     const COUNT: usize = BATCH * 100;
 
     fn new(kind: Kind, to: Handshakes) -> Self {
-        let mut random = fastrand::Rng::with_seed(1);
+        // Who has been there before is heard again: no two floods come from the same sources.
+        let mut random = fastrand::Rng::with_seed(1 + kind as u64);
         let port = match kind {
             Kind::Unread => DISCARD,
             Kind::Strangers | Kind::Informed => to.port,
