@@ -1,9 +1,10 @@
 //! The control loop: the one owner of the protocol's slow state.
 //!
-//! It sleeps until a thread wakes it, a deadline comes, or the link, the routes
-//! or the configuration socket change; then it does everything that is to be
-//! done and sends what the protocol wants sent. It never stands in the way of a
-//! packet.
+//! It sleeps until a thread wakes it, a deadline comes, something comes to a
+//! socket for handshakes, or the link, the routes or the configuration socket
+//! change; then it does everything that is to be done and sends what the protocol
+//! wants sent. It never stands in the way of a packet; the few that the kernel
+//! has merged with a handshake it carries itself.
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -31,9 +32,8 @@ use zeroize::Zeroizing;
 use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
-use crate::load::Round;
 use crate::outbound::WayOut;
-use crate::shared::{Command, Message, Shared, Waker, now};
+use crate::shared::{Command, Message, Shared, Waker, boot_now, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
@@ -86,6 +86,8 @@ pub(crate) struct Control {
     receivers: Vec<JoinHandle<()>>,
     /// The ways in from the sockets for handshakes.
     handshakes: Vec<WayIn>,
+    /// Batches that these have brought in this round, whatever was in them.
+    received: usize,
     /// When to try the port again that could not be had.
     bind_again: Option<Instant>,
     /// When a socket last failed.
@@ -159,6 +161,7 @@ impl Control {
             common,
             receivers: Vec::new(),
             handshakes: Vec::new(),
+            received: 0,
             bind_again: None,
             mended: None,
             drops: Drops::default(),
@@ -246,19 +249,22 @@ impl Control {
         Ok(())
     }
 
-    /// Takes what has come to the sockets for handshakes, as much as the queue has room for.
+    /// Takes what has come to the sockets for handshakes, from each in turn: until there is
+    /// no more, the queue has no room or it is time for something else.
     fn receive_handshakes(&mut self) {
-        let queue = &self.shared.handshakes;
-        self.handshakes.retain_mut(|way| {
-            while queue.expects_more() {
-                match way.round(false) {
-                    ControlFlow::Continue(Round { bytes: 1.., .. }) => {}
-                    ControlFlow::Continue(_) => break,
-                    ControlFlow::Break(()) => return false,
-                }
-            }
-            true
-        });
+        let until = boot_now() + HANDSHAKES_PER_ROUND;
+        let mut brought = true;
+        while brought && self.shared.handshakes.expects_more() && boot_now() < until {
+            let before = self.received;
+            self.handshakes.retain_mut(|way| {
+                let ControlFlow::Continue((_, batches)) = way.carry(false) else {
+                    return false;
+                };
+                self.received += batches;
+                true
+            });
+            brought = self.received > before;
+        }
     }
 
     fn handle_ready(&mut self, ready: &[bool]) {
@@ -361,10 +367,11 @@ impl Control {
         let mut messages = std::mem::take(&mut self.messages);
         let mut time = now();
         let until = time.boot + HANDSHAKES_PER_ROUND;
+        let mut taken = 0;
         loop {
             let handshakes = &self.shared.handshakes;
             let left = handshakes.take(HANDSHAKES_AT_ONCE, &mut messages);
-            self.flood.came(time.boot, messages.len());
+            taken += messages.len();
             let mut backlog = left + messages.len();
             for message in messages.drain(..) {
                 backlog -= 1;
@@ -376,6 +383,9 @@ impl Control {
             }
         }
         self.messages = messages;
+        // What is no handshake message makes a flood too.
+        let received = std::mem::take(&mut self.received);
+        self.flood.came(time.boot, taken.max(received));
     }
 
     fn handle_handshake(&mut self, now: Now, message: &Message, backlog: usize) {

@@ -1,9 +1,9 @@
 //! Whether handshake messages come so fast that the control loop had better look
 //! for them now and then than be woken by each.
 //!
-//! To be woken costs the thread that receives a system call, and takes the
-//! processor from one that carries packets. In a flood that costs an established
-//! tunnel more than handling the messages does, most of which are not wanted.
+//! To be woken takes the processor from a thread that carries packets. In a flood
+//! that costs an established tunnel more than handling the messages does, most of
+//! which are not wanted.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The way in, in packet order:
+//! The way in, in packet order, from each socket, whichever thread reads it:
 //!
 //! 1. *receive* batches from a UDP socket: all that are there, with one call,
 //! 2. *open* each: find the session, decrypt in place, check replay and source
@@ -85,8 +85,14 @@ impl Carrier for WayIn {
         self.socket.as_fd()
     }
 
-    /// Delivers all that is there.
     fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+        self.carry(waits).map_continue(|(round, _)| round)
+    }
+}
+
+impl WayIn {
+    /// Delivers all that is there, and says how many batches that was.
+    pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Round, usize)> {
         let Self {
             shared,
             socket,
@@ -102,7 +108,7 @@ impl Carrier for WayIn {
             socket.receive_announced(space)
         };
         let came = boot_now();
-        let mut bytes = 0;
+        let (mut bytes, mut count) = (0, 0);
         match received {
             Ok(Some(Receive::Datagrams(batches))) => {
                 for received in &batches {
@@ -110,6 +116,7 @@ impl Carrier for WayIn {
                     bytes += received.len;
                 }
                 incoming.deliver(shared, came, buffer);
+                count = batches.len();
                 *room = if came.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {
@@ -125,11 +132,12 @@ impl Carrier for WayIn {
             }
         }
         *ended = boot_now();
-        ControlFlow::Continue(Round {
+        let round = Round {
             came,
             ended: *ended,
             bytes,
-        })
+        };
+        ControlFlow::Continue((round, count))
     }
 }
 

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use taupe_net::udp::{BindError, Family, Local, Options, Sent, Socket};
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
+use tracing::debug;
 
 /// The sockets of a device; none while it is down.
 #[derive(Clone, Default)]
@@ -21,8 +22,10 @@ pub(crate) struct Sockets {
     pub(crate) handshakes: Vec<Arc<Socket>>,
 }
 
-/// Bytes of a buffer of handshakes: some 2,000 of them, those of 8 ms at 250,000 a second.
-const HANDSHAKE_BUFFER: usize = 1 << 20;
+/// Bytes of a buffer of handshakes: some 5,000 ordinary ones or 2,000 parts of hybrid ones,
+/// more than the queue behind it takes. Without `CAP_NET_ADMIN` it is what the system
+/// allows (`net.core.rmem_max`), often a tenth of that.
+const HANDSHAKE_BUFFER: usize = 2 << 20;
 
 /// Free ports that are tried before giving up: another program may have the
 /// same port in the other family.
@@ -49,19 +52,12 @@ impl Sockets {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
                 Ok(v6) => {
-                    let beside = Options {
-                        buffers: Some(HANDSHAKE_BUFFER),
-                        ..options
-                    };
-                    let beside = [(Family::V4, &v4), (Family::V6, &v6)]
-                        .into_iter()
-                        .filter_map(|(family, data)| {
-                            data.as_ref()?.bind_beside(family, beside).ok()
-                        });
+                    let data = [v4, v6].map(|socket| socket.map(Arc::new));
+                    let handshakes = data.iter().flatten().filter_map(|data| beside(data));
                     return Ok(Self {
-                        handshakes: beside.map(Arc::new).collect(),
-                        v4: v4.map(Arc::new),
-                        v6: v6.map(Arc::new),
+                        handshakes: handshakes.collect(),
+                        v4: data[0].clone(),
+                        v6: data[1].clone(),
                     });
                 }
             }
@@ -113,6 +109,13 @@ fn available(bound: Result<Socket, BindError>) -> Result<Option<Socket>, BindErr
         Err(BindError::FamilyUnsupported(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A socket for what is no data, if the system has such a thing.
+fn beside(data: &Socket) -> Option<Arc<Socket>> {
+    let bound = data.bind_beside(Some(HANDSHAKE_BUFFER));
+    let bound = bound.inspect_err(|error| debug!(%error, "handshakes come with data"));
+    bound.ok().map(Arc::new)
 }
 
 /// Where a received batch came from, in the protocol's words.

@@ -45,7 +45,7 @@ pub struct Options {
     /// Bytes of each socket buffer; `None` leaves the system's default.
     pub buffers: Option<usize>,
     /// What the datagrams begin with that stay with this socket when another is
-    /// bound beside it ([`Socket::bind_beside`]).
+    /// bound beside it ([`Socket::bind_beside`]); `None` when none will be.
     pub keeps: Option<u8>,
 }
 

@@ -5,12 +5,16 @@
 mod common;
 
 use std::{
-    net::{SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::AsFd,
     time::Duration,
 };
 
 use common::{Namespace, SOON, readable};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketType},
+};
 use taupe_net::udp::{BindError, Family, Options, RECEIVE_LEN, Receive, Socket};
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
@@ -25,16 +29,34 @@ const KEEPS: Options = Options {
 
 fn pair(family: Family) -> (Socket, Socket) {
     let first = Socket::bind(family, 0, KEEPS).unwrap();
-    let second = first.bind_beside(family, Options::default()).unwrap();
+    let second = first.bind_beside(None).unwrap();
     assert_eq!(first.local_port(), second.local_port());
     (first, second)
 }
 
-/// Everything that has come, as the kernel has merged it.
-fn received(socket: &Socket) -> Vec<Vec<u8>> {
+/// Another program's socket, which would share a port.
+fn sharing(family: Family, port: u16) -> Result<(), Errno> {
+    let (domain, any): (_, IpAddr) = match family {
+        Family::V4 => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        Family::V6 => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let socket = rustix::net::socket(domain, SocketType::DGRAM, None)?;
+    rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, port))
+}
+
+/// So many batches, as the kernel has merged them, and no more.
+fn received(socket: &Socket, count: usize) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; RECEIVE_LEN];
     let mut all = Vec::new();
-    while readable(socket.as_fd(), Duration::ZERO) {
+    let wait = |got: usize| {
+        if got < count {
+            SOON
+        } else {
+            Duration::from_millis(20)
+        }
+    };
+    while readable(socket.as_fd(), wait(all.len())) {
         let Receive::Datagrams(batches) = socket.receive(&mut buffer).unwrap() else {
             panic!("stopped");
         };
@@ -61,14 +83,14 @@ fn what_a_datagram_begins_with_says_whose_it_is() {
                 }
             };
             send();
-            assert_eq!(received(&first), all, "while it is alone");
-            let second = first.bind_beside(family, Options::default()).unwrap();
+            assert_eq!(received(&first, all.len()), all, "while it is alone");
+            let second = first.bind_beside(None).unwrap();
             send();
-            assert_eq!(received(&first), [&b""[..], &[4], &[4; 1000]]);
-            assert_eq!(received(&second), [&[1; 148][..], &[0], &[5, 4, 4]]);
+            assert_eq!(received(&first, 3), [&b""[..], &[4], &[4; 1000]]);
+            assert_eq!(received(&second, 3), [&[1; 148][..], &[0], &[5, 4, 4]]);
             drop(second);
             send();
-            assert_eq!(received(&first), all, "alone again");
+            assert_eq!(received(&first, all.len()), all, "alone again");
         }
     });
 }
@@ -85,8 +107,7 @@ fn each_is_sent_batches_whole() {
                 for (socket, byte) in [(&first, 4), (&second, 1)] {
                     let bytes = vec![byte; 40 * 148 + 9];
                     from.send(to, None, 0, &bytes, 148).result.unwrap();
-                    assert!(readable(socket.as_fd(), SOON));
-                    assert_eq!(received(socket), [bytes]);
+                    assert_eq!(received(socket, 1), [bytes]);
                 }
             }
         }
@@ -103,8 +124,7 @@ fn the_first_of_a_batch_decides() {
             for (socket, bytes) in [(&first, [4, 1]), (&second, [1, 4])] {
                 let batch = [[bytes[0]; 148], [bytes[1]; 148]].concat();
                 from.send(to, None, 0, &batch, 148).result.unwrap();
-                assert!(readable(socket.as_fd(), SOON));
-                assert_eq!(received(socket), [batch]);
+                assert_eq!(received(socket, 1), [batch]);
             }
         }
     });
@@ -121,8 +141,11 @@ fn who_does_not_ask_to_share_gets_no_port_of_others() {
                 assert!(matches!(error, BindError::PortInUse(taken) if taken == port));
             }
             let alone = Socket::bind(family, 0, Options::default()).unwrap();
-            let error = alone.bind_beside(family, Options::default()).unwrap_err();
-            assert!(matches!(error, BindError::PortInUse(taken) if taken == alone.local_port()));
+            assert!(matches!(alone.bind_beside(None), Err(BindError::Io { .. })));
+            // Nobody has been bound beside the first yet, so nobody may share its port.
+            let first = Socket::bind(family, 0, KEEPS).unwrap();
+            let sharing = sharing(family, first.local_port());
+            assert_eq!(sharing, Err(Errno::ADDRINUSE));
         }
     });
 }

@@ -72,6 +72,60 @@ pub(crate) fn handshake_flood() -> Result<()> {
     Ok(())
 }
 
+/// What is no message at all, and comes as fast, keeps nobody waiting: neither who has a
+/// session nor who comes new nor `wg`.
+pub(crate) fn garbage_flood() -> Result<()> {
+    let (near, far) = neighbours()?;
+    let attacker = Host::new("attacker")?;
+    link(
+        attacker.port("eth0", &["198.51.100.1/24"]),
+        far.port("eth1", &["198.51.100.2/24"]),
+        1500,
+    )?;
+    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let (_fresh, fresh_address) = newcomer(&pair)?;
+    ping(&near, FAR, 5)?;
+    let socket = Datagrams::bind(&attacker, [198, 51, 100, 1].into())?;
+    // Initiations that are a byte short.
+    let length = 147;
+    let batch = [&[1, 0, 0, 0], &*pattern(length - 4, 1)]
+        .concat()
+        .repeat(64);
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let run = || {
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..64 {
+                socket.send(([198, 51, 100, 2], FAR_PORT).into(), None, &batch, length)?;
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let flooding = scope.spawn(run);
+        let honest = || {
+            let established = PingStream::start(&near, FAR, Duration::from_secs(4))?;
+            // Before a first try would be repeated.
+            let took = first_answer(&near, fresh_address, Duration::from_secs(4))?;
+            figure("a new peer got in after", took);
+            let start = Instant::now();
+            pair.far.tunnel.show(None)?;
+            let took = start.elapsed();
+            ensure!(took < Duration::from_secs(3), "wg show took {took:?}");
+            figure("pings, all answered", established.finish()?);
+            Ok(())
+        };
+        let served = honest();
+        stop.store(true, Ordering::Relaxed);
+        let flooded = flooding.join();
+        flooded.unwrap_or_else(|_| Err(Error::unmet("the flood panicked")))?;
+        served
+    })?;
+    figure("batches of 64", sent.load(Ordering::Relaxed));
+    Ok(())
+}
+
 /// A second peer of the far end, without a session.
 fn newcomer(pair: &Pair) -> Result<(End, IpAddr)> {
     let fresh = End::start(&pair.near.host, "wgfresh", &[])?;

@@ -32,6 +32,7 @@ fn main() {
         // Those that take longest begin first.
         SystemTest::new("hostile_datagrams", hostile::hostile_datagrams).limit(minutes(3)),
         SystemTest::new("handshake_flood", flood::handshake_flood).limit(minutes(3)),
+        SystemTest::new("garbage_flood", flood::garbage_flood).limit(minutes(2)),
         SystemTest::new("back_to_baseline", life::back_to_baseline).limit(minutes(2)),
         SystemTest::new("lossy_link", transfer::lossy_link).limit(minutes(2)),
         SystemTest::new("every_mtu_over_ipv4", transfer::every_mtu_over_ipv4).limit(minutes(2)),

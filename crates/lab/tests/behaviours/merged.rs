@@ -4,6 +4,7 @@
 use crate::datagrams::Datagrams;
 use crate::pair::{End, FAR, FAR_OUTER, FAR_PORT, NEAR, NEAR_OUTER, await_port};
 use base64ct::{Base64, Encoding as _};
+use std::fs;
 use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -45,6 +46,10 @@ pub(crate) fn handshakes_with_data() -> Result<()> {
         }],
     })?;
     await_port(&far, FAR_PORT)?;
+    for table in ["udp", "udp6"] {
+        let sockets = sockets(&far, table)?;
+        ensure!(sockets == 2, "{sockets} sockets in {table}");
+    }
     let mut client = Client::new(&near, &keys, &server.keys.public)?;
     client.begin()?;
     for (name, packet, initiation_first) in [
@@ -69,6 +74,17 @@ pub(crate) fn handshakes_with_data() -> Result<()> {
         ensure!(heard == Heard::BOTH, "{name}: {heard:?}");
     }
     Ok(())
+}
+
+/// How many sockets a machine has at the server's port.
+fn sockets(host: &Host, table: &str) -> Result<usize> {
+    let table = format!("/proc/thread-self/net/{table}");
+    let text = host.enter(|| fs::read_to_string(&table).map_err(Error::io(&*table)))?;
+    let port = format!(":{FAR_PORT:04X}");
+    let locals = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    Ok(locals.filter(|local| local.ends_with(&port)).count())
 }
 
 /// What the server has said.

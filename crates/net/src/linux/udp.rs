@@ -47,8 +47,8 @@ pub struct Socket {
     /// The system has no `recvmmsg`, or does not let it be used.
     receives_singly: AtomicBool,
     stopped: AtomicBool,
-    /// Another socket can be bound beside it.
-    shares: bool,
+    /// How another socket is bound beside it, where datagrams can be told apart.
+    beside: Option<(Family, Options)>,
 }
 
 /// Batches in a row that the kernel may refuse before there is a pause. One
@@ -71,31 +71,37 @@ impl Socket {
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
         let fd = open(family, options)?;
-        let tells_apart = options
-            .keeps
-            .is_some_and(|first| port::keep(fd.as_fd(), first).is_ok());
+        let keeps = options.keeps;
+        let tells_apart = keeps.is_some_and(|first| port::keep(fd.as_fd(), first).is_ok());
         let mut socket = Self::bound(fd, family, port, options)?;
-        // Not before it is bound: a port that another program has would be shared.
-        socket.shares = tells_apart && port::share(socket.as_fd(), true).is_ok();
+        socket.beside = tells_apart.then_some((family, options));
         Ok(socket)
     }
 
-    /// Binds a second socket to the same port and family. It gets, from the moment it is
-    /// bound, all datagrams but those that begin with [`Options::keeps`] of this one; of
-    /// several that the kernel has merged, the first decides. A program of the same
-    /// user can bind the port too from now on, if it asks for that (`SO_REUSEPORT`).
+    /// Binds a second socket to the same port, with the same options but for its buffers. It
+    /// gets, from the moment it is bound, all datagrams but those that are empty or begin
+    /// with [`Options::keeps`] of this one; of several that the kernel has merged, the first
+    /// decides, and what is sent to a broadcast or multicast address comes to both. A
+    /// program of the same user can bind the port too from now on, if it asks for that
+    /// (`SO_REUSEPORT`).
     ///
     /// # Errors
     ///
-    /// See [`BindError`]; [`BindError::PortInUse`] also where the system cannot tell
-    /// datagrams apart (before Linux 4.5) or this socket was not made to share its port.
-    pub fn bind_beside(&self, family: Family, options: Options) -> Result<Self, BindError> {
-        if !self.shares {
-            return Err(BindError::PortInUse(self.port));
-        }
+    /// See [`BindError`]; [`io::ErrorKind::Unsupported`] where the system cannot tell
+    /// datagrams apart (before Linux 4.5) or this socket was not to keep any.
+    pub fn bind_beside(&self, buffers: Option<usize>) -> Result<Self, BindError> {
+        let unsupported = || failed("telling datagrams apart")(io::ErrorKind::Unsupported);
+        let (family, options) = self.beside.ok_or_else(unsupported)?;
+        let options = Options { buffers, ..options };
         let fd = open(family, options)?;
         port::share(fd.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
-        Self::bound(fd, family, self.port, options)
+        // Not before: a port that another program has would have been shared with it.
+        port::share(self.as_fd(), true).map_err(failed("SO_REUSEPORT"))?;
+        let second = Self::bound(fd, family, self.port, options);
+        if second.is_err() {
+            let _ = port::share(self.as_fd(), false);
+        }
+        second
     }
 
     fn bound(fd: OwnedFd, family: Family, port: u16, options: Options) -> Result<Self, BindError> {
@@ -124,7 +130,7 @@ impl Socket {
             refused_in_a_row: AtomicU32::new(0),
             receives_singly: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            shares: false,
+            beside: None,
         })
     }
 
