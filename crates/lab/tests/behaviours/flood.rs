@@ -7,6 +7,7 @@ use base64ct::{Base64, Encoding};
 use blake2::digest::consts::U16;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use blake2::{Blake2s256, Blake2sMac, Digest};
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,8 +73,8 @@ pub(crate) fn handshake_flood() -> Result<()> {
     Ok(())
 }
 
-/// What is no message at all, and comes as fast, keeps nobody waiting: neither who has a
-/// session nor who comes new nor `wg`.
+/// What is no message at all, and comes as fast, keeps nobody waiting, neither who has a
+/// session nor who comes new nor `wg`, and wakes nobody each time.
 pub(crate) fn garbage_flood() -> Result<()> {
     let (near, far) = neighbours()?;
     let attacker = Host::new("attacker")?;
@@ -82,9 +83,10 @@ pub(crate) fn garbage_flood() -> Result<()> {
         far.port("eth1", &["198.51.100.2/24"]),
         1500,
     )?;
-    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
     let (_fresh, fresh_address) = newcomer(&pair)?;
     ping(&near, FAR, 5)?;
+    let server = pair.far.id()?;
     let socket = Datagrams::bind(&attacker, [198, 51, 100, 1].into())?;
     // Initiations that are a byte short.
     let length = 147;
@@ -92,6 +94,7 @@ pub(crate) fn garbage_flood() -> Result<()> {
         .concat()
         .repeat(64);
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (start, before) = (Instant::now(), sleeps(server)?);
     let run = || {
         while !stop.load(Ordering::Relaxed) {
             for _ in 0..64 {
@@ -122,8 +125,32 @@ pub(crate) fn garbage_flood() -> Result<()> {
         flooded.unwrap_or_else(|_| Err(Error::unmet("the flood panicked")))?;
         served
     })?;
+    let slept = sleeps(server)? - before;
     figure("batches of 64", sent.load(Ordering::Relaxed));
+    figure("sleeps of the control loop", slept);
+    // One each 8 ms, and some for what else there was to do.
+    let most = 3 * start.elapsed().as_millis() as u64 / 8;
+    ensure!(slept < most, "the control loop was woken {slept} times");
     Ok(())
+}
+
+/// How often the control loop of a device has gone to sleep.
+fn sleeps(process: u32) -> Result<u64> {
+    let tasks = format!("/proc/{process}/task");
+    for task in fs::read_dir(&tasks).map_err(Error::io(&*tasks))? {
+        let path = task.map_err(Error::io(&*tasks))?.path();
+        let read = |file| fs::read_to_string(path.join(file)).map_err(Error::io(&*tasks));
+        if read("comm")?.trim() != "control" {
+            continue;
+        }
+        let status = read("status")?;
+        let count = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .and_then(|count| count.trim().parse().ok());
+        return count.ok_or_else(|| Error::unmet(format!("no count in {status}")));
+    }
+    Err(Error::unmet("no control loop"))
 }
 
 /// A second peer of the far end, without a session.
