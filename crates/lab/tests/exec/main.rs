@@ -191,10 +191,16 @@ fn furnish() -> Result<()> {
     open("/run")?;
     open("/run/exec")?;
     let program = Implementation::Taupe.program()?;
-    fs::copy(program, PROGRAM).map_err(Error::io(PROGRAM))?;
+    fs::copy(&program, PROGRAM).map_err(Error::io(PROGRAM))?;
     open(PROGRAM)?;
+    let built = fs::canonicalize(&program).map_err(Error::io("the program"))?;
     let sticky = c"mode=1777";
     mount("lab", "/tmp", "tmpfs", MountFlags::NOSUID, sticky).map_err(Error::io("/tmp"))?;
+    // Where this was built in the folder that has just been hidden.
+    if let Some(folder) = built.parent().filter(|folder| !folder.exists()) {
+        fs::create_dir_all(folder).map_err(Error::io("/tmp"))?;
+        fs::copy(PROGRAM, &built).map_err(Error::io("the program"))?;
+    }
     give(HOME, 0o700)?;
     give(SESSION, 0o700)?;
     let copied = std::process::Command::new("cp")
