@@ -166,8 +166,12 @@ int main(int argc, char **argv) {
         act(local, wireguard_tick(tunnel, dst, sizeof dst));
     }
     struct stats stats = wireguard_stats(tunnel);
-    printf("%zu bytes written, %zu read, round trip %d ms\n", stats.tx_bytes, stats.rx_bytes,
-           stats.estimated_rtt);
+    printf("%zu bytes written, %zu read, ", stats.tx_bytes, stats.rx_bytes);
+    if (stats.estimated_rtt < 0) {
+        puts("no round trip yet");
+    } else {
+        printf("round trip %d ms\n", stats.estimated_rtt);
+    }
     tunnel_free(tunnel);
     return 0;
 }
