@@ -21,16 +21,9 @@ use taupe_lab::{Error, Result, ensure};
 /// The server says that it is under load, and goes on to serve: whoever has a
 /// session, whoever comes new, and `wg`.
 pub(crate) fn handshake_flood() -> Result<()> {
-    let (near, far) = neighbours()?;
-    let attacker = Host::new("attacker")?;
-    link(
-        attacker.port("eth0", &["198.51.100.1/24"]),
-        far.port("eth1", &["198.51.100.2/24"]),
-        1500,
-    )?;
-    let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let (mut pair, attacker) = with_attacker()?;
+    let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
-    ping(&near, FAR, 5)?;
     let server = pair.far.id()?;
     let memory = resident(server)?;
 
@@ -76,16 +69,9 @@ pub(crate) fn handshake_flood() -> Result<()> {
 /// What is no message at all, and comes as fast, keeps nobody waiting, neither who has a
 /// session nor who comes new nor `wg`, and wakes nobody each time.
 pub(crate) fn garbage_flood() -> Result<()> {
-    let (near, far) = neighbours()?;
-    let attacker = Host::new("attacker")?;
-    link(
-        attacker.port("eth0", &["198.51.100.1/24"]),
-        far.port("eth1", &["198.51.100.2/24"]),
-        1500,
-    )?;
-    let mut pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let (mut pair, attacker) = with_attacker()?;
+    let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
-    ping(&near, FAR, 5)?;
     let server = pair.far.id()?;
     let socket = Datagrams::bind(&attacker, [198, 51, 100, 1].into())?;
     // Initiations that are a byte short.
@@ -151,6 +137,20 @@ fn sleeps(process: u32) -> Result<u64> {
         return count.ok_or_else(|| Error::unmet(format!("no count in {status}")));
     }
     Err(Error::unmet("no control loop"))
+}
+
+/// A pair with a session, and a machine on a cable of its own to the far end.
+fn with_attacker() -> Result<(Pair, Host)> {
+    let (near, far) = neighbours()?;
+    let attacker = Host::new("attacker")?;
+    link(
+        attacker.port("eth0", &["198.51.100.1/24"]),
+        far.port("eth1", &["198.51.100.2/24"]),
+        1500,
+    )?;
+    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    ping(&near, FAR, 5)?;
+    Ok((pair, attacker))
 }
 
 /// A second peer of the far end, without a session.
