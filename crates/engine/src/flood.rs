@@ -1,5 +1,6 @@
-//! Whether handshake messages come so fast that the control loop had better look
-//! for them now and then than be woken by each.
+//! Whether handshake messages, or what passes for them until it is read, come so
+//! fast that the control loop had better look for them now and then than be woken
+//! by each.
 //!
 //! To be woken takes the processor from a thread that carries packets. In a flood
 //! that costs an established tunnel more than handling the messages does, most of

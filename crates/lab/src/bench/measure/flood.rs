@@ -243,8 +243,9 @@ impl Initiations {
     const COUNT: usize = BATCH * 100;
 
     fn new(kind: Kind, to: Handshakes) -> Self {
-        // Who has been there before is heard again: no two floods come from the same sources.
-        let mut random = fastrand::Rng::with_seed(1 + kind as u64);
+        // From other sources each time: who comes back some seconds later is taken for
+        // somebody who asks again, of this round or of one before.
+        let mut random = fastrand::Rng::new();
         let port = match kind {
             Kind::Unread => DISCARD,
             Kind::Strangers | Kind::Informed => to.port,
