@@ -34,6 +34,7 @@ use crate::flood::{self, Flood};
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
 use crate::shared::{Command, Message, Shared, Waker, boot_now, now};
+use crate::sieve::Sieve;
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
@@ -96,6 +97,7 @@ pub(crate) struct Control {
     /// Handshake messages of this round; empty between rounds.
     messages: Vec<Message>,
     flood: Flood,
+    sieve: Sieve,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
@@ -167,6 +169,7 @@ impl Control {
             drops: Drops::default(),
             messages: Vec::new(),
             flood: Flood::default(),
+            sieve: Sieve::new(offloads.sieve),
             port: 0,
             mark: 0,
             notices,
@@ -385,7 +388,12 @@ impl Control {
         self.messages = messages;
         // What is no handshake message makes a flood too.
         let received = std::mem::take(&mut self.received);
-        self.flood.came(time.boot, taken.max(received));
+        let dropped = usize::try_from(self.sieve.news()).unwrap_or(usize::MAX);
+        let came = taken.max(received).saturating_add(dropped);
+        self.flood.came(time.boot, came);
+        let sockets = self.handshakes.iter().map(Carrier::source);
+        let random = taupe_sys::random::fill;
+        self.sieve.follow(self.flood.goes_on(), sockets, random);
     }
 
     fn handle_handshake(&mut self, now: Now, message: &Message, backlog: usize) {

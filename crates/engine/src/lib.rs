@@ -27,7 +27,8 @@
 //! | `bulk.rs` | when a thread that carries much gives way to others |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
-//! | `sockets.rs` | the pair of UDP sockets, bound and rebound as one |
+//! | `sockets.rs` | the UDP sockets, bound and rebound as one |
+//! | `flood.rs`, `sieve.rs` | when handshakes are a flood, and how it is shed in the kernel |
 //! | `timer.rs` | when control wakes by itself |
 //! | `uapi.rs` | the configuration socket |
 
@@ -41,6 +42,7 @@ mod inbound;
 mod load;
 mod outbound;
 mod shared;
+mod sieve;
 mod sockets;
 mod tap;
 mod timer;
@@ -149,6 +151,8 @@ pub struct Offloads {
     pub udp_gro: bool,
     /// Batches sealed and opened with AVX-512.
     pub avx512: bool,
+    /// Floods of handshakes shed in the kernel (Linux 5.8, `CAP_BPF`).
+    pub sieve: bool,
 }
 
 impl Default for Offloads {
@@ -159,6 +163,7 @@ impl Default for Offloads {
             udp_gso: true,
             udp_gro: true,
             avx512: true,
+            sieve: true,
         }
     }
 }

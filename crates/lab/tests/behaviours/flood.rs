@@ -21,7 +21,16 @@ use taupe_lab::{Error, Result, ensure};
 /// The server says that it is under load, and goes on to serve: whoever has a
 /// session, whoever comes new, and `wg`.
 pub(crate) fn handshake_flood() -> Result<()> {
-    let (mut pair, attacker) = with_attacker()?;
+    flooded(&[])
+}
+
+/// The same where the system sheds none of the flood.
+pub(crate) fn handshake_flood_received() -> Result<()> {
+    flooded(&["--no-offload", "sieve"])
+}
+
+fn flooded(options: &[&str]) -> Result<()> {
+    let (mut pair, attacker) = with_attacker(options)?;
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
     let server = pair.far.id()?;
@@ -69,7 +78,7 @@ pub(crate) fn handshake_flood() -> Result<()> {
 /// What is no message at all, and comes as fast, keeps nobody waiting, neither who has a
 /// session nor who comes new nor `wg`, and wakes nobody each time.
 pub(crate) fn garbage_flood() -> Result<()> {
-    let (mut pair, attacker) = with_attacker()?;
+    let (mut pair, attacker) = with_attacker(&[])?;
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
     let server = pair.far.id()?;
@@ -139,8 +148,9 @@ fn sleeps(process: u32) -> Result<u64> {
     Err(Error::unmet("no control loop"))
 }
 
-/// A pair with a session, and a machine on a cable of its own to the far end.
-fn with_attacker() -> Result<(Pair, Host)> {
+/// A pair with a session, whose far end has these options, and a machine on a cable of its
+/// own to that.
+fn with_attacker(options: &[&str]) -> Result<(Pair, Host)> {
     let (near, far) = neighbours()?;
     let attacker = Host::new("attacker")?;
     link(
@@ -148,7 +158,7 @@ fn with_attacker() -> Result<(Pair, Host)> {
         far.port("eth1", &["198.51.100.2/24"]),
         1500,
     )?;
-    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], &[]])?;
+    let pair = Pair::between(&near, &far, FAR_OUTER, [&[], options])?;
     ping(&near, FAR, 5)?;
     Ok((pair, attacker))
 }

@@ -32,6 +32,8 @@ fn main() {
         // Those that take longest begin first.
         SystemTest::new("hostile_datagrams", hostile::hostile_datagrams).limit(minutes(3)),
         SystemTest::new("handshake_flood", flood::handshake_flood).limit(minutes(3)),
+        SystemTest::new("handshake_flood_received", flood::handshake_flood_received)
+            .limit(minutes(3)),
         SystemTest::new("garbage_flood", flood::garbage_flood).limit(minutes(2)),
         SystemTest::new("back_to_baseline", life::back_to_baseline).limit(minutes(2)),
         SystemTest::new("lossy_link", transfer::lossy_link).limit(minutes(2)),

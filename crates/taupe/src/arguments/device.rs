@@ -170,6 +170,8 @@ pub(super) enum Offload {
     Checksum,
     /// Batches encrypted and decrypted with AVX-512
     Avx512,
+    /// Floods of handshakes shed in the kernel
+    Sieve,
     /// All of them
     All,
 }
@@ -191,7 +193,9 @@ pub(super) fn offloads(
             let offload = Offload::from_str(word, true).map_err(|_| Error::Variable {
                 variable: OFFLOAD,
                 value: list.clone(),
-                reason: format!("{word:?} is none of tso, uso, gso, gro, checksum, avx512 and all"),
+                reason: format!(
+                    "{word:?} is none of tso, uso, gso, gro, checksum, avx512, sieve and all"
+                ),
             })?;
             without.push(offload);
         }
@@ -204,6 +208,7 @@ pub(super) fn offloads(
             Offload::Gso => offloads.udp_gso = false,
             Offload::Gro => offloads.udp_gro = false,
             Offload::Avx512 => offloads.avx512 = false,
+            Offload::Sieve => offloads.sieve = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {
@@ -212,6 +217,7 @@ pub(super) fn offloads(
                     udp_gso: false,
                     udp_gro: false,
                     avx512: false,
+                    sieve: false,
                 }
             }
         }

@@ -19,6 +19,7 @@ const ALL: Offloads = Offloads {
     udp_gso: true,
     udp_gro: true,
     avx512: true,
+    sieve: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {
@@ -154,6 +155,7 @@ fn each_offload_switches_off_what_it_says() {
         udp_gso: false,
         udp_gro: false,
         avx512: false,
+        sieve: false,
     };
     let table = [
         (
@@ -199,8 +201,15 @@ fn each_offload_switches_off_what_it_says() {
                 ..ALL
             },
         ),
+        (
+            "sieve",
+            Offloads {
+                sieve: false,
+                ..ALL
+            },
+        ),
         ("all", none),
-        ("tso,uso,gso,gro,avx512", none),
+        ("tso,uso,gso,gro,avx512,sieve", none),
     ];
     for (list, offloads) in table {
         let expected = DeviceOrder {
@@ -306,7 +315,7 @@ fn wrong_command_lines_are_refused_with_status_2() {
         ("taupe device wg0 --no-offload", "a value is required"),
         (
             "taupe device wg0 --no-offload lro",
-            "[possible values: tso, uso, gso, gro, checksum, avx512, all]",
+            "[possible values: tso, uso, gso, gro, checksum, avx512, sieve, all]",
         ),
         (
             "taupe device wg0123456789abcd",

@@ -171,6 +171,7 @@ static long (*bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) =
 static long (*bpf_seq_write)(struct seq_file *to, const void *from, u32 size) = (void *)127;
 static void *(*bpf_skc_to_tcp_sock)(struct bpf_sock *sk) = (void *)137;
 static u64 (*bpf_get_socket_cookie)(void *sock) = (void *)46;
+static u64 (*bpf_ktime_get_boot_ns)(void) = (void *)125;
 static u64 (*bpf_get_netns_cookie)(void *context) = (void *)122;
 static struct socket *(*bpf_sock_from_file)(struct file *file) = (void *)162;
 static long (*bpf_loop)(u32 rounds, void *body, void *context, u64 flags) = (void *)181;
