@@ -212,8 +212,8 @@ impl Control {
     /// nothing.
     fn wait(&mut self) -> Result<(), SystemError> {
         let deadline = self.device.next_deadline().map(|(at, _)| at);
-        self.timer
-            .set([deadline, self.bind_again].into_iter().flatten().min())?;
+        let deadlines = [deadline, self.bind_again, self.flood.shed_until()];
+        self.timer.set(deadlines.into_iter().flatten().min())?;
         let handshakes = &self.shared.handshakes;
         let timeout = if self.flood.goes_on() && handshakes.is_empty() {
             Some(timespec(flood::PAUSE.as_nanos() as u64))
@@ -391,9 +391,10 @@ impl Control {
         let dropped = usize::try_from(self.sieve.news()).unwrap_or(usize::MAX);
         let came = taken.max(received).saturating_add(dropped);
         self.flood.came(time.boot, came);
-        let sockets = self.handshakes.iter().map(Carrier::source);
-        let random = taupe_sys::random::fill;
-        self.sieve.follow(self.flood.goes_on(), sockets, random);
+        self.sieve.follow(
+            self.flood.shed_until().is_some(),
+            self.handshakes.iter().map(Carrier::source),
+        );
     }
 
     fn handle_handshake(&mut self, now: Now, message: &Message, backlog: usize) {

@@ -1,6 +1,7 @@
 //! Whether handshake messages, or what passes for them until it is read, come so
 //! fast that the control loop had better look for them now and then than be woken
-//! by each.
+//! by each; and whether there are so many of them that the kernel had better shed
+//! them ([`crate::sieve`]).
 //!
 //! To be woken takes the processor from a thread that carries packets. In a flood
 //! that costs an established tunnel more than handling the messages does, most of
@@ -17,22 +18,46 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(8);
 /// could answer with a handshake. Who waits for an answer does not wait for this.
 const FLOOD: usize = 128;
 
+/// Messages in a second from which on they are shed: fewer, as many as there are peers
+/// that have lost their server at once, are answered in about that time.
+const MANY: usize = 8_192;
+
+/// For how long they are shed after there were last so many. Whoever came before is
+/// known then, and newcomers are kept anyway while they are few.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// What has come lately.
 #[derive(Default)]
 pub(crate) struct Flood {
     goes_on: bool,
+    recent: Count,
+    second: Count,
+    shed_until: Option<Instant>,
+}
+
+/// Messages since some time.
+#[derive(Default)]
+struct Count {
     since: Instant,
     count: usize,
 }
 
 impl Flood {
-    /// Notes that `count` messages were found at `now`.
+    /// Notes that `count` messages were found at `now`, or shed since the last time.
     pub(crate) fn came(&mut self, now: Instant, count: usize) {
-        self.count += count;
-        let over = now.since(self.since) >= PAUSE;
-        self.goes_on = self.count >= FLOOD || self.goes_on && !over;
+        let over = self.recent.add(now, count, PAUSE);
+        self.goes_on = self.recent.count >= FLOOD || self.goes_on && !over;
         if over {
-            (self.since, self.count) = (now, 0);
+            self.recent.restart(now);
+        }
+        let over = self.second.add(now, count, Duration::from_secs(1));
+        if self.second.count >= MANY {
+            self.shed_until = Some(now + LINGER);
+        } else if self.shed_until.is_some_and(|until| until <= now) {
+            self.shed_until = None;
+        }
+        if over {
+            self.second.restart(now);
         }
     }
 
@@ -40,22 +65,54 @@ impl Flood {
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }
+
+    /// Until when the kernel is to shed what it can.
+    pub(crate) fn shed_until(&self) -> Option<Instant> {
+        self.shed_until
+    }
+}
+
+impl Count {
+    /// Adds some. Whether `span` is over; of what has come for longer than that, a part as long
+    /// is left.
+    fn add(&mut self, now: Instant, count: usize, span: Duration) -> bool {
+        self.count = self.count.saturating_add(count);
+        let took = now.since(self.since);
+        let spans = took.as_nanos() / span.as_nanos();
+        if let Ok(spans @ 2..) = usize::try_from(spans) {
+            self.count /= spans;
+        }
+        spans >= 1
+    }
+
+    fn restart(&mut self, now: Instant) {
+        *self = Self {
+            since: now,
+            count: 0,
+        };
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What is noted at a millisecond.
+    fn came(flood: &mut Flood, millisecond: u64, count: usize) {
+        flood.came(Instant(millisecond * 1_000_000), count);
+    }
+
     #[test]
     fn a_flood_is_what_comes_fast_and_for_as_long() {
         let mut flood = Flood::default();
-        let mut at = |millisecond: u64, count| {
-            flood.came(Instant(millisecond * 1_000_000), count);
+        let mut at = |millisecond, count| {
+            came(&mut flood, millisecond, count);
             flood.goes_on()
         };
+        at(999, 0);
         assert!(!at(1_000, 50));
         assert!(!at(1_002, 50));
-        assert!(!at(1_004, 77), "not many");
+        assert!(!at(1_004, 27), "not many");
         assert!(!at(1_009, 0));
         assert!(!at(1_018, 127), "nor after a pause");
         assert!(!at(1_030, 100));
@@ -64,5 +121,26 @@ mod tests {
         assert!(at(1_040, 500));
         assert!(!at(1_050, 3), "it is over");
         assert!(!at(1_051, 3));
+        assert!(!at(1_851, 12_000), "of a long time");
+        assert!(at(2_651, 12_801));
+    }
+
+    #[test]
+    fn many_are_shed_and_for_a_while_after() {
+        let mut flood = Flood::default();
+        let mut at = |millisecond, count| {
+            came(&mut flood, millisecond, count);
+            flood.shed_until().map(|until| until.0 / 1_000_000)
+        };
+        at(1_000, 0);
+        assert_eq!(at(1_500, MANY - 1), None);
+        assert_eq!(at(2_001, 0), None, "another second");
+        assert_eq!(at(2_500, MANY - 1), None);
+        assert_eq!(at(2_600, 1), Some(12_600));
+        // Pulses, with silence between them.
+        assert_eq!(at(7_000, 9_000), Some(12_600));
+        assert_eq!(at(7_100, MANY), Some(17_100));
+        assert_eq!(at(17_099, 4), Some(17_100));
+        assert_eq!(at(17_100, 4), None);
     }
 }

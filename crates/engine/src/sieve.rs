@@ -2,14 +2,16 @@
 //!
 //! To receive a message costs more than to find out that it is not wanted. So while
 //! there is a flood, the sockets for handshakes have a filter of eBPF (`bpf/sieve.c`),
-//! which keeps an initiation only of who has sent one some 5 s before, as whoever means
-//! it does. It takes `CAP_BPF`; where the system refuses it, all is received, and
-//! judged by `taupe_protocol` alone.
+//! which keeps little but messages of who has sent one some 5 s before, as whoever means
+//! it does. It takes `CAP_BPF` and Linux 5.8, before 5.11 a limit of locked memory
+//! (`RLIMIT_MEMLOCK`) beyond 8 MiB too; where the system refuses it, all is received,
+//! and judged by `taupe_protocol` alone.
 
-use aya::maps::{MapData, MapError, PerCpuArray};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use std::os::fd::BorrowedFd;
+use taupe_protocol::message::shapes;
 use thiserror::Error;
 use tracing::{debug, info};
 use zeroize::Zeroizing;
@@ -26,7 +28,8 @@ pub(crate) struct Sieve {
     dropped: u64,
 }
 
-/// It is loaded for the first flood, and stays: it remembers who has come.
+/// It is loaded for the first flood, which takes some 20 ms (messages wait in the sockets
+/// meanwhile), and stays: it remembers who has come.
 enum Loaded {
     NotYet,
     /// The system does not let us, or it is not wanted.
@@ -73,14 +76,13 @@ impl Sieve {
     pub(crate) fn follow<'a>(
         &mut self,
         flood: bool,
-        sockets: impl Iterator<Item = BorrowedFd<'a>>,
-        random: impl FnOnce(&mut [u8]),
+        sockets: impl ExactSizeIterator<Item = BorrowedFd<'a>>,
     ) {
-        if flood == self.is_on {
+        if flood == self.is_on || sockets.len() == 0 {
             return;
         }
         if let Loaded::NotYet = self.loaded {
-            self.loaded = match Program::load(random) {
+            self.loaded = match Program::load() {
                 Ok(program) => Loaded::Yes(Box::new(program)),
                 Err(error) => {
                     info!(%error, "a flood of handshakes cannot be shed in the kernel");
@@ -93,6 +95,7 @@ impl Sieve {
         };
         // Also where it fails, or it would be tried every few milliseconds.
         self.is_on = flood;
+        self.dropped = program.dropped().unwrap_or(self.dropped);
         for socket in sockets {
             if let Err(error) = program.filter(socket, flood) {
                 debug!(%error, flood, "filtering a socket for handshakes");
@@ -108,16 +111,18 @@ impl Sieve {
         if !self.is_on {
             return 0;
         }
-        let dropped = program.dropped();
+        let Ok(dropped) = program.dropped() else {
+            return 0;
+        };
         dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped))
     }
 }
 
 impl Program {
-    fn load(random: impl FnOnce(&mut [u8])) -> Result<Self, Refused> {
+    fn load() -> Result<Self, Refused> {
         // Where a sender is remembered, nobody else is to know.
         let mut secret = Zeroizing::new([0; 16]);
-        random(&mut secret[..]);
+        taupe_sys::random::fill(&mut secret[..]);
         let mut object = EbpfLoader::new()
             .override_global("secret", &*secret, true)
             .load(OBJECT)?;
@@ -126,9 +131,19 @@ impl Program {
             .ok_or(Refused::Lacks("the program"))?
             .try_into()?;
         filter.load()?;
+        let known = object
+            .map_mut("shapes")
+            .ok_or(Refused::Lacks("the shapes"))?;
+        let mut known = HashMap::<_, [u32; 2], u32>::try_from(known)?;
+        for (kind, length) in shapes() {
+            known.insert([u32::from_ne_bytes(kind), length as u32], 1, 0)?;
+        }
         let dropped = object.take_map("dropped");
         let dropped = dropped.ok_or(Refused::Lacks("the counter"))?.try_into()?;
-        Ok(Self { object, dropped })
+        let program = Self { object, dropped };
+        // Who cannot count what is shed would think that the flood is over.
+        program.dropped()?;
+        Ok(program)
     }
 
     fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), ProgramError> {
@@ -145,9 +160,148 @@ impl Program {
     }
 
     /// How many messages have been dropped, on all processors.
-    fn dropped(&self) -> u64 {
-        self.dropped
-            .get(&0, 0)
-            .map_or(0, |counts| counts.iter().sum())
+    fn dropped(&self) -> Result<u64, MapError> {
+        let counts = self.dropped.get(&0, 0)?;
+        Ok(counts.iter().sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::os::fd::AsFd as _;
+    use std::time::{Duration, Instant};
+
+    /// A socket that is filtered, and others that send to it, over loopback.
+    struct Scene {
+        sieve: Sieve,
+        socket: UdpSocket,
+    }
+
+    impl Scene {
+        fn new(address: impl Into<std::net::IpAddr>) -> Self {
+            let socket = UdpSocket::bind((address.into(), 0)).expect("a socket");
+            socket.set_nonblocking(true).expect("an option");
+            let mut scene = Self {
+                sieve: Sieve::new(true),
+                socket,
+            };
+            scene.shed(true);
+            scene
+        }
+
+        fn shed(&mut self, flood: bool) {
+            let sockets = [self.socket.as_fd()];
+            self.sieve.follow(flood, sockets.into_iter());
+        }
+
+        fn stranger(&self) -> UdpSocket {
+            let to = self.socket.local_addr().expect("an address");
+            let socket = UdpSocket::bind((to.ip(), 0)).expect("a socket");
+            socket.connect(to).expect("a destination");
+            socket
+        }
+
+        /// Of messages by `from`, how many are kept, and how many are shed. Loopback delivers
+        /// at once.
+        fn send(&mut self, from: &UdpSocket, message: &[u8], count: usize) -> (usize, u64) {
+            for _ in 0..count {
+                from.send(message).expect("sending");
+            }
+            let mut kept = 0;
+            let mut buffer = [0; 2048];
+            while let Ok((length, sender)) = self.socket.recv_from(&mut buffer) {
+                assert_eq!(&buffer[..length], message);
+                let expected: SocketAddr = from.local_addr().expect("an address");
+                assert_eq!(sender, expected);
+                kept += 1;
+            }
+            (kept, self.sieve.news())
+        }
+    }
+
+    fn message(kind: [u8; 4], length: usize) -> Vec<u8> {
+        let mut message = vec![0xa5; length];
+        message[..4].copy_from_slice(&kind);
+        message
+    }
+
+    /// None without the right to load programs, which all of CI has.
+    fn scene(address: impl Into<std::net::IpAddr>) -> Option<Scene> {
+        let scene = Scene::new(address);
+        if let Loaded::Never = scene.sieve.loaded {
+            assert!(!rustix::process::geteuid().is_root(), "root may load it");
+            eprintln!("skipped: only root may load programs into the kernel");
+            return None;
+        }
+        Some(scene)
+    }
+
+    #[test]
+    fn who_comes_again_after_five_seconds_is_kept() {
+        let addresses: [std::net::IpAddr; 2] =
+            [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let initiation = message([1, 0, 0, 0], 148);
+        let scenes = addresses.map(|address| {
+            let mut scene = scene(address)?;
+            let early = scene.stranger();
+            let start = Instant::now();
+            let (kept, shed) = scene.send(&early, &initiation, 64);
+            assert_eq!(kept as u64 + shed, 64, "{address}");
+            // Four in each 8 ms.
+            let most = 4 * (start.elapsed().as_millis() as usize / 8 + 2);
+            assert!((1..=most).contains(&kept), "{address}: {kept} of newcomers");
+            Some((scene, early, start))
+        });
+        let Some(last) = scenes.iter().flatten().map(|(.., start)| *start).max() else {
+            return;
+        };
+        let due = last + Duration::from_millis(5_100);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        for (mut scene, early, _) in scenes.into_iter().flatten() {
+            assert_eq!(scene.send(&early, &initiation, 64), (64, 0));
+            let late = scene.stranger();
+            let (kept, shed) = scene.send(&late, &initiation, 64);
+            assert!(shed > 0, "{kept} of a newcomer's are kept");
+            scene.shed(false);
+            assert_eq!(scene.send(&late, &initiation, 64), (64, 0), "afterwards");
+        }
+    }
+
+    #[test]
+    fn only_messages_are_kept() {
+        let Some(mut scene) = scene(Ipv4Addr::LOCALHOST) else {
+            return;
+        };
+        let stranger = scene.stranger();
+        for (kind, length) in shapes() {
+            // A newcomer is kept at least once in a while.
+            let all = message(kind, length);
+            let limit = Instant::now() + Duration::from_secs(3);
+            while scene.send(&stranger, &all, 1).0 == 0 {
+                assert!(
+                    Instant::now() < limit,
+                    "{kind:?} of {length} B is never kept"
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for (kind, length) in [
+                (kind, length - 1),
+                (kind, length + 1),
+                ([kind[0], kind[1], kind[2], 1], length),
+                ([kind[0] ^ 0x80, kind[1], kind[2], kind[3]], length),
+            ] {
+                std::thread::sleep(Duration::from_millis(1));
+                let shed = scene.send(&stranger, &message(kind, length), 16);
+                assert_eq!(shed, (0, 16), "{kind:?} of {length} B");
+            }
+        }
+        // Data goes to another socket.
+        assert_eq!(
+            scene.send(&stranger, &message([4, 0, 0, 0], 148), 1),
+            (0, 1)
+        );
+        assert_eq!(scene.send(&stranger, &[1, 0, 0], 1), (0, 1));
     }
 }

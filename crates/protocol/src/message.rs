@@ -74,6 +74,24 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     }
 }
 
+/// What [`classify`] takes and is no data: the first four bytes of each message, and its length
+/// in bytes. For those who sort out what is none before it comes here.
+pub fn shapes() -> impl Iterator<Item = ([u8; 4], usize)> {
+    let ordinary = [
+        (Kind::Initiation, size_of::<Initiation>()),
+        (Kind::Response, size_of::<Response>()),
+        (Kind::CookieReply, size_of::<CookieReply>()),
+        #[cfg(feature = "insecure-repro")]
+        (Kind::Initiation, repro::INITIATION_LEN),
+        #[cfg(feature = "insecure-repro")]
+        (Kind::Response, repro::RESPONSE_LEN),
+    ];
+    let ordinary = ordinary.map(|(kind, length)| ((kind as u32).to_le_bytes(), length));
+    ordinary
+        .into_iter()
+        .chain(Part::all().map(|part| (part.header(), part.len())))
+}
+
 /// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
 /// crosses every network whole.
 #[cfg(not(feature = "insecure-repro"))]

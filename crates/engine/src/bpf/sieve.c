@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a socket for handshakes keeps during a flood:
+ * What a socket for handshakes keeps while it is flooded: messages by their type and
+ * length, and of those
  *
- *   - nothing that is no message by its type and length;
- *   - responses and cookies, for who is flooded still begins handshakes;
- *   - an initiation of somebody who has sent one 4.3 to 6.4 s before, as whoever means it
- *     does: Rekey-Timeout is 5 s (whitepaper §6.1), and from made-up addresses hardly any
- *     comes twice;
- *   - of the others some hundred a second, whichever come first. Where all the flood is no
- *     message, those are all there are;
- *   - what the kernel has merged, for that may be data in part.
+ *   - what comes from somebody who has sent one 4.3 to 6.4 s before, as whoever means it
+ *     does: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses hardly any comes
+ *     twice;
+ *   - of the others some 500 a second, whichever come first. Where all the flood is no
+ *     message, there are no more.
  *
  * All else ends here, before any program copies it or is woken for it. What is kept is
- * judged as ever: nobody is let in by this.
+ * judged as ever: nobody is let in by this. Of datagrams that the kernel has merged the
+ * first decides, and those after it go the same way: data of a peer that happens to follow
+ * its initiation and to be as long.
  *
- * Who has sent an initiation is remembered in Bloom filters, one for each generation of
- * 2.15 s, with four bits for each sender. What there is of one sender is in one or two
- * lines of the processor's cache: to fetch them is most of what this takes. Of 100,000 senders a second less than 1 % are taken for others, which
- * lets them through to be looked at, and costs nobody else anything. Processors may
- * overwrite each other's bits: then a sender is not remembered, and waits 5 s more.
+ * Who has sent a message is remembered in Bloom filters, one for each generation of 2.15 s,
+ * with four bits for each sender. What there is of one sender is in one or two lines of the
+ * processor's cache: to fetch them is most of what this takes. Of those who come for the
+ * first time a hundredth is taken for others when there are 400,000 a second, and most when
+ * there are 4,000,000: then they are looked at, as without this. Processors may overwrite
+ * each other's bits: then a sender is not remembered, and waits 5 s more.
  *
  * It is attached while there is a flood (flood.rs), and scripts/bpf compiles it.
  */
@@ -32,27 +33,11 @@
 #define IPV4_SOURCE 12
 #define IPV6_SOURCE 8
 
-/* Types of messages, and their bytes. */
-enum {
-	INITIATION = 1,
-	RESPONSE = 2,
-	COOKIE_REPLY = 3,
-	/* The first byte of a part of a hybrid message. */
-	HYBRID_INITIATION = 0x48,
-	HYBRID_RESPONSE = 0x49,
-
-	INITIATION_LEN = 148,
-	RESPONSE_LEN = 92,
-	COOKIE_REPLY_LEN = 64,
-	/* The least of any part: index, and mac1 or a tag. */
-	HYBRID_LEN = 28,
-};
-
-/* Powers of two, as a division takes as long as all else: 2.15 s, and 8.4 ms. */
+/* Powers of two, as a division takes long: 2.15 s, and 8.4 ms. */
 #define GENERATION_BITS 31
 #define TURN_BITS 23
 
-/* The second or the third generation after that of the first initiation. */
+/* The second or the third generation after that of the first message. */
 #define LATE 2
 #define EARLY 3
 #define GENERATIONS 4
@@ -66,7 +51,8 @@ struct block {
 	u64 words[GENERATIONS];
 };
 
-#define BLOCKS (1 << 16)
+/* 8 MiB. */
+#define BLOCKS (1 << 18)
 
 struct {
 	MAP_UINT(type, MAP_ARRAY);
@@ -75,7 +61,21 @@ struct {
 	MAP_TYPE(value, struct block);
 } blocks SEC(".maps");
 
-/* Newcomers that are kept in one turn: some 500 a second. */
+/* What a message looks like: its first four bytes, and how many it has. */
+struct shape {
+	u8 kind[4];
+	u32 length;
+};
+
+/* The messages that there are: taupe_protocol knows them. */
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 64);
+	MAP_TYPE(key, struct shape);
+	MAP_TYPE(value, u32);
+} shapes SEC(".maps");
+
+/* Newcomers that are kept in one turn. */
 #define NEWCOMERS 4
 
 struct newcomers {
@@ -129,7 +129,7 @@ inline_always u64 bit_of(u64 tag, int shift)
 /* Four bits of a word that stand for a tag. */
 inline_always u64 bits_of(u64 tag)
 {
-	return bit_of(tag, 16) | bit_of(tag, 24) | bit_of(tag, 32) | bit_of(tag, 40);
+	return bit_of(tag, 18) | bit_of(tag, 26) | bit_of(tag, 34) | bit_of(tag, 42);
 }
 
 inline_always bool has(const struct block *block, u8 generation, u64 bits)
@@ -140,7 +140,7 @@ inline_always bool has(const struct block *block, u8 generation, u64 bits)
 	return word >> BITS == generation && (word & wanted) == wanted;
 }
 
-/* Remembers the sender. Whether it has sent an initiation some 5 s before. */
+/* Remembers the sender. Whether it has sent a message some 5 s before. */
 inline_always bool comes_again(struct __sk_buff *skb, u64 now)
 {
 	u8 generation = now >> GENERATION_BITS;
@@ -157,8 +157,15 @@ inline_always bool comes_again(struct __sk_buff *skb, u64 now)
 	return has(block, generation - LATE, bits) || has(block, generation - EARLY, bits);
 }
 
-/* Whether a newcomer is among the first. */
-inline_always bool is_early(u64 now)
+/* How many datagrams the kernel has merged into this. */
+inline_always u64 datagrams(const struct __sk_buff *skb)
+{
+	return skb->gso_segs > 1 ? skb->gso_segs : 1;
+}
+
+/* Whether a newcomer is among the first. Once there were enough, this is read only: all
+ * processors look at it. */
+inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 {
 	u32 zero = 0;
 	struct newcomers *all = bpf_map_lookup_elem(&newcomers, &zero);
@@ -166,45 +173,28 @@ inline_always bool is_early(u64 now)
 
 	if (!all)
 		return true;
-	if (all->turn != turn) {
+	if (turn > all->turn) {
 		all->turn = turn;
 		all->count = 0;
 	}
-	all->count += 1;
-	return all->count <= NEWCOMERS;
+	if (all->count >= NEWCOMERS)
+		return false;
+	all->count += datagrams(skb);
+	return true;
 }
 
 inline_always bool is_kept(struct __sk_buff *skb)
 {
-	u32 length = skb->len - UDP_HEADER_LEN;
-	u8 kind[4];
+	struct shape shape = {};
 	u64 now;
 
-	if (skb->gso_segs > 1)
-		return true;
-	if (bpf_skb_load_bytes(skb, UDP_HEADER_LEN, kind, sizeof(kind)))
+	shape.length = skb->gso_size ? skb->gso_size : skb->len - UDP_HEADER_LEN;
+	if (bpf_skb_load_bytes(skb, UDP_HEADER_LEN, shape.kind, sizeof(shape.kind)))
 		return false;
-	switch (kind[0]) {
-	case INITIATION:
-		/* The rest of the type is zeros. */
-		if (length != INITIATION_LEN || kind[1] | kind[2] | kind[3])
-			return false;
-		break;
-	case HYBRID_INITIATION:
-		if (length < HYBRID_LEN)
-			return false;
-		break;
-	case RESPONSE:
-		return length == RESPONSE_LEN;
-	case COOKIE_REPLY:
-		return length == COOKIE_REPLY_LEN;
-	case HYBRID_RESPONSE:
-		return length >= HYBRID_LEN;
-	default:
+	if (!bpf_map_lookup_elem(&shapes, &shape))
 		return false;
-	}
 	now = bpf_ktime_get_boot_ns();
-	return comes_again(skb, now) || is_early(now);
+	return comes_again(skb, now) || is_early(skb, now);
 }
 
 SEC("socket")
@@ -217,7 +207,7 @@ int sieve(struct __sk_buff *skb)
 		return KEEP;
 	count = bpf_map_lookup_elem(&dropped, &zero);
 	if (count)
-		*count += 1;
+		*count += datagrams(skb);
 	return DROP;
 }
 

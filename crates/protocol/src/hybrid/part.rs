@@ -65,6 +65,22 @@ impl Part {
         exists.then_some(Self { suite, side, half })
     }
 
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let halves = Suite::ALL.iter().flat_map(|suite| {
+            [Side::Initiation, Side::Response]
+                .into_iter()
+                .flat_map(|side| {
+                    [Half::A, Half::B].map(|half| Self {
+                        suite: *suite,
+                        side,
+                        half,
+                    })
+                })
+        });
+        halves.filter(|part| Self::of(part.header()).is_some())
+    }
+
     /// Its first four bytes.
     #[must_use]
     pub fn header(self) -> [u8; 4] {

@@ -87,6 +87,7 @@ struct __sk_buff {
 	u32 wire_len;
 	u32 gso_segs;
 	struct bpf_sock *sk;
+	u32 gso_size;
 };
 
 struct bpf_sock_addr {
