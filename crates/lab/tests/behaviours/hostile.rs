@@ -18,8 +18,10 @@ const MEMORY: u64 = 16 * 1024;
 /// Whatever is sent to the sockets, nothing changes: neither the state that
 /// `wg` shows nor what the tunnel carries.
 pub(crate) fn hostile_datagrams() -> Result<()> {
-    let mut pair = Pair::new()?;
-    let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
+    let (near, far) = neighbours()?;
+    // The kernel would shed most of it.
+    let options: &[&str] = &["--no-offload", "sieve"];
+    let mut pair = Pair::between(&near, &far, FAR_OUTER, [options; 2])?;
     let captured = conversation(&pair)?;
     settle(&pair)?;
 
