@@ -192,6 +192,6 @@ mod tests {
         }
         // What is larger than that goes alone.
         let mut batch = Batch::new();
-        assert_eq!(fill(&mut batch, &peer, &[200_000, 0]), 1);
+        assert_eq!(fill(&mut batch, &peer, &[300_000, 0]), 1);
     }
 }
