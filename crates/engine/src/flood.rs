@@ -22,8 +22,8 @@ const FLOOD: usize = 128;
 /// that have lost their server at once, are answered in about that time.
 const MANY: usize = 8_192;
 
-/// For how long they are shed after there were last so many. Whoever came before is
-/// known then, and newcomers are kept anyway while they are few.
+/// For how long they are shed after there were last so many: a flood in pulses is one flood.
+/// Newcomers are kept anyway while they are few.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What has come lately.
@@ -73,15 +73,16 @@ impl Flood {
 }
 
 impl Count {
-    /// Adds some. Whether `span` is over; of what has come for longer than that, a part as long
-    /// is left.
+    /// Adds what has come since the last time. Whether `span` is over. After a pause only what
+    /// is new counts, and of that as much as came in one span.
     fn add(&mut self, now: Instant, count: usize, span: Duration) -> bool {
-        self.count = self.count.saturating_add(count);
-        let took = now.since(self.since);
-        let spans = took.as_nanos() / span.as_nanos();
-        if let Ok(spans @ 2..) = usize::try_from(spans) {
-            self.count /= spans;
-        }
+        let spans = now.since(self.since).as_nanos() / span.as_nanos();
+        let spans = usize::try_from(spans).unwrap_or(usize::MAX);
+        self.count = if spans < 2 {
+            self.count.saturating_add(count)
+        } else {
+            count / spans
+        };
         spans >= 1
     }
 
@@ -142,5 +143,8 @@ mod tests {
         assert_eq!(at(7_100, MANY), Some(17_100));
         assert_eq!(at(17_099, 4), Some(17_100));
         assert_eq!(at(17_100, 4), None);
+        // However many there were.
+        assert_eq!(at(18_500, 1_000 * MANY), Some(28_500));
+        assert_eq!(at(28_500, 4), None);
     }
 }
