@@ -85,7 +85,11 @@ impl Sieve {
             self.loaded = match Program::load() {
                 Ok(program) => Loaded::Yes(Box::new(program)),
                 Err(error) => {
-                    info!(%error, "a flood of handshakes cannot be shed in the kernel");
+                    info!(
+                        %error,
+                        "a flood of handshakes cannot be shed in the kernel, which takes \
+                         CAP_BPF: all of it is received"
+                    );
                     Loaded::Never
                 }
             };
@@ -146,17 +150,13 @@ impl Program {
         Ok(program)
     }
 
-    fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), ProgramError> {
-        let filter = self.object.program("sieve");
-        let Some(filter) = filter.and_then(|program| <&SocketFilter>::try_from(program).ok())
-        else {
-            return Ok(());
-        };
-        if on {
-            filter.attach(socket)
-        } else {
-            SocketFilter::detach(socket)
+    fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), Refused> {
+        if !on {
+            return Ok(SocketFilter::detach(socket)?);
         }
+        let filter = self.object.program("sieve");
+        let filter = filter.ok_or(Refused::Lacks("the program"))?;
+        Ok(<&SocketFilter>::try_from(filter)?.attach(socket)?)
     }
 
     /// How many messages have been dropped, on all processors.
@@ -254,13 +254,15 @@ mod tests {
             assert!((1..=most).contains(&kept), "{address}: {kept} of newcomers");
             Some((scene, early, start))
         });
-        let Some(last) = scenes.iter().flatten().map(|(.., start)| *start).max() else {
-            return;
-        };
-        let due = last + Duration::from_millis(5_100);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        for (mut scene, early, _) in scenes.into_iter().flatten() {
-            assert_eq!(scene.send(&early, &initiation, 64), (64, 0));
+        for (mut scene, early, mut last) in scenes.into_iter().flatten() {
+            // A busy machine may let us sleep for too long, so that we are forgotten.
+            let again = (0..3).any(|_| {
+                let due = last + Duration::from_millis(5_100);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                last = Instant::now();
+                scene.send(&early, &initiation, 64) == (64, 0)
+            });
+            assert!(again, "never kept");
             let late = scene.stranger();
             let (kept, shed) = scene.send(&late, &initiation, 64);
             assert!(shed > 0, "{kept} of a newcomer's are kept");
