@@ -26,14 +26,19 @@ const FLOW: Flow = Flow {
     seconds: 1,
 };
 
-/// What reaches the server from the flood's addresses.
+/// What reaches the server from the flood's addresses, and the cookies that it sends there.
 const COUNTERS: &str = "table inet flood {
     counter unread { }
     counter tunnel { }
+    counter cookies { }
     chain in {
         type filter hook input priority 0
         ip saddr 198.18.0.0/15 udp dport 9 udp length 156 counter name unread
         ip saddr 198.18.0.0/15 udp dport 51820 udp length 156 counter name tunnel
+    }
+    chain out {
+        type filter hook output priority 0
+        ip daddr 198.18.0.0/15 udp sport 51820 udp length 72 counter name cookies
     }
 }";
 
@@ -120,6 +125,8 @@ fn keeps_nobody_out() -> Result<()> {
         let handshakes = taupe.handshakes(&session.pair, &session.server);
         let handshakes = handshakes.ok_or_else(|| Error::unmet("Taupe takes handshakes"))??;
         let attacker = Attacker::new(&session, handshakes)?;
+        let server = &session.pair.server;
+        server.run_with_input(&["nft", "-f", "-"], COUNTERS)?;
         let interface = session.client.interface.clone().unwrap_or_default();
         let anew = || {
             // An interface that was down has no session.
@@ -131,6 +138,11 @@ fn keeps_nobody_out() -> Result<()> {
         let (rate, took) = attacker.during(kind, anew)?;
         figure(kind.name(), (rate, took));
         ensure!(took < Duration::from_secs(36), "{kind:?}: {took:?}");
+        // Before so many had come that they were shed.
+        let cookies = count(server, "cookies")?;
+        figure("cookies", cookies);
+        let informed = kind == Kind::Informed;
+        ensure!((cookies > 0) == informed, "{cookies} cookies for {kind:?}");
         // Until the device has looked, and what was on its way has come.
         std::thread::sleep(Duration::from_millis(300));
         let took = anew()?;
