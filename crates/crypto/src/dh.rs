@@ -1,6 +1,8 @@
 //! Diffie-Hellman: the seam.
 
 use crate::SharedSecret;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+use crate::edwards::Edwards;
 
 /// X25519 (RFC 7748).
 ///
@@ -16,4 +18,35 @@ pub trait Dh: Send + Sync {
     /// "secret" is known to everyone. The decision takes constant time
     /// (RFC 7748 §6.1).
     fn agree(&self, private: &[u8; 32], public: &[u8; 32]) -> Option<SharedSecret>;
+
+    /// `public`, ready for [`Self::agree_prepared`]: for a key that is agreed with more than
+    /// once, with whatever private keys.
+    ///
+    /// Takes a third of the time of an agreement where it makes agreements faster, else none.
+    fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
+        PreparedKey::new(public)
+    }
+
+    /// What [`Self::agree`] gives for the key that this backend has prepared.
+    fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
+        self.agree(private, &public.bytes)
+    }
+}
+
+/// A public key, and what a backend has computed from it alone.
+#[derive(Clone)]
+pub struct PreparedKey {
+    pub(crate) bytes: [u8; 32],
+    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+    pub(crate) edwards: Option<Edwards>,
+}
+
+impl PreparedKey {
+    pub(crate) fn new(public: &[u8; 32]) -> Self {
+        Self {
+            bytes: *public,
+            #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+            edwards: None,
+        }
+    }
 }

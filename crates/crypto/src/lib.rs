@@ -41,6 +41,8 @@ mod aead;
 #[cfg(feature = "aws-lc")]
 mod aws_lc;
 mod dh;
+#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
+mod edwards;
 #[cfg(feature = "fake")]
 mod fake;
 mod hash;
@@ -58,7 +60,7 @@ mod secret;
 mod wide;
 
 pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
-pub use dh::Dh;
+pub use dh::{Dh, PreparedKey};
 pub use hash::Hash;
 pub use kem::{DecapsulationKey, EncapsulationKey, InvalidKemInput, Kem, KemParameters};
 #[cfg(feature = "fake")]

@@ -106,6 +106,10 @@ proptest! {
         prop_assert_eq!(AWS_LC.dh.public(&private), PORTABLE.dh.public(&private));
         let ours = AWS_LC.dh.agree(&private, &public);
         prop_assert!(ours == PORTABLE.dh.agree(&private, &public));
+        for provider in [&AWS_LC, &PORTABLE] {
+            let prepared = provider.dh.prepare(&public);
+            prop_assert!(ours == provider.dh.agree_prepared(&private, &prepared));
+        }
     }
 
     #[test]

@@ -46,6 +46,9 @@ fn both_sides_agree_and_no_one_else() {
             let (a, b, c) = (random.array(), random.array(), random.array());
             let shared = dh.agree(&a, &dh.public(&b)).unwrap();
             assert!(dh.agree(&b, &dh.public(&a)).unwrap() == shared);
+            let prepared = dh.prepare(&dh.public(&a));
+            assert!(dh.agree_prepared(&b, &prepared).unwrap() == shared);
+            assert!(dh.agree_prepared(&c, &prepared).unwrap() != shared);
             assert!(dh.agree(&c, &dh.public(&a)).unwrap() != shared);
             assert!(dh.agree(&c, &dh.public(&b)).unwrap() != shared);
             assert_eq!(dh.public(&a), dh.public(&a), "{}", provider.name);
@@ -57,8 +60,11 @@ fn both_sides_agree_and_no_one_else() {
 #[test]
 fn the_all_zero_public_key_agrees_with_no_one() {
     for provider in all_providers() {
-        let agreed = provider.dh.agree(&[7; 32], &[0; 32]);
+        let dh = provider.dh;
+        let agreed = dh.agree(&[7; 32], &[0; 32]);
         assert!(agreed.is_none(), "{}", provider.name);
+        let agreed = dh.agree_prepared(&[7; 32], &dh.prepare(&[0; 32]));
+        assert!(agreed.is_none(), "{}, prepared", provider.name);
     }
 }
 

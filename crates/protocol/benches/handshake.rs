@@ -13,7 +13,9 @@ use divan::{Bencher, black_box};
 use taupe_crypto::{Provider, Secret, SharedSecret};
 use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite, noise as hybrid};
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::noise::{Claim, InitiationFields, Initiator, StaticKeys, TransportKeys};
+use taupe_protocol::noise::{
+    Claim, InitiationFields, Initiator, Precomputed, StaticKeys, TransportKeys,
+};
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, PrivateKeyUpdate};
 use taupe_protocol::{Device, Endpoint, Random};
@@ -30,7 +32,7 @@ fn responder(bencher: Bencher<'_, '_>, provider: &str) {
         .with_inputs(|| pair.initiate().1)
         .bench_local_values(|initiation| {
             let claim = Claim::open(pair.crypto, &pair.responder, initiation).unwrap();
-            let responder = claim.verify(pair.crypto, &pair.static_static).unwrap();
+            let responder = claim.verify(pair.crypto, &pair.precomputed[1]).unwrap();
             responder.respond(pair.crypto, &PresharedKey::NONE, Secret::new([5; 32]))
         });
 }
@@ -41,7 +43,7 @@ fn initiator(bencher: Bencher<'_, '_>, provider: &str) {
     let pair = Pair::new(provider);
     let (_, initiation) = pair.initiate();
     let claim = Claim::open(pair.crypto, &pair.responder, initiation).unwrap();
-    let responder = claim.verify(pair.crypto, &pair.static_static).unwrap();
+    let responder = claim.verify(pair.crypto, &pair.precomputed[1]).unwrap();
     let ephemeral = Secret::new([5; 32]);
     let (response, _) = responder
         .respond(pair.crypto, &PresharedKey::NONE, ephemeral)
@@ -102,12 +104,17 @@ fn forged(bencher: Bencher<'_, '_>, what: &str) {
 
 /// The responder's multiplications: one of the base point, three of others.
 #[divan::bench(args = providers())]
-fn responder_floor(provider: &str) {
+fn responder_floor(bencher: Bencher<'_, '_>, provider: &str) {
     let dh = crypto(provider).dh;
-    black_box(dh.public(black_box(&[1; 32])));
-    for point in 9..12 {
-        black_box(dh.agree(black_box(&[1; 32]), black_box(&[point; 32])));
-    }
+    let [ephemeral, peer] = [2, 3].map(|byte| dh.public(&[byte; 32]));
+    let peer = dh.prepare(&peer);
+    bencher.bench_local(|| {
+        let private = black_box(&[1; 32]);
+        let ephemeral = dh.prepare(black_box(&ephemeral));
+        let agreed = [&ephemeral, &ephemeral, &peer]
+            .map(|public| dh.agree_prepared(private, black_box(public)));
+        (dh.public(private), agreed)
+    });
 }
 
 /// A multiplication of the base point.
@@ -223,7 +230,7 @@ impl HybridPair {
             hybrid: &self.initiator,
         };
         let psk = PresharedKey::NONE;
-        let secret = &self.pair.static_static;
+        let precomputed = &self.pair.precomputed[0];
         let label = Tai64N::ZERO;
         let remote = &self.remotes[1];
         hybrid::Initiator::start(
@@ -231,7 +238,7 @@ impl HybridPair {
             local,
             remote,
             &psk,
-            secret,
+            precomputed,
             &mut Repeating,
             label,
             1,
@@ -249,7 +256,7 @@ impl HybridPair {
         let claim = hybrid::Claim::open(crypto, local, self.suite, &initiation[0]).unwrap();
         let remote = &self.remotes[0];
         let mut opened = claim
-            .verify(crypto, remote, &psk, &self.pair.static_static)
+            .verify(crypto, remote, &psk, &self.pair.precomputed[1])
             .unwrap();
         let ready = match opened.without_b() {
             Some(ready) => ready,
@@ -281,7 +288,8 @@ struct Pair {
     crypto: &'static Provider,
     initiator: StaticKeys,
     responder: StaticKeys,
-    static_static: SharedSecret,
+    /// Of the initiator, and of the responder.
+    precomputed: [Precomputed; 2],
 }
 
 impl Pair {
@@ -289,11 +297,11 @@ impl Pair {
         let crypto = crypto(provider);
         let keys = |byte| StaticKeys::new(crypto, PrivateKey::new([byte; 32]).unwrap());
         let (initiator, responder) = (keys(1), keys(2));
-        let secret = crypto
-            .dh
-            .agree(initiator.private.expose(), &responder.public.0);
+        let pairs = [(&initiator, &responder), (&responder, &initiator)];
+        let precomputed =
+            pairs.map(|(local, remote)| Precomputed::new(crypto, local, &remote.public).unwrap());
         Self {
-            static_static: secret.unwrap(),
+            precomputed,
             crypto,
             initiator,
             responder,
@@ -305,7 +313,7 @@ impl Pair {
             self.crypto,
             &self.initiator,
             &self.responder.public,
-            &self.static_static,
+            &self.precomputed[0],
             Secret::new([3; 32]),
             Tai64N([4; 12]),
         )

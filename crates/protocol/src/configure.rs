@@ -209,7 +209,7 @@ impl Device {
                 });
             }
             if let Some(handshakes) = &mut slot.handshakes {
-                handshakes.static_static = None;
+                handshakes.precomputed = None;
                 handshakes.label_sent = None;
             }
             let mut link = lock(&slot.peer.link);

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use taupe_crypto::{Provider, SharedSecret};
+use taupe_crypto::Provider;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,7 +21,9 @@ use crate::hybrid::{Suite, Way, begin_hybrid};
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
 use crate::lock;
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
-use crate::noise::{Claim, InitiationFields, Initiator, NoiseError, ResponseFields, TransportKeys};
+use crate::noise::{
+    Claim, InitiationFields, Initiator, NoiseError, Precomputed, ResponseFields, TransportKeys,
+};
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
 use crate::ratelimit::Asked;
@@ -204,10 +206,10 @@ impl Device {
         if slot.refuses_ordinary() || slot.policy().is_insecure() {
             return Err(Cause::PostQuantumRequired);
         }
-        let static_static = slot
-            .static_static(self.crypto, &identity.keys)
+        let precomputed = slot
+            .precomputed(self.crypto, &identity.keys)
             .ok_or(Cause::InitiationNotAuthentic)?;
-        let responder = claim.verify(self.crypto, &static_static).map_err(forged)?;
+        let responder = claim.verify(self.crypto, &precomputed).map_err(forged)?;
 
         let label = responder.timestamp();
         slot.admit_label(self.crypto, now.boot, label)?;
@@ -436,13 +438,13 @@ impl Device {
         let way = slot.way(&link, now.boot);
         drop(link);
         // A peer whose key is of low order stays, and never hears from us.
-        let Some(static_static) = slot.static_static(self.crypto, &identity.keys) else {
+        let Some(precomputed) = slot.precomputed(self.crypto, &identity.keys) else {
             return;
         };
         let label = identity.label(now, slot.label_sent(), &mut self.outputs);
         let random = self.random.as_mut();
         let begin = Begin {
-            static_static: &static_static,
+            precomputed: &precomputed,
             random,
             label,
             index,
@@ -519,7 +521,7 @@ impl Device {
 
 /// What an initiation is made of, beside the keys of both sides.
 pub(crate) struct Begin<'a> {
-    pub(crate) static_static: &'a SharedSecret,
+    pub(crate) precomputed: &'a Precomputed,
     pub(crate) random: &'a mut dyn Random,
     pub(crate) label: Tai64N,
     pub(crate) index: u32,
@@ -547,7 +549,7 @@ fn begin_ordinary(
         crypto,
         &identity.keys,
         slot.peer.public_key(),
-        begin.static_static,
+        begin.precomputed,
         begin.random.secret(),
         begin.label,
     )

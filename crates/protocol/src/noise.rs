@@ -6,7 +6,7 @@
 //! does them. A message that fails to verify leaves no trace: the state is
 //! replaced only by success.
 
-use taupe_crypto::{NotAuthentic, Provider, Secret, SharedSecret, TAG_LEN};
+use taupe_crypto::{NotAuthentic, PreparedKey, Provider, Secret, SharedSecret, TAG_LEN};
 use thiserror::Error;
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
@@ -57,6 +57,35 @@ impl StaticKeys {
     }
 }
 
+/// What follows from this side's private key and a peer's public key alone. Whoever keeps it
+/// saves a multiplication in each handshake with that peer.
+#[derive(Clone)]
+pub struct Precomputed {
+    /// DH of the two static keys.
+    pub(crate) static_static: SharedSecret,
+    /// The peer's static public key.
+    pub(crate) remote: PreparedKey,
+}
+
+impl Precomputed {
+    /// Multiplies the public key with the private one.
+    ///
+    /// # Errors
+    /// [`NoiseError::LowOrder`].
+    pub fn new(
+        crypto: &Provider,
+        local: &StaticKeys,
+        remote: &PublicKey,
+    ) -> Result<Self, NoiseError> {
+        let remote = crypto.dh.prepare(&remote.0);
+        let static_static = agree(crypto, local.private.expose(), &remote)?;
+        Ok(Self {
+            static_static,
+            remote,
+        })
+    }
+}
+
 /// The encrypted fields of an initiation.
 pub struct InitiationFields {
     /// Ephemeral public key.
@@ -84,13 +113,12 @@ pub struct Initiator {
 impl Initiator {
     /// Makes an initiation to `remote`.
     ///
-    /// `static_static` is DH(local, remote), which the caller keeps; `ephemeral`
-    /// is 32 fresh random bytes.
+    /// `precomputed` is of `local` and `remote`; `ephemeral` is 32 fresh random bytes.
     pub fn start(
         crypto: &Provider,
         local: &StaticKeys,
         remote: &PublicKey,
-        static_static: &SharedSecret,
+        precomputed: &Precomputed,
         ephemeral: Secret<32>,
         timestamp: Tai64N,
     ) -> Result<(Self, InitiationFields), NoiseError> {
@@ -102,14 +130,14 @@ impl Initiator {
         transcript.mix_ephemeral(crypto, &public);
 
         // (C, k) := KDF2(C, DH(E_i, S_r)); msg.static := AEAD(k, 0, S_i^pub, H)
-        let shared = agree(crypto, &ephemeral, &remote.0)?;
+        let shared = agree(crypto, ephemeral.expose(), &precomputed.remote)?;
         let key = transcript.mix_key(crypto, &shared);
         let mut static_key = [0; 32 + TAG_LEN];
         static_key[..32].copy_from_slice(&local.public.0);
         transcript.seal(crypto, &key, &mut static_key);
 
         // (C, k) := KDF2(C, DH(S_i, S_r)); msg.timestamp := AEAD(k, 0, TIMESTAMP(), H)
-        let key = transcript.mix_key(crypto, static_static);
+        let key = transcript.mix_key(crypto, &precomputed.static_static);
         let mut label = [0; 12 + TAG_LEN];
         label[..12].copy_from_slice(&timestamp.0);
         transcript.seal(crypto, &key, &mut label);
@@ -140,13 +168,11 @@ impl Initiator {
         // C := KDF1(C, E_r^pub); H := HASH(H ‖ msg.ephemeral)
         transcript.mix_ephemeral(crypto, &response.ephemeral);
         // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
-        let shared = agree(crypto, &self.ephemeral, &response.ephemeral)?;
-        transcript.mix_secret(crypto, &shared);
-        let shared = crypto
-            .dh
-            .agree(local.private.expose(), &response.ephemeral)
-            .ok_or(NoiseError::LowOrder)?;
-        transcript.mix_secret(crypto, &shared);
+        let theirs = crypto.dh.prepare(&response.ephemeral);
+        for own in [self.ephemeral.expose(), local.private.expose()] {
+            let shared = agree(crypto, own, &theirs)?;
+            transcript.mix_secret(crypto, &shared);
+        }
 
         // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty = AEAD(k, 0, ε, H)
         let key = transcript.mix_preshared_key(crypto, preshared_key);
@@ -165,7 +191,7 @@ impl Initiator {
 /// [`Claim::verify`].
 pub struct Claim {
     transcript: Transcript,
-    ephemeral: [u8; 32],
+    ephemeral: PreparedKey,
     timestamp: [u8; 12 + TAG_LEN],
     public_key: PublicKey,
 }
@@ -180,10 +206,8 @@ impl Claim {
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &local.public.0);
         transcript.mix_ephemeral(crypto, &message.ephemeral);
 
-        let shared = crypto
-            .dh
-            .agree(local.private.expose(), &message.ephemeral)
-            .ok_or(NoiseError::LowOrder)?;
+        let ephemeral = crypto.dh.prepare(&message.ephemeral);
+        let shared = agree(crypto, local.private.expose(), &ephemeral)?;
         let key = transcript.mix_key(crypto, &shared);
         let mut static_key = message.static_key;
         transcript.open(crypto, &key, &mut static_key)?;
@@ -192,7 +216,7 @@ impl Claim {
         public_key.copy_from_slice(&static_key[..32]);
         Ok(Self {
             transcript,
-            ephemeral: message.ephemeral,
+            ephemeral,
             timestamp: message.timestamp,
             public_key: PublicKey(public_key),
         })
@@ -204,12 +228,14 @@ impl Claim {
         &self.public_key
     }
 
-    /// Verifies that the sender has the private key it claims.
+    /// Verifies that the sender has the private key it claims. `precomputed` is of the local
+    /// keys and [`Self::public_key`].
     pub fn verify(
         mut self,
         crypto: &Provider,
-        static_static: &SharedSecret,
+        precomputed: &Precomputed,
     ) -> Result<Responder, NoiseError> {
+        let static_static = &precomputed.static_static;
         let key = self.transcript.mix_key(crypto, static_static);
         let mut label = self.timestamp;
         self.transcript.open(crypto, &key, &mut label)?;
@@ -218,7 +244,7 @@ impl Claim {
         Ok(Responder {
             transcript: self.transcript,
             initiator_ephemeral: self.ephemeral,
-            initiator: self.public_key,
+            initiator: precomputed.remote.clone(),
             timestamp: Tai64N(timestamp),
         })
     }
@@ -227,8 +253,8 @@ impl Claim {
 /// A verified initiation.
 pub struct Responder {
     transcript: Transcript,
-    initiator_ephemeral: [u8; 32],
-    initiator: PublicKey,
+    initiator_ephemeral: PreparedKey,
+    initiator: PreparedKey,
     timestamp: Tai64N,
 }
 
@@ -251,8 +277,8 @@ impl Responder {
         let public = crypto.dh.public(ephemeral.expose());
         self.transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
-        for remote in [&self.initiator_ephemeral, &self.initiator.0] {
-            let shared = agree(crypto, &ephemeral, remote)?;
+        for remote in [&self.initiator_ephemeral, &self.initiator] {
+            let shared = agree(crypto, ephemeral.expose(), remote)?;
             self.transcript.mix_secret(crypto, &shared);
         }
         // (C, τ, k) := KDF3(C, Q); H := HASH(H ‖ τ); msg.empty := AEAD(k, 0, ε, H)
@@ -272,13 +298,11 @@ impl Responder {
 
 pub(crate) fn agree(
     crypto: &Provider,
-    private: &Secret<32>,
-    public: &[u8; 32],
+    private: &[u8; 32],
+    public: &PreparedKey,
 ) -> Result<SharedSecret, NoiseError> {
-    crypto
-        .dh
-        .agree(private.expose(), public)
-        .ok_or(NoiseError::LowOrder)
+    let shared = crypto.dh.agree_prepared(private, public);
+    shared.ok_or(NoiseError::LowOrder)
 }
 
 /// The chaining key and the hash of everything sent so far.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use taupe_crypto::{Provider, SharedSecret};
+use taupe_crypto::Provider;
 
 use crate::cookie::{Checker, Stamper};
 use crate::device::{Notice, Output};
@@ -13,7 +13,7 @@ use crate::hybrid::{Hybrid, IDENTITY_LEN, LocalKeys, Waiting};
 use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
 use crate::names::Named;
-use crate::noise::{Initiator, StaticKeys};
+use crate::noise::{Initiator, Precomputed, StaticKeys};
 use crate::path::Cause;
 use crate::peer::{Peer, PeerId};
 use crate::planted::{self, Defect};
@@ -123,9 +123,8 @@ pub(crate) struct Slot {
 
 /// What handshakes need of a peer.
 pub(crate) struct Handshakes {
-    /// DH of the two static keys, computed when it is first needed;
-    /// `Some(None)` when the peer's key is of low order.
-    pub(crate) static_static: Option<Option<SharedSecret>>,
+    /// Made when it is first needed; `Some(None)` when the peer's key is of low order.
+    pub(crate) precomputed: Option<Option<Precomputed>>,
     /// The initiation that waits for a response, by its local index.
     pub(crate) initiation: Option<(u32, Pending)>,
     pub(crate) stamper: Stamper,
@@ -148,7 +147,7 @@ impl Slot {
     pub(crate) fn handshakes(&mut self, crypto: &Provider) -> &mut Handshakes {
         self.handshakes.get_or_insert_with(|| {
             Box::new(Handshakes {
-                static_static: None,
+                precomputed: None,
                 initiation: None,
                 stamper: Stamper::new(crypto, self.peer.public_key()),
                 label_sent: None,
@@ -186,16 +185,16 @@ impl Slot {
         Ok(())
     }
 
-    /// DH of the two static keys; `None` when the peer's is of low order.
-    pub(crate) fn static_static(
+    /// What follows from the two static keys; `None` when the peer's is of low order.
+    pub(crate) fn precomputed(
         &mut self,
         crypto: &Provider,
         keys: &StaticKeys,
-    ) -> Option<SharedSecret> {
+    ) -> Option<Precomputed> {
         let public_key = *self.peer.public_key();
         self.handshakes(crypto)
-            .static_static
-            .get_or_insert_with(|| crypto.dh.agree(keys.private.expose(), &public_key.0))
+            .precomputed
+            .get_or_insert_with(|| Precomputed::new(crypto, keys, &public_key).ok())
             .clone()
     }
 

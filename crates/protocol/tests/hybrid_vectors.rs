@@ -10,7 +10,7 @@ use taupe_protocol::crypto::{Provider, Secret, default_provider};
 use taupe_protocol::hybrid::noise::{AfterA, Claim, Initiator, Local};
 use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite};
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PrivateKey};
-use taupe_protocol::noise::{StaticKeys, TransportKeys};
+use taupe_protocol::noise::{Precomputed, StaticKeys, TransportKeys};
 use taupe_protocol::time::Tai64N;
 
 /// What the generator gives: 32 bytes of 0x80, then of 0x81, …
@@ -87,16 +87,15 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
     line("initiator.timestamp", &timestamp.0);
     line("responder.timestamp", &later.0);
 
-    let secret = crypto
-        .dh
-        .agree(initiator.keys.private.expose(), &responder.keys.public.0);
-    let secret = secret.expect("not of low order");
+    let precomputed = |local: &End, remote: &End| {
+        Precomputed::new(crypto, &local.keys, &remote.keys.public).expect("not of low order")
+    };
     let (state, initiation) = Initiator::start(
         crypto,
         initiator.local(),
         &responder.remote(crypto, suite),
         &psk,
-        &secret,
+        &precomputed(&initiator, &responder),
         &mut Counting(0x80),
         timestamp,
         0x1122_3344,
@@ -107,7 +106,7 @@ fn handshake(crypto: &Provider, suite: Suite, preshared_key: [u8; 32]) -> String
     let claim = claim.expect("for this responder");
     assert_eq!(*claim.identity(), from.identity.sent());
     let mut opened = claim
-        .verify(crypto, &from, &psk, &secret)
+        .verify(crypto, &from, &psk, &precomputed(&responder, &initiator))
         .expect("of this initiator");
     assert_eq!(opened.timestamp(), timestamp);
     let ready = match opened.without_b() {

@@ -14,7 +14,7 @@ use taupe_protocol::crypto::{Packet, Provider, Secret};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, data_header};
 use taupe_protocol::noise::{
-    Claim, InitiationFields, Initiator, ResponseFields, StaticKeys, TransportKeys,
+    Claim, InitiationFields, Initiator, Precomputed, ResponseFields, StaticKeys, TransportKeys,
 };
 use taupe_protocol::time::Tai64N;
 
@@ -297,12 +297,12 @@ each_backend! {
         for preshared in PRESHARED {
             let local = StaticKeys::new(crypto, private_key(1));
             let remote = StaticKeys::new(crypto, private_key(2));
-            let shared = crypto.dh.agree(local.private.expose(), &remote.public.0).expect("good");
+            let precomputed = Precomputed::new(crypto, &local, &remote.public).expect("good");
             let (initiator, fields) = Initiator::start(
                 crypto,
                 &local,
                 &remote.public,
-                &shared,
+                &precomputed,
                 Secret::new([0x11; 32]),
                 Tai64N(LABEL),
             )
@@ -340,9 +340,8 @@ each_backend! {
             let claim = Claim::open(crypto, &local, initiation_fields(&initiation))
                 .expect("snow's initiation verifies");
             assert_eq!(*claim.public_key(), initiator.public);
-            let shared =
-                crypto.dh.agree(local.private.expose(), &initiator.public.0).expect("good");
-            let responder = claim.verify(crypto, &shared).expect("snow has the key");
+            let precomputed = Precomputed::new(crypto, &local, &initiator.public).expect("good");
+            let responder = claim.verify(crypto, &precomputed).expect("snow has the key");
             assert_eq!(responder.timestamp(), Tai64N(LABEL));
             let (fields, keys) = responder
                 .respond(crypto, &PresharedKey::new(preshared), Secret::new([0x22; 32]))

@@ -12,9 +12,9 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
-use taupe_crypto::{AWS_LC, Provider, Secret, SharedSecret};
+use taupe_crypto::{AWS_LC, Provider, Secret};
 use taupe_protocol::key::{PresharedKey, PrivateKey};
-use taupe_protocol::noise::{self, Claim, StaticKeys};
+use taupe_protocol::noise::{self, Claim, Precomputed, StaticKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_repro::variant::VARIANTS;
 use taupe_repro::{End, Initiator, Responder};
@@ -146,24 +146,24 @@ fn ordinary() -> Contestant {
         StaticKeys::new(CRYPTO, private)
     };
     let (initiator, responder) = (keys(1), keys(2));
-    let static_static = CRYPTO
-        .dh
-        .agree(initiator.private.expose(), &responder.public.0)
-        .expect("no point of low order");
+    let precomputed =
+        [(&initiator, &responder), (&responder, &initiator)].map(|(local, remote)| {
+            Precomputed::new(CRYPTO, local, &remote.public).expect("no point of low order")
+        });
     Contestant {
         name: "WireGuard, X25519",
         messages: [148, 92],
         published: None,
         warning: None,
         once_in: 1,
-        shake: Box::new(move || shake_ordinarily(&initiator, &responder, &static_static)),
+        shake: Box::new(move || shake_ordinarily(&initiator, &responder, &precomputed)),
     }
 }
 
 fn shake_ordinarily(
     local: &StaticKeys,
     remote: &StaticKeys,
-    static_static: &SharedSecret,
+    [here, there]: &[Precomputed; 2],
 ) -> Times {
     /// What mac1 covers of an initiation and of a response.
     const COVERED: [usize; 2] = [116, 60];
@@ -181,20 +181,14 @@ fn shake_ordinarily(
 
     let began = processor_time();
     let label = Tai64N([4; 12]);
-    let (initiator, initiation) = noise::Initiator::start(
-        CRYPTO,
-        local,
-        &remote.public,
-        static_static,
-        ephemeral(),
-        label,
-    )
-    .expect("no point of low order");
+    let (initiator, initiation) =
+        noise::Initiator::start(CRYPTO, local, &remote.public, here, ephemeral(), label)
+            .expect("no point of low order");
     mac(0);
     let initiated = processor_time();
     mac(0);
     let claim = Claim::open(CRYPTO, remote, initiation).expect("an initiation just made");
-    let responder = claim.verify(CRYPTO, static_static).expect("one of its own");
+    let responder = claim.verify(CRYPTO, there).expect("one of its own");
     let (response, theirs) = responder
         .respond(CRYPTO, &psk, ephemeral())
         .expect("no point of low order");

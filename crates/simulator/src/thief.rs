@@ -10,7 +10,7 @@ use taupe_protocol::hybrid::noise::{AfterA, Initiator, Local};
 use taupe_protocol::hybrid::{LocalKeys, RemoteKeys, Suite};
 use taupe_protocol::key::{PqPrivateKey, PresharedKey, PublicKey};
 use taupe_protocol::message::{Kind, classify};
-use taupe_protocol::noise::StaticKeys;
+use taupe_protocol::noise::{Precomputed, StaticKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::PostQuantum;
 
@@ -144,14 +144,14 @@ impl World<'_> {
             _ => self.random.spread(SECOND, 400 * 24 * HOUR),
         };
         let label = Tai64N::from_wall(wall + Duration::from_nanos(ahead));
-        let private = disguise.keys.private.expose();
-        let shared = crypto.dh.agree(private, &disguise.remote.public_key.0)?;
+        let remote = &disguise.remote.public_key;
+        let precomputed = Precomputed::new(crypto, &disguise.keys, remote).ok()?;
         let (initiator, parts) = Initiator::start(
             crypto,
             disguise.local(),
             &disguise.remote,
             &disguise.preshared,
-            &shared,
+            &precomputed,
             &mut self.random,
             label,
             index,

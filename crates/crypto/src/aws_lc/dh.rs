@@ -7,7 +7,9 @@
 #![allow(unsafe_code)]
 
 use super::AwsLc;
-use crate::{Dh, SharedSecret};
+#[cfg(target_arch = "x86_64")]
+use crate::edwards::{self, Edwards};
+use crate::{Dh, PreparedKey, SharedSecret};
 
 impl Dh for AwsLc {
     fn public(&self, private: &[u8; 32]) -> [u8; 32] {
@@ -28,5 +30,22 @@ impl Dh for AwsLc {
         let agreed = unsafe { aws_lc_sys::X25519(output, private.as_ptr(), public.as_ptr()) };
         // It has compared the result with zeros, in constant time; 0 says so.
         (agreed == 1).then_some(shared)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
+        let mut prepared = PreparedKey::new(public);
+        if edwards::is_faster() {
+            prepared.edwards = Edwards::new(public);
+        }
+        prepared
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
+        match &public.edwards {
+            Some(point) => point.agree(private),
+            None => self.agree(private, &public.bytes),
+        }
     }
 }

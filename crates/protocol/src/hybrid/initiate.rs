@@ -127,7 +127,7 @@ pub(crate) fn begin_hybrid(
         local,
         &slot.hybrid.as_ref()?.remote,
         &slot.preshared_key,
-        begin.static_static,
+        begin.precomputed,
         begin.random,
         begin.label,
         begin.index,

@@ -13,7 +13,7 @@
 
 use subtle::ConstantTimeEq;
 use taupe_crypto::{
-    DecapsulationKey, EncapsulationKey, InvalidKemInput, Provider, Secret, SharedSecret, TAG_LEN,
+    DecapsulationKey, EncapsulationKey, InvalidKemInput, PreparedKey, Provider, Secret, TAG_LEN,
 };
 use zeroize::Zeroizing;
 
@@ -22,7 +22,7 @@ use super::part::{Half, MAC_LEN, MACS_LEN, Part, Reader, Side, TAG_B_LEN, Writer
 use super::{LocalKeys, RemoteKeys, Suite};
 use crate::Random;
 use crate::key::PresharedKey;
-use crate::noise::{NoiseError, StaticKeys, Transcript, TransportKeys, agree};
+use crate::noise::{NoiseError, Precomputed, StaticKeys, Transcript, TransportKeys, agree};
 use crate::planted::{self, Defect};
 use crate::time::Tai64N;
 
@@ -57,8 +57,8 @@ pub struct Initiator {
 pub type Parts = Vec<Vec<u8>>;
 
 impl Initiator {
-    /// Makes an initiation to `remote`. `static_static` is DH(local, remote), which the caller
-    /// keeps; `sender` this side's index.
+    /// Makes an initiation to `remote`. `precomputed` is of the X25519
+    /// keys of both; `sender` is this side's index.
     ///
     /// Of `random` it takes 32 bytes each for the ephemeral X25519 key, d and z of the
     /// ephemeral ML-KEM key, and the coins of the ciphertext, if there is one.
@@ -74,7 +74,7 @@ impl Initiator {
         local: Local<'_>,
         remote: &RemoteKeys,
         preshared_key: &PresharedKey,
-        static_static: &SharedSecret,
+        precomputed: &Precomputed,
         random: &mut dyn Random,
         timestamp: Tai64N,
         sender: u32,
@@ -108,7 +108,7 @@ impl Initiator {
         let public = crypto.dh.public(ephemeral.expose());
         transcript.mix_ephemeral(crypto, &public);
         a.put(&public);
-        let shared = agree(crypto, &ephemeral, &remote.public_key.0)?;
+        let shared = agree(crypto, ephemeral.expose(), &precomputed.remote)?;
         transcript.mix_secret(crypto, &shared);
 
         let key = match &remote.pq_public_key {
@@ -137,7 +137,7 @@ impl Initiator {
         transcript.mix_hash(crypto, &identity.0);
 
         // C := KDF1(C, DH(S_i^priv, S_r^pub)); (C, t, k, m) := KDF4(C, Q); H := HASH(H ‖ t)
-        transcript.mix_secret(crypto, static_static);
+        transcript.mix_secret(crypto, &precomputed.static_static);
         let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
         // timestamp := AEAD(k, 0, TAI64N(), H)
         let mut sealed = [0; 12 + TAG_LEN];
@@ -215,10 +215,11 @@ impl Initiator {
         transcript.mix_hash(crypto, prefix);
         transcript.mix_ephemeral(crypto, &public);
         // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
-        let shared = agree(crypto, &self.ephemeral, &public)?;
-        transcript.mix_secret(crypto, &shared);
-        let shared = crypto.dh.agree(local.keys.private.expose(), &public);
-        transcript.mix_secret(crypto, &shared.ok_or(NoiseError::LowOrder)?);
+        let theirs = crypto.dh.prepare(&public);
+        for own in [self.ephemeral.expose(), local.keys.private.expose()] {
+            let shared = agree(crypto, own, &theirs)?;
+            transcript.mix_secret(crypto, &shared);
+        }
         // K2 := DECAPS(dk_e, ct2); H := HASH(H ‖ ct2)
         let shared = self.kem.decapsulate(ciphertext)?;
         transcript.mix_hash(crypto, ciphertext);
@@ -300,7 +301,7 @@ pub struct Claim {
     suite: Suite,
     transcript: Transcript,
     sender: u32,
-    ephemeral: [u8; 32],
+    ephemeral: PreparedKey,
     /// hybrid-light: the initiator's ephemeral key is in this part.
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
     identity: [u8; IDENTITY_LEN],
@@ -346,8 +347,9 @@ impl Claim {
         let mut transcript = begin(crypto, suite, &own.0);
         transcript.mix_hash(crypto, prefix);
         transcript.mix_ephemeral(crypto, &ephemeral);
-        let shared = crypto.dh.agree(local.keys.private.expose(), &ephemeral);
-        transcript.mix_secret(crypto, &shared.ok_or(NoiseError::LowOrder)?);
+        let ephemeral = crypto.dh.prepare(&ephemeral);
+        let shared = agree(crypto, local.keys.private.expose(), &ephemeral)?;
+        transcript.mix_secret(crypto, &shared);
         transcript.mix_hash(crypto, kem);
         let mut encapsulation_key = None;
         let key = match static_key {
@@ -378,7 +380,7 @@ impl Claim {
     }
 
     /// Verifies that the sender has the X25519 key it claims, and the preshared key. `remote`
-    /// is whose identity this is. It does not prove that the sender has the ML-KEM key.
+    /// is whose identity this is, `precomputed` of the X25519 keys of both. It does not prove that the sender has the ML-KEM key.
     ///
     /// # Errors
     /// [`NoiseError::NotAuthentic`].
@@ -387,11 +389,11 @@ impl Claim {
         crypto: &Provider,
         remote: &RemoteKeys,
         preshared_key: &PresharedKey,
-        static_static: &SharedSecret,
+        precomputed: &Precomputed,
     ) -> Result<Opened, NoiseError> {
         let transcript = &mut self.transcript;
         transcript.mix_hash(crypto, &remote.identity.0);
-        transcript.mix_secret(crypto, static_static);
+        transcript.mix_secret(crypto, &precomputed.static_static);
         let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
         let mut label = self.timestamp;
         transcript.open(crypto, &key, &mut label)?;
@@ -403,6 +405,7 @@ impl Claim {
             mac_key,
             sender: self.sender,
             ephemeral: self.ephemeral,
+            initiator: precomputed.remote.clone(),
             encapsulation_key: self.encapsulation_key,
             timestamp: Tai64N(timestamp),
         })
@@ -415,7 +418,8 @@ pub struct Opened {
     transcript: Transcript,
     mac_key: Secret<32>,
     sender: u32,
-    ephemeral: [u8; 32],
+    ephemeral: PreparedKey,
+    initiator: PreparedKey,
     encapsulation_key: Option<Box<dyn EncapsulationKey>>,
     timestamp: Tai64N,
 }
@@ -472,7 +476,8 @@ impl Opened {
             transcript,
             mac_key: self.mac_key.clone(),
             sender: self.sender,
-            ephemeral: self.ephemeral,
+            ephemeral: self.ephemeral.clone(),
+            initiator: self.initiator.clone(),
             encapsulation_key: key,
         }
     }
@@ -484,7 +489,8 @@ pub struct Ready {
     transcript: Transcript,
     mac_key: Secret<32>,
     sender: u32,
-    ephemeral: [u8; 32],
+    ephemeral: PreparedKey,
+    initiator: PreparedKey,
     encapsulation_key: Box<dyn EncapsulationKey>,
 }
 
@@ -534,8 +540,8 @@ impl Ready {
         transcript.mix_ephemeral(crypto, &public);
         a.put(&public);
         // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
-        for theirs in [&self.ephemeral, &remote.public_key.0] {
-            let shared = agree(crypto, &ephemeral, theirs)?;
+        for theirs in [&self.ephemeral, &self.initiator] {
+            let shared = agree(crypto, ephemeral.expose(), theirs)?;
             transcript.mix_secret(crypto, &shared);
         }
         // (K2, ct2) := ENCAPS(EK_e); H := HASH(H ‖ ct2)

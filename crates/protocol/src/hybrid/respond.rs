@@ -147,12 +147,12 @@ impl Device {
         let id = self.peers.find_identity(claim.identity());
         let id = id.ok_or(Cause::UnknownPeer)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
-        let static_static = slot
-            .static_static(crypto, &identity.keys)
+        let precomputed = slot
+            .precomputed(crypto, &identity.keys)
             .ok_or(Cause::InitiationNotAuthentic)?;
         let hybrid = slot.hybrid.as_ref().ok_or(Cause::UnknownPeer)?;
         let opened = claim
-            .verify(crypto, &hybrid.remote, &slot.preshared_key, &static_static)
+            .verify(crypto, &hybrid.remote, &slot.preshared_key, &precomputed)
             .map_err(forged)?;
         let label = opened.timestamp();
         // One that is under way already: who begins another shows that it is where it says,

@@ -6,7 +6,7 @@ use taupe_protocol::crypto::{Provider, Secret};
 use taupe_protocol::hybrid::noise::{AfterA, Halfway, Initiator, Local};
 use taupe_protocol::hybrid::{Identity, LocalKeys, RemoteKeys, Suite};
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey};
-use taupe_protocol::noise::{StaticKeys, TransportKeys};
+use taupe_protocol::noise::{Precomputed, StaticKeys, TransportKeys};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
 
@@ -132,8 +132,7 @@ impl Thief {
     /// Begins a handshake.
     pub fn begin(&mut self, index: u32, label: Tai64N) -> Begun {
         let crypto = self.crypto;
-        let private = self.keys.private.expose();
-        let shared = crypto.dh.agree(private, &self.remote.public_key.0);
+        let precomputed = Precomputed::new(crypto, &self.keys, &self.remote.public_key);
         let local = Local {
             keys: &self.keys,
             hybrid: &self.hybrid,
@@ -143,7 +142,7 @@ impl Thief {
             local,
             &self.remote,
             &PresharedKey::NONE,
-            &shared.expect("not of low order"),
+            &precomputed.expect("not of low order"),
             &mut self.random,
             label,
             index,

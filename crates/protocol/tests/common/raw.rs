@@ -9,7 +9,7 @@ use taupe_protocol::crypto::{Packet, Provider, Secret, TAG_LEN};
 use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD, data_header, write_data_header};
 use taupe_protocol::noise::{
-    Claim, InitiationFields, Initiator, ResponseFields, StaticKeys, TransportKeys,
+    Claim, InitiationFields, Initiator, Precomputed, ResponseFields, StaticKeys, TransportKeys,
 };
 use taupe_protocol::time::Tai64N;
 
@@ -52,18 +52,14 @@ impl Raw {
 
     /// Begins a handshake. Each `label` must be greater than the one before.
     pub fn begin(&self, index: u32, label: Tai64N) -> Begun {
-        let shared = self
-            .crypto
-            .dh
-            .agree(self.keys.private.expose(), &self.remote.0)
-            .expect("not of low order");
+        let precomputed = Precomputed::new(self.crypto, &self.keys, &self.remote);
         let mut ephemeral = Secret::new(self.crypto.hash.hash(&[&index.to_le_bytes(), &label.0]));
         ephemeral.expose_mut()[31] |= 1;
         let (initiator, fields) = Initiator::start(
             self.crypto,
             &self.keys,
             &self.remote,
-            &shared,
+            &precomputed.expect("not of low order"),
             ephemeral,
             label,
         )
@@ -143,11 +139,8 @@ impl Raw {
             timestamp: chunk(initiation, 88),
         };
         let claim = Claim::open(self.crypto, &self.keys, fields).ok()?;
-        let shared = self
-            .crypto
-            .dh
-            .agree(self.keys.private.expose(), &claim.public_key().0)?;
-        claim.verify(self.crypto, &shared).ok()
+        let precomputed = Precomputed::new(self.crypto, &self.keys, claim.public_key()).ok()?;
+        claim.verify(self.crypto, &precomputed).ok()
     }
 
     /// Writes mac1 for the device; mac2 becomes zeros.
