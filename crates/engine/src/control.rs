@@ -31,10 +31,10 @@ use zeroize::Zeroizing;
 
 use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
+use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
 use crate::shared::{Command, Message, Shared, Waker, boot_now, now};
-use crate::sieve::Sieve;
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
@@ -97,7 +97,7 @@ pub(crate) struct Control {
     /// Handshake messages of this round; empty between rounds.
     messages: Vec<Message>,
     flood: Flood,
-    sieve: Sieve,
+    flood_filter: FloodFilter,
     /// The port that was asked for or last bound; 0 while any will do.
     port: u16,
     mark: u32,
@@ -169,7 +169,7 @@ impl Control {
             drops: Drops::default(),
             messages: Vec::new(),
             flood: Flood::default(),
-            sieve: Sieve::new(offloads.sieve),
+            flood_filter: FloodFilter::new(offloads.flood_filter),
             port: 0,
             mark: 0,
             notices,
@@ -388,10 +388,10 @@ impl Control {
         self.messages = messages;
         // What is no handshake message makes a flood too.
         let received = std::mem::take(&mut self.received);
-        let dropped = usize::try_from(self.sieve.news()).unwrap_or(usize::MAX);
+        let dropped = usize::try_from(self.flood_filter.news()).unwrap_or(usize::MAX);
         let came = taken.max(received).saturating_add(dropped);
         self.flood.came(time.boot, came);
-        self.sieve.follow(
+        self.flood_filter.follow(
             self.flood.shed_until().is_some(),
             self.handshakes.iter().map(Carrier::source),
         );

@@ -1,7 +1,7 @@
 //! Whether handshake messages, or what passes for them until it is read, come so
 //! fast that the control loop had better look for them now and then than be woken
 //! by each; and whether there are so many of them that the kernel had better shed
-//! them ([`crate::sieve`]).
+//! them ([`crate::flood_filter`]).
 //!
 //! To be woken takes the processor from a thread that carries packets. In a flood
 //! that costs an established tunnel more than handling the messages does, most of

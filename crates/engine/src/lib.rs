@@ -28,7 +28,7 @@
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the UDP sockets, bound and rebound as one |
-//! | `flood.rs`, `sieve.rs` | when handshakes are a flood, and how it is shed in the kernel |
+//! | `flood.rs`, `flood_filter.rs` | when handshakes are a flood, and how it is shed in the kernel |
 //! | `timer.rs` | when control wakes by itself |
 //! | `uapi.rs` | the configuration socket |
 
@@ -38,11 +38,11 @@ mod bulk;
 mod control;
 mod conversation;
 mod flood;
+mod flood_filter;
 mod inbound;
 mod load;
 mod outbound;
 mod shared;
-mod sieve;
 mod sockets;
 mod tap;
 mod timer;
@@ -152,7 +152,7 @@ pub struct Offloads {
     /// Batches sealed and opened with AVX-512.
     pub avx512: bool,
     /// Floods of handshakes shed in the kernel (Linux 5.8, `CAP_BPF`).
-    pub sieve: bool,
+    pub flood_filter: bool,
 }
 
 impl Default for Offloads {
@@ -163,7 +163,7 @@ impl Default for Offloads {
             udp_gso: true,
             udp_gro: true,
             avx512: true,
-            sieve: true,
+            flood_filter: true,
         }
     }
 }

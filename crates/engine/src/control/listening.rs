@@ -82,7 +82,7 @@ impl Control {
         let handshakes = sockets.handshakes.iter().map(Arc::clone);
         let handshakes = handshakes.map(|socket| WayIn::new(Arc::clone(&self.shared), socket));
         self.handshakes = handshakes.collect();
-        self.sieve.forget_sockets();
+        self.flood_filter.forget_sockets();
         let before = self.shared.sockets.swap(Arc::new(sockets));
         before.shutdown();
         for receiver in self.receivers.drain(..) {

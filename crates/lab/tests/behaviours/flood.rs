@@ -26,7 +26,7 @@ pub(crate) fn handshake_flood() -> Result<()> {
 
 /// The same where the system sheds none of the flood.
 pub(crate) fn handshake_flood_received() -> Result<()> {
-    flooded(&["--no-offload", "sieve"])
+    flooded(&["--no-offload", "flood-filter"])
 }
 
 fn flooded(options: &[&str]) -> Result<()> {

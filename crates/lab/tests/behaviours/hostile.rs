@@ -20,7 +20,7 @@ const MEMORY: u64 = 16 * 1024;
 pub(crate) fn hostile_datagrams() -> Result<()> {
     let (near, far) = neighbours()?;
     // The kernel would shed most of it.
-    let options: &[&str] = &["--no-offload", "sieve"];
+    let options: &[&str] = &["--no-offload", "flood-filter"];
     let mut pair = Pair::between(&near, &far, FAR_OUTER, [options; 2])?;
     let captured = conversation(&pair)?;
     settle(&pair)?;

@@ -171,7 +171,7 @@ pub(super) enum Offload {
     /// Batches encrypted and decrypted with AVX-512
     Avx512,
     /// Floods of handshakes shed in the kernel
-    Sieve,
+    FloodFilter,
     /// All of them
     All,
 }
@@ -194,7 +194,8 @@ pub(super) fn offloads(
                 variable: OFFLOAD,
                 value: list.clone(),
                 reason: format!(
-                    "{word:?} is none of tso, uso, gso, gro, checksum, avx512, sieve and all"
+                    "{word:?} is none of tso, uso, gso, gro, checksum, avx512, flood-filter \
+                     and all"
                 ),
             })?;
             without.push(offload);
@@ -208,7 +209,7 @@ pub(super) fn offloads(
             Offload::Gso => offloads.udp_gso = false,
             Offload::Gro => offloads.udp_gro = false,
             Offload::Avx512 => offloads.avx512 = false,
-            Offload::Sieve => offloads.sieve = false,
+            Offload::FloodFilter => offloads.flood_filter = false,
             Offload::Checksum => (offloads.tun_tso, offloads.tun_uso) = (false, false),
             Offload::All => {
                 offloads = Offloads {
@@ -217,7 +218,7 @@ pub(super) fn offloads(
                     udp_gso: false,
                     udp_gro: false,
                     avx512: false,
-                    sieve: false,
+                    flood_filter: false,
                 }
             }
         }

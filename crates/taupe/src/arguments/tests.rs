@@ -19,7 +19,7 @@ const ALL: Offloads = Offloads {
     udp_gso: true,
     udp_gro: true,
     avx512: true,
-    sieve: true,
+    flood_filter: true,
 };
 
 fn nothing(_: &str) -> Option<OsString> {
@@ -155,7 +155,7 @@ fn each_offload_switches_off_what_it_says() {
         udp_gso: false,
         udp_gro: false,
         avx512: false,
-        sieve: false,
+        flood_filter: false,
     };
     let table = [
         (
@@ -202,14 +202,14 @@ fn each_offload_switches_off_what_it_says() {
             },
         ),
         (
-            "sieve",
+            "flood-filter",
             Offloads {
-                sieve: false,
+                flood_filter: false,
                 ..ALL
             },
         ),
         ("all", none),
-        ("tso,uso,gso,gro,avx512,sieve", none),
+        ("tso,uso,gso,gro,avx512,flood-filter", none),
     ];
     for (list, offloads) in table {
         let expected = DeviceOrder {
@@ -315,7 +315,7 @@ fn wrong_command_lines_are_refused_with_status_2() {
         ("taupe device wg0 --no-offload", "a value is required"),
         (
             "taupe device wg0 --no-offload lro",
-            "[possible values: tso, uso, gso, gro, checksum, avx512, sieve, all]",
+            "[possible values: tso, uso, gso, gro, checksum, avx512, flood-filter, all]",
         ),
         (
             "taupe device wg0123456789abcd",

@@ -1,9 +1,9 @@
 //! A flood shed in the kernel.
 //!
 //! To receive a message costs more than to find out that it is not wanted. So while
-//! there is a flood, the sockets for handshakes have a filter of eBPF (`bpf/sieve.c`),
-//! which keeps little but messages of who has sent one some 5 s before, as whoever means
-//! it does. It takes `CAP_BPF` and Linux 5.8, before 5.11 a limit of locked memory
+//! there is a flood, the sockets for handshakes have a flood filter, a socket filter of
+//! eBPF (`bpf/flood_filter.c`), which keeps little but messages of who has sent one some
+//! 5 s before, as whoever means it does. It takes `CAP_BPF` and Linux 5.8, before 5.11 a limit of locked memory
 //! (`RLIMIT_MEMLOCK`) beyond 8 MiB too; where the system refuses it, all is received,
 //! and judged by `taupe_protocol` alone.
 
@@ -16,11 +16,11 @@ use thiserror::Error;
 use tracing::{debug, info};
 use zeroize::Zeroizing;
 
-/// What `scripts/bpf` made of `bpf/sieve.c`.
-static OBJECT: &[u8] = include_bytes_aligned!("bpf/sieve.o");
+/// What `scripts/bpf` made of `bpf/flood_filter.c`.
+static OBJECT: &[u8] = include_bytes_aligned!("bpf/flood_filter.o");
 
 /// The filter of a device's sockets.
-pub(crate) struct Sieve {
+pub(crate) struct FloodFilter {
     loaded: Loaded,
     /// Whether the sockets have it.
     is_on: bool,
@@ -54,7 +54,7 @@ enum Refused {
     Lacks(&'static str),
 }
 
-impl Sieve {
+impl FloodFilter {
     pub(crate) fn new(is_wanted: bool) -> Self {
         Self {
             loaded: if is_wanted {
@@ -131,7 +131,7 @@ impl Program {
             .override_global("secret", &*secret, true)
             .load(OBJECT)?;
         let filter: &mut SocketFilter = object
-            .program_mut("sieve")
+            .program_mut("flood_filter")
             .ok_or(Refused::Lacks("the program"))?
             .try_into()?;
         filter.load()?;
@@ -154,7 +154,7 @@ impl Program {
         if !on {
             return Ok(SocketFilter::detach(socket)?);
         }
-        let filter = self.object.program("sieve");
+        let filter = self.object.program("flood_filter");
         let filter = filter.ok_or(Refused::Lacks("the program"))?;
         Ok(<&SocketFilter>::try_from(filter)?.attach(socket)?)
     }
@@ -175,7 +175,7 @@ mod tests {
 
     /// A socket that is filtered, and others that send to it, over loopback.
     struct Scene {
-        sieve: Sieve,
+        flood_filter: FloodFilter,
         socket: UdpSocket,
     }
 
@@ -184,7 +184,7 @@ mod tests {
             let socket = UdpSocket::bind((address.into(), 0)).expect("a socket");
             socket.set_nonblocking(true).expect("an option");
             let mut scene = Self {
-                sieve: Sieve::new(true),
+                flood_filter: FloodFilter::new(true),
                 socket,
             };
             scene.shed(true);
@@ -193,7 +193,7 @@ mod tests {
 
         fn shed(&mut self, flood: bool) {
             let sockets = [self.socket.as_fd()];
-            self.sieve.follow(flood, sockets.into_iter());
+            self.flood_filter.follow(flood, sockets.into_iter());
         }
 
         fn stranger(&self) -> UdpSocket {
@@ -217,7 +217,7 @@ mod tests {
                 assert_eq!(sender, expected);
                 kept += 1;
             }
-            (kept, self.sieve.news())
+            (kept, self.flood_filter.news())
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
     /// None without the right to load programs, which all of CI has.
     fn scene(address: impl Into<std::net::IpAddr>) -> Option<Scene> {
         let scene = Scene::new(address);
-        if let Loaded::Never = scene.sieve.loaded {
+        if let Loaded::Never = scene.flood_filter.loaded {
             assert!(!rustix::process::geteuid().is_root(), "root may load it");
             eprintln!("skipped: only root may load programs into the kernel");
             return None;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a socket for handshakes keeps while it is flooded: messages by their type and
- * length, and of those
+ * The flood filter, a socket filter: what a socket for handshakes keeps while it is
+ * flooded. Messages by their type and length, and of those
  *
  *   - what comes from somebody who has sent one 4.3 to 6.4 s before, as whoever means it
  *     does: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses hardly any comes
@@ -198,7 +198,7 @@ inline_always bool is_kept(struct __sk_buff *skb)
 }
 
 SEC("socket")
-int sieve(struct __sk_buff *skb)
+int flood_filter(struct __sk_buff *skb)
 {
 	u32 zero = 0;
 	u64 *count;
