@@ -122,6 +122,7 @@ struct bpf_sock_tuple {
 
 _Static_assert(__builtin_offsetof(struct bpf_sock, state) == 72, "uapi");
 _Static_assert(__builtin_offsetof(struct __sk_buff, sk) == 168, "uapi");
+_Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "uapi");
 _Static_assert(__builtin_offsetof(struct bpf_sock_addr, sk) == 64, "uapi");
 
 /* ---- Maps (uapi), as the loader reads them from BTF ---- */
