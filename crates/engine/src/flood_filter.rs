@@ -3,15 +3,16 @@
 //! To receive a message costs more than to find out that it is not wanted. So while
 //! there is a flood, the sockets for handshakes have a flood filter, a socket filter of
 //! eBPF (`bpf/flood_filter.c`), which keeps little but messages of who has sent one some
-//! 5 s before, as whoever means it does. It takes `CAP_BPF` and Linux 5.8, before 5.11 a limit of locked memory
-//! (`RLIMIT_MEMLOCK`) beyond 8 MiB too; where the system refuses it, all is received,
-//! and judged by `taupe_protocol` alone.
+//! 5 s before, as whoever means it does. It takes `CAP_BPF` and Linux 5.8, before 5.11
+//! `CAP_SYS_RESOURCE` too, or a limit of locked memory (`RLIMIT_MEMLOCK`) beyond 8 MiB;
+//! where the system refuses it, all is received, and judged by `taupe_protocol` alone.
 
 use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use std::os::fd::BorrowedFd;
 use taupe_protocol::message::shapes;
+use taupe_sys::memory::with_locked_memory;
 use thiserror::Error;
 use tracing::{debug, info};
 use zeroize::Zeroizing;
@@ -82,7 +83,7 @@ impl FloodFilter {
             return;
         }
         if let Loaded::NotYet = self.loaded {
-            self.loaded = match Program::load() {
+            self.loaded = match with_locked_memory(Program::load) {
                 Ok(program) => Loaded::Yes(Box::new(program)),
                 Err(error) => {
                     info!(

@@ -1,4 +1,4 @@
-//! What the process holds of physical memory.
+//! What the process holds of physical memory, and how much of it may be locked.
 
 /// Lets all threads share one heap, from which [`release`] can give back all
 /// that is free. For the beginning of a program, before there are threads.
@@ -30,9 +30,31 @@ pub fn release() {
     }
 }
 
+/// Calls `load`, which makes maps or programs of eBPF, without the limit on the memory that
+/// this process may lock (`RLIMIT_MEMLOCK`), and puts it back. Before Linux 5.11 they count
+/// against it, and it is lower than what they need (`bpf(2)`). To lift it takes
+/// `CAP_SYS_RESOURCE`; without, `load` is called under the limit that there is.
+#[cfg(target_os = "linux")]
+pub fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Memlock);
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    // Refused without the right to: whether the limit that there is will do, `load` finds out.
+    let _ = setrlimit(Resource::Memlock, unlimited);
+    let loaded = load();
+    let _ = setrlimit(Resource::Memlock, before);
+    loaded
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::fs;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
 
     /// KiB of the process that are in physical memory (`proc_pid_status(5)`).
     fn resident() -> usize {
@@ -53,5 +75,22 @@ mod tests {
         // Half of it: other tests run meanwhile.
         assert!(resident() + 25_000 < before);
         drop(last);
+    }
+
+    #[test]
+    fn locked_memory_is_limited_again_afterwards() {
+        let before = getrlimit(Resource::Memlock);
+        let low = Rlimit {
+            current: Some(0),
+            maximum: before.maximum,
+        };
+        setrlimit(Resource::Memlock, low).expect("no more than before");
+        let (meanwhile, loaded) = super::with_locked_memory(|| (getrlimit(Resource::Memlock), 7));
+        assert_eq!(getrlimit(Resource::Memlock), low);
+        assert_eq!(loaded, 7);
+        let rights = capabilities(None).expect("capabilities").effective;
+        let is_lifted = rights.contains(CapabilitySet::SYS_RESOURCE) || before.maximum.is_none();
+        assert_eq!(meanwhile.current, low.current.filter(|_| !is_lifted));
+        setrlimit(Resource::Memlock, before).expect("no more than may be");
     }
 }

@@ -24,6 +24,7 @@ use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
 use taupe_net::system::Address;
+use taupe_sys::memory::with_locked_memory;
 
 use crate::fault::Fault;
 use crate::maps::{self, Maps};
@@ -222,7 +223,7 @@ impl Programs {
     pub fn probe() -> Result<(), Fault> {
         let is_newest = |place| matches!(place, Place::Cgroup("socket" | "connect4", _));
         let load = || Self::load_object(&mut EbpfLoader::new(), Way::Filters, is_newest);
-        syscall::with_locked_memory(load).map(drop)
+        with_locked_memory(load).map(drop)
     }
 
     fn load_into(
@@ -235,8 +236,7 @@ impl Programs {
         for name in maps::NAMES {
             loader.map_pin_path(name, pins.map(name));
         }
-        let mut object =
-            syscall::with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
+        let mut object = with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
         Ok(Self {
             way,
             pins: pins.clone(),

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use aya_obj::generated::bpf_insn;
+use taupe_sys::memory::with_locked_memory;
 
 /// What a program is attached to.
 #[derive(Debug, Clone, Copy)]
@@ -430,22 +431,6 @@ pub(crate) fn attached(interface: u32, kind: u32) -> io::Result<Vec<Attached>> {
         .take(attributes.count as usize)
         .map(|(program, link)| Attached { program, link })
         .collect())
-}
-
-/// Does what makes maps or programs, without the limit that their memory counts against
-/// before Linux 5.11, and that is lower than what they need.
-pub(crate) fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let before = getrlimit(Resource::Memlock);
-    let unlimited = Rlimit {
-        current: None,
-        maximum: None,
-    };
-    // Who may not do so may not load programs either, or need not.
-    let _ = setrlimit(Resource::Memlock, unlimited);
-    let loaded = load();
-    let _ = setrlimit(Resource::Memlock, before);
-    loaded
 }
 
 /// Waits until programs that have begun by now have ended: who has changed a map may

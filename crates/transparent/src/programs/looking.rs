@@ -4,6 +4,7 @@
 use aya::EbpfLoader;
 use aya_obj::generated::bpf_insn;
 use taupe_net::system::{Connection, Hook, System};
+use taupe_sys::memory::with_locked_memory;
 
 use super::{Place, Programs, Way, guards};
 use crate::fault::Fault;
@@ -49,7 +50,7 @@ pub fn try_all(way: Way) -> Result<Vec<Trial>, Fault> {
         };
         way.programs().iter().map(trial).collect()
     };
-    syscall::with_locked_memory(load)
+    with_locked_memory(load)
 }
 
 /// Whether the kernel takes programs in netfilter (Linux 6.4), which hold back what is
@@ -88,7 +89,7 @@ fn takes(kind: u32, attach_type: u32) -> bool {
         types: &[],
         functions: (&[], 0),
     };
-    syscall::with_locked_memory(|| syscall::load(&code)).is_ok()
+    with_locked_memory(|| syscall::load(&code)).is_ok()
 }
 
 /// Whether there is a place for what outlives the process, or can be.
