@@ -170,31 +170,24 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
     use std::os::fd::AsFd as _;
     use std::time::{Duration, Instant};
+    use taupe_net::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
 
     /// A socket that is filtered, and others that send to it, over loopback.
     struct Scene {
-        flood_filter: FloodFilter,
+        filter: FloodFilter,
         socket: UdpSocket,
     }
 
     impl Scene {
-        fn new(address: impl Into<std::net::IpAddr>) -> Self {
+        /// None where [`filter`] is none.
+        fn new(address: impl Into<IpAddr>) -> Option<Self> {
             let socket = UdpSocket::bind((address.into(), 0)).expect("a socket");
             socket.set_nonblocking(true).expect("an option");
-            let mut scene = Self {
-                flood_filter: FloodFilter::new(true),
-                socket,
-            };
-            scene.shed(true);
-            scene
-        }
-
-        fn shed(&mut self, flood: bool) {
-            let sockets = [self.socket.as_fd()];
-            self.flood_filter.follow(flood, sockets.into_iter());
+            let filter = filter(socket.as_fd())?;
+            Some(Self { filter, socket })
         }
 
         fn stranger(&self) -> UdpSocket {
@@ -218,7 +211,7 @@ mod tests {
                 assert_eq!(sender, expected);
                 kept += 1;
             }
-            (kept, self.flood_filter.news())
+            (kept, self.filter.news())
         }
     }
 
@@ -228,24 +221,25 @@ mod tests {
         message
     }
 
-    /// None without the right to load programs, which all of CI has.
-    fn scene(address: impl Into<std::net::IpAddr>) -> Option<Scene> {
-        let scene = Scene::new(address);
-        if let Loaded::Never = scene.flood_filter.loaded {
+    /// A filter that a socket has. None without the right to load programs, which all of CI
+    /// has.
+    fn filter(socket: BorrowedFd<'_>) -> Option<FloodFilter> {
+        let mut filter = FloodFilter::new(true);
+        filter.follow(true, [socket].into_iter());
+        if let Loaded::Never = filter.loaded {
             assert!(!rustix::process::geteuid().is_root(), "root may load it");
             eprintln!("skipped: only root may load programs into the kernel");
             return None;
         }
-        Some(scene)
+        Some(filter)
     }
 
     #[test]
     fn who_comes_again_after_five_seconds_is_kept() {
-        let addresses: [std::net::IpAddr; 2] =
-            [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let addresses: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let initiation = message([1, 0, 0, 0], 148);
         let scenes = addresses.map(|address| {
-            let mut scene = scene(address)?;
+            let mut scene = Scene::new(address)?;
             let early = scene.stranger();
             let start = Instant::now();
             let (kept, shed) = scene.send(&early, &initiation, 64);
@@ -267,14 +261,15 @@ mod tests {
             let late = scene.stranger();
             let (kept, shed) = scene.send(&late, &initiation, 64);
             assert!(shed > 0, "{kept} of a newcomer's are kept");
-            scene.shed(false);
+            let sockets = [scene.socket.as_fd()];
+            scene.filter.follow(false, sockets.into_iter());
             assert_eq!(scene.send(&late, &initiation, 64), (64, 0), "afterwards");
         }
     }
 
     #[test]
     fn only_messages_are_kept() {
-        let Some(mut scene) = scene(Ipv4Addr::LOCALHOST) else {
+        let Some(mut scene) = Scene::new(Ipv4Addr::LOCALHOST) else {
             return;
         };
         let stranger = scene.stranger();
@@ -306,5 +301,33 @@ mod tests {
             (0, 1)
         );
         assert_eq!(scene.send(&stranger, &[1, 0, 0], 1), (0, 1));
+    }
+
+    #[test]
+    fn merged_messages_are_judged_by_the_length_of_each() {
+        let socket = || Socket::bind(Family::V4, 0, Options::default()).expect("a socket");
+        let (sender, receiver) = (socket(), socket());
+        assert!(sender.gso() && receiver.gro(), "this kernel merges");
+        let Some(mut filter) = filter(receiver.as_fd()) else {
+            return;
+        };
+        let to = (Ipv4Addr::LOCALHOST, receiver.local_port()).into();
+        // What is kept of a super-packet, as bytes and bytes of each, and how many are shed.
+        let mut send = |length, count| {
+            let messages = message([1, 0, 0, 0], length).repeat(count);
+            let sent = sender.send(to, None, 0, &messages, length);
+            sent.result.expect("sending");
+            let mut buffer = vec![0; RECEIVE_BUFFER_LEN];
+            let received = receiver.receive_announced(&mut buffer).expect("receiving");
+            let kept = match received {
+                Some(Receive::Datagrams(all)) => {
+                    all.iter().map(|one| (one.len, one.segment)).collect()
+                }
+                _ => Vec::new(),
+            };
+            (kept, filter.news())
+        };
+        assert_eq!(send(74, 2), (vec![], 2), "together as long as one");
+        assert_eq!(send(148, 4), (vec![(4 * 148, 148)], 0));
     }
 }
