@@ -208,3 +208,56 @@ pub fn write_data_header(message: &mut [u8], receiver: u32, counter: u64) {
         header.counter = U64::new(counter);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Bytes that no UDP datagram exceeds.
+    const MOST: usize = 65_535;
+
+    /// A datagram that is longer than any, of which the beginning is looked at.
+    fn datagram(header: [u8; 4]) -> Vec<u8> {
+        let mut datagram = vec![0; MOST];
+        datagram[..4].copy_from_slice(&header);
+        datagram
+    }
+
+    #[test]
+    fn the_shapes_are_all_that_is_classified() {
+        // Of the three bytes that say what it is, and one that is always zero, all.
+        let headers = (0..1 << 24).map(u32::to_le_bytes);
+        let known = headers.filter(|header| classify(header) != Err(Malformed::Type));
+        let classified: BTreeSet<_> = known
+            .flat_map(|header| {
+                let datagram = datagram(header);
+                let lengths = 0..=MOST;
+                let handshakes = lengths.filter(move |length| {
+                    classify(&datagram[..*length]).is_ok_and(|kind| kind != Kind::Data)
+                });
+                handshakes.map(move |length| (header, length))
+            })
+            .collect();
+        let listed: Vec<_> = shapes().collect();
+        assert_eq!(listed.len(), classified.len(), "one is there twice");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), classified);
+    }
+
+    #[test]
+    fn what_is_not_quite_a_shape_is_refused() {
+        for (header, length) in shapes() {
+            let datagram = datagram(header);
+            for other in [length - 1, length + 1] {
+                let refused = classify(&datagram[..other]);
+                assert_eq!(refused, Err(Malformed::Length), "{header:?}, {other} B");
+            }
+            for bit in 0..8 {
+                let mut datagram = datagram.clone();
+                datagram[3] ^= 1 << bit;
+                let refused = classify(&datagram[..length]);
+                assert_eq!(refused, Err(Malformed::Type), "{header:?}, bit {bit}");
+            }
+        }
+    }
+}
