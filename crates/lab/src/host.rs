@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::process::{self, Attempt, Output, Process, wait_until};
+use crate::snmp::{self, Snmp};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -99,6 +100,15 @@ impl Host {
     pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/{name}");
         self.run_with_input(&["tee", &path], value).map(drop)
+    }
+
+    /// What the network stack of this machine has counted by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`].
+    pub fn snmp(&self) -> Result<Snmp> {
+        Ok(Snmp::new(self.run(&["cat", snmp::FILE])?.stdout))
     }
 
     /// Runs `work` on a thread inside this machine: the sockets that it opens

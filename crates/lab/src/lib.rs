@@ -7,7 +7,7 @@
 //! - [`sandbox`] runs every test in a process of its own with private PID,
 //!   mount and network namespaces, so that nothing it makes outlives it;
 //! - [`host`] makes machines of namespaces and wires them together,
-//!   [`process`] runs programs there;
+//!   [`process`] runs programs there, [`snmp`] reads what their kernel counts;
 //! - [`peers`] knows how each implementation is installed, started and driven,
 //!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
@@ -33,6 +33,7 @@ pub mod peers;
 pub mod process;
 pub mod sandbox;
 pub mod server;
+pub mod snmp;
 pub mod traffic;
 pub mod tutorial;
 pub mod uapi;

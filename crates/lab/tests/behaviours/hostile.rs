@@ -92,12 +92,7 @@ fn settle(pair: &Pair) -> Result<()> {
 
 /// Datagrams that programs of a machine have received over IPv4.
 fn received(host: &Host) -> Result<u64> {
-    let text = host.run(&["cat", "/proc/net/snmp"])?.stdout;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let number = lines
-        .nth(1)
-        .and_then(|line| line.split(' ').next()?.parse().ok());
-    number.ok_or_else(|| Error::unmet(format!("no numbers of UDP: {text}")))
+    host.snmp()?.get("Udp", "InDatagrams")
 }
 
 struct Attack {

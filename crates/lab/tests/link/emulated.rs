@@ -114,7 +114,8 @@ pub(crate) fn corruption_is_noticed() -> Result<()> {
     // Fails when one arrives that is not as it was sent.
     let arrived = stream::send(&pair, COUNT)?.len() as u64;
     let found = counters(&pair, Side::Client)?;
-    let refused = udp_errors(&pair.server)?;
+    // For what was in their headers.
+    let refused = pair.server.snmp()?.get("Udp", "InErrors")?;
     figure("corrupted and refused", (found.corrupted, refused));
     ensure!(found.corrupted > 0, "nothing was corrupted");
     ensure!(
@@ -127,19 +128,6 @@ pub(crate) fn corruption_is_noticed() -> Result<()> {
         "{refused} were refused: {found:?}"
     );
     Ok(())
-}
-
-/// How many UDP datagrams a machine has refused for what was in their headers.
-fn udp_errors(host: &Host) -> Result<u64> {
-    let text = host.run(&["cat", "/proc/net/snmp"])?.stdout;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next(), lines.next());
-    let column = names.and_then(|names| names.split(' ').position(|name| name == "InErrors"));
-    let value = values.zip(column).and_then(|(values, column)| {
-        let value = values.split(' ').nth(column)?;
-        value.parse().ok()
-    });
-    value.ok_or_else(|| taupe_lab::Error::unmet(format!("no count of errors in {text}")))
 }
 
 pub(crate) fn tcp_gets_over_everything() -> Result<()> {

@@ -70,7 +70,7 @@ fn reaches() -> Result<()> {
         ensure!(count as f64 > least, "{count} {name}: {found:?}");
     }
     // Nearly all of what reaches the tunnel ends in the kernel.
-    let (shed, came) = (shed(server)?, count(server, "tunnel")?);
+    let (shed, came) = (server.snmp()?.filtered()?, count(server, "tunnel")?);
     figure("shed", (shed, came));
     ensure!(shed * 10 > came * 8, "{shed} of {came} were shed");
 
@@ -93,24 +93,6 @@ fn count(host: &Host, name: &str) -> Result<u64> {
     let count = words.find(|word| *word == "packets").and(words.next());
     let count = count.and_then(|count| count.parse().ok());
     count.ok_or_else(|| Error::unmet(shown.stdout.clone()))
-}
-
-/// Datagrams that a filter at a socket has dropped: all that could not be delivered, but for
-/// those that a buffer had no room for.
-fn shed(host: &Host) -> Result<u64> {
-    let text = host.run(&["cat", "/proc/net/snmp"])?.stdout;
-    let lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let table: Vec<Vec<&str>> = lines.map(|line| line.split(' ').collect()).collect();
-    let value = |wanted| {
-        let [names, values] = &*table else {
-            return None;
-        };
-        let column = names.iter().position(|name| *name == wanted)?;
-        values.get(column)?.parse::<u64>().ok()
-    };
-    let [errors, full] = ["InErrors", "RcvbufErrors"].map(value);
-    let shed = errors.and_then(|errors| errors.checked_sub(full?));
-    shed.ok_or_else(|| Error::unmet(format!("no numbers of UDP: {text}")))
 }
 
 /// Who has neither a session nor a cookie has both within three tries (whitepaper §6.1:

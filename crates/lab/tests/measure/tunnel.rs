@@ -8,7 +8,6 @@ use taupe_lab::bench::measure::packets::{self, Way};
 use taupe_lab::bench::measure::servers::Servers;
 use taupe_lab::bench::measure::{memory, peers, stages};
 use taupe_lab::bench::pair::Link;
-use taupe_lab::bench::session::Session;
 use taupe_lab::sandbox::{SystemTest, figure};
 use taupe_lab::{Error, Result, ensure};
 
@@ -69,26 +68,14 @@ fn costs() -> Result<()> {
 /// Those of 1,420 bytes are the greatest that go through in one piece.
 fn whole_packets() -> Result<()> {
     let session = start("taupe", &Link::Cable)?;
-    let fragments = |session: &Session| {
-        let client = &session.pair.client;
-        let text = client.run(&["cat", "/proc/net/snmp"])?.stdout;
-        let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
-        let (names, values) = (lines.next(), lines.next());
-        let mut pairs = names
-            .unwrap_or_default()
-            .split(' ')
-            .zip(values.unwrap_or_default().split(' '));
-        let found = pairs.find(|(name, _)| *name == "FragCreates");
-        let found = found.and_then(|(_, value)| value.parse::<u64>().ok());
-        found.ok_or_else(|| Error::unmet(format!("no FragCreates in {text}")))
-    };
+    let fragments = || session.pair.client.snmp()?.get("Ip", "FragCreates");
     let found = packets::measure(&session, 1420, Way::Each)?;
     figure("1,420 bytes", found.best);
-    ensure!(fragments(&session)? == 0, "there were fragments");
+    ensure!(fragments()? == 0, "there were fragments");
     let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
     ensure!(received > 0, "{found:?}");
     packets::measure(&session, 1421, Way::Each)?;
-    ensure!(fragments(&session)? > 0, "there were no fragments");
+    ensure!(fragments()? > 0, "there were no fragments");
     Ok(())
 }
 

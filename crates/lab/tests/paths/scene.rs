@@ -131,18 +131,13 @@ impl Scene {
 
     /// How often a program of the far end has received datagrams.
     pub(crate) fn receives_of_far(&self) -> Result<u64> {
-        ["snmp", "snmp6"].iter().try_fold(0, |sum, file| {
-            let text = self.far.run(&["cat", &format!("/proc/net/{file}")])?.stdout;
-            let count = match *file {
-                "snmp" => column(&text, "Udp: ", "InDatagrams"),
-                _ => text.lines().find_map(|line| {
-                    let value = line.strip_prefix("Udp6InDatagrams")?;
-                    value.trim().parse().ok()
-                }),
-            };
-            let none = || Error::unmet(format!("no count of datagrams in {text}"));
-            Ok(sum + count.ok_or_else(none)?)
-        })
+        let text = self.far.run(&["cat", "/proc/net/snmp6"])?.stdout;
+        let over_ipv6 = text.lines().find_map(|line| {
+            let value = line.strip_prefix("Udp6InDatagrams")?;
+            value.trim().parse::<u64>().ok()
+        });
+        let none = || Error::unmet(format!("no count of datagrams in {text}"));
+        Ok(self.far.snmp()?.get("Udp", "InDatagrams")? + over_ipv6.ok_or_else(none)?)
     }
 }
 
@@ -163,13 +158,6 @@ pub(crate) fn packets(host: &Host, interface: &str) -> Result<(u64, u64)> {
         (Some(received), Some(sent)) => Ok((*received, *sent)),
         _ => Err(Error::unmet(format!("no {interface} in {text}"))),
     }
-}
-
-/// A value of `/proc/net/snmp`, which has a line of names and one of values.
-fn column(text: &str, group: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
-    let at = lines.next()?.split(' ').position(|word| word == name)?;
-    lines.next()?.split(' ').nth(at)?.parse().ok()
 }
 
 fn connect(near: &Host, far: &Host, tunnels: &[Tunnel; 2], entry: SocketAddr) -> Result<()> {
