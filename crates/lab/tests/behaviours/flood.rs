@@ -21,15 +21,20 @@ use taupe_lab::{Error, Result, ensure};
 /// The server says that it is under load, and goes on to serve: whoever has a
 /// session, whoever comes new, and `wg`.
 pub(crate) fn handshake_flood() -> Result<()> {
-    flooded(&[])
+    flooded(true)
 }
 
 /// The same where the system sheds none of the flood.
 pub(crate) fn handshake_flood_received() -> Result<()> {
-    flooded(&["--no-offload", "flood-filter"])
+    flooded(false)
 }
 
-fn flooded(options: &[&str]) -> Result<()> {
+fn flooded(is_shed: bool) -> Result<()> {
+    let options: &[&str] = if is_shed {
+        &[]
+    } else {
+        &["--no-offload", "flood-filter"]
+    };
     let (mut pair, attacker) = with_attacker(options)?;
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
@@ -68,6 +73,9 @@ fn flooded(options: &[&str]) -> Result<()> {
     let cookies = messages(&packets, Message::CookieReply).count();
     figure("cookie replies", cookies);
     ensure!(cookies > 100, "{cookies} cookie replies to the flood");
+    let shed = pair.far.host.snmp()?.filtered()?;
+    figure("shed", shed);
+    ensure!((shed > 0) == is_shed, "{shed} were shed");
 
     pair.far.id()?;
     let grown = resident(server)?.saturating_sub(memory);
@@ -191,10 +199,11 @@ struct Flood {
 }
 
 impl Flood {
-    /// Datagrams at once, and the pause after them: many times what fills the
-    /// queue to the mark of load, and little enough to leave a core.
+    /// Datagrams at once, and how often: many times what fills the queue to the
+    /// mark of load, more than is received before a flood is shed, and little
+    /// enough to leave a core.
     const BURST: u64 = 1536;
-    const PAUSE: Duration = Duration::from_millis(100);
+    const PERIOD: Duration = Duration::from_millis(100);
     /// Initiations in one system call.
     const BATCH: u64 = 64;
 
@@ -226,6 +235,7 @@ impl Flood {
 
     fn run(&self) -> Result<()> {
         let to = ([198, 51, 100, 2], FAR_PORT).into();
+        let mut due = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
             for _ in 0..Self::BURST / Self::BATCH {
                 let first = self.sent.fetch_add(Self::BATCH, Ordering::Relaxed);
@@ -235,7 +245,8 @@ impl Flood {
                 }
                 self.socket.send(to, None, &batch, 148)?;
             }
-            std::thread::sleep(Self::PAUSE);
+            due += Self::PERIOD;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
         Ok(())
     }
