@@ -1,13 +1,16 @@
 //! The virtual machine does what the tests rely on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taupe_lab::bench::results::Report;
 use taupe_lab::bench::tables::{fill, freebsd};
 use taupe_lab::guest::{self, Equipment, Guest};
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Place, Settings};
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch, step};
+use taupe_lab::snmp::{self, Snmp};
 use taupe_lab::{Error, Result, ensure, traffic};
 
 fn main() {
@@ -17,6 +20,7 @@ fn main() {
         SystemTest::new("a_guest_does_what_it_is_told", guest_obeys).limit(limit),
         SystemTest::new("a_guest_that_ends_says_so", guest_ends).limit(limit),
         SystemTest::new("a_tunnel_after_sleep", a_tunnel_after_sleep).limit(2 * limit),
+        SystemTest::new("a_flood_is_shed", a_flood_is_shed).limit(limit),
         SystemTest::new("tunnels_are_measured_inside_a_guest", tunnels_are_measured).limit(limit),
     ])
     .prepare(|| guest::install().map(drop))
@@ -132,6 +136,24 @@ fn now() -> u64 {
         .map_or(0, |time| time.as_secs())
 }
 
+/// A guest with Taupe, at the other end of 192.0.2.1, and the program's path in it.
+fn guest_with_taupe(host: &Host) -> Result<(Guest, String)> {
+    // What is for debugging takes most of it.
+    let taupe = scratch("taupe");
+    let program = Implementation::Taupe.program()?;
+    let (from, to) = (program.display().to_string(), taupe.display().to_string());
+    host.run(&["strip", "-o", &to, &from])?;
+    let equipment = Equipment {
+        memory: 384,
+        programs: vec![taupe.clone()],
+        ..Equipment::default()
+    };
+    let guest = Guest::boot_with(host, "tap0", &["192.0.2.2/24"], &equipment)?;
+    add_address(host, "tap0", "192.0.2.1/24")?;
+    guest.run("mkdir -p /etc /var/lib; echo root:x:0:0::/:/bin/sh > /etc/passwd")?;
+    Ok((guest, guest::program(&taupe)))
+}
+
 /// A machine that has slept shakes hands anew by itself, when it wakes: nothing is sent
 /// through its tunnel, and no service of the system's tells of sleep here.
 fn a_tunnel_after_sleep() -> Result<()> {
@@ -149,22 +171,9 @@ fn a_tunnel_after_sleep() -> Result<()> {
             allowed_ips: "10.77.0.1/32",
         }],
     })?;
-    // What is for debugging takes most of it.
-    let taupe = scratch("taupe");
-    let program = Implementation::Taupe.program()?;
-    let (from, to) = (program.display().to_string(), taupe.display().to_string());
-    host.run(&["strip", "-o", &to, &from])?;
-    let equipment = Equipment {
-        memory: 384,
-        programs: vec![taupe.clone()],
-        ..Equipment::default()
-    };
-    let guest = Guest::boot_with(&host, "tap0", &["192.0.2.2/24"], &equipment)?;
-    add_address(&host, "tap0", "192.0.2.1/24")?;
-    let inside = guest::program(&taupe);
+    let (guest, taupe) = guest_with_taupe(&host)?;
     guest.run(&format!(
-        "umask 077; mkdir -p /etc /var/lib; echo root:x:0:0::/:/bin/sh > /etc/passwd
-         cat > /tmp/home.conf <<'END'
+        "umask 077; cat > /tmp/home.conf <<'END'
 [Interface]
 PrivateKey = {}
 Address = 10.77.0.1/32
@@ -174,7 +183,7 @@ PublicKey = {}
 Endpoint = 192.0.2.1:51821
 AllowedIPs = 10.77.0.0/24
 END
-         {inside} up /tmp/home.conf && ping -c 1 -W 20 10.77.0.254",
+         {taupe} up /tmp/home.conf && ping -c 1 -W 20 10.77.0.254",
         ours.private, theirs.public
     ))?;
     let shaken = || -> Result<u64> {
@@ -192,5 +201,44 @@ END
     // A second is what is promised; the emulated processor has three. Seconds are what is
     // counted in, and it has slept five.
     let promised = Duration::from_secs(3);
-    taupe_lab::process::wait_until("a handshake", promised, || Ok(shaken()? >= before + 4))
+    wait_until("a handshake", promised, || Ok(shaken()? >= before + 4))
+}
+
+/// The socket filter that sheds a flood of handshakes acts on this kernel too.
+fn a_flood_is_shed() -> Result<()> {
+    /// In a millisecond: twice as many as are shed.
+    const BURST: usize = 16;
+    let host = Host::new("a")?;
+    let (guest, taupe) = guest_with_taupe(&host)?;
+    guest.run(&format!(
+        "{taupe} device wg0 && {taupe} genkey > /tmp/key &&
+         {taupe} set wg0 private-key /tmp/key listen-port 51820 && ip link set wg0 up"
+    ))?;
+    let shed = || Snmp::new(guest.run(&format!("cat {}", snmp::FILE))?.stdout).filtered();
+    ensure!(shed()? == 0, "without a flood");
+    let socket = host.enter(|| UdpSocket::bind("192.0.2.1:0").map_err(Error::io("bind")))?;
+    let mut initiation = [0; 148];
+    initiation[0] = 1;
+    let stop = AtomicBool::new(false);
+    let flood = || {
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..BURST {
+                let sent = socket.send_to(&initiation, "192.0.2.2:51820");
+                sent.map_err(Error::io("the flood"))?;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let flooding = scope.spawn(flood);
+        let limit = Duration::from_secs(60);
+        let found = wait_until("a flood that is shed", limit, || Ok(shed()? > 0));
+        stop.store(true, Ordering::Relaxed);
+        let flooded = flooding.join();
+        flooded.unwrap_or_else(|_| Err(Error::unmet("the flood panicked")))?;
+        found
+    })?;
+    figure("shed", shed()?);
+    Ok(())
 }
