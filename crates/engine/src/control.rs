@@ -260,10 +260,10 @@ impl Control {
         while brought && self.shared.handshakes.expects_more() && boot_now() < until {
             let before = self.received;
             self.handshakes.retain_mut(|way| {
-                let ControlFlow::Continue((_, batches)) = way.carry(false) else {
+                let ControlFlow::Continue((_, datagrams)) = way.carry(false) else {
                     return false;
                 };
-                self.received += batches;
+                self.received += datagrams;
                 true
             });
             brought = self.received > before;
@@ -420,6 +420,7 @@ impl Control {
                 } => {
                     if let Some(kind) = handshake_kind(&datagram) {
                         debug!(to = %endpoint.remote, "sending a handshake {kind}");
+                        self.flood_filter.expect_answer(&datagram);
                     }
                     let length = datagram.len();
                     let local_dropped =

@@ -91,7 +91,7 @@ impl Carrier for WayIn {
 }
 
 impl WayIn {
-    /// Delivers all that is there, and says how many batches that was.
+    /// Delivers all that is there, and says how many datagrams that was.
     pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Round, usize)> {
         let Self {
             shared,
@@ -114,9 +114,10 @@ impl WayIn {
                 for received in &batches {
                     incoming.open(shared, came, received, buffer);
                     bytes += received.len;
+                    // One without content is one too.
+                    count += received.len.div_ceil(received.segment.max(1)).max(1);
                 }
                 incoming.deliver(shared, came, buffer);
-                count = batches.len();
                 *room = if came.since(*ended) < BUSY || bytes > BULK {
                     RECEIVE_LEN * batches_for(bytes, batches.len())
                 } else {

@@ -207,7 +207,7 @@ END
 /// The socket filter that sheds a flood of handshakes acts on this kernel too.
 fn a_flood_is_shed() -> Result<()> {
     /// In a millisecond: twice as many as are shed.
-    const BURST: usize = 16;
+    const BURST: usize = 32;
     let host = Host::new("a")?;
     let (guest, taupe) = guest_with_taupe(&host)?;
     guest.run(&format!(

@@ -405,9 +405,18 @@ impl Device {
             None => self.path.sessions.find(index).map(|entry| entry.peer.id()),
         };
         let slot = id.and_then(|id| self.peers.slot(id));
-        let handshakes = slot.and_then(|slot| slot.handshakes.as_mut());
-        let taken = handshakes.is_some_and(|h| h.stamper.receive(self.crypto, now.boot, &reply));
-        taken.then_some(()).ok_or(Cause::CookieRefused)
+        let slot = slot.ok_or(Cause::CookieRefused)?;
+        let handshakes = slot.handshakes.as_mut().ok_or(Cause::CookieRefused)?;
+        if !handshakes.stamper.receive(self.crypto, now.boot, &reply) {
+            return Err(Cause::CookieRefused);
+        }
+        // Who has a cookie for a hybrid initiation knows what it is.
+        if let Some((_, Pending::Hybrid(_))) = handshakes.initiation
+            && let Some(hybrid) = &mut slot.hybrid
+        {
+            hybrid.tries = 0;
+        }
+        Ok(())
     }
 
     /// Sends an initiation, unless the last handshake message is less than

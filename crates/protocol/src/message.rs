@@ -7,6 +7,8 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use core::mem::offset_of;
+
 use taupe_crypto::TAG_LEN;
 
 #[cfg(not(feature = "insecure-repro"))]
@@ -74,22 +76,58 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     }
 }
 
-/// What [`classify`] takes and is no data: the first four bytes of each message, and its length
-/// in bytes. For those who sort out what is none before it comes here.
-pub fn shapes() -> impl Iterator<Item = ([u8; 4], usize)> {
+/// How a message looks from outside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Shape {
+    /// Its first four bytes.
+    pub header: [u8; 4],
+    /// Its length in bytes.
+    pub length: usize,
+    /// Of an answer, at which byte the index is that it repeats ([`sent_index`]).
+    pub receiver_at: Option<usize>,
+}
+
+/// What [`classify`] takes and is no data. For those who sort out what is none before it comes
+/// here.
+pub fn shapes() -> impl Iterator<Item = Shape> {
+    let in_response = Some(offset_of!(Response, receiver));
+    let in_cookie_reply = Some(offset_of!(CookieReply, receiver));
     let ordinary = [
-        (Kind::Initiation, size_of::<Initiation>()),
-        (Kind::Response, size_of::<Response>()),
-        (Kind::CookieReply, size_of::<CookieReply>()),
+        (Kind::Initiation, size_of::<Initiation>(), None),
+        (Kind::Response, size_of::<Response>(), in_response),
+        (Kind::CookieReply, size_of::<CookieReply>(), in_cookie_reply),
         #[cfg(feature = "insecure-repro")]
-        (Kind::Initiation, repro::INITIATION_LEN),
+        (Kind::Initiation, repro::INITIATION_LEN, None),
         #[cfg(feature = "insecure-repro")]
-        (Kind::Response, repro::RESPONSE_LEN),
+        (Kind::Response, repro::RESPONSE_LEN, in_response),
     ];
-    let ordinary = ordinary.map(|(kind, length)| ((kind as u32).to_le_bytes(), length));
-    ordinary
-        .into_iter()
-        .chain(Part::all().map(|part| (part.header(), part.len())))
+    let ordinary = ordinary.map(|(kind, length, receiver_at)| Shape {
+        header: (kind as u32).to_le_bytes(),
+        length,
+        receiver_at,
+    });
+    let parts = Part::all().map(move |part| Shape {
+        header: part.header(),
+        length: part.len(),
+        receiver_at: match part.side {
+            Side::Initiation => None,
+            Side::Response => in_response,
+        },
+    });
+    ordinary.into_iter().chain(parts)
+}
+
+/// The sender's index in a message that may be answered, which the answer repeats.
+#[must_use]
+pub fn sent_index(message: &[u8]) -> Option<u32> {
+    match classify(message) {
+        Ok(Kind::CookieReply | Kind::Data) | Err(_) => None,
+        Ok(_) => {
+            // In the same place in all of them.
+            let index = message.get(offset_of!(Initiation, sender)..)?;
+            Some(u32::from_le_bytes(*index.first_chunk()?))
+        }
+    }
 }
 
 /// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
@@ -239,14 +277,35 @@ mod tests {
                 handshakes.map(move |length| (header, length))
             })
             .collect();
-        let listed: Vec<_> = shapes().collect();
+        let listed: Vec<_> = shapes().map(|shape| (shape.header, shape.length)).collect();
         assert_eq!(listed.len(), classified.len(), "one is there twice");
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), classified);
     }
 
     #[test]
+    fn an_answer_repeats_the_index_of_what_it_answers() {
+        for shape in shapes() {
+            let mut message = datagram(shape.header);
+            message[4..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+            message.truncate(shape.length);
+            let kind = classify(&message).expect("one of them");
+            let sent = (kind != Kind::CookieReply).then_some(0x0403_0201);
+            assert_eq!(sent_index(&message), sent, "{shape:?}");
+            let receiver_at = match kind {
+                Kind::Response | Kind::HybridResponse => Some(8),
+                Kind::CookieReply => Some(4),
+                _ => None,
+            };
+            assert_eq!(shape.receiver_at, receiver_at, "{shape:?}");
+        }
+        let data = [[4, 0, 0, 0, 1, 2, 3, 4].as_slice(), &[0; 32]].concat();
+        assert_eq!(sent_index(&data), None);
+        assert_eq!(sent_index(&[1, 0, 0, 0, 1, 2, 3, 4]), None, "too short");
+    }
+
+    #[test]
     fn what_is_not_quite_a_shape_is_refused() {
-        for (header, length) in shapes() {
+        for Shape { header, length, .. } in shapes() {
             let datagram = datagram(header);
             for other in [length - 1, length + 1] {
                 let refused = classify(&datagram[..other]);

@@ -3,9 +3,10 @@
  * The flood filter, a socket filter: what a socket for handshakes keeps while it is
  * flooded. Messages by their type and length, and of those
  *
- *   - what comes from somebody who has sent one 4.3 to 6.4 s before, as whoever means it
- *     does: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses hardly any comes
- *     twice;
+ *   - answers to what this device has sent, by the index that they repeat;
+ *   - what comes from somebody who has sent one up to 12.9 s before, as whoever means it does,
+ *     though one try be lost: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses
+ *     hardly any comes twice, and of any one of them some are kept;
  *   - of the others some 500 a second, whichever come first. Where all the flood is no
  *     message, there are no more.
  *
@@ -14,12 +15,12 @@
  * first decides, and those after it go the same way: data of a peer that happens to follow
  * its initiation and to be as long.
  *
- * Who has sent a message is remembered in Bloom filters, one for each generation of 2.15 s,
- * with four bits for each sender. What there is of one sender is in one or two lines of the
- * processor's cache: to fetch them is most of what this takes. Of those who come for the
- * first time a hundredth is taken for others when there are 400,000 a second, and most when
- * there are 4,000,000: then they are looked at, as without this. Processors may overwrite
- * each other's bits: then a sender is not remembered, and waits 5 s more.
+ * Who has sent a message is remembered in Bloom filters, one for each generation of 4.3 s,
+ * with four bits for each sender. What there is of one sender is in one line of the
+ * processor's cache: to fetch it is most of what this takes. Of those who come for the first
+ * time a seventieth is taken for others when there are 400,000 a second, and most when there
+ * are 2,000,000: then they are looked at, as without this. Processors may overwrite each
+ * other's bits: then a sender is not remembered, and waits 5 s more.
  *
  * It is attached while there is a flood (flood.rs), and scripts/bpf compiles it.
  */
@@ -33,17 +34,20 @@
 #define IPV4_SOURCE 12
 #define IPV6_SOURCE 8
 
-/* Powers of two, as a division takes long: 2.15 s, and 8.4 ms. */
-#define GENERATION_BITS 31
+/* Powers of two, as a division takes long: 4.3 s, and 8.4 ms. */
+#define GENERATION_BITS 32
 #define TURN_BITS 23
 
-/* The second or the third generation after that of the first message. */
-#define LATE 2
-#define EARLY 3
+/* The present one and three before it: what is 4.3 to 12.9 s old is in those three. */
 #define GENERATIONS 4
 
+/* What is kept of one sender in a generation, or a few less: both parts of a hybrid
+ * initiation, when they are sent again, and with a cookie. */
+#define KEPT_OF_ONE 8
+
 /* The upper byte says of which generation a word is, and the others are its bits: so
- * that of one long ago is empty, and nobody has to empty it. */
+ * that of another one is empty, and nobody has to empty it. After 256 generations, 18
+ * minutes, what is left of one is taken for the present one: then more is kept. */
 #define BITS 56
 #define OF_GENERATION(generation) ((u64)(generation) << BITS)
 
@@ -51,8 +55,8 @@ struct block {
 	u64 words[GENERATIONS];
 };
 
-/* 8 MiB. */
-#define BLOCKS (1 << 18)
+/* 16 MiB. */
+#define BLOCKS (1 << 19)
 
 struct {
 	MAP_UINT(type, MAP_ARRAY);
@@ -67,13 +71,22 @@ struct shape {
 	u32 length;
 };
 
-/* The messages that there are: taupe_protocol knows them. */
+/* The messages that there are: taupe_protocol knows them. Of an answer, where the index is
+ * that it repeats; of others 0. */
 struct {
 	MAP_UINT(type, MAP_HASH);
 	MAP_UINT(max_entries, 64);
 	MAP_TYPE(key, struct shape);
 	MAP_TYPE(value, u32);
 } shapes SEC(".maps");
+
+/* The indices, random numbers, in what this device has sent last and may be answered. */
+struct {
+	MAP_UINT(type, MAP_LRU_HASH);
+	MAP_UINT(max_entries, 16384);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u32);
+} awaited SEC(".maps");
 
 /* Newcomers that are kept in one turn. */
 #define NEWCOMERS 4
@@ -98,7 +111,7 @@ struct {
 	MAP_TYPE(value, u64);
 } dropped SEC(".maps");
 
-/* Nobody can choose where a sender is remembered. */
+/* Nobody on the network can choose where a sender is remembered. */
 const volatile u64 secret[2] = {};
 
 /* A number that stands for address and port, distributed evenly. */
@@ -134,14 +147,22 @@ inline_always u64 bits_of(u64 tag)
 
 inline_always bool has(const struct block *block, u8 generation, u64 bits)
 {
-	u64 wanted = OF_GENERATION(generation) | bits;
 	u64 word = block->words[generation % GENERATIONS];
 
-	return word >> BITS == generation && (word & wanted) == wanted;
+	return word >> BITS == generation && (word & bits) == bits;
 }
 
-/* Remembers the sender. Whether it has sent a message some 5 s before. */
-inline_always bool comes_again(struct __sk_buff *skb, u64 now)
+enum sender {
+	/* It has not been heard of. */
+	NEWCOMER,
+	/* It has sent a message before. */
+	KNOWN,
+	/* It has, and enough of its messages are kept for now. */
+	REPEATS,
+};
+
+/* Remembers the sender, and says who it is. */
+inline_always enum sender meet(struct __sk_buff *skb, u64 now)
 {
 	u8 generation = now >> GENERATION_BITS;
 	u64 tag = tag_of(skb), bits = bits_of(tag), *word;
@@ -149,12 +170,24 @@ inline_always bool comes_again(struct __sk_buff *skb, u64 now)
 	struct block *block = bpf_map_lookup_elem(&blocks, &at);
 
 	if (!block)
-		return true;
+		return KNOWN;
 	word = &block->words[generation % GENERATIONS];
 	if (*word >> BITS != generation)
 		*word = OF_GENERATION(generation);
 	*word |= bits;
-	return has(block, generation - LATE, bits) || has(block, generation - EARLY, bits);
+	if (!has(block, generation - 1, bits) && !has(block, generation - 2, bits) &&
+	    !has(block, generation - 3, bits))
+		return NEWCOMER;
+	/* Of each message that is kept there are bits too, in order. */
+	for (int i = 0; i < KEPT_OF_ONE; i++) {
+		tag = tag << 27 | tag >> 37;
+		bits = bits_of(tag);
+		if ((*word & bits) != bits) {
+			*word |= bits;
+			return KNOWN;
+		}
+	}
+	return REPEATS;
 }
 
 /* How many datagrams the kernel has merged into this. */
@@ -163,8 +196,8 @@ inline_always u64 datagrams(const struct __sk_buff *skb)
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;
 }
 
-/* Whether a newcomer is among the first. Once there were enough, this is read only: all
- * processors look at it. */
+/* Whether a newcomer is among the first, with all that is merged into this. Once there were
+ * enough, it is read only: all processors look at it. */
 inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 {
 	u32 zero = 0;
@@ -177,7 +210,7 @@ inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 		all->turn = turn;
 		all->count = 0;
 	}
-	if (all->count >= NEWCOMERS)
+	if (all->count + datagrams(skb) > NEWCOMERS)
 		return false;
 	all->count += datagrams(skb);
 	return true;
@@ -186,15 +219,30 @@ inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 inline_always bool is_kept(struct __sk_buff *skb)
 {
 	struct shape shape = {};
+	u32 *place, index;
 	u64 now;
 
 	shape.length = skb->gso_size ? skb->gso_size : skb->len - UDP_HEADER_LEN;
 	if (bpf_skb_load_bytes(skb, UDP_HEADER_LEN, shape.kind, sizeof(shape.kind)))
 		return false;
-	if (!bpf_map_lookup_elem(&shapes, &shape))
+	place = bpf_map_lookup_elem(&shapes, &shape);
+	if (!place)
 		return false;
+	if (*place) {
+		if (bpf_skb_load_bytes(skb, UDP_HEADER_LEN + *place, &index, sizeof(index)))
+			return false;
+		if (bpf_map_lookup_elem(&awaited, &index))
+			return true;
+	}
 	now = bpf_ktime_get_boot_ns();
-	return comes_again(skb, now) || is_early(skb, now);
+	switch (meet(skb, now)) {
+	case NEWCOMER:
+		return is_early(skb, now);
+	case KNOWN:
+		return true;
+	default:
+		return false;
+	}
 }
 
 SEC("socket")

@@ -202,7 +202,7 @@ impl Flood {
     /// Datagrams at once, and how often: many times what fills the queue to the
     /// mark of load, more than is received before a flood is shed, and little
     /// enough to leave a core.
-    const BURST: u64 = 1536;
+    const BURST: u64 = 3072;
     const PERIOD: Duration = Duration::from_millis(100);
     /// Initiations in one system call.
     const BATCH: u64 = 64;

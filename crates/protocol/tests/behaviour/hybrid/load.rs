@@ -3,10 +3,11 @@
 use taupe_protocol::Cause;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
+use taupe_protocol::update::PostQuantum;
 
 use super::assert_works;
-use crate::common::hybrid::Thief;
-use crate::common::{Fate, Net, label, millis, stranger};
+use crate::common::hybrid::{Thief, public};
+use crate::common::{Fate, Net, label, millis, secs, stranger};
 use crate::each_backend;
 
 each_backend! {
@@ -21,6 +22,34 @@ each_backend! {
             net.advance_to_offset(millis(250));
             assert_works(&mut net, suite);
         }
+    }
+
+    fn prefer_stays_with_who_has_a_cookie_for_it(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::hybrid_pair(crypto, suite);
+        let key = public(crypto, 1, suite);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.nodes[1].backlog = 512;
+        // Of four tries the third gets a cookie, and only the fourth can use it.
+        let start = net.now;
+        net.wire = Box::new(move |d| {
+            let cookie = d.bytes[d.bytes.len() - 16..] != [0; 16];
+            let passes = match d.at.since(start).as_secs() {
+                0..9 => false,
+                9..15 => !cookie,
+                _ => true,
+            };
+            if d.kind() != Kind::HybridInitiation || passes {
+                Fate::Pass
+            } else {
+                Fate::Drop
+            }
+        });
+        net.ping(0, 1);
+        net.advance_to_offset(secs(18));
+        assert!(net.kinds(0, 1).contains(&Kind::CookieReply));
+        assert!(net.kinds(0, 0).iter().all(|kind| *kind != Kind::Initiation));
+        assert_works(&mut net, suite);
     }
 
     fn under_load_a_response_needs_no_cookie(crypto) {
