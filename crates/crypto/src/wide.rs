@@ -12,10 +12,11 @@
 //! or with nothing of it, `narrow` does it.
 //!
 //! Nothing that is secret decides on a branch or an address; lengths and
-//! counters, which are in the clear, do. A group's keys and key stream are
-//! overwritten when it is done; not so registers, and what the compiler has put
-//! on the stack for want of them. Miri does not know these instructions: what it
-//! checks is the pure-Rust backend.
+//! counters, which are in the clear, do. Groups have their keys and key stream in
+//! one place, one group after the other, and it is overwritten when the last is
+//! done; not so registers, and what the compiler has put on the stack for want of
+//! them. Miri does not know these instructions: what it checks is the pure-Rust
+//! backend.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -29,16 +30,12 @@ mod single;
 mod tests;
 mod vector;
 
-use self::{
-    group::{Group, Lane, Spare},
-    poly1305::LANES,
-};
+use self::group::{Group, Lane, Place};
 use crate::narrow::{self, Words, erase_beyond};
 use crate::{
     AeadKey, Packet, Secret, TAG_LEN,
     aead::{MAX_TEXT_LEN, split_tag},
 };
-use core::mem;
 use std::is_x86_feature_detected;
 
 /// Packets that are sorted and grouped at a time.
@@ -74,8 +71,9 @@ impl Key {
 
     /// Takes packets from the longest on, those of like length together.
     fn run(&self, packets: &mut [Packet<'_>], mut work: Work<'_>) {
-        let mut entries: [Entry<'_>; RUN] = core::array::from_fn(|_| Entry::default());
-        let mut spare = Spare::new();
+        let mut entries = [const { Entry::NONE }; RUN];
+        let mut place = Place::new();
+        let mut grouped = false;
         let mut len = 0;
         for (index, packet) in packets.iter_mut().enumerate() {
             let is_beyond = erase_beyond(packet, MAX_TEXT_LEN);
@@ -84,68 +82,71 @@ impl Key {
                 entries[len] = Entry {
                     index,
                     counter: *counter,
-                    data,
+                    data: Some(data),
                 };
                 len += 1;
             }
         }
         let mut entries = &mut entries[..len];
-        entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.data.len()));
+        entries.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.text_len()));
         while !entries.is_empty() {
             let (width, count) = self.choose(entries);
             let now = entries
                 .split_off_mut(..count)
                 .expect("no more than there are");
+            grouped |= width.packets() > 1;
             match width {
-                Width::Eight => self.group::<2>(now, &mut spare, &mut work),
-                Width::Four => self.group::<4>(now, &mut spare, &mut work),
+                Width::Eight => self.group::<2>(now, &mut place, &mut work),
+                Width::Four => self.group::<4>(now, &mut place, &mut work),
                 Width::One => self.single(now, &mut work),
             }
+        }
+        if grouped {
+            // SAFETY: there is no key without the instructions.
+            unsafe { place.wipe() };
         }
     }
 
     fn group<const N: usize>(
         &self,
         entries: &mut [Entry<'_>],
-        spare: &mut Spare,
+        place: &mut Place,
         work: &mut Work<'_>,
     ) {
-        let mut indices = [0; LANES];
         let mut left = entries.iter_mut();
-        let lanes = indices.each_mut().map(|index| {
-            let entry = left.next()?;
-            *index = entry.index;
-            split_tag(mem::take(&mut entry.data))
-                .map(|(text, tag)| Lane::new(entry.counter, text, tag))
+        let lanes = core::array::from_fn(|_| {
+            let lane = left.next().and_then(|entry| {
+                let (text, tag) = split_tag(entry.data.take()?)?;
+                Some(Lane::new(entry.counter, text, tag))
+            });
+            lane.unwrap_or_default()
         });
-        let lanes = lanes.map(Option::unwrap_or_default);
         match work {
             // SAFETY: there is no key without the instructions.
-            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes, spare) },
+            Work::Seal => unsafe { Group::<N>::seal(&self.words.0, lanes, place) },
             Work::Open(flags) => {
                 // SAFETY: as above.
-                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes, spare) };
-                for ((index, authentic), _) in indices.into_iter().zip(authentic).zip(entries) {
-                    flags[index] = authentic;
+                let authentic = unsafe { Group::<N>::open(&self.words.0, lanes, place) };
+                for (entry, authentic) in entries.iter().zip(authentic) {
+                    flags[entry.index] = authentic;
                 }
             }
         }
     }
 
     fn single(&self, entries: &mut [Entry<'_>], work: &mut Work<'_>) {
-        for Entry {
-            index,
-            counter,
-            data,
-        } in entries
-        {
-            match work {
-                Work::Seal => self.packet::<false>(*counter, data),
-                Work::Open(flags) => {
-                    flags[*index] = self.packet::<true>(*counter, data);
-                    continue;
-                }
+        for entry in entries {
+            let Some(data) = entry.data.take() else {
+                continue;
             };
+            match work {
+                Work::Seal => {
+                    self.packet::<false>(entry.counter, data);
+                }
+                Work::Open(flags) => {
+                    flags[entry.index] = self.packet::<true>(entry.counter, data);
+                }
+            }
         }
     }
 
@@ -169,10 +170,10 @@ impl Key {
     /// How the first of these packets, the longest, goes and how many with it:
     /// as it saves the most.
     fn choose(&self, entries: &[Entry<'_>]) -> (Width, usize) {
-        let blocks = |entry: &Entry<'_>| blocks(entry.data.len() - TAG_LEN);
+        let blocks = |entry: &Entry<'_>| blocks(entry.text_len());
         let longest = blocks(&entries[0]);
         let mut best = (Width::One, 1);
-        if entries[0].data.len() - TAG_LEN > LONGEST {
+        if entries[0].text_len() > LONGEST {
             return best;
         }
         // What packets take one by one, and together: the greatest ratio is best.
@@ -258,10 +259,23 @@ fn blocks(text_len: usize) -> u64 {
     1 + text_len.div_ceil(vector::LEN) as u64
 }
 
-/// A packet and its place in the run.
-#[derive(Default)]
+/// A packet and its place in the run, or none.
 struct Entry<'a> {
     index: usize,
     counter: u64,
-    data: &'a mut [u8],
+    data: Option<&'a mut [u8]>,
+}
+
+impl Entry<'_> {
+    /// A constant, so that many are written at once.
+    const NONE: Self = Self {
+        index: 0,
+        counter: 0,
+        data: None,
+    };
+
+    fn text_len(&self) -> usize {
+        let len = self.data.as_ref().map_or(0, |data| data.len());
+        len.saturating_sub(TAG_LEN)
+    }
 }

@@ -1,9 +1,10 @@
 //! ChaCha20 (RFC 8439 §2.3), sixteen blocks at a time, one in each 32-bit lane.
 
 use super::poly1305::LANES;
-use super::vector::{Vector, from_u32, from_u64, pin, wipe, zero};
+use super::vector::{Vector, from_u32, from_u64, pin, zero};
 use crate::narrow::rounds::CONSTANTS;
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 
 /// Of the 32-bit lanes, the upper ones of each pair, as a mask.
 const ODD: u16 = 0xaaaa;
@@ -60,7 +61,7 @@ macro_rules! diagonals {
 pub(super) use {columns, diagonals, round, step};
 
 /// The blocks of `16 / N` packets: `N` consecutive ones of each at a time.
-pub(super) struct Blocks<const N: usize> {
+pub(super) struct Blocks {
     /// The words of the next blocks' input, of which number 12, that of the
     /// block, changes. As vectors: to make one of a word takes the port that
     /// permutes.
@@ -70,11 +71,15 @@ pub(super) struct Blocks<const N: usize> {
     mixed: [Vector; 16],
 }
 
-impl<const N: usize> Blocks<N> {
+impl Blocks {
     /// Begins with block 0 of packets with these nonces, each as little-endian
-    /// words.
+    /// words. Made in place.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn new(key: &[u32; 8], nonces: &[[u32; 3]; LANES]) -> Self {
+    pub(super) fn start<'a, const N: usize>(
+        place: &'a mut MaybeUninit<Self>,
+        key: &[u32; 8],
+        nonces: &[[u32; 3]; LANES],
+    ) -> &'a mut Self {
         let mut input = [zero(); 16];
         for (input, word) in input.iter_mut().zip(CONSTANTS.iter().chain(key)) {
             *input = _mm512_set1_epi32(word.cast_signed());
@@ -86,7 +91,14 @@ impl<const N: usize> Blocks<N> {
         let mut x = input;
         columns!(x);
         [x[0], x[4], x[8]] = [input[0], input[4], input[8]];
-        Self { input, mixed: x }
+        let blocks = place.as_mut_ptr();
+        // SAFETY: the place may be written, and both fields have been when it is taken for
+        // initialised.
+        unsafe {
+            (&raw mut (*blocks).input).write(input);
+            (&raw mut (*blocks).mixed).write(x);
+            place.assume_init_mut()
+        }
     }
 
     /// The state of the next sixteen blocks after the first round.
@@ -111,25 +123,27 @@ impl<const N: usize> Blocks<N> {
     /// key stream, and goes on to the next blocks.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn end(&mut self, x: &mut [Vector; 16]) {
+    pub(super) fn end<const N: usize>(&mut self, x: &mut [Vector; 16]) {
         for (x, input) in x.iter_mut().zip(self.input) {
             *x = _mm512_add_epi32(*x, input);
         }
         self.input[12] = _mm512_add_epi32(self.input[12], _mm512_set1_epi32(N as i32));
     }
 
-    /// The words of the next sixteen blocks' key stream.
-    #[inline]
+    /// The words of the next sixteen blocks' key stream, made in place.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn next(&mut self) -> [Vector; 16] {
+    pub(super) fn next<'a, const N: usize>(
+        &mut self,
+        place: &'a mut MaybeUninit<[Vector; 16]>,
+    ) -> &'a mut [Vector; 16] {
         let mut x = self.begin();
         for _ in 0..9 {
             diagonals!(x);
             columns!(x);
         }
         diagonals!(x);
-        self.end(&mut x);
-        x
+        self.end::<N>(&mut x);
+        place.write(x)
     }
 
     /// The first 32 bytes of each packet's first block: their low and high
@@ -137,19 +151,13 @@ impl<const N: usize> Blocks<N> {
     /// where there are fewer than eight. `words` are those that came first.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn keys(words: &[Vector; 16]) -> [[Vector; 2]; 2] {
+    pub(super) fn keys<const N: usize>(words: &[Vector; 16]) -> [[Vector; 2]; 2] {
         let lanes = from_u64(&core::array::from_fn(|lane| (lane * N / 2 % LANES) as u64));
         let half = |i: usize| {
             let [low, high] = [words[i], _mm512_slli_epi64::<32>(words[i + 1])];
             _mm512_permutexvar_epi64(lanes, _mm512_mask_mov_epi32(low, ODD, high))
         };
         [[half(0), half(2)], [half(4), half(6)]]
-    }
-
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn wipe(&mut self) {
-        wipe(&mut self.input);
-        wipe(&mut self.mixed);
     }
 }
 

@@ -16,10 +16,11 @@
 use super::chacha20::{Blocks, Transpose, columns, diagonals, round, step};
 use super::poly1305::{LANES, Poly1305, Quad, halves};
 use super::vector::{
-    LEN, Vector, from_u64, load, load_padded, store, store_cut, wipe, wipe_bytes, zero,
+    LEN, Vector, from_u64, load, load_padded, store, store_cut, wipe_bytes, wipe_place, zero,
 };
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 
 /// A packet, or by default none.
 #[derive(Default)]
@@ -160,21 +161,44 @@ macro_rules! crypt {
 const WINDOW: usize = 5;
 
 /// In the place of text where there is no packet: see [`woven`](Group::woven).
-pub(super) struct Spare([[[u8; LEN]; WINDOW]; LANES]);
+type Spare = [[[u8; LEN]; WINDOW]; LANES];
 
-impl Spare {
+/// Where groups, one after the other, have their keys and key stream: made here,
+/// as to move them takes time, and overwritten once, when the last is done. Nothing
+/// is here before, as to write zeros takes as long as to move.
+pub(super) struct Place {
+    poly: MaybeUninit<Poly1305>,
+    blocks: MaybeUninit<Blocks>,
+    words: MaybeUninit<[Vector; 16]>,
+    spare: Spare,
+}
+
+impl Place {
     pub(super) fn new() -> Self {
-        Self([[[0; LEN]; WINDOW]; LANES])
+        Self {
+            poly: MaybeUninit::uninit(),
+            blocks: MaybeUninit::uninit(),
+            words: MaybeUninit::uninit(),
+            spare: [[[0; LEN]; WINDOW]; LANES],
+        }
+    }
+
+    /// Leaves no key or key stream behind.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn wipe(&mut self) {
+        wipe_place(&mut self.poly);
+        wipe_place(&mut self.blocks);
+        wipe_place(&mut self.words);
     }
 }
 
 /// Up to `16 / N` packets on their way.
-pub(super) struct Group<'a, const N: usize> {
-    lanes: [Lane<'a>; LANES],
-    poly: Poly1305,
-    blocks: Blocks<N>,
+pub(super) struct Group<'a, 'b, const N: usize> {
+    lanes: [Lane<'b>; LANES],
+    poly: &'a mut Poly1305,
+    blocks: &'a mut Blocks,
     /// The words of the blocks made last.
-    words: [Vector; 16],
+    words: &'a mut [Vector; 16],
     spare: &'a mut Spare,
     /// Chunks of the longest text.
     chunks: usize,
@@ -182,11 +206,11 @@ pub(super) struct Group<'a, const N: usize> {
     authenticated: usize,
 }
 
-impl<'a, const N: usize> Group<'a, N> {
+impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     /// Encrypts the texts and writes the tags.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn seal(key: &[u32; 8], lanes: [Lane<'a>; LANES], spare: &'a mut Spare) {
-        let mut group = Self::new(key, lanes, spare);
+    pub(super) fn seal(key: &[u32; 8], lanes: [Lane<'b>; LANES], place: &'a mut Place) {
+        let mut group = Self::new(key, lanes, place);
         let last = group.texts::<false>();
         group.crypt(last);
         group.authenticate_to(last + N - 1);
@@ -197,7 +221,7 @@ impl<'a, const N: usize> Group<'a, N> {
                 **tag = computed;
             }
         }
-        group.wipe();
+        group.wipe_spare();
     }
 
     /// Decrypts the texts, and tells which had the right tag. The others are
@@ -205,10 +229,10 @@ impl<'a, const N: usize> Group<'a, N> {
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn open(
         key: &[u32; 8],
-        lanes: [Lane<'a>; LANES],
-        spare: &'a mut Spare,
+        lanes: [Lane<'b>; LANES],
+        place: &'a mut Place,
     ) -> [bool; LANES] {
-        let mut group = Self::new(key, lanes, spare);
+        let mut group = Self::new(key, lanes, place);
         let rests = group.rests();
         let last = group.texts::<true>();
         group.authenticate_to(last + N - 1);
@@ -226,26 +250,27 @@ impl<'a, const N: usize> Group<'a, N> {
                 lane.zeroise();
             }
         }
-        group.wipe();
+        group.wipe_spare();
         authentic
     }
 
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn new(key: &[u32; 8], lanes: [Lane<'a>; LANES], spare: &'a mut Spare) -> Self {
+    fn new(key: &[u32; 8], lanes: [Lane<'b>; LANES], place: &'a mut Place) -> Self {
         let nonces = (lanes.each_ref()).map(|lane| {
             // Four zero bytes, then the counter.
             [0, lane.counter as u32, (lane.counter >> 32) as u32]
         });
-        let mut blocks = Blocks::<N>::new(key, &nonces);
-        let words = blocks.next();
+        let blocks = Blocks::start::<N>(&mut place.blocks, key, &nonces);
+        let words = blocks.next::<N>(&mut place.words);
         let chunks = lanes.iter().map(|lane| lane.chunks.len()).max();
         let chunks = chunks.unwrap_or(0);
+        let keys = Blocks::keys::<N>(words);
         Self {
-            poly: Poly1305::new(Blocks::<N>::keys(&words), chunks, N),
+            poly: Poly1305::start(&mut place.poly, keys, chunks, N),
             lanes,
             blocks,
             words,
-            spare,
+            spare: &mut place.spare,
             chunks,
             authenticated: 0,
         }
@@ -267,24 +292,27 @@ impl<'a, const N: usize> Group<'a, N> {
                     self.crypt(first);
                     self.authenticate_to(first + N - 1);
                 }
-                self.words = self.blocks.next();
+                let mut place = MaybeUninit::uninit();
+                *self.words = *self.blocks.next::<N>(&mut place);
+                wipe_place(&mut place);
             }
         }
         last
     }
 
-    /// Applies the blocks made last, of which `first` is each packet's first.
+    /// Applies the blocks made last, of which `first` is each packet's first. They
+    /// are no longer words then.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     fn crypt(&mut self, first: usize) {
         // Block 0 is not for text.
         let numbers = first.max(1)..first + N;
-        let mut streams = Transpose::new(&self.words).all();
-        for (lane, streams) in self.lanes.iter_mut().zip(streams.as_chunks::<N>().0) {
+        *self.words = Transpose::new(self.words).all();
+        let streams = self.words.as_chunks::<N>().0;
+        for (lane, streams) in self.lanes.iter_mut().zip(streams) {
             for block in numbers.clone() {
                 lane.apply(block - 1, streams[block - first]);
             }
         }
-        wipe(&mut streams);
     }
 
     /// Authenticates so many chunks of each packet, where it has them.
@@ -393,7 +421,7 @@ impl<'a, const N: usize> Group<'a, N> {
             (false, true) => (1, 1),
             (false, false) => (N / 2, 0),
         };
-        let mut left = self.lanes.iter_mut().zip(&mut self.spare.0);
+        let mut left = self.lanes.iter_mut().zip(&mut *self.spare);
         let text: [Option<&mut [[u8; LEN]; W]>; P] = core::array::from_fn(|_| {
             let (lane, spare) = left.next()?;
             match lane.tag {
@@ -412,11 +440,11 @@ impl<'a, const N: usize> Group<'a, N> {
             authenticate!(x, quad, h, powers, diagonals, columns);
             let mut quad = Quad::new(rows(&text, hashed + N / 2));
             authenticate!(x, quad, h, powers, columns, diagonals);
-            let mut blocks = Transpose::new(&self.words);
+            let mut blocks = Transpose::new(self.words);
             crypt!(x, blocks, text, crypted);
             self.authenticated += N;
         } else {
-            let mut blocks = Transpose::new(&self.words);
+            let mut blocks = Transpose::new(self.words);
             crypt!(x, blocks, text, crypted);
             let mut quad = Quad::new(rows(&text, hashed));
             authenticate!(x, quad, h, powers, diagonals, columns);
@@ -436,19 +464,15 @@ impl<'a, const N: usize> Group<'a, N> {
             }
         }
         diagonals!(x);
-        self.blocks.end(&mut x);
-        self.words = x;
+        self.blocks.end::<N>(&mut x);
+        *self.words = x;
         true
     }
 
-    /// Leaves no key or key stream where the group was.
+    /// Leaves no key stream where there is no packet.
     #[target_feature(enable = "avx512f")]
-    fn wipe(&mut self) {
-        wipe(&mut self.words);
-        self.blocks.wipe();
-        self.poly.wipe();
-        // There is key stream where there is no packet.
-        for (lane, spare) in self.lanes[..16 / N].iter().zip(&mut self.spare.0) {
+    fn wipe_spare(&mut self) {
+        for (lane, spare) in self.lanes[..16 / N].iter().zip(&mut *self.spare) {
             if lane.tag.is_none() {
                 wipe_bytes(spare);
             }

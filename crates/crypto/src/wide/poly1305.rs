@@ -21,6 +21,7 @@
 use super::vector::{LEN, Vector, from_u64, load, pin, to_u64, wipe, zero};
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 
 /// Packets, and 64-bit lanes of a vector.
 pub(super) const LANES: usize = 8;
@@ -43,8 +44,9 @@ pub(super) struct Poly1305 {
     /// `r` to the power of 1 to 4.
     powers: [Factor; 4],
     /// Where two lanes share a packet, the same for a [`Quad`]: `r` to the
-    /// power of 5 to 8 in the first of them.
-    shared: Option<[Factor; 4]>,
+    /// power of 5 to 8 in the first of them. Otherwise there are none.
+    shared: MaybeUninit<[Factor; 4]>,
+    is_shared: bool,
     /// What is added last, low and high half.
     s: [Vector; 2],
 }
@@ -53,9 +55,14 @@ impl Poly1305 {
     /// With the one-time keys `r` and `s`, low and high half of each, for texts
     /// of at most so many times 64 bytes. With `blocks` = 4 there are only four
     /// packets, and a [`Quad`] has each in lanes `i` and `4 + i`, which then
-    /// have one key.
+    /// have one key. Made in place.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn new([r, s]: [[Vector; 2]; 2], chunks: usize, blocks: usize) -> Self {
+    pub(super) fn start(
+        place: &mut MaybeUninit<Self>,
+        [r, s]: [[Vector; 2]; 2],
+        chunks: usize,
+        blocks: usize,
+    ) -> &mut Self {
         let [r_low, r_high] = r;
         let clamp = |half, mask| _mm512_and_si512(half, _mm512_set1_epi64(mask));
         let low = clamp(r_low, 0x0fff_fffc_0fff_ffff);
@@ -65,32 +72,41 @@ impl Poly1305 {
             _mm512_and_si512(_mm512_shrdi_epi64::<44>(low, high), _mm512_set1_epi64(LIMB)),
             _mm512_srli_epi64::<24>(high),
         ];
-        let mut powers = [factor(r); 4];
-        let r2 = multiply(r, &powers[0]);
-        powers[1] = factor(r2);
-        powers[2] = factor(multiply(r2, &powers[0]));
-        powers[3] = factor(multiply(r2, &powers[1]));
-        let mut shared = None;
-        if blocks == 4 && chunks > 1 {
-            let shared = shared.insert(powers);
-            for power in shared {
-                let far = factor(multiply([power[0], power[1], power[2]], &powers[3]));
+        let first = factor(r);
+        let r2 = multiply(r, &first);
+        let second = factor(r2);
+        let third = factor(multiply(r2, &first));
+        let fourth = factor(multiply(r2, &second));
+        let poly = place.as_mut_ptr();
+        // SAFETY: the place may be written, and when it is taken for initialised all fields have
+        // been, but for the one that need not be.
+        let poly = unsafe {
+            (&raw mut (*poly).h).write([zero(); 3]);
+            (&raw mut (*poly).powers).write([first, second, third, fourth]);
+            (&raw mut (*poly).is_shared).write(blocks == 4 && chunks > 1);
+            (&raw mut (*poly).s).write(s);
+            place.assume_init_mut()
+        };
+        if poly.is_shared {
+            for power in poly.shared.write(poly.powers) {
+                let far = factor(multiply([power[0], power[1], power[2]], &fourth));
                 for (near, far) in power.iter_mut().zip(far) {
                     *near = _mm512_mask_mov_epi64(*near, FIRST_HALF, far);
                 }
             }
         }
-        Self {
-            h: [zero(); 3],
-            powers,
-            shared,
-            s,
-        }
+        poly
     }
 
     /// What [`Quad`]s change, and the powers that they take.
     pub(super) fn parts(&mut self) -> (&mut Limbs, &[Factor; 4]) {
-        (&mut self.h, self.shared.as_ref().unwrap_or(&self.powers))
+        let powers = if self.is_shared {
+            // SAFETY: `start`, which alone sets this, has written them then.
+            unsafe { self.shared.assume_init_ref() }
+        } else {
+            &self.powers
+        };
+        (&mut self.h, powers)
     }
 
     /// At most four blocks, in the lanes of `mask`: low and high half of each.
@@ -162,16 +178,6 @@ impl Poly1305 {
         let tag_high = _mm512_add_epi64(high, self.s[1]);
         let tag_high = _mm512_mask_add_epi64(tag_high, carry, tag_high, _mm512_set1_epi64(1));
         [tag_low, tag_high]
-    }
-
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn wipe(&mut self) {
-        wipe(&mut self.h);
-        wipe(self.powers.as_flattened_mut());
-        if let Some(powers) = &mut self.shared {
-            wipe(powers.as_flattened_mut());
-        }
-        wipe(&mut self.s);
     }
 }
 

@@ -3,11 +3,13 @@
 //! On a processor without the instructions there is nothing to test.
 
 use super::chacha20::{Blocks, Transpose};
+use super::group::{Group, Lane, Place};
 use super::poly1305::{LANES, Poly1305, Powers, halves};
 use super::single;
 use super::vector::{LEN, from_u64, load_padded, store, zero};
 use crate::narrow::{self, Words};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
+use core::mem::MaybeUninit;
 
 /// Poly1305 of a message in one lane, with others of the same length beside it.
 #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
@@ -17,7 +19,8 @@ fn poly1305(lane: usize, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let of = |i: usize| if i == lane { message } else { &other[..] };
     let keys = core::array::from_fn(|i| load_padded(if i == lane { key } else { &other_key }));
     let [r, s, ..] = halves(keys);
-    let mut poly = Poly1305::new([r, s], 1, 2);
+    let mut place = MaybeUninit::uninit();
+    let poly = Poly1305::start(&mut place, [r, s], 1, 2);
 
     let quads = message.len() / LEN;
     for at in 0..quads {
@@ -102,10 +105,13 @@ fn blocks_of_a_packet_by_itself_are_those_of_a_group() {
     for nonce in [[0; 3], [1, 2, 3], [u32::MAX; 3], [0, u32::MAX, 0]] {
         // SAFETY: the processor has the instructions.
         let group: Vec<[u8; LEN]> = unsafe {
-            let mut blocks = Blocks::<4>::new(&key, &[nonce; LANES]);
+            let mut place = MaybeUninit::uninit();
+            let blocks = Blocks::start::<4>(&mut place, &key, &[nonce; LANES]);
             let mut made = Vec::new();
             for _ in 0..8 {
-                for block in &Transpose::new(&blocks.next()).all()[..4] {
+                for block in
+                    &Transpose::new(blocks.next::<4>(&mut MaybeUninit::uninit())).all()[..4]
+                {
                     let mut bytes = [0; LEN];
                     store(&mut bytes, *block);
                     made.push(bytes);
@@ -148,10 +154,13 @@ fn aead(
         i if i == lane => [word(0), word(1), word(2)],
         i => [i as u32, u32::MAX, 0],
     });
-    let mut blocks = Blocks::<2>::new(&Words::new(key).0, &nonces);
+    let mut place = MaybeUninit::uninit();
+    let blocks = Blocks::start::<2>(&mut place, &Words::new(key).0, &nonces);
     let mut stream = Vec::new();
     while stream.len() < LEN + text.len() {
-        for block in &Transpose::new(&blocks.next()).all()[2 * lane..][..2] {
+        for block in
+            &Transpose::new(blocks.next::<2>(&mut MaybeUninit::uninit())).all()[2 * lane..][..2]
+        {
             let mut bytes = [0; LEN];
             store(&mut bytes, *block);
             stream.extend(bytes);
@@ -185,6 +194,36 @@ fn wycheproof() {
         // SAFETY: the processor has the instructions.
         unsafe { aead(lane.get(), message) }
     });
+}
+
+/// With a packet missing, and with powers of `r` of both kinds.
+#[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
+fn group<const N: usize>(place: &mut Place) {
+    let (mut texts, mut tags) = ([[0x5a; 500]; LANES], [[0; 16]; LANES]);
+    let mut left = texts.iter_mut().zip(&mut tags).take(16 / N - 1);
+    let lanes = core::array::from_fn(|i| {
+        let lane = left.next();
+        lane.map_or_else(Lane::default, |(text, tag)| Lane::new(i as u64, text, tag))
+    });
+    Group::<N>::seal(&[0xa5a5_a5a5; 8], lanes, place);
+}
+
+#[test]
+fn no_key_or_key_stream_is_left() {
+    if !super::supported() {
+        return;
+    }
+    let mut place = Place::new();
+    // SAFETY: the processor has the instructions.
+    unsafe {
+        group::<2>(&mut place);
+        group::<4>(&mut place);
+        place.wipe();
+    }
+    // SAFETY: all of the place is initialised: what is wiped, and that in the place of text.
+    let bytes =
+        unsafe { core::slice::from_raw_parts((&raw const place).cast::<u8>(), size_of::<Place>()) };
+    assert!(bytes.iter().all(|byte| *byte == 0));
 }
 
 /// What is left of a text is padded with zeros, and a slice's end is its end.

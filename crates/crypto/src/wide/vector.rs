@@ -4,6 +4,8 @@ use core::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
     _mm512_setzero_si512, _mm512_storeu_si512,
 };
+use core::mem::MaybeUninit;
+use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Sixteen words of 32 bits, or eight of 64.
@@ -105,7 +107,20 @@ pub(super) fn pin(mut vector: Vector) -> Vector {
 pub(super) fn wipe(vectors: &mut [Vector]) {
     for vector in vectors {
         // SAFETY: the reference may be written through and is aligned.
-        unsafe { core::ptr::write_volatile(vector, zero()) };
+        unsafe { ptr::write_volatile(vector, zero()) };
+    }
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The same for a place, be something there or not.
+#[target_feature(enable = "avx512f")]
+pub(super) fn wipe_place<T>(place: &mut MaybeUninit<T>) {
+    const { assert!(align_of::<T>() == align_of::<Vector>()) };
+    let first: *mut Vector = place.as_mut_ptr().cast();
+    for index in 0..size_of::<T>() / LEN {
+        // SAFETY: as a type's size is a multiple of its alignment, which is that of a vector,
+        // the place is that many vectors, all of which may be written.
+        unsafe { ptr::write_volatile(first.add(index), zero()) };
     }
     compiler_fence(Ordering::SeqCst);
 }
@@ -114,7 +129,7 @@ pub(super) fn wipe(vectors: &mut [Vector]) {
 pub(super) fn wipe_bytes(chunks: &mut [[u8; LEN]]) {
     for chunk in chunks {
         // SAFETY: the reference may be written through and is aligned.
-        unsafe { core::ptr::write_volatile(chunk, [0; LEN]) };
+        unsafe { ptr::write_volatile(chunk, [0; LEN]) };
     }
     compiler_fence(Ordering::SeqCst);
 }
