@@ -18,11 +18,14 @@ use crate::SharedSecret;
 pub(crate) struct Edwards(EdwardsPoint);
 
 /// Whether that is faster than the ladder: with AVX-512 alone, which the processor must have and
-/// curve25519-dalek be built with (`.cargo/config.toml`).
+/// curve25519-dalek be built with. It is where that is asked for (`.cargo/config.toml`), and where
+/// everything is built for such processors.
 pub(crate) fn is_faster() -> bool {
-    cfg!(curve25519_dalek_backend = "avx512")
-        && is_x86_feature_detected!("avx512ifma")
-        && is_x86_feature_detected!("avx512vl")
+    let is_built = cfg!(any(
+        curve25519_dalek_backend = "avx512",
+        all(target_feature = "avx512ifma", target_feature = "avx512vl")
+    ));
+    is_built && is_x86_feature_detected!("avx512ifma") && is_x86_feature_detected!("avx512vl")
 }
 
 impl Edwards {
@@ -52,6 +55,16 @@ mod tests {
     use crate::AWS_LC;
     use proptest::array::uniform32;
     use proptest::prelude::*;
+
+    #[test]
+    fn it_is_the_faster_way_wherever_there_is_avx512() {
+        // Flags that are given this way take the place of those in `.cargo/config.toml`.
+        if option_env!("RUSTFLAGS").is_none() {
+            let has =
+                is_x86_feature_detected!("avx512ifma") && is_x86_feature_detected!("avx512vl");
+            assert_eq!(is_faster(), has);
+        }
+    }
 
     proptest! {
         // Whether or not it is the faster way on this processor.
