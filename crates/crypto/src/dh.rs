@@ -29,24 +29,32 @@ pub trait Dh: Send + Sync {
 
     /// What [`Self::agree`] gives for the key that this backend has prepared.
     fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
-        self.agree(private, &public.bytes)
+        self.agree(private, public.as_bytes())
     }
 }
 
 /// A public key, and what a backend has computed from it alone.
 #[derive(Clone)]
 pub struct PreparedKey {
-    pub(crate) bytes: [u8; 32],
+    bytes: [u8; 32],
     #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
     pub(crate) edwards: Option<Edwards>,
 }
 
 impl PreparedKey {
-    pub(crate) fn new(public: &[u8; 32]) -> Self {
+    /// `public`, and nothing computed from it.
+    #[must_use]
+    pub fn new(public: &[u8; 32]) -> Self {
         Self {
             bytes: *public,
             #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
             edwards: None,
         }
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.bytes
     }
 }

@@ -45,7 +45,7 @@ impl Dh for AwsLc {
     fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
         match &public.edwards {
             Some(point) => point.agree(private),
-            None => self.agree(private, &public.bytes),
+            None => self.agree(private, public.as_bytes()),
         }
     }
 }
