@@ -32,12 +32,13 @@ use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 /// The backend.
 pub(crate) struct AwsLc {
-    // Our own vector code is for one architecture.
+    // Vector code beside AWS-LC's is for one architecture.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     pub(crate) batches: Batches,
 }
 
-/// How packets of a batch are sealed and opened.
+/// How packets of a batch are sealed and opened, and with that which vector instructions there
+/// may be beside AWS-LC's own.
 #[derive(Clone, Copy)]
 pub(crate) enum Batches {
     /// By our own vector code, where the processor has the instructions, and together
@@ -51,13 +52,22 @@ pub(crate) enum Batches {
     Narrow,
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Batches {
+    /// Whether with AVX-512, where the processor has it.
+    fn have_avx512(self) -> bool {
+        matches!(self, Self::Best | Self::Wide)
+    }
+}
+
 impl Aead for AwsLc {
     fn key(&self, key: &Secret<32>) -> Box<dyn AeadKey> {
         #[cfg(target_arch = "x86_64")]
         {
             let always = matches!(self.batches, Batches::Wide);
-            let wide = matches!(self.batches, Batches::Best | Batches::Wide);
-            if wide && let Some(key) = crate::wide::Key::new(key, always) {
+            if self.batches.have_avx512()
+                && let Some(key) = crate::wide::Key::new(key, always)
+            {
                 return Box::new(key);
             }
             let ours = !matches!(self.batches, Batches::Single);

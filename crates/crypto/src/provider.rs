@@ -28,7 +28,8 @@ pub static AWS_LC: Provider = Provider {
     })
 };
 
-/// [`AWS_LC`], but without our own vector code: every packet by itself, by AWS-LC.
+/// [`AWS_LC`], but without vector code beside AWS-LC's: every packet by itself, and X25519 by its
+/// ladder.
 #[cfg(feature = "aws-lc")]
 pub static AWS_LC_SINGLE: Provider = Provider {
     name: "aws-lc-single",
@@ -107,17 +108,17 @@ pub fn default_provider() -> &'static Provider {
     &PORTABLE
 }
 
-/// [`default_provider`], but without our own vector code: `AWS_LC_SINGLE` where
-/// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
-/// by themselves.
+/// [`default_provider`], but without our own vector code and X25519 with AVX-512:
+/// `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
+/// their instructions by themselves.
 #[cfg(feature = "aws-lc")]
 pub fn provider_without_avx512() -> &'static Provider {
     &AWS_LC_SINGLE
 }
 
-/// [`default_provider`], but without our own vector code: `AWS_LC_SINGLE` where
-/// it is built, else `PORTABLE`. Libraries beneath it choose their instructions
-/// by themselves.
+/// [`default_provider`], but without our own vector code and X25519 with AVX-512:
+/// `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
+/// their instructions by themselves.
 #[cfg(all(feature = "portable", not(feature = "aws-lc")))]
 pub fn provider_without_avx512() -> &'static Provider {
     &PORTABLE

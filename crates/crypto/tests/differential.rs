@@ -9,7 +9,9 @@ use proptest::{
     collection::vec,
     prelude::*,
 };
-use taupe_crypto::{AWS_LC, InvalidKemInput, KemParameters, PORTABLE, Packet, Secret, TAG_LEN};
+use taupe_crypto::{
+    AWS_LC, AWS_LC_SINGLE, InvalidKemInput, KemParameters, PORTABLE, Packet, Secret, TAG_LEN,
+};
 
 proptest! {
     #[test]
@@ -106,7 +108,7 @@ proptest! {
         prop_assert_eq!(AWS_LC.dh.public(&private), PORTABLE.dh.public(&private));
         let ours = AWS_LC.dh.agree(&private, &public);
         prop_assert!(ours == PORTABLE.dh.agree(&private, &public));
-        for provider in [&AWS_LC, &PORTABLE] {
+        for provider in [&AWS_LC, &AWS_LC_SINGLE, &PORTABLE] {
             let prepared = provider.dh.prepare(&public);
             prop_assert!(ours == provider.dh.agree_prepared(&private, &prepared));
         }

@@ -35,7 +35,7 @@ impl Dh for AwsLc {
     #[cfg(target_arch = "x86_64")]
     fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
         let mut prepared = PreparedKey::new(public);
-        if edwards::is_faster() {
+        if self.batches.have_avx512() && edwards::is_faster() {
             prepared.edwards = Edwards::new(public);
         }
         prepared
@@ -46,6 +46,31 @@ impl Dh for AwsLc {
         match &public.edwards {
             Some(point) => point.agree(private),
             None => self.agree(private, public.as_bytes()),
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::edwards;
+    use crate::{AWS_LC, AWS_LC_NARROW, AWS_LC_SINGLE, AWS_LC_WIDE, Provider};
+
+    #[test]
+    fn who_does_without_avx512_keeps_to_the_ladder() {
+        let on_edwards = |provider: &Provider| {
+            let public = provider.dh.public(&[7; 32]);
+            provider.dh.prepare(&public).edwards.is_some()
+        };
+        for provider in [&AWS_LC, &AWS_LC_WIDE] {
+            assert_eq!(
+                on_edwards(provider),
+                edwards::is_faster(),
+                "{}",
+                provider.name
+            );
+        }
+        for provider in [&AWS_LC_SINGLE, &AWS_LC_NARROW] {
+            assert!(!on_edwards(provider), "{}", provider.name);
         }
     }
 }
