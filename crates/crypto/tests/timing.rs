@@ -1,4 +1,4 @@
-//! Whether what is secret shows in the time that decapsulations and comparisons
+//! Whether what is secret shows in the time that agreements, decapsulations and comparisons
 //! take. That of batches of packets: `examples/timing.rs`.
 //!
 //! Long, and fair only when optimised, on one processor: `scripts/test --long`,
@@ -30,10 +30,14 @@ const BODY_LEN: usize = 116;
 #[test]
 fn times_tell_nothing() {
     let mut report = Report::default();
-    // The others have the same KEM and hash as the first.
+    // The others have the same KEM and hash as the first, and no other way to X25519 but
+    // AWS-LC's ladder.
     for provider in (real_providers().into_iter())
         .filter(|provider| ["aws-lc", "portable"].contains(&provider.name))
     {
+        let t = agreement(provider);
+        let name = format!("{} X25519, prepared: a fixed key, any key", provider.name);
+        report.must_agree(&name, t);
         for parameters in [KemParameters::MlKem512, KemParameters::MlKem768] {
             for (name, spoil) in [
                 ("a bit changed", change_a_bit as fn(&mut Random, &mut [u8])),
@@ -87,6 +91,21 @@ impl Report {
         let wrong = self.wrong.join("\n");
         assert!(wrong.is_empty(), "not as it must be:\n{wrong}");
     }
+}
+
+/// Private keys of zeros, and any, for one prepared public key.
+fn agreement(provider: &Provider) -> f64 {
+    let dh = provider.dh;
+    let public = dh.prepare(&dh.public(&[7; 32]));
+    let make = |random: &mut Random, class: bool| {
+        let keep = if class { u8::MAX } else { 0 };
+        Secret::new(random.array::<32>().map(|byte| byte & keep))
+    };
+    let run = |private: &mut Secret<32>| {
+        let private = black_box(private.expose());
+        time(|| dh.agree_prepared(private, &public).is_some())
+    };
+    measure(make, run)
 }
 
 /// Ciphertexts of fresh secrets for one key, and such that `spoil` has changed.
