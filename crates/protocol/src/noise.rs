@@ -59,7 +59,6 @@ impl StaticKeys {
 
 /// What follows from this side's private key and a peer's public key alone. Whoever keeps it
 /// saves a multiplication in each handshake with that peer.
-#[derive(Clone)]
 pub struct Precomputed {
     /// DH of the two static keys.
     pub(crate) static_static: SharedSecret,

@@ -124,7 +124,7 @@ pub(crate) struct Slot {
 /// What handshakes need of a peer.
 pub(crate) struct Handshakes {
     /// Made when it is first needed; `Some(None)` when the peer's key is of low order.
-    pub(crate) precomputed: Option<Option<Precomputed>>,
+    pub(crate) precomputed: Option<Option<Arc<Precomputed>>>,
     /// The initiation that waits for a response, by its local index.
     pub(crate) initiation: Option<(u32, Pending)>,
     pub(crate) stamper: Stamper,
@@ -190,11 +190,14 @@ impl Slot {
         &mut self,
         crypto: &Provider,
         keys: &StaticKeys,
-    ) -> Option<Precomputed> {
+    ) -> Option<Arc<Precomputed>> {
         let public_key = *self.peer.public_key();
         self.handshakes(crypto)
             .precomputed
-            .get_or_insert_with(|| Precomputed::new(crypto, keys, &public_key).ok())
+            .get_or_insert_with(|| {
+                let precomputed = Precomputed::new(crypto, keys, &public_key);
+                precomputed.ok().map(Arc::new)
+            })
             .clone()
     }
 
