@@ -121,6 +121,8 @@ impl Initiator {
         ephemeral: Secret<32>,
         timestamp: Tai64N,
     ) -> Result<(Self, InitiationFields), NoiseError> {
+        // Only the other side would notice.
+        debug_assert_eq!(remote.0, *precomputed.remote.as_bytes());
         // C := HASH(CONSTRUCTION); H := HASH(HASH(C ‖ IDENTIFIER) ‖ S_r^pub)
         let mut transcript = Transcript::new(crypto, CONSTRUCTION, IDENTIFIER, &remote.0);
 

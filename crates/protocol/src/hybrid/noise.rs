@@ -79,6 +79,8 @@ impl Initiator {
         timestamp: Tai64N,
         sender: u32,
     ) -> Result<(Self, Parts), NoiseError> {
+        // Only the other side would notice.
+        debug_assert_eq!(remote.public_key.0, *precomputed.remote.as_bytes());
         let suite = remote.suite;
         let identity = local
             .hybrid
