@@ -18,6 +18,9 @@
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from
 //!   AWS-LC, but transport data by our own vector code where the processor has AVX2,
 //!   or AVX-512 with IFMA and VBMI2, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
+//!   X25519 with prepared keys is by curve25519-dalek where the processor has AVX-512 with IFMA
+//!   and the program is built with `RUSTFLAGS='--cfg curve25519_dalek_backend="avx512"'`, or the
+//!   same in its own `.cargo/config.toml`: a dependency cannot ask for it.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.
 //! - `fake`: `FAKE`, no cryptography at all, for simulation. It does not
