@@ -22,7 +22,9 @@ pub trait Dh: Send + Sync {
     /// `public`, ready for [`Self::agree_prepared`]: for a key that is agreed with more than
     /// once, with whatever private keys.
     ///
-    /// Takes a third of the time of an agreement where it makes agreements faster, else none.
+    /// Takes a third of the time of an agreement where it makes agreements faster, else none. It
+    /// takes that in vain for a key that no private key has (a point of the twist), as forgers may
+    /// send, whose agreements are no faster.
     fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
         PreparedKey::new(public)
     }

@@ -78,14 +78,25 @@ fn hybrid_responder(bencher: Bencher<'_, '_>, suite: &str) {
 }
 
 /// What a device does with a first part whose mac1 is wrong, or whose content is made up by who
-/// knows the public key (a good mac1); of an ordinary initiation for `x25519`.
-#[divan::bench(args = ["x25519, mac1", "x25519, content", "hybrid-768, mac1", "hybrid-768, content"])]
+/// knows the public key (a good mac1), with an ephemeral key that no private one has (`twist`);
+/// of an ordinary initiation for `x25519`.
+#[divan::bench(args = [
+    "x25519, mac1",
+    "x25519, content",
+    "x25519, twist, content",
+    "hybrid-768, mac1",
+    "hybrid-768, content",
+])]
 fn forged(bencher: Bencher<'_, '_>, what: &str) {
     let crypto = taupe_crypto::default_provider();
     let (mut device, public) = device(crypto);
     let mut message = if what.starts_with("x25519") {
         let mut message = vec![7; 148];
         message[..4].copy_from_slice(&[1, 0, 0, 0]);
+        // Of bytes 7 it is a point of Curve25519, of bytes 8 one of the twist.
+        if what.contains("twist") {
+            message[8..40].fill(8);
+        }
         message
     } else {
         let mut message = vec![7; 1232];
