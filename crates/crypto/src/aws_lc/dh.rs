@@ -7,9 +7,12 @@
 #![allow(unsafe_code)]
 
 use super::AwsLc;
+use crate::{Dh, SharedSecret};
 #[cfg(target_arch = "x86_64")]
-use crate::edwards::{self, Edwards};
-use crate::{Dh, PreparedKey, SharedSecret};
+use crate::{
+    PreparedKey,
+    edwards::{self, Edwards},
+};
 
 impl Dh for AwsLc {
     fn public(&self, private: &[u8; 32]) -> [u8; 32] {
