@@ -149,7 +149,7 @@ pub struct Offloads {
     pub udp_gso: bool,
     /// Batches of datagrams received with `UDP_GRO`.
     pub udp_gro: bool,
-    /// Batches sealed and opened with AVX-512.
+    /// Batches sealed and opened with our own vector code, and X25519 with AVX-512.
     pub avx512: bool,
     /// Floods of handshakes shed in the kernel (Linux 5.8, `CAP_BPF`).
     pub flood_filter: bool,
