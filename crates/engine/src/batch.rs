@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
+use taupe_net::udp;
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 
-/// Bytes that are enough for one batch: what is read next can wait. Two super-packets of the
-/// largest are more: whoever receives them is woken half as often as for each alone. Of three
-/// there is no more gain, and they are longer on their way.
+/// Bytes that are enough for one batch. Two sends of the largest are more: whoever receives
+/// them is woken half as often as for each alone. Of three there is no more gain, and they are
+/// longer on their way.
 const ENOUGH: usize = 120 << 10;
 
-/// Bytes that a batch of several messages has at most. One system call takes it.
-const MAX_LEN: usize = 256 << 10;
-
-/// Messages that a batch has at most: four sends of 64.
-const MAX_COUNT: usize = 256;
+/// Sends that a batch is at most. One system call takes them.
+const MAX_SENDS: usize = 4;
 
 /// Messages for one peer, one after the other in one buffer: all of one length,
 /// but the last may be shorter, as `UDP_SEGMENT` wants it.
@@ -28,6 +26,9 @@ pub(crate) struct Batch<P> {
     /// Bytes of every message but the last.
     stride: usize,
     count: usize,
+    /// Messages that it has at most, by their length: as many as fill whole sends. What comes
+    /// behind them begins the next batch, for a small send costs nearly as much as a large one.
+    full: usize,
     /// Bytes of all messages.
     bytes: usize,
 }
@@ -40,6 +41,7 @@ impl<P> Batch<P> {
             ecn: 0,
             stride: 0,
             count: 0,
+            full: 0,
             bytes: 0,
         }
     }
@@ -53,15 +55,9 @@ impl<P> Batch<P> {
         // A shorter message is the last.
         let open = self.bytes == self.count * self.stride;
         open && message <= self.stride
-            && self.count < MAX_COUNT
-            && self.bytes + message <= MAX_LEN
+            && self.count < self.full
             && ecn == self.ecn
             && Arc::ptr_eq(peer, present)
-    }
-
-    /// Whether it is large enough not to wait for more.
-    pub(crate) fn is_enough(&self) -> bool {
-        self.bytes >= ENOUGH || self.count >= MAX_COUNT / 2
     }
 
     /// Adds a message that [`Self::takes`], and returns the room for its padded
@@ -72,6 +68,9 @@ impl<P> Batch<P> {
             self.peer = Some(Arc::clone(peer));
             self.ecn = ecn;
             self.stride = message;
+            let one = udp::segments_of_a_send(message);
+            let sends = ENOUGH.div_ceil(one * message).clamp(1, MAX_SENDS);
+            self.full = one * sends;
         }
         let start = self.bytes;
         self.count += 1;
@@ -171,26 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_super_packet_fits_behind_what_is_not_yet_enough() {
-        let (mut batch, peer) = (Batch::new(), Arc::new(1));
-        while !batch.is_enough() {
-            assert!(batch.takes(&peer, 0, 1420));
-            batch.push(&peer, 0, 1420);
-        }
-        let before = batch.count();
-        assert!(fill(&mut batch, &peer, &[1420; 46]) >= 46);
-        assert_eq!(before, 85);
-    }
-
-    #[test]
-    fn it_is_bounded() {
+    fn it_is_full_when_its_sends_are() {
         let peer = Arc::new(1);
-        for (length, count) in [(0, 256), (64, 256), (1420, 180), (9000, 29)] {
+        for (length, one, sends) in [(0, 64, 4), (64, 64, 4), (1420, 45, 2), (9000, 7, 2)] {
             let mut batch = Batch::new();
-            assert_eq!(fill(&mut batch, &peer, &[length; 300]), count);
-            assert!(batch.bytes() <= MAX_LEN);
+            assert_eq!(fill(&mut batch, &peer, &[length; 300]), one * sends);
+            assert!(batch.bytes() <= MAX_SENDS * 65_507);
         }
-        // What is larger than that goes alone.
+        // What is larger than a send goes alone.
         let mut batch = Batch::new();
         assert_eq!(fill(&mut batch, &peer, &[300_000, 0]), 1);
     }

@@ -4,7 +4,7 @@
 //! 2. hand it to the *tap*, if there is one ([`crate::Tap`]),
 //! 3. *route* it by its destination to a peer,
 //! 4. *split* it straight into the send buffer; what is already waiting behind it
-//!    is split behind it, as far as one send can take it,
+//!    is split behind it, until sends are full ([`crate::batch`]),
 //! 5. *reserve* counters for all of it,
 //! 6. *seal* it in place,
 //! 7. *send* it with one system call.
@@ -36,8 +36,12 @@ use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::tap::TapOut;
 use crate::waiting::Carrier;
 
-/// Packets that are read before what there is of a batch is sent.
+/// Packets that one round reads at most. A bound of their own: packets that are for nobody
+/// fill no batch.
 const MAX_READS: usize = 128;
+
+/// Bytes after which a round ends: what is left over of its last batch is small beside them.
+const ROUND_LEN: usize = 512 << 10;
 
 /// Carries packets from the TUN to the network.
 pub(crate) struct WayOut {
@@ -99,9 +103,8 @@ impl Carrier for WayOut {
         if let Some(read) = read.transpose() {
             outgoing.take(shared, tap, read, buffer)?;
             if came.since(*ended) < BUSY {
-                // A bound of their own: packets that are for nobody fill no batch.
                 for _ in 1..MAX_READS {
-                    if outgoing.batch.is_enough() {
+                    if outgoing.carried >= ROUND_LEN {
                         break;
                     }
                     let Some(read) = shared.tun.read_queued(buffer) else {

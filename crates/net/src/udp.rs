@@ -12,6 +12,15 @@ pub use crate::imp::udp::Socket;
 /// Datagrams that one batch has at most (`UDP_MAX_SEGMENTS` of Linux before 6.9, `UDP_GRO_CNT_MAX`).
 pub const MAX_SEGMENTS: usize = 64;
 
+/// Bytes of a UDP payload at most: 65,535 less the IPv4 and UDP headers. IPv6 could have 20
+/// more, but then one batch would be cut in two ways.
+const MAX_PAYLOAD: usize = 65_507;
+
+/// Datagrams of `segment` bytes that one send takes; at least 1.
+pub fn segments_of_a_send(segment: usize) -> usize {
+    (MAX_PAYLOAD / segment.max(1)).clamp(1, MAX_SEGMENTS)
+}
+
 /// Bytes that one received batch may have: the largest that the kernel merges,
 /// rounded up, and three lines of a processor's cache. Single datagrams, each at
 /// the beginning of such a room, would all want the same lines else.
@@ -146,4 +155,21 @@ pub enum BindError {
         /// Its error.
         source: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_fits_the_protocol() {
+        assert_eq!(segments_of_a_send(0), 64);
+        assert_eq!(segments_of_a_send(100), 64);
+        assert_eq!(segments_of_a_send(1452), 45);
+        assert_eq!(segments_of_a_send(32_753), 2);
+        assert_eq!(segments_of_a_send(32_754), 1);
+        assert_eq!(segments_of_a_send(65_507), 1);
+        // Only IPv6 has room for it.
+        assert_eq!(segments_of_a_send(65_508), 1);
+    }
 }
