@@ -486,7 +486,7 @@ impl Device {
                 link.renewed_on_receive = false;
                 slot.latest_handshake = Some(now.wall);
                 if let Some(hybrid) = &mut slot.hybrid {
-                    hybrid.tries = 0;
+                    hybrid.begin_anew();
                 }
                 slot.heard(&mut self.outputs);
             }

@@ -385,7 +385,7 @@ impl Device {
         link.received(now.boot, bytes);
         drop(link);
         if let Some(hybrid) = &mut slot.hybrid {
-            hybrid.tries = 0;
+            hybrid.begin_anew();
             hybrid.fell_back = suite.is_none();
         }
         if suite.is_some() {
@@ -410,11 +410,10 @@ impl Device {
         if !handshakes.stamper.receive(self.crypto, now.boot, &reply) {
             return Err(Cause::CookieRefused);
         }
-        // Who has a cookie for a hybrid initiation knows what it is.
         if let Some((_, Pending::Hybrid(_))) = handshakes.initiation
             && let Some(hybrid) = &mut slot.hybrid
         {
-            hybrid.tries = 0;
+            hybrid.has_cookie();
         }
         Ok(())
     }

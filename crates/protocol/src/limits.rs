@@ -105,6 +105,10 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 /// Hybrid initiations that go unanswered before ordinary ones are sent to a peer that need not
 /// be post-quantum, and the other way round (no standard).
 pub const TRIES_OF_A_KIND: u32 = 3;
+
+/// How often a cookie reply has those of that kind begin again before a handshake is completed.
+/// A real cookie is good for two minutes, and so for all tries that there are.
+pub const COOKIES_OF_A_KIND: u32 = 2;
 /// Hybrid handshakes of one peer that wait for their confirmation at once, and responses to one
 /// initiation of which a part has come (no standard).
 pub const MAX_PROVISIONAL: usize = 4;

@@ -6,6 +6,7 @@ use super::respond::Provisional;
 use super::{IDENTITY_LEN, RemoteKeys, Suite};
 use crate::device::{Device, Output};
 use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
+use crate::limits::{COOKIES_OF_A_KIND, TRIES_OF_A_KIND};
 use crate::lock;
 use crate::peer::PeerId;
 use crate::slots::Slot;
@@ -20,8 +21,11 @@ pub(crate) struct Hybrid {
     pub(crate) latched: bool,
     /// The last handshake that `prefer` completed was an ordinary one.
     pub(crate) fell_back: bool,
-    /// Initiations since a handshake was last completed, or the network was another.
+    /// Initiations since a handshake was last completed, or the network was another; fewer
+    /// where a cookie has had them begin again.
     pub(crate) tries: u32,
+    /// How often a cookie has.
+    pub(crate) begun_again: u32,
     pub(crate) remote: RemoteKeys,
     /// What of its identity the device finds it by, while hybrid handshakes are wanted.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
@@ -39,10 +43,27 @@ impl Hybrid {
             latched: false,
             fell_back: false,
             tries: 0,
+            begun_again: 0,
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
             label_received: None,
             provisional: Vec::new(),
+        }
+    }
+
+    /// A handshake is completed, or what was tried before does not count any more.
+    pub(crate) fn begin_anew(&mut self) {
+        self.tries = 0;
+        self.begun_again = 0;
+    }
+
+    /// A cookie has come for a hybrid initiation: whoever sends one knows what that is, and of
+    /// this kind there are as many tries again. Not without end: whoever reads the initiation
+    /// and knows the peer's public key can make a cookie reply too.
+    pub(crate) fn has_cookie(&mut self) {
+        if self.begun_again < COOKIES_OF_A_KIND {
+            self.begun_again += 1;
+            self.tries = self.tries.saturating_sub(1) / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
         }
     }
 
@@ -149,7 +170,7 @@ impl Device {
         hybrid.setting = setting.unwrap_or(said);
         if other_key || hybrid.setting != said {
             hybrid.fell_back = false;
-            hybrid.tries = 0;
+            hybrid.begin_anew();
         }
         hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
         // With `off` also when nothing is known of it here: it may be from before a restart.
@@ -209,5 +230,33 @@ impl Device {
                 latched,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_crypto::AWS_LC;
+
+    /// What is tried of a peer of `prefer`, in order: hybrid ones (`h`) and ordinary ones
+    /// (`o`), when each hybrid one has a cookie.
+    fn tries(fell_back: bool, count: usize) -> String {
+        let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
+        hybrid.fell_back = fell_back;
+        let attempt = |_| {
+            let is_hybrid = (hybrid.tries / TRIES_OF_A_KIND % 2 == 1) == fell_back;
+            hybrid.tries += 1;
+            if is_hybrid {
+                hybrid.has_cookie();
+            }
+            if is_hybrid { 'h' } else { 'o' }
+        };
+        (0..count).map(attempt).collect()
+    }
+
+    #[test]
+    fn a_cookie_begins_the_hybrid_ones_again_but_not_without_end() {
+        assert_eq!(tries(false, 11), "hhhhhooohhh");
+        assert_eq!(tries(true, 14), "ooohhhhhooohhh");
     }
 }
