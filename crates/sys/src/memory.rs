@@ -33,10 +33,15 @@ pub fn release() {
 /// Calls `load`, which makes maps or programs of eBPF, without the limit on the memory that
 /// this process may lock (`RLIMIT_MEMLOCK`), and puts it back. Before Linux 5.11 they count
 /// against it, and it is lower than what they need (`bpf(2)`). To lift it takes
-/// `CAP_SYS_RESOURCE`; without, `load` is called under the limit that there is.
+/// `CAP_SYS_RESOURCE`; without, `load` is called under the limit that there is. One thread of
+/// the process at a time, as the limit is the process's.
 #[cfg(target_os = "linux")]
 pub fn with_locked_memory<T>(load: impl FnOnce() -> T) -> T {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::sync::{Mutex, PoisonError};
+
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = getrlimit(Resource::Memlock);
     let unlimited = Rlimit {
         current: None,
@@ -89,7 +94,11 @@ mod tests {
         assert_eq!(getrlimit(Resource::Memlock), low);
         assert_eq!(loaded, 7);
         let rights = capabilities(None).expect("capabilities").effective;
-        let is_lifted = rights.contains(CapabilitySet::SYS_RESOURCE) || before.maximum.is_none();
+        // Rights of a user namespace are none over this.
+        let map = fs::read_to_string("/proc/self/uid_map").expect("procfs");
+        let is_first = map.split_whitespace().eq(["0", "0", "4294967295"]);
+        let may = is_first && rights.contains(CapabilitySet::SYS_RESOURCE);
+        let is_lifted = may || before.maximum.is_none();
         assert_eq!(meanwhile.current, low.current.filter(|_| !is_lifted));
         setrlimit(Resource::Memlock, before).expect("no more than may be");
     }

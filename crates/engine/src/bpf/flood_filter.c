@@ -3,10 +3,11 @@
  * The flood filter, a socket filter: what a socket for handshakes keeps while it is
  * flooded. Messages by their type and length, and of those
  *
- *   - answers to what this device has sent, by the index that they repeat;
+ *   - answers to what this device has sent, some 16, by the index that they repeat;
  *   - what comes from somebody who has sent one up to 12.9 s before, as whoever means it does,
  *     though one try be lost: Rekey-Timeout is 5 s (whitepaper §6.1). From made-up addresses
- *     hardly any comes twice, and of any one of them some are kept;
+ *     hardly any comes twice. Of any one of them some are kept, and of what is more than that
+ *     some 500 a second of all: it may be somebody else who says that it is from them;
  *   - of the others some 500 a second, whichever come first. Where all the flood is no
  *     message, there are no more.
  *
@@ -80,7 +81,11 @@ struct {
 	MAP_TYPE(value, u32);
 } shapes SEC(".maps");
 
-/* The indices, random numbers, in what this device has sent last and may be answered. */
+/* Answers to one message that are kept: to a hybrid one some parts, and each twice. */
+#define ANSWERS 16
+
+/* The indices, random numbers, in what this device has sent last and may be answered, and how
+ * many answers have been kept. */
 struct {
 	MAP_UINT(type, MAP_LRU_HASH);
 	MAP_UINT(max_entries, 16384);
@@ -88,20 +93,20 @@ struct {
 	MAP_TYPE(value, u32);
 } awaited SEC(".maps");
 
-/* Newcomers that are kept in one turn. */
-#define NEWCOMERS 4
+/* Of newcomers, and of those who repeat themselves: what is kept in one turn. */
+#define EARLY 4
 
-struct newcomers {
+struct early {
 	u64 turn;
 	u64 count;
 };
 
 struct {
 	MAP_UINT(type, MAP_ARRAY);
-	MAP_UINT(max_entries, 1);
+	MAP_UINT(max_entries, 2);
 	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct newcomers);
-} newcomers SEC(".maps");
+	MAP_TYPE(value, struct early);
+} early SEC(".maps");
 
 /* How many datagrams have not been kept. */
 struct {
@@ -155,10 +160,10 @@ inline_always bool has(const struct block *block, u8 generation, u64 bits)
 enum sender {
 	/* It has not been heard of. */
 	NEWCOMER,
-	/* It has sent a message before. */
-	KNOWN,
 	/* It has, and enough of its messages are kept for now. */
 	REPEATS,
+	/* It has sent a message before. */
+	KNOWN,
 };
 
 /* Remembers the sender, and says who it is. */
@@ -196,12 +201,11 @@ inline_always u64 datagrams(const struct __sk_buff *skb)
 	return skb->gso_segs > 1 ? skb->gso_segs : 1;
 }
 
-/* Whether a newcomer is among the first, with all that is merged into this. Once there were
- * enough, it is read only: all processors look at it. */
-inline_always bool is_early(const struct __sk_buff *skb, u64 now)
+/* Whether this is among the first of such senders, with all that is merged into it. Once there
+ * were enough, it is read only: all processors look at it. */
+inline_always bool is_early(const struct __sk_buff *skb, u32 sender, u64 now)
 {
-	u32 zero = 0;
-	struct newcomers *all = bpf_map_lookup_elem(&newcomers, &zero);
+	struct early *all = bpf_map_lookup_elem(&early, &sender);
 	u64 turn = now >> TURN_BITS;
 
 	if (!all)
@@ -210,7 +214,7 @@ inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 		all->turn = turn;
 		all->count = 0;
 	}
-	if (all->count + datagrams(skb) > NEWCOMERS)
+	if (all->count + datagrams(skb) > EARLY)
 		return false;
 	all->count += datagrams(skb);
 	return true;
@@ -219,7 +223,7 @@ inline_always bool is_early(const struct __sk_buff *skb, u64 now)
 inline_always bool is_kept(struct __sk_buff *skb)
 {
 	struct shape shape = {};
-	u32 *place, index;
+	u32 *place, *answers, index, sender;
 	u64 now;
 
 	shape.length = skb->gso_size ? skb->gso_size : skb->len - UDP_HEADER_LEN;
@@ -231,18 +235,15 @@ inline_always bool is_kept(struct __sk_buff *skb)
 	if (*place) {
 		if (bpf_skb_load_bytes(skb, UDP_HEADER_LEN + *place, &index, sizeof(index)))
 			return false;
-		if (bpf_map_lookup_elem(&awaited, &index))
+		answers = bpf_map_lookup_elem(&awaited, &index);
+		if (answers && *answers < ANSWERS) {
+			*answers += datagrams(skb);
 			return true;
+		}
 	}
 	now = bpf_ktime_get_boot_ns();
-	switch (meet(skb, now)) {
-	case NEWCOMER:
-		return is_early(skb, now);
-	case KNOWN:
-		return true;
-	default:
-		return false;
-	}
+	sender = meet(skb, now);
+	return sender == KNOWN || is_early(skb, sender, now);
 }
 
 SEC("socket")
