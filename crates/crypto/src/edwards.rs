@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn it_is_the_faster_way_wherever_there_is_avx512() {
         // Flags that are given this way take the place of those in `.cargo/config.toml`.
-        if option_env!("RUSTFLAGS").is_none() {
+        if option_env!("RUSTFLAGS").is_none() && option_env!("CARGO_ENCODED_RUSTFLAGS").is_none() {
             let has =
                 is_x86_feature_detected!("avx512ifma") && is_x86_feature_detected!("avx512vl");
             assert_eq!(is_faster(), has);

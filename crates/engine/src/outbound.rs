@@ -38,7 +38,7 @@ use crate::waiting::Carrier;
 
 /// Packets that one round reads at most. A bound of their own: packets that are for nobody
 /// fill no batch.
-const MAX_READS: usize = 128;
+const MAX_READS: usize = 512;
 
 /// Bytes after which a round ends: what is left over of its last batch is small beside them.
 const ROUND_LEN: usize = 512 << 10;

@@ -168,7 +168,7 @@ pub(super) enum Offload {
     Gro,
     /// Checksums left to the other side; goes with `tso` and `uso`, which need it
     Checksum,
-    /// Batches encrypted and decrypted, and keys agreed on, with AVX-512
+    /// Batches encrypted and decrypted with AVX2 or AVX-512, and keys agreed on with AVX-512
     Avx512,
     /// Floods of handshakes shed in the kernel
     FloodFilter,

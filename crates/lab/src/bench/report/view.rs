@@ -56,7 +56,9 @@ const GLANCE: [(&str, &str); 7] = [
 /// What stands above the medians of [`View::glance`].
 pub(super) const GLANCE_TOLD: &str = "Medians: one TCP stream; round trips with nothing else, \
      and with one stream up, as fast as it goes; seconds of processor time for a gigabyte, of the whole machine; \
-     what both ends' programs hold; from the start to the first answer.";
+     what both ends' programs hold; from the start to the first answer. A round trip can take less than \
+     without a tunnel: who looks for the next packet for a while before sleeping spares the processor \
+     its halt.";
 
 /// The few figures that answer most questions.
 #[derive(Debug)]
