@@ -385,10 +385,17 @@ fn a_side_without_a_key_of_its_own_says_so() {
         let log = fs::File::create("/run/log").expect("a file");
         let mut device = Command::new(TAUPE);
         device.args(["device", "-f", "wg0"]).stderr(log);
-        let _device = sandbox::Killed(device.spawn().expect("started"));
+        let mut device = sandbox::Killed(device.spawn().expect("started"));
+        let warned = || text(&fs::read("/run/log").expect("a log"));
         let begin = Instant::now();
-        while !run(TAUPE, &["show", "wg0"], "").status.success() {
-            assert!(begin.elapsed() < LIMIT, "no device");
+        loop {
+            let show = run(TAUPE, &["show", "wg0"], "");
+            if show.status.success() {
+                break;
+            }
+            let (why, ended) = (text(&show.stderr), device.0.try_wait());
+            let waits = begin.elapsed() < LIMIT;
+            assert!(waits, "no device: {why}: {ended:?}: {}", warned());
             std::thread::sleep(LIMIT / 300);
         }
         let a = Side {
@@ -399,7 +406,6 @@ fn a_side_without_a_key_of_its_own_says_so() {
         let link = run("ip", &["link", "set", "wg0", "up"], "");
         assert!(link.status.success(), "{}", text(&link.stderr));
         // The interface's keys may come last.
-        let warned = || text(&fs::read("/run/log").expect("a log"));
         for rule in ["prefer", "require"] {
             let words = ["pq-public-key", "/run/wg1.pub.pq", "post-quantum", rule];
             a.meet(&b, "1002", &words, "");
