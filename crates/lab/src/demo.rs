@@ -66,7 +66,7 @@ pub fn show(world: &World, evidence: &mut Evidence) -> Result<()> {
 }
 
 fn introduce(world: &World, evidence: &mut Evidence) -> Result<()> {
-    evidence.say("demo/home.conf, as a VPN provider hands it out, and two lines more:\n");
+    evidence.say("demo/home.conf, as a VPN provider hands it out, with an endpoint of this demo and two lines more:\n");
     for line in World::lines(&["Endpoint", "AllowedApps", "DisallowedIPs"]) {
         evidence.say(format_args!("    {line}"));
     }

@@ -115,7 +115,7 @@ pub(super) struct Device {
     /// Stay in the foreground, instead of returning once the interface answers
     #[arg(short, long)]
     foreground: bool,
-    /// Do not use a fast path of the kernel or the processor; may be given more than once
+    /// Do not use a fast path of the kernel or the processor; several with commas, or by giving this more than once
     #[arg(long, value_name = "WHAT", value_delimiter = ',', ignore_case = true)]
     no_offload: Vec<Offload>,
     /// Capture the applications that a file chooses; for `taupe up`
