@@ -107,8 +107,9 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 pub const TRIES_OF_A_KIND: u32 = 3;
 
 /// How often a cookie reply has those of that kind begin again before a handshake is completed.
-/// A real cookie is good for two minutes, and so for all tries that there are.
+/// A real cookie is good for two minutes, and so for all tries that there are (no standard).
 pub const COOKIES_OF_A_KIND: u32 = 2;
+
 /// Hybrid handshakes of one peer that wait for their confirmation at once, and responses to one
 /// initiation of which a part has come (no standard).
 pub const MAX_PROVISIONAL: usize = 4;

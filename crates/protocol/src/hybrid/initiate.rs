@@ -2,11 +2,12 @@
 
 use taupe_crypto::Provider;
 
+use super::Hybrid;
 use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
 use super::part::{Half, Part, indices};
 use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
-use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER, TRIES_OF_A_KIND};
+use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::lock;
 use crate::path::Cause;
 use crate::peer::{Endpoint, Link, PeerId, Traffic};
@@ -99,7 +100,7 @@ impl Slot {
                 let begins_ordinary = hybrid.fell_back && !link.can_send(now);
                 // What was sent in another network is not held against the peer.
                 let tries = if link.hurried { 0 } else { hybrid.tries };
-                let other = tries / TRIES_OF_A_KIND % 2 == 1;
+                let other = Hybrid::is_turn_of_other(tries);
                 if begins_ordinary == other {
                     Way::Hybrid
                 } else {

@@ -51,6 +51,11 @@ impl Hybrid {
         }
     }
 
+    /// Whether after as many tries it is the turn of the other kind than that which began.
+    pub(crate) fn is_turn_of_other(tries: u32) -> bool {
+        tries / TRIES_OF_A_KIND % 2 == 1
+    }
+
     /// A handshake is completed, or what was tried before does not count any more.
     pub(crate) fn begin_anew(&mut self) {
         self.tries = 0;
@@ -244,7 +249,7 @@ mod tests {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.fell_back = fell_back;
         let attempt = |_| {
-            let is_hybrid = (hybrid.tries / TRIES_OF_A_KIND % 2 == 1) == fell_back;
+            let is_hybrid = Hybrid::is_turn_of_other(hybrid.tries) == fell_back;
             hybrid.tries += 1;
             if is_hybrid {
                 hybrid.has_cookie();
