@@ -11,6 +11,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, SystemBus, Table};
@@ -20,6 +21,7 @@ use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::flows;
 use taupe_transparent::marks::Marking;
+use taupe_transparent::programs::Programs;
 use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::translate::{Settings, Translator};
 
@@ -253,6 +255,20 @@ impl Plan {
         };
         endpoints::serve(interface);
         Ok(held)
+    }
+}
+
+/// What is attached for a tunnel. Who may not reach it is told of none where the tunnel, by
+/// what `up` has written of it, was made without.
+pub(crate) fn attached(
+    interface: &str,
+    header: Option<&Header>,
+) -> Result<Option<Programs>, Fault> {
+    match Programs::open(interface) {
+        Err(Fault::Unreachable { .. }) if header.is_some_and(|header| header.memo.is_empty()) => {
+            Ok(None)
+        }
+        programs => programs,
     }
 }
 

@@ -10,6 +10,7 @@ mod follow;
 pub(crate) mod traffic;
 
 use crate::arguments::{Destination, FlowsOrder};
+use crate::capture::attached;
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
 use crate::explain::{self, Known};
@@ -20,6 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
+use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations::{Class, class_of, of_peers};
 use taupe_config::prefix::Prefix;
@@ -202,8 +204,12 @@ impl Inside {
 const NO_COOKIE: u64 = u64::MAX;
 
 impl Tunnel {
-    fn look(interface: &str, conf: Option<&Conf>) -> Result<Option<Self>, Failure> {
-        let programs = Programs::open(interface)?;
+    fn look(
+        interface: &str,
+        header: Option<&Header>,
+        conf: Option<&Conf>,
+    ) -> Result<Option<Self>, Failure> {
+        let programs = attached(interface, header)?;
         let index = taupe_sys::interface::index(interface);
         let inside = match (&programs, mark_of(interface)?, index) {
             (Some(_), Some(mark), _) => Inside::Mark(mark),
@@ -399,7 +405,7 @@ fn tunnels(file: Option<&OsStr>) -> Result<Vec<Tunnel>, Failure> {
                 shown: header.config.clone(),
             })
         });
-        match Tunnel::look(name, conf.as_ref()) {
+        match Tunnel::look(name, header, conf.as_ref()) {
             // The others are told of all the same.
             Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
                 say(&format_args!("[!] {fault}"));

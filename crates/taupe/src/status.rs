@@ -10,7 +10,7 @@ mod print;
 mod way;
 
 use crate::arguments::StatusOrder;
-use crate::capture::{Plan, word_of};
+use crate::capture::{Plan, attached, word_of};
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::console::{self, NotPrinted, Paint};
@@ -287,7 +287,7 @@ impl Handshakes {
 
 impl Tunnel {
     fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
-        let (programs, unknown) = match Programs::open(interface) {
+        let (programs, unknown) = match attached(interface, header) {
             // The others are told of all the same.
             Err(fault @ Fault::Schema { .. }) => (None, Some(fault)),
             programs => (programs?, None),

@@ -511,6 +511,47 @@ fn a_failure_on_the_way_up_leaves_nothing() {
 }
 
 #[test]
+fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
+    sandboxed(
+        "who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all",
+        || {
+            write("");
+            succeeds(&["up", FILE]);
+            // As root in a container that has been left the machine's processes.
+            let confined = |arguments: &[&str]| {
+                let without = [
+                    "--bounding-set=-sys_ptrace",
+                    "--inh-caps=-sys_ptrace",
+                    TAUPE,
+                ];
+                run("setpriv", &[&without, arguments].concat())
+            };
+            let seen = run(
+                "setpriv",
+                &["--bounding-set=-sys_ptrace", "ls", "/proc/1/root/"],
+            );
+            assert!(!seen.status.success(), "it may");
+            for (arguments, line) in [
+                (&["status", "wg0"][..], "wg0"),
+                (&["status", "--json", "wg0"], r#""mode":"adapter""#),
+                (&["show", "wg0"], "mode: adapter"),
+                (&["flows"], ""),
+            ] {
+                let output = confined(arguments);
+                assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+                let said = stdout(&output);
+                let squeezed = said.replace(r#"": ""#, r#"":""#);
+                assert!(squeezed.contains(line), "{arguments:?}: {said}");
+            }
+            // Of a tunnel that it does not know it cannot tell.
+            succeeds(&["down", FILE]);
+            let output = confined(&["status", "wg0"]);
+            assert_ne!(output.status.code(), Some(0), "{output:?}");
+        },
+    );
+}
+
+#[test]
 fn who_is_not_root_is_told_and_wg_quick_calls_sudo() {
     sandboxed("who_is_not_root_is_told_and_wg_quick_calls_sudo", || {
         write("");

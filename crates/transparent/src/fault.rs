@@ -104,6 +104,18 @@ pub enum Fault {
          of memory: raise net.core.optmem_max, or end these applications and try again"
     )]
     Unmarked(usize),
+    /// Where what holds packets back is pinned, and outlives whoever pinned it, is out of reach.
+    #[error(
+        "reaching the file systems of the first process by {path}, where the lock is kept: {source} \
+         (that takes root on the machine itself, or a PID namespace of one's own: `unshare --pid \
+         --fork --mount-proc`, or a container without the host's processes)"
+    )]
+    Unreachable {
+        /// The first process's root directory.
+        path: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A call of the system.
     #[error("{what}: {source}")]
     Call {

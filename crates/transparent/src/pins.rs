@@ -126,6 +126,10 @@ impl Pins {
             let failed = || Fault::call(format!("locking {}", path.display()));
             let directory = match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    reach_first()?;
+                    return Err(failed()(error));
+                }
                 directory => directory.map_err(failed())?,
             };
             lock(&directory).map_err(failed())?;
@@ -234,11 +238,11 @@ pub(crate) fn have_place() -> Result<(), Fault> {
 
 /// What holds packets back would go with this process, if it were mounted elsewhere.
 fn reach_first() -> Result<(), Fault> {
-    fs::metadata(FIRST).map(drop).map_err(Fault::call(format!(
-        "reaching the file systems of the first process by {FIRST}, where the lock is kept \
-             (that takes root on the machine itself, or a PID namespace of one's own: `unshare \
-             --pid --fork --mount-proc`, or a container without the host's processes)"
-    )))
+    let reached = fs::metadata(FIRST).map(drop);
+    reached.map_err(|source| Fault::Unreachable {
+        path: FIRST,
+        source,
+    })
 }
 
 /// Mounts a BPF file system among the first process's mounts.

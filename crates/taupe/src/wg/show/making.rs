@@ -1,9 +1,9 @@
 //! What `taupe up` has made of an interface.
 
-use crate::capture::word_of;
+use crate::capture::{attached, word_of};
 use crate::wg::console;
 use taupe_adapter::State;
-use taupe_transparent::programs::{Programs, Way};
+use taupe_transparent::programs::Way;
 
 /// A machine may be cut off by what a killed process has left, which no device
 /// can tell. Whether there is any such.
@@ -25,7 +25,9 @@ pub(super) fn tell_of_the_killed(is_asked_for: impl Fn(&str) -> bool) -> bool {
 /// What is known of a tunnel that `up` has made.
 pub(super) fn of_its_making(interface: &str) -> Vec<(&'static str, String)> {
     let made = State::default().of_running(interface);
-    let mode = match Programs::open(interface).map(|found| found.map(|programs| programs.way())) {
+    let mode = match attached(interface, made.as_ref())
+        .map(|found| found.map(|programs| programs.way()))
+    {
         Ok(Some(Way::Filters)) => "transparent",
         Ok(Some(Way::Marks)) => "adapter, for chosen applications",
         Ok(None) => "adapter",
