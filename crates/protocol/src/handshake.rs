@@ -410,7 +410,9 @@ impl Device {
         if !handshakes.stamper.receive(self.crypto, now.boot, &reply) {
             return Err(Cause::CookieRefused);
         }
-        if let Some((_, Pending::Hybrid(_))) = handshakes.initiation
+        if let Some((of, Pending::Hybrid(waiting))) = &mut handshakes.initiation
+            && *of == index
+            && waiting.is_first_cookie()
             && let Some(hybrid) = &mut slot.hybrid
         {
             hybrid.has_cookie();
@@ -443,7 +445,8 @@ impl Device {
             link.postpone_handshake();
             return;
         }
-        let way = slot.way(&link, now.boot);
+        let hybrid = slot.hybrid.as_mut();
+        let way = hybrid.map_or(Way::Ordinary, |hybrid| hybrid.way(link.can_send(now.boot)));
         drop(link);
         // A peer whose key is of low order stays, and never hears from us.
         let Some(precomputed) = slot.precomputed(self.crypto, &identity.keys) else {
@@ -480,8 +483,7 @@ impl Device {
 
         let mut link = lock(&slot.peer.link);
         if let Some(hybrid) = &mut slot.hybrid {
-            let before = if link.hurried { 0 } else { hybrid.tries };
-            hybrid.tries = before.saturating_add(1);
+            hybrid.count_try();
         }
         link.handshake_sent = Some(now.boot);
         link.hurried = false;

@@ -56,6 +56,10 @@ impl Device {
         let Some(slot) = self.peers.slot(id) else {
             return;
         };
+        // What was sent in another network is not held against the peer.
+        if let Some(hybrid) = &mut slot.hybrid {
+            hybrid.begin_anew();
+        }
         let peer = Arc::clone(&slot.peer);
         let mut link = lock(&peer.link);
         link.hurried = true;

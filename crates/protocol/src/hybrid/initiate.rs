@@ -2,7 +2,6 @@
 
 use taupe_crypto::Provider;
 
-use super::Hybrid;
 use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
 use super::part::{Half, Part, indices};
 use crate::device::{Device, Output};
@@ -10,12 +9,11 @@ use crate::handshake::{Begin, Finished};
 use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::lock;
 use crate::path::Cause;
-use crate::peer::{Endpoint, Link, PeerId, Traffic};
+use crate::peer::{Endpoint, PeerId, Traffic};
 use crate::planted::{self, Defect};
 use crate::slots::{Identity, Pending, Slot};
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
-use crate::update::PostQuantum;
 
 /// An initiation that waits for its response.
 pub(crate) struct Waiting {
@@ -28,6 +26,7 @@ pub(crate) struct Waiting {
     /// the initiation again from elsewhere has had one made too, and so has a responder that has
     /// begun anew in between. Few; the oldest goes first.
     answers: Vec<(u32, Partly)>,
+    has_cookie: bool,
 }
 
 /// One part of a response.
@@ -46,7 +45,14 @@ impl Waiting {
             resent: 0,
             parts,
             answers: Vec::new(),
+            has_cookie: false,
         }
+    }
+
+    /// A cookie has come for it. Whether it is the first: one may come for its parts each time
+    /// that they are sent.
+    pub(crate) fn is_first_cookie(&mut self) -> bool {
+        !core::mem::replace(&mut self.has_cookie, true)
     }
 
     fn keep(&mut self, sender: u32, part: Partly) {
@@ -79,36 +85,6 @@ pub(crate) enum Way {
     Hybrid,
     #[cfg(feature = "insecure-repro")]
     Repro,
-}
-
-impl Slot {
-    /// Which handshake is begun with the peer now.
-    ///
-    /// `prefer` begins with hybrid ones unless they were not answered last time and there is
-    /// no session to wait with, and takes turns for as long as nothing is answered: the peer
-    /// may have come to demand the other kind.
-    pub(crate) fn way(&self, link: &Link, now: Instant) -> Way {
-        let Some(hybrid) = &self.hybrid else {
-            return Way::Ordinary;
-        };
-        match hybrid.policy() {
-            PostQuantum::Off => Way::Ordinary,
-            PostQuantum::Require => Way::Hybrid,
-            #[cfg(feature = "insecure-repro")]
-            PostQuantum::Repro => Way::Repro,
-            PostQuantum::Prefer => {
-                let begins_ordinary = hybrid.fell_back && !link.can_send(now);
-                // What was sent in another network is not held against the peer.
-                let tries = if link.hurried { 0 } else { hybrid.tries };
-                let other = Hybrid::is_turn_of_other(tries);
-                if begins_ordinary == other {
-                    Way::Hybrid
-                } else {
-                    Way::Ordinary
-                }
-            }
-        }
-    }
 }
 
 /// Makes a hybrid initiation, with its MACs. `None` without the keys for it.

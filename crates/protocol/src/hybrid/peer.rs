@@ -2,6 +2,7 @@
 
 use taupe_crypto::Provider;
 
+use super::initiate::Way;
 use super::respond::Provisional;
 use super::{IDENTITY_LEN, RemoteKeys, Suite};
 use crate::device::{Device, Output};
@@ -21,11 +22,7 @@ pub(crate) struct Hybrid {
     pub(crate) latched: bool,
     /// The last handshake that `prefer` completed was an ordinary one.
     pub(crate) fell_back: bool,
-    /// Initiations since a handshake was last completed, or the network was another; fewer
-    /// where a cookie has had them begin again.
-    pub(crate) tries: u32,
-    /// How often a cookie has.
-    pub(crate) begun_again: u32,
+    tries: Tries,
     pub(crate) remote: RemoteKeys,
     /// What of its identity the device finds it by, while hybrid handshakes are wanted.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
@@ -42,8 +39,7 @@ impl Hybrid {
             setting: None,
             latched: false,
             fell_back: false,
-            tries: 0,
-            begun_again: 0,
+            tries: Tries::default(),
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
             label_received: None,
@@ -51,25 +47,34 @@ impl Hybrid {
         }
     }
 
-    /// Whether after as many tries it is the turn of the other kind than that which began.
-    pub(crate) fn is_turn_of_other(tries: u32) -> bool {
-        tries / TRIES_OF_A_KIND % 2 == 1
-    }
-
     /// A handshake is completed, or what was tried before does not count any more.
     pub(crate) fn begin_anew(&mut self) {
-        self.tries = 0;
-        self.begun_again = 0;
+        self.tries = Tries::default();
     }
 
-    /// A cookie has come for a hybrid initiation: whoever sends one knows what that is, and of
-    /// this kind there are as many tries again. Not without end: whoever reads the initiation
-    /// and knows the peer's public key can make a cookie reply too.
-    pub(crate) fn has_cookie(&mut self) {
-        if self.begun_again < COOKIES_OF_A_KIND {
-            self.begun_again += 1;
-            self.tries = self.tries.saturating_sub(1) / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
+    /// Which handshake is begun with the peer now.
+    ///
+    /// `prefer` begins with hybrid ones unless they were not answered last time and there is
+    /// no session to wait with, and takes turns for as long as nothing is answered: the peer
+    /// may have come to demand the other kind.
+    pub(crate) fn way(&mut self, has_session: bool) -> Way {
+        match self.policy() {
+            PostQuantum::Off => Way::Ordinary,
+            PostQuantum::Require => Way::Hybrid,
+            #[cfg(feature = "insecure-repro")]
+            PostQuantum::Repro => Way::Repro,
+            PostQuantum::Prefer => self.tries.way(self.fell_back && !has_session),
         }
+    }
+
+    /// An initiation is sent.
+    pub(crate) fn count_try(&mut self) {
+        self.tries.made = self.tries.made.saturating_add(1);
+    }
+
+    /// The first cookie has come for the hybrid initiation that was sent last.
+    pub(crate) fn has_cookie(&mut self) {
+        self.tries.begin_turn_again();
     }
 
     /// Which handshakes there are with the peer.
@@ -79,6 +84,41 @@ impl Hybrid {
             (Some(setting), _) => setting,
             (None, Some(_)) => PostQuantum::Require,
             (None, None) => PostQuantum::Off,
+        }
+    }
+}
+
+/// Initiations since a handshake was last completed, or the network was another.
+#[derive(Default)]
+struct Tries {
+    /// How many; fewer where a cookie has had those of a kind begin again.
+    made: u32,
+    /// How often a cookie has.
+    begun_again: u32,
+    /// Whether ordinary ones come first, once any has.
+    begin_ordinary: Option<bool>,
+}
+
+impl Tries {
+    /// The kind of the next. `begin_ordinary` is for the first of them alone: a session that ends
+    /// meanwhile changes no turns.
+    fn way(&mut self, begin_ordinary: bool) -> Way {
+        let begin_ordinary = *self.begin_ordinary.get_or_insert(begin_ordinary);
+        let is_turn_of_other = self.made / TRIES_OF_A_KIND % 2 == 1;
+        if begin_ordinary == is_turn_of_other {
+            Way::Hybrid
+        } else {
+            Way::Ordinary
+        }
+    }
+
+    /// Of the kind of the last try there are as many again, as whoever sends a cookie for a hybrid
+    /// initiation knows what that is. Not without end: who reads one and knows the peer's public
+    /// key can make a cookie reply too. At most once a try, which is of the turn before else.
+    fn begin_turn_again(&mut self) {
+        if self.begun_again < COOKIES_OF_A_KIND {
+            self.begun_again += 1;
+            self.made = self.made.saturating_sub(1) / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
         }
     }
 }
@@ -247,14 +287,18 @@ mod tests {
     /// (`o`), when each hybrid one has a cookie.
     fn tries(fell_back: bool, count: usize) -> String {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
+        hybrid.setting = Some(PostQuantum::Prefer);
         hybrid.fell_back = fell_back;
         let attempt = |_| {
-            let is_hybrid = Hybrid::is_turn_of_other(hybrid.tries) == fell_back;
-            hybrid.tries += 1;
-            if is_hybrid {
-                hybrid.has_cookie();
+            let way = hybrid.way(false);
+            hybrid.count_try();
+            match way {
+                Way::Hybrid => {
+                    hybrid.has_cookie();
+                    'h'
+                }
+                _ => 'o',
             }
-            if is_hybrid { 'h' } else { 'o' }
         };
         (0..count).map(attempt).collect()
     }
@@ -263,5 +307,29 @@ mod tests {
     fn a_cookie_begins_the_hybrid_ones_again_but_not_without_end() {
         assert_eq!(tries(false, 11), "hhhhhooohhh");
         assert_eq!(tries(true, 14), "ooohhhhhooohhh");
+    }
+
+    #[test]
+    fn a_session_that_ends_changes_no_turns() {
+        let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
+        hybrid.setting = Some(PostQuantum::Prefer);
+        hybrid.fell_back = true;
+        let mut next = |has_session| {
+            let way = hybrid.way(has_session);
+            hybrid.count_try();
+            way
+        };
+        let kinds = [true, true, false, false, false, false, false].map(&mut next);
+        let (hybrid_ones, ordinary) = (Way::Hybrid, Way::Ordinary);
+        let wanted = [
+            hybrid_ones,
+            hybrid_ones,
+            hybrid_ones,
+            ordinary,
+            ordinary,
+            ordinary,
+            hybrid_ones,
+        ];
+        assert_eq!(kinds, wanted);
     }
 }

@@ -6,7 +6,7 @@ use taupe_protocol::message::Kind;
 use taupe_protocol::update::PostQuantum;
 
 use super::assert_works;
-use crate::common::hybrid::{Thief, public};
+use crate::common::hybrid::{Thief, public, seed};
 use crate::common::{Fate, Net, label, millis, secs, stranger};
 use crate::each_backend;
 
@@ -50,6 +50,44 @@ each_backend! {
         assert!(net.kinds(0, 1).contains(&Kind::CookieReply));
         assert!(net.kinds(0, 0).iter().all(|kind| *kind != Kind::Initiation));
         assert_works(&mut net, suite);
+    }
+
+    fn two_cookies_for_one_try_are_one(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        net.set_hybrid(0, 1, public(crypto, 1, suite), Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(18));
+        assert_eq!(net.suite(0, 1), Some(None), "so that ordinary ones begin");
+        net.advance_to_offset(secs(600));
+        net.set_seed(1, Some(seed(1)));
+        net.set_hybrid(1, 0, public(crypto, 0, suite), None);
+        net.nodes[1].backlog = 512;
+        net.wire = Box::new(|d| match d.kind() {
+            Kind::CookieReply => Fate::Hold,
+            _ => Fate::Pass,
+        });
+        let mark = net.mark();
+        net.ping(0, 1);
+        while !net.kinds(mark, 0).contains(&Kind::HybridInitiation) {
+            net.advance(millis(10));
+        }
+        let of_first = net.take_held().pop().expect("a reply");
+        net.advance(millis(260));
+        let of_second = net.take_held().pop().expect("a reply to what is sent again");
+        net.deliver(&of_first);
+        // What has the cookie is lost, here and in the next try.
+        net.cut_kind(Kind::HybridInitiation);
+        net.advance(millis(300));
+        net.deliver(&of_second);
+        let mark = net.mark();
+        net.advance(secs(6));
+        net.mend();
+        net.advance(secs(5));
+        assert!(!net.kinds(mark, 0).contains(&Kind::Initiation));
+        assert_works(&mut net, suite);
+        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 0);
     }
 
     fn under_load_a_response_needs_no_cookie(crypto) {
