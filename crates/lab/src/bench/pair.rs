@@ -146,6 +146,13 @@ impl From<Link> for String {
     }
 }
 
+/// TCP's congestion control where a program does not choose one: qperf cannot, and iperf3
+/// does only when it is connected. By then it may be too late: a connection that has begun
+/// with `bbr`, which machines are often set to, goes on to send each super-packet by a
+/// timer of its own (`sk_pacing_status`, Linux 4.13), and that is what would be measured.
+/// This one, unlike `cubic`, may be chosen in every network namespace.
+pub const DEFAULT_CONGESTION: &str = "reno";
+
 /// Two machines of one contestant, with their link.
 #[derive(Debug)]
 pub struct Pair {
@@ -173,6 +180,7 @@ impl Pair {
         for host in [&client, &server] {
             // Its housekeeping would be measured with the tunnel.
             host.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
+            host.sysctl("net/ipv4/tcp_congestion_control", DEFAULT_CONGESTION)?;
         }
         let folder = crate::sandbox::scratch(name);
         fs::create_dir_all(&folder).map_err(Error::io(folder.display().to_string()))?;

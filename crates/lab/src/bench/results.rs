@@ -78,7 +78,8 @@ pub struct Machine {
     /// `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
     /// TCP's congestion control where a program does not choose one, which iperf3 is told
-    /// to do and qperf cannot: `bbr`.
+    /// to do and qperf cannot: `reno`. Reports from before this was the lab's choice have
+    /// the machine's.
     #[serde(default)]
     pub congestion_control: String,
 }

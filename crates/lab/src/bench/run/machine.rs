@@ -1,5 +1,6 @@
 //! Where a run takes place, and with which programs.
 
+use crate::bench::pair;
 use crate::bench::results::Machine;
 use crate::process;
 use std::collections::BTreeMap;
@@ -23,9 +24,7 @@ pub(super) fn describe() -> Machine {
             .to_string_lossy()
             .into_owned(),
         system: system.trim_matches('"').to_owned(),
-        congestion_control: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
-            .map(|name| name.trim().to_owned())
-            .unwrap_or_default(),
+        congestion_control: pair::DEFAULT_CONGESTION.to_owned(),
     }
 }
 
