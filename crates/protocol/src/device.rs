@@ -365,6 +365,9 @@ impl Device {
                 link.staged.clear();
                 drop(link);
                 self.path.counters().add(Cause::StagedPurged, purged);
+                if let Some(hybrid) = &mut slot.hybrid {
+                    hybrid.begin_anew();
+                }
                 self.abandon_initiation(id);
             }
             Reason::Retransmit => {

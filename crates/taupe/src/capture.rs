@@ -259,17 +259,22 @@ impl Plan {
 }
 
 /// What is attached for a tunnel. Who may not reach it is told of none where the tunnel, by
-/// what `up` has written of it, was made without.
+/// what `up` has written of it, was made without: for all that this machine sends, by
+/// addresses and routes alone.
 pub(crate) fn attached(
     interface: &str,
     header: Option<&Header>,
 ) -> Result<Option<Programs>, Fault> {
     match Programs::open(interface) {
-        Err(Fault::Unreachable { .. }) if header.is_some_and(|header| header.memo.is_empty()) => {
-            Ok(None)
-        }
+        Err(Fault::Unreachable { .. }) if header.is_some_and(chooses_nothing) => Ok(None),
         programs => programs,
     }
+}
+
+/// Whether the tunnel chooses no applications: neither by translation, which leaves a memo,
+/// nor by a mark.
+fn chooses_nothing(Header { memo, options, .. }: &Header) -> bool {
+    memo.is_empty() && options.chosen.is_none()
 }
 
 /// What becomes of applications while the tunnel is down, and until when: behind the words

@@ -289,7 +289,7 @@ impl Tunnel {
     fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
         let (programs, unknown) = match attached(interface, header) {
             // The others are told of all the same.
-            Err(fault @ Fault::Schema { .. }) => (None, Some(fault)),
+            Err(fault @ (Fault::Schema { .. } | Fault::Unreachable { .. })) => (None, Some(fault)),
             programs => (programs?, None),
         };
         let device = taupe_client::read(interface).ok();
@@ -316,7 +316,13 @@ impl Tunnel {
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
         };
-        let unknown = unknown.map(|fault| Finding::new("unknown-layout", fault.to_string()));
+        let unknown = unknown.map(|fault| {
+            let code = match fault {
+                Fault::Unreachable { .. } => "out-of-reach",
+                _ => "unknown-layout",
+            };
+            Finding::new(code, fault.to_string())
+        });
         tunnel.findings.extend(unknown);
         // While it is being brought up it can have neither programs nor peers yet.
         let is_whole = Journals::default().of_running(interface).is_some();

@@ -535,7 +535,7 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
                 (&["status", "wg0"][..], "wg0"),
                 (&["status", "--json", "wg0"], r#""mode":"adapter""#),
                 (&["show", "wg0"], "mode: adapter"),
-                (&["flows"], ""),
+                (&["flows", "wg0"], "no connections"),
             ] {
                 let output = confined(arguments);
                 assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
@@ -543,10 +543,26 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
                 let squeezed = said.replace(r#"": ""#, r#"":""#);
                 assert!(squeezed.contains(line), "{arguments:?}: {said}");
             }
-            // Of a tunnel that it does not know it cannot tell.
+            // Of one that marks what chosen applications send it cannot say whether it does.
+            let mut journals = fs::read_dir("/run/taupe").expect("journals").flatten();
+            let journal = journals.next().expect("a journal").path();
+            let text = fs::read_to_string(&journal).expect("read");
+            let marks = text.replacen(r#""chosen":null"#, r#""chosen":4711"#, 1);
+            assert_ne!(marks, text);
+            fs::write(&journal, marks).expect("written");
+            let output = confined(&["status", "--json", "wg0"]);
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let said = stdout(&output).replace(r#"": "#, r#"":"#);
+            assert!(said.contains(r#""mode":null"#), "{said}");
+            assert!(said.contains(r#""out-of-reach""#), "{said}");
+            fs::write(&journal, text).expect("written");
+            // Of a tunnel that is not up it cannot tell whether applications are held back.
             succeeds(&["down", FILE]);
-            let output = confined(&["status", "wg0"]);
-            assert_ne!(output.status.code(), Some(0), "{output:?}");
+            let output = confined(&["status", "--json", FILE]);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let said = stdout(&output);
+            assert!(said.contains(r#""out-of-reach""#), "{said}");
+            assert!(said.contains("/proc/1/root"), "{said}");
         },
     );
 }

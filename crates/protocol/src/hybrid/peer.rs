@@ -100,9 +100,14 @@ struct Tries {
 }
 
 impl Tries {
-    /// The kind of the next. `begin_ordinary` is for the first of them alone: a session that ends
-    /// meanwhile changes no turns.
+    /// The kind of the next. `begin_ordinary` is for the first of them, and has the ordinary
+    /// ones begin when the session that the first hybrid ones waited with has ended; later it
+    /// changes no turns.
     fn way(&mut self, begin_ordinary: bool) -> Way {
+        if begin_ordinary && self.begin_ordinary == Some(false) && self.made < TRIES_OF_A_KIND {
+            self.begin_ordinary = Some(true);
+            self.made = 0;
+        }
         let begin_ordinary = *self.begin_ordinary.get_or_insert(begin_ordinary);
         let is_turn_of_other = self.made / TRIES_OF_A_KIND % 2 == 1;
         if begin_ordinary == is_turn_of_other {
@@ -116,9 +121,12 @@ impl Tries {
     /// initiation knows what that is. Not without end: who reads one and knows the peer's public
     /// key can make a cookie reply too. At most once a try, which is of the turn before else.
     fn begin_turn_again(&mut self) {
-        if self.begun_again < COOKIES_OF_A_KIND {
+        // What was sent in another network is not counted any more.
+        if let Some(before) = self.made.checked_sub(1)
+            && self.begun_again < COOKIES_OF_A_KIND
+        {
             self.begun_again += 1;
-            self.made = self.made.saturating_sub(1) / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
+            self.made = before / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
         }
     }
 }
@@ -309,27 +317,41 @@ mod tests {
         assert_eq!(tries(true, 14), "ooohhhhhooohhh");
     }
 
-    #[test]
-    fn a_session_that_ends_changes_no_turns() {
+    /// What is tried of a peer of `prefer` whose last answer was to an ordinary one, when the
+    /// session lasts for so many tries.
+    fn tries_with_session(lasts: usize, count: usize) -> String {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.setting = Some(PostQuantum::Prefer);
         hybrid.fell_back = true;
-        let mut next = |has_session| {
-            let way = hybrid.way(has_session);
+        let attempt = |i| {
+            let way = hybrid.way(i < lasts);
             hybrid.count_try();
-            way
+            if way == Way::Hybrid { 'h' } else { 'o' }
         };
-        let kinds = [true, true, false, false, false, false, false].map(&mut next);
-        let (hybrid_ones, ordinary) = (Way::Hybrid, Way::Ordinary);
-        let wanted = [
-            hybrid_ones,
-            hybrid_ones,
-            hybrid_ones,
-            ordinary,
-            ordinary,
-            ordinary,
-            hybrid_ones,
-        ];
-        assert_eq!(kinds, wanted);
+        (0..count).map(attempt).collect()
+    }
+
+    #[test]
+    fn ordinary_ones_begin_when_there_is_no_session_left_to_wait_with() {
+        assert_eq!(tries_with_session(0, 7), "ooohhho");
+        assert_eq!(tries_with_session(1, 8), "hooohhho");
+        assert_eq!(tries_with_session(2, 9), "hhooohhho");
+    }
+
+    #[test]
+    fn a_session_that_ends_later_changes_no_turns() {
+        for lasts in 3..10 {
+            assert_eq!(tries_with_session(lasts, 10), "hhhooohhho", "{lasts}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_for_what_another_network_was_sent_is_not_counted() {
+        let mut tries = Tries::default();
+        tries.begin_turn_again();
+        assert_eq!(tries.begun_again, 0);
+        tries.made = 2;
+        tries.begin_turn_again();
+        assert_eq!((tries.begun_again, tries.made), (1, 0));
     }
 }

@@ -160,19 +160,22 @@ const STATUS_JSON: &str = "\
 A tunnel is degraded when its process has ended without `taupe down` (what it had is held
 back), when a peer does not answer, its name servers do not, an endpoint's name has no
 address, a link that leads out is not guarded, names are looked up past it, a family
-has no route, or a peer takes a PqPrivateKey that there is not.
+has no route, a peer takes a PqPrivateKey that there is not, or what chosen applications
+have of it in the kernel cannot be seen.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
 degraded, down, or null without tunnels) and `tunnels`, a list of objects with
-  interface, state, mode (transparent, marks, adapter), file, since (Unix time)
+  interface, state, mode (transparent, marks, adapter; null where it cannot be seen), file,
+  since (Unix time)
   findings      why it is not up: objects with code and text. Codes: process-ended,
                 process-silent, changing, down, no-handshake, handshake-old,
                 peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
-                uplink-unguarded, unknown-layout, names-past-tunnel, no-pq-private-key,
-                name-servers-silent
+                uplink-unguarded, unknown-layout, out-of-reach, names-past-tunnel,
+                no-pq-private-key, name-servers-silent
                 (while chosen applications ask, and none of a family answers)
   notes         sentences
-  kill_switch   app, all or off; null where no applications are chosen
+  kill_switch   app, all or off; null where no applications are chosen, or what they have
+                in the kernel cannot be seen
   rules         of its file: line, key, application
   forwarded     what this machine forwards uses it too
   uplinks       name, guarded
