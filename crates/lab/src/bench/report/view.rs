@@ -11,7 +11,7 @@ pub(super) const REFERENCES: [(&str, &str); 2] =
     [("direct", "no tunnel"), ("wireguard-go", "wireguard-go")];
 
 /// How measuring went about it, a paragraph each.
-pub(super) const METHOD: [&str; 5] = [
+pub(super) const METHOD: [&str; 6] = [
     "Each contestant has two machines of its own: network namespaces of one kernel, joined \
      by a virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. \
      They are measured in turn, round by round (A B C, A B C), so that whatever else the \
@@ -19,6 +19,9 @@ pub(super) const METHOD: [&str; 5] = [
     "Client, server and the programs that make the traffic share the machine's cores. A \
      throughput is therefore what both ends manage together, not what either could do on a \
      machine of its own.",
+    "TCP sends as soon as it may: no connection of these machines begins with a congestion \
+     control that paces, such as bbr, where each super-packet waits for a timer, and how dear \
+     timers are is measured too.",
     "Retransmits are counted over a whole transfer, so who moves more has more to send again. \
      A quantile of round trips is of all that began: one that was lost is later than any \
      other, and where more were lost than a quantile leaves out, there is no figure. What \
