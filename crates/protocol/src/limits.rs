@@ -106,7 +106,7 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 /// be post-quantum, and the other way round (no standard).
 pub const TRIES_OF_A_KIND: u32 = 3;
 
-/// How often a cookie reply has those of that kind begin again before a handshake is completed:
+/// How often a cookie reply has those of that kind begin again before a handshake is completed or given up:
 /// once for a cookie, and once more for the next, where the secret of the first has been replaced
 /// before it could be used (no standard).
 pub const COOKIES_OF_A_KIND: u32 = 2;

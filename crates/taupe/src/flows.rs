@@ -407,9 +407,7 @@ fn tunnels(file: Option<&OsStr>) -> Result<Vec<Tunnel>, Failure> {
         });
         match Tunnel::look(name, header, conf.as_ref()) {
             // The others are told of all the same.
-            Err(Failure::Fault(fault @ (Fault::Schema { .. } | Fault::Unreachable { .. })))
-                if file.is_none() =>
-            {
+            Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
                 say(&format_args!("[!] {fault}"));
             }
             tunnel => tunnels.extend(tunnel?),

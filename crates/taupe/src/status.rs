@@ -357,7 +357,7 @@ impl Tunnel {
             }
         }
         if let Some(header) = header {
-            tunnel.see_file(header, is_running, programs.is_some());
+            tunnel.see_file(header, is_running);
         }
         tunnel.state = judge::state(is_running, &tunnel.findings);
         Ok(tunnel)
@@ -448,7 +448,7 @@ impl Tunnel {
     }
 
     /// What its file says now.
-    fn see_file(&mut self, header: &Header, is_running: bool, chooses: bool) {
+    fn see_file(&mut self, header: &Header, is_running: bool) {
         let path = &header.config;
         let parsed = check::read(path).ok();
         let parsed = parsed.and_then(|text| check::parse(path, &text, Dialect::Taupe).file);
@@ -465,7 +465,7 @@ impl Tunnel {
                 path.display()
             ));
         }
-        if !chooses {
+        if self.mode == Some(Mode::Adapter) {
             return;
         }
         let apps = &file.transparent.apps;
@@ -480,7 +480,7 @@ impl Tunnel {
             }));
         }
         self.forwarded = file.transparent.forwarded == Some(Forwarded::Tunnel);
-        if !is_running {
+        if !is_running || self.mode.is_none() {
             return;
         }
         for text in endpoints::without_address(&self.interface, &file) {

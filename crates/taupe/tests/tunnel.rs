@@ -535,6 +535,7 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
                 (&["status", "wg0"][..], "wg0"),
                 (&["status", "--json", "wg0"], r#""mode":"adapter""#),
                 (&["show", "wg0"], "mode: adapter"),
+                (&["flows"], "no connections"),
                 (&["flows", "wg0"], "no connections"),
             ] {
                 let output = confined(arguments);
@@ -555,6 +556,12 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
             let said = stdout(&output).replace(r#"": "#, r#"":"#);
             assert!(said.contains(r#""mode":null"#), "{said}");
             assert!(said.contains(r#""out-of-reach""#), "{said}");
+            let said = stdout(&confined(&["status", "wg0"]));
+            assert!(said.contains("\n  [!] reaching "), "{said}");
+            assert!(!said.contains("all use it"), "{said}");
+            // Nor whose connections it carries.
+            let output = confined(&["flows"]);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
             fs::write(&journal, text).expect("written");
             // Of a tunnel that is not up it cannot tell whether applications are held back.
             succeeds(&["down", FILE]);

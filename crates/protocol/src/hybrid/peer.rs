@@ -88,7 +88,7 @@ impl Hybrid {
     }
 }
 
-/// Initiations since a handshake was last completed, or the network was another.
+/// Initiations since a handshake was last completed or given up, or the network was another.
 #[derive(Default)]
 struct Tries {
     /// How many; fewer where a cookie has had those of a kind begin again.
@@ -101,10 +101,11 @@ struct Tries {
 
 impl Tries {
     /// The kind of the next. `begin_ordinary` is for the first of them, and has the ordinary
-    /// ones begin when the session that the first hybrid ones waited with has ended; later it
-    /// changes no turns.
+    /// ones begin when the session that the first hybrid ones waited with has ended; later, or
+    /// when a hybrid one has had a cookie, it changes no turns.
     fn way(&mut self, begin_ordinary: bool) -> Way {
-        if begin_ordinary && self.begin_ordinary == Some(false) && self.made < TRIES_OF_A_KIND {
+        let waited = self.begin_ordinary == Some(false) && self.made < TRIES_OF_A_KIND;
+        if begin_ordinary && waited && self.begun_again == 0 {
             self.begin_ordinary = Some(true);
             self.made = 0;
         }
@@ -320,12 +321,20 @@ mod tests {
     /// What is tried of a peer of `prefer` whose last answer was to an ordinary one, when the
     /// session lasts for so many tries.
     fn tries_with_session(lasts: usize, count: usize) -> String {
+        tries_with_cookies(lasts, 0, count)
+    }
+
+    /// When so many of the first have a cookie too.
+    fn tries_with_cookies(lasts: usize, cookies: usize, count: usize) -> String {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.setting = Some(PostQuantum::Prefer);
         hybrid.fell_back = true;
         let attempt = |i| {
             let way = hybrid.way(i < lasts);
             hybrid.count_try();
+            if i < cookies {
+                hybrid.has_cookie();
+            }
             if way == Way::Hybrid { 'h' } else { 'o' }
         };
         (0..count).map(attempt).collect()
@@ -336,6 +345,11 @@ mod tests {
         assert_eq!(tries_with_session(0, 7), "ooohhho");
         assert_eq!(tries_with_session(1, 8), "hooohhho");
         assert_eq!(tries_with_session(2, 9), "hhooohhho");
+    }
+
+    #[test]
+    fn a_cookie_for_a_hybrid_one_is_used_whether_or_not_there_is_a_session() {
+        assert_eq!(tries_with_cookies(1, 1, 8), "hhhhoooh");
     }
 
     #[test]

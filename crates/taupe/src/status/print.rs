@@ -56,10 +56,14 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
             rule.line, rule.key, rule.application
         );
     }
-    if tunnel.mode == Some(Mode::Adapter) && !file.is_empty() {
-        let _ = writeln!(text, "  {file}");
-    } else if tunnel.rules.is_empty() && !file.is_empty() {
-        let _ = writeln!(text, "  {file} chooses no applications, so all use it");
+    if tunnel.rules.is_empty() && !file.is_empty() {
+        let _ = match tunnel.mode {
+            Some(Mode::Transparent | Mode::Marks) => {
+                writeln!(text, "  {file} chooses no applications, so all use it")
+            }
+            // Or it cannot be seen for whom it is.
+            Some(Mode::Adapter) | None => writeln!(text, "  {file}"),
+        };
     }
     if tunnel.forwarded {
         let _ = writeln!(text, "  {file}: what this machine forwards uses it too");

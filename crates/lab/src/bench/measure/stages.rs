@@ -264,9 +264,10 @@ fn super_packet() -> (VirtioHeader, Vec<u8>) {
     (header, packet)
 }
 
-/// Sends and receives on the cable, batch by batch, out of more memory than is near a core:
-/// as it is in a tunnel. One thread does both, for under load no receiver sleeps, and to wake
-/// one can take longer than all the rest. The medians for each packet.
+/// Sends and receives on the cable, batch by batch. What is sent comes out of more memory than is
+/// near a core, as it does in a tunnel; what is received is near it. One thread does both, for
+/// under load no receiver sleeps, and to wake one can take longer than all the rest. The medians
+/// for each packet.
 fn on_the_cable(session: &Session) -> Result<[f64; 2]> {
     let cable = Datagrams::open_at(session, session.pair.outer())?;
     cable.merge()?;

@@ -1,9 +1,7 @@
 //! The report as a web page in one file.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
-use super::view::{
-    Contestant, Figure, GLANCE_TOLD, METHOD, REFERENCES, Section, Subject, View, plural,
-};
+use super::view::{Contestant, Figure, GLANCE_TOLD, REFERENCES, Section, Subject, View, plural};
 use crate::bench::results::{Cell, Column, Distribution, Metric, Report, Row, Table, Unit};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plots::Plot;
@@ -50,7 +48,7 @@ pub(super) fn page(report: &Report) -> String {
                     @for (at, table) in report.tables.iter().enumerate() { (named(&view, at, table)) }
                     (missing(&view))
                     h2 #method { "Method" }
-                    @for paragraph in METHOD { p { (paragraph) } }
+                    @for paragraph in view.method() { p { (paragraph) } }
                     (everything(&view))
                 }
             }

@@ -1,7 +1,7 @@
 //! The report as a page of the documentation.
 
 use super::figure::{NONE, Scale, deviation, digits, quantity};
-use super::view::{Figure, GLANCE_TOLD, METHOD, REFERENCES, View};
+use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
 use crate::bench::results::{Report, Table};
 
 pub(super) fn page(report: &Report) -> String {
@@ -59,7 +59,7 @@ pub(super) fn page(report: &Report) -> String {
     }
     missing(&mut parts, &view);
     parts.push("## Method".to_owned());
-    parts.extend(METHOD.map(str::to_owned));
+    parts.extend(view.method().into_iter().map(str::to_owned));
     parts.push("## Run it yourself".to_owned());
     parts.push(
         "On Debian 12, as root, with rustup's stable Rust; what else is needed is installed.\n\n\

@@ -1,6 +1,7 @@
 //! A report put in order for readers: who, what, and how they compare.
 
 use crate::bench::measure::iperf::CONGESTION;
+use crate::bench::pair::DEFAULT_CONGESTION;
 use crate::bench::report::figure::{NONE, Scale, digits, quantity};
 use crate::bench::results::{Better, Distribution, Entry, Metric, Report, Unit};
 use crate::bench::statistics::{Ratio, Summary, ratio};
@@ -10,8 +11,8 @@ use std::collections::BTreeSet;
 pub(super) const REFERENCES: [(&str, &str); 2] =
     [("direct", "no tunnel"), ("wireguard-go", "wireguard-go")];
 
-/// How measuring went about it, a paragraph each.
-pub(super) const METHOD: [&str; 6] = [
+/// How measuring goes about it in any run, a paragraph each.
+const METHOD: [&str; 5] = [
     "Each contestant has two machines of its own: network namespaces of one kernel, joined \
      by a virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. \
      They are measured in turn, round by round (A B C, A B C), so that whatever else the \
@@ -19,9 +20,6 @@ pub(super) const METHOD: [&str; 6] = [
     "Client, server and the programs that make the traffic share the machine's cores. A \
      throughput is therefore what both ends manage together, not what either could do on a \
      machine of its own.",
-    "TCP sends as soon as it may: no connection of these machines begins with a congestion \
-     control that paces, such as bbr, where each super-packet waits for a timer, and how dear \
-     timers are is measured too.",
     "Retransmits are counted over a whole transfer, so who moves more has more to send again. \
      A quantile of round trips is of all that began: one that was lost is later than any \
      other, and where more were lost than a quantile leaves out, there is no figure. What \
@@ -33,6 +31,11 @@ pub(super) const METHOD: [&str; 6] = [
     "Prefixes are decimal: 1 GB is 10⁹ bytes, 1 Gbit/s is 10⁹ bits per second. Every sample \
      is in report.json, and “taupe-lab compare OLD.json NEW.json” tells two runs apart.",
 ];
+
+/// Of a report whose connections begin with [`DEFAULT_CONGESTION`].
+const UNPACED: &str = "TCP sends as soon as it may: no connection begins with a congestion control \
+     that paces, such as bbr, for then each super-packet would wait for a timer, and how dear \
+     timers are on the machine would be measured too.";
 
 /// A report in the order of reading.
 #[derive(Debug)]
@@ -341,6 +344,15 @@ impl<'a> View<'a> {
         let tools = report.tools.iter();
         facts.extend(tools.map(|(name, version)| (name.clone(), version.clone())));
         facts
+    }
+
+    /// How measuring went about it, a paragraph each.
+    pub(super) fn method(&self) -> Vec<&'static str> {
+        let unpaced = self.report.machine.congestion_control == DEFAULT_CONGESTION;
+        METHOD
+            .into_iter()
+            .chain(unpaced.then_some(UNPACED))
+            .collect()
     }
 
     fn settings(&self) -> String {

@@ -88,6 +88,26 @@ each_backend! {
         assert_eq!(net.nodes[1].delivered.len(), 18);
     }
 
+    fn prefer_begins_anew_when_it_has_given_up(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.cut();
+        net.ping(0, 1);
+        // The last two of 20 tries are the first two of hybrid ones again.
+        net.advance_to_offset(secs(120));
+        let mark = net.mark();
+        net.advance_to_offset(secs(150));
+        assert_eq!(net.kinds(mark, 0), [], "it has given up");
+        net.ping(0, 1);
+        net.advance(secs(14));
+        let kinds = net.kinds(mark, 0);
+        assert!(kinds.iter().all(|kind| *kind == Kind::HybridInitiation), "{kinds:?}");
+        net.advance(secs(5));
+        assert!(net.kinds(mark, 0).contains(&Kind::Initiation), "after three");
+    }
+
     fn prefer_finds_a_peer_that_has_come_to_require(crypto) {
         let suite = Suite::Hybrid768;
         let mut net = Net::pair(crypto);
