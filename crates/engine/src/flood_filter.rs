@@ -109,6 +109,7 @@ impl FloodFilter {
         for socket in sockets {
             refused = program.filter(socket, flood).err().or(refused);
         }
+        let shed = self.dropped.saturating_sub(self.dropped_before);
         match (flood, refused) {
             (true, None) => {
                 self.dropped_before = self.dropped;
@@ -119,11 +120,9 @@ impl FloodFilter {
                 info!(%error, "a flood of handshakes: a socket cannot shed it, and receives all");
             }
             (false, None) => {
-                let shed = self.dropped.saturating_sub(self.dropped_before);
                 info!(shed, "the flood of handshakes is over");
             }
             (false, Some(error)) => {
-                let shed = self.dropped.saturating_sub(self.dropped_before);
                 warn!(%error, shed, "the flood of handshakes is over: a socket sheds on, and delays others");
             }
         }
@@ -196,7 +195,7 @@ impl Program {
     fn filter(&self, socket: BorrowedFd<'_>, on: bool) -> Result<(), Refused> {
         if !on {
             return match SocketFilter::detach(socket) {
-                // It is new, or could not be given one, which was said then.
+                // It could not be given one, which was said then.
                 Err(ProgramError::SocketFilterError(SocketFilterError::SetsockoptError {
                     io_error,
                     ..
@@ -351,6 +350,11 @@ mod tests {
             }
             let sockets = [scene.socket.as_fd()];
             scene.filter.follow(false, sockets.into_iter());
+            let Loaded::Yes(program) = &scene.filter.loaded else {
+                panic!("it stays loaded");
+            };
+            let again = program.filter(scene.socket.as_fd(), false);
+            assert!(again.is_ok(), "where there is none: {again:?}");
             assert_eq!(scene.send(&late, &initiation, 64), (64, 0), "afterwards");
         }
     }

@@ -106,9 +106,9 @@ pub const RESEND_PARTS_AFTER: [Duration; 4] = [
 /// be post-quantum, and the other way round (no standard).
 pub const TRIES_OF_A_KIND: u32 = 3;
 
-/// How often a cookie reply has those of that kind begin again before a handshake is completed or given up:
-/// once for a cookie, and once more for the next, where the secret of the first has been replaced
-/// before it could be used (no standard).
+/// How often a cookie reply has those of that kind begin again before a handshake is completed
+/// or given up: once for a cookie, and once more for the next, where the secret of the first has
+/// been replaced before it could be used (no standard).
 pub const COOKIES_OF_A_KIND: u32 = 2;
 
 /// Hybrid handshakes of one peer that wait for their confirmation at once, and responses to one

@@ -287,9 +287,10 @@ impl Handshakes {
 
 impl Tunnel {
     fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
-        let (programs, unknown) = match attached(interface, header) {
+        let (programs, unseen) = match attached(interface, header) {
             // The others are told of all the same.
-            Err(fault @ (Fault::Schema { .. } | Fault::Unreachable { .. })) => (None, Some(fault)),
+            Err(fault @ Fault::Schema { .. }) => (None, Some(("unknown-layout", fault))),
+            Err(fault @ Fault::Unreachable { .. }) => (None, Some(("out-of-reach", fault))),
             programs => (programs?, None),
         };
         let device = taupe_client::read(interface).ok();
@@ -304,7 +305,7 @@ impl Tunnel {
                     Way::Filters => Mode::Transparent,
                     Way::Marks => Mode::Marks,
                 })
-                .or(header.filter(|_| unknown.is_none()).map(|_| Mode::Adapter)),
+                .or(header.filter(|_| unseen.is_none()).map(|_| Mode::Adapter)),
             file: header.map(|header| header.config.clone()),
             via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
             since: header.map(|header| seconds(header.since())),
@@ -316,14 +317,8 @@ impl Tunnel {
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
         };
-        let unknown = unknown.map(|fault| {
-            let code = match fault {
-                Fault::Unreachable { .. } => "out-of-reach",
-                _ => "unknown-layout",
-            };
-            Finding::new(code, fault.to_string())
-        });
-        tunnel.findings.extend(unknown);
+        let unseen = unseen.map(|(code, fault)| Finding::new(code, fault.to_string()));
+        tunnel.findings.extend(unseen);
         // While it is being brought up it can have neither programs nor peers yet.
         let is_whole = Journals::default().of_running(interface).is_some();
         let is_running = match &programs {

@@ -562,6 +562,8 @@ fn who_may_not_see_the_first_process_is_told_of_a_tunnel_for_all() {
             // Nor whose connections it carries.
             let output = confined(&["flows"]);
             assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("/proc/1/root"), "{said}");
             fs::write(&journal, text).expect("written");
             // Of a tunnel that is not up it cannot tell whether applications are held back.
             succeeds(&["down", FILE]);

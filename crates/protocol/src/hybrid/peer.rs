@@ -292,70 +292,86 @@ mod tests {
     use super::*;
     use taupe_crypto::AWS_LC;
 
-    /// What is tried of a peer of `prefer`, in order: hybrid ones (`h`) and ordinary ones
-    /// (`o`), when each hybrid one has a cookie.
-    fn tries(fell_back: bool, count: usize) -> String {
+    /// How it is with a peer of `prefer`.
+    #[derive(Clone, Copy, Default)]
+    struct Peer {
+        /// It was an ordinary handshake that it answered last.
+        fell_back: bool,
+        /// For how many tries there is a session.
+        session: usize,
+        /// How many of the first tries have a cookie, if they are hybrid.
+        cookies: usize,
+    }
+
+    /// What is tried of it, in order: hybrid ones (`h`) and ordinary ones (`o`).
+    fn tries(peer: Peer, count: usize) -> String {
         let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
         hybrid.setting = Some(PostQuantum::Prefer);
-        hybrid.fell_back = fell_back;
-        let attempt = |_| {
-            let way = hybrid.way(false);
+        hybrid.fell_back = peer.fell_back;
+        let attempt = |i| {
+            let way = hybrid.way(i < peer.session);
             hybrid.count_try();
-            match way {
-                Way::Hybrid => {
-                    hybrid.has_cookie();
-                    'h'
-                }
-                _ => 'o',
+            if way != Way::Hybrid {
+                return 'o';
             }
+            if i < peer.cookies {
+                hybrid.has_cookie();
+            }
+            'h'
         };
         (0..count).map(attempt).collect()
     }
+
+    const FELL_BACK: Peer = Peer {
+        fell_back: true,
+        session: 0,
+        cookies: 0,
+    };
 
     #[test]
     fn a_cookie_begins_the_hybrid_ones_again_but_not_without_end() {
-        assert_eq!(tries(false, 11), "hhhhhooohhh");
-        assert_eq!(tries(true, 14), "ooohhhhhooohhh");
-    }
-
-    /// What is tried of a peer of `prefer` whose last answer was to an ordinary one, when the
-    /// session lasts for so many tries.
-    fn tries_with_session(lasts: usize, count: usize) -> String {
-        tries_with_cookies(lasts, 0, count)
-    }
-
-    /// When so many of the first have a cookie too.
-    fn tries_with_cookies(lasts: usize, cookies: usize, count: usize) -> String {
-        let mut hybrid = Hybrid::new(&AWS_LC, PublicKey([9; 32]));
-        hybrid.setting = Some(PostQuantum::Prefer);
-        hybrid.fell_back = true;
-        let attempt = |i| {
-            let way = hybrid.way(i < lasts);
-            hybrid.count_try();
-            if i < cookies {
-                hybrid.has_cookie();
-            }
-            if way == Way::Hybrid { 'h' } else { 'o' }
+        let cookies = usize::MAX;
+        let answering = Peer {
+            cookies,
+            ..Peer::default()
         };
-        (0..count).map(attempt).collect()
+        assert_eq!(tries(answering, 11), "hhhhhooohhh");
+        let fell_back = Peer {
+            cookies,
+            ..FELL_BACK
+        };
+        assert_eq!(tries(fell_back, 14), "ooohhhhhooohhh");
     }
 
     #[test]
     fn ordinary_ones_begin_when_there_is_no_session_left_to_wait_with() {
-        assert_eq!(tries_with_session(0, 7), "ooohhho");
-        assert_eq!(tries_with_session(1, 8), "hooohhho");
-        assert_eq!(tries_with_session(2, 9), "hhooohhho");
+        for (session, wanted) in [(0, "ooohhho"), (1, "hooohhho"), (2, "hhooohhho")] {
+            let peer = Peer {
+                session,
+                ..FELL_BACK
+            };
+            assert_eq!(tries(peer, wanted.len()), wanted);
+        }
     }
 
     #[test]
     fn a_cookie_for_a_hybrid_one_is_used_whether_or_not_there_is_a_session() {
-        assert_eq!(tries_with_cookies(1, 1, 8), "hhhhoooh");
+        let peer = Peer {
+            session: 1,
+            cookies: 1,
+            ..FELL_BACK
+        };
+        assert_eq!(tries(peer, 8), "hhhhoooh");
     }
 
     #[test]
     fn a_session_that_ends_later_changes_no_turns() {
-        for lasts in 3..10 {
-            assert_eq!(tries_with_session(lasts, 10), "hhhooohhho", "{lasts}");
+        for session in 3..10 {
+            let peer = Peer {
+                session,
+                ..FELL_BACK
+            };
+            assert_eq!(tries(peer, 10), "hhhooohhho", "{session}");
         }
     }
 

@@ -281,8 +281,7 @@ fn on_the_cable(session: &Session) -> Result<[f64; 2]> {
         let begin = now();
         let sent = send(&cable.client, batch, SendFlags::empty());
         let middle = now();
-        let sent = sent.map_err(Error::io("sending a batch"))?;
-        let mut left = sent;
+        let mut left = sent.map_err(Error::io("sending a batch"))?;
         while left > 0 {
             let got = recv(&cable.server, &mut buffer[..], RecvFlags::empty());
             let (got, _) = got.map_err(Error::io("receiving a batch"))?;
