@@ -19,6 +19,7 @@ mod diagnostic;
 mod draft;
 pub mod edit;
 mod fix;
+mod key_file;
 mod line;
 mod parse;
 mod print;
@@ -42,7 +43,8 @@ use crate::prefix::Prefix;
 pub use diagnostic::{
     AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
 };
-pub use parse::{KeyFileProblem, KeyFiles, MAX_KEY_FILE, parse, parse_with};
+pub use key_file::{KeyFile, KeyFileProblem, KeyFiles, MAX_KEY_FILE};
+pub use parse::{parse, parse_with};
 pub use print::{Current, print, save};
 pub(crate) use print::{write_pq_of_peer, write_pq_private_key};
 pub use strip::strip;
@@ -82,8 +84,13 @@ pub struct File {
 pub struct Interface {
     /// `PrivateKey`.
     pub private_key: Option<PrivateKey>,
+    /// The path of the file that holds it, as it stands after `file:`, unless the key itself
+    /// stands in the configuration.
+    pub private_key_file: Option<String>,
     /// `PqPrivateKey`.
     pub pq_private_key: Option<PqPrivateKey>,
+    /// Likewise.
+    pub pq_private_key_file: Option<String>,
     /// `ListenPort`; 0 lets the system choose.
     pub listen_port: Option<u16>,
     /// `FwMark`; 0 is off.
@@ -146,6 +153,9 @@ pub struct Peer {
     pub public_key: PublicKey,
     /// `PresharedKey`; all zeros are [`PresharedKey::NONE`].
     pub preshared_key: Option<PresharedKey>,
+    /// The path of the file that holds it, as it stands after `file:`, unless the key itself
+    /// stands in the configuration.
+    pub preshared_key_file: Option<String>,
     /// `PqPublicKey`.
     pub pq_public_key: Option<PeerPqKey>,
     /// `PostQuantum`; without it, handshakes are hybrid where there is a `pq_public_key`.
@@ -225,6 +235,11 @@ impl Dialect {
     /// Whether it is for devices alone, and not for whoever brings a tunnel up.
     fn is_of_device(self) -> bool {
         matches!(self, Self::Wg | Self::Setconf)
+    }
+
+    /// Whether `file:` and a path can stand in the place of a key.
+    fn has_key_files(self) -> bool {
+        matches!(self, Self::Taupe | Self::Setconf)
     }
 
     /// Whether it has a key at all.

@@ -1,6 +1,6 @@
 //! What is wrong with a file, for a person to read.
 
-use crate::conf::Conf;
+use crate::conf::{self, Conf};
 use crate::console::print;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -9,8 +9,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_config::file::{
-    self, Diagnostic, Dialect, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed, Personality,
-    Severity,
+    self, Diagnostic, Dialect, KeyFile, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed,
+    Personality, Severity,
 };
 use zeroize::Zeroizing;
 
@@ -127,16 +127,38 @@ fn text_of(conf: &Conf) -> Result<Zeroizing<Vec<u8>>, Unreadable> {
     })
 }
 
-/// Reads what the file at a path says, with the files of keys that it names: from the folder
-/// where it is, if they are not absolute.
+/// Parses `text` as the content of the file at `path`. Relative paths of key files begin at
+/// its folder.
 pub(crate) fn parse(path: &Path, text: &[u8], dialect: Dialect) -> Parsed {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    file::parse_with(text, dialect, &|path| key_file(&folder.join(path)))
+    let folder = folder(path);
+    file::parse_with(text, dialect, &|path| key_file_of_conf(&folder.join(path)))
+}
+
+/// Returns what of a file `wg setconf` takes, with its keys from files.
+pub(crate) fn strip(conf: &Conf, text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
+    let folder = folder(&conf.path);
+    file::strip(text, dialect, folder, &|path| {
+        key_file_of_conf(&folder.join(path))
+    })
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Reads the file of a key that a configuration names, and its permissions.
+fn key_file_of_conf(path: &Path) -> Result<KeyFile, KeyFileProblem> {
+    let text = key_file(path)?;
+    // Folders of a link are not those of the file.
+    let real = path.canonicalize();
+    let (mode, way) = real.map_or((0, 0), |path| conf::modes(&path));
+    let others = mode & way & 0o007;
+    Ok(KeyFile { text, others })
 }
 
 /// Reads the file of a key.
 pub(crate) fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
-    // It may be a private key by mistake: growing would leave copies behind.
+    // Growing would leave copies of a private key behind.
     let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE + 1));
     File::open(path)
         .and_then(|file| file.take(MAX_KEY_FILE as u64 + 1).read_to_end(&mut text))

@@ -116,8 +116,7 @@ impl Conf {
     /// long as every folder can be entered, and nothing otherwise. Both are 0 where files
     /// have no modes.
     pub(crate) fn modes(&self) -> (u32, u32) {
-        let folders = self.path.ancestors().skip(1);
-        (mode(&self.path), way(folders.map(mode)))
+        modes(&self.path)
     }
 
     /// Whether `wg-quick` would warn of it. It looks at the file and its folder
@@ -127,6 +126,12 @@ impl Conf {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         mode(&self.path) & mode(folder) & 0o007 != 0
     }
+}
+
+/// [`Conf::modes`] of the file at an absolute path without symbolic links.
+pub(crate) fn modes(path: &Path) -> (u32, u32) {
+    let folders = path.ancestors().skip(1);
+    (mode(path), way(folders.map(mode)))
 }
 
 #[cfg(unix)]

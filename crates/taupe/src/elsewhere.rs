@@ -5,9 +5,8 @@ use crate::check::{self, check};
 use crate::conf::Conf;
 use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, no_order, proxy, wg};
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 use std::process::ExitCode;
-use taupe_config::file::{self, Personality};
+use taupe_config::file::Personality;
 
 /// Does what the process's arguments and environment ask for, on Windows with a packet filter
 /// of the given kind.
@@ -54,7 +53,6 @@ fn strip(word: &OsStr) -> ExitCode {
             FAILED,
         );
     }
-    let folder = conf.path.parent().unwrap_or(Path::new("/"));
-    let stripped = file::strip(&checked.text, Personality::Taupe.dialect(), folder);
+    let stripped = check::strip(&conf, &checked.text, Personality::Taupe.dialect());
     exit(console::print(&stripped), ExitCode::SUCCESS)
 }

@@ -535,7 +535,6 @@ fn strip(conf: &Conf, personality: Personality) -> Result<(), Failure> {
     if personality == Personality::Taupe && checked.file.is_none() {
         return Err(wrong(conf, &checked.remarks));
     }
-    let folder = conf.path.parent().unwrap_or(std::path::Path::new("/"));
-    let stripped = file::strip(&checked.text, personality.dialect(), folder);
+    let stripped = check::strip(conf, &checked.text, personality.dialect());
     Ok(print(&stripped)?)
 }

@@ -65,6 +65,7 @@ fn peer(allowed: &str, disallowed: &str) -> Peer {
     Peer {
         public_key: PublicKey([1; 32]),
         preshared_key: None,
+        preshared_key_file: None,
         pq_public_key: None,
         post_quantum: None,
         endpoint: None,

@@ -208,8 +208,10 @@ pub enum DiagnosticKind {
         problem: PqKeyError,
     },
     /// The file of a key cannot be read.
-    #[error("PqPublicKey: the file with the key {problem}")]
+    #[error("{key}: the file with the key {problem}")]
     KeyFile {
+        /// Which key.
+        key: Key,
         /// Why.
         problem: KeyFileProblem,
     },
@@ -476,6 +478,14 @@ pub enum DiagnosticKind {
     #[error("the file's mode is {:04o}: every user of this system can {} it", .mode & 0o7777, access(*.mode))]
     WorldAccessible {
         /// The mode, as `stat` tells it.
+        mode: u32,
+    },
+    /// Every user may use the file of a secret key.
+    #[error("{key}: every user of this system can {} the file with the key", access(*.mode))]
+    KeyFileAccessible {
+        /// Which key.
+        key: Key,
+        /// The permissions, as [`KeyFile::others`](super::KeyFile::others).
         mode: u32,
     },
     /// More of the same severity.

@@ -9,12 +9,13 @@ use taupe_protocol::update::PostQuantum;
 use taupe_protocol::update::Suite;
 
 use super::diagnostic::DiagnosticKind;
+use super::key_file::{self, KeyFiles, Sourced};
 use super::line::Piece;
 use super::report::Report;
 use super::seen::Seen;
 use super::value::{self, Value};
 use super::word::Key;
-use super::{Dialect, Endpoint, Hooks, Interface, InterfaceAddress, KeyFiles, PeerPqKey, Table};
+use super::{Dialect, Endpoint, Hooks, Interface, InterfaceAddress, PeerPqKey, Table};
 use crate::key::Encoding;
 use crate::networks::Addresses;
 use crate::prefix::Prefix;
@@ -55,12 +56,13 @@ pub(super) struct PeerDraft<'a> {
     pub(super) seen: Seen,
     pub(super) public_key: Option<(PublicKey, Piece<'a>)>,
     pub(super) preshared_key: Option<PresharedKey>,
+    pub(super) preshared_key_file: Option<String>,
     pub(super) preshared_key_at: Option<Piece<'a>>,
     pub(super) pq_public_key: Option<PeerPqKey>,
     pub(super) pq_public_key_at: Option<Piece<'a>>,
     pub(super) post_quantum: Option<PostQuantum>,
     post_quantum_at: Option<Piece<'a>>,
-    key_files: KeyFiles<'a>,
+    key_files: Option<KeyFiles<'a>>,
     pub(super) endpoint: Option<Endpoint>,
     pub(super) allowed_ips: Vec<Prefix>,
     pub(super) disallowed_ips: Vec<(Prefix, Piece<'a>)>,
@@ -68,28 +70,37 @@ pub(super) struct PeerDraft<'a> {
 }
 
 impl<'a> InterfaceDraft<'a> {
-    pub(super) fn value(&mut self, key: Key, value: Piece<'a>, report: &mut Report) {
+    pub(super) fn value(
+        &mut self,
+        key: Key,
+        value: Piece<'a>,
+        key_files: Option<KeyFiles<'_>>,
+        report: &mut Report,
+    ) {
         let first = self.seen.note(key, value.number);
         let plain = &mut self.plain;
         match key {
             Key::PrivateKey => {
-                let read = value::key(key, value, Encoding::private_key);
-                if let Some(read) = taken(read, report) {
+                let read = key_file::private_key(value, key_files);
+                if let Some((read, file)) = secret(key, value, read, report) {
                     if read.is_none() && !report.dialect().is_of_device() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
                     repeated(key, value, first, plain.private_key == read, report);
                     plain.private_key = read;
+                    plain.private_key_file = file;
                     self.private_key_at = Some(value);
                 }
             }
             Key::PqPrivateKey => {
-                if let Some(read) = taken(value::pq_private_key(value), report) {
+                let read = key_file::pq_private_key(value, key_files);
+                if let Some((read, file)) = secret(key, value, read, report) {
                     if read.is_none() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
                     repeated(key, value, first, plain.pq_private_key == read, report);
                     plain.pq_private_key = read;
+                    plain.pq_private_key_file = file;
                     self.pq_private_key_at = Some(value);
                 }
             }
@@ -217,12 +228,13 @@ fn is_set_by(hooks: &Hooks, word: &str) -> bool {
 }
 
 impl<'a> PeerDraft<'a> {
-    pub(super) fn new(header: Piece<'a>, key_files: KeyFiles<'a>) -> Self {
+    pub(super) fn new(header: Piece<'a>, key_files: Option<KeyFiles<'a>>) -> Self {
         Self {
             header,
             seen: Seen::default(),
             public_key: None,
             preshared_key: None,
+            preshared_key_file: None,
             preshared_key_at: None,
             pq_public_key: None,
             pq_public_key_at: None,
@@ -248,7 +260,8 @@ impl<'a> PeerDraft<'a> {
         let first = self.seen.note(key, value.number);
         match key {
             Key::PublicKey => {
-                if let Some(read) = taken(value::key(key, value, Encoding::public_key), report) {
+                let read = key_file::key(key, value, None, Encoding::public_key);
+                if let Some(Sourced { key: read, .. }) = taken(read, report) {
                     if read.0 == [0; KEY_LEN] {
                         report.add(value, DiagnosticKind::ZeroKey { key });
                     }
@@ -258,21 +271,26 @@ impl<'a> PeerDraft<'a> {
                 }
             }
             Key::PresharedKey => {
-                let read = value::key(key, value, Encoding::preshared_key);
-                if let Ok(read) = &read
-                    && !read.is_set()
-                {
-                    report.add(value, DiagnosticKind::ZeroKey { key });
+                let read = key_file::preshared_key(value, self.key_files);
+                if let Some((read, file)) = secret(key, value, read, report) {
+                    if !read.is_set() {
+                        report.add(value, DiagnosticKind::ZeroKey { key });
+                    }
+                    set(&mut self.preshared_key, key, value, first, Ok(read), report);
+                    self.preshared_key_file = file;
                 }
-                set(&mut self.preshared_key, key, value, first, read, report);
                 self.preshared_key_at = Some(value);
             }
             Key::PqPublicKey => {
-                if let Some(read) = taken(value::pq_public_key(value, self.key_files), report) {
+                let read = key_file::pq_public_key(value, self.key_files);
+                if let Some(Sourced {
+                    key: read, file, ..
+                }) = taken(read, report)
+                {
                     let before = self.pq_public_key.as_ref();
-                    let same = before.is_some_and(|before| before.key == read.key);
+                    let same = before.is_some_and(|before| before.key == read);
                     repeated(key, value, first, same, report);
-                    self.pq_public_key = Some(read);
+                    self.pq_public_key = Some(PeerPqKey { key: read, file });
                     self.pq_public_key_at = Some(value);
                 }
             }
@@ -380,6 +398,22 @@ fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
     value
         .split(value::is_comma_or_blank)
         .filter(|part| !part.text.is_empty())
+}
+
+/// A secret key and the path of its file, or its problem told. A file that every user can
+/// use is told of.
+fn secret<T>(
+    key: Key,
+    at: Piece<'_>,
+    read: Value<'_, Sourced<T>>,
+    report: &mut Report,
+) -> Option<(T, Option<String>)> {
+    let read = taken(read, report)?;
+    if read.others != 0 {
+        let mode = read.others;
+        report.add(at, DiagnosticKind::KeyFileAccessible { key, mode });
+    }
+    Some((read.key, read.file))
 }
 
 /// The value, or its problem told.

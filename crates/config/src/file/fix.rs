@@ -67,9 +67,17 @@ impl DiagnosticKind {
             }
             Self::NotAKey { key, problem } => return key_fix(*key, *problem, tool),
             Self::NotAPqKey { key, problem } => pq_key_fix(*key, *problem),
-            Self::KeyFile { .. } => {
-                "write file: and the path of a file with what `taupe pubkey --pq` prints at the peer; \
-                 a path without / in front begins at the folder of this configuration"
+            Self::KeyFile { key, .. } => {
+                return format!(
+                    "write file: and the path of a file with what `{}; a path without / in front \
+                     begins at the folder of this configuration",
+                    match key {
+                        Key::PrivateKey => "taupe genkey` prints",
+                        Key::PresharedKey => "taupe genpsk` prints",
+                        Key::PqPrivateKey => "taupe genkey --pq` prints",
+                        _ => "taupe pubkey --pq` prints at the peer",
+                    }
+                );
             }
             Self::NoPqPrivateKey => {
                 "add PqPrivateKey = and what `taupe genkey --pq` prints, and give the peer what \
@@ -176,6 +184,9 @@ impl DiagnosticKind {
             Self::NotForQuick { comment: true, .. } => "use `taupe up` to have it read",
             Self::WorldAccessible { .. } => {
                 "chmod 600 the file, and make new keys if anyone may have read it"
+            }
+            Self::KeyFileAccessible { .. } => {
+                "chmod 600 that file, and make a new key if anyone may have read it"
             }
             Self::More { .. } => "mend those above first",
         };
@@ -300,11 +311,12 @@ pub(super) fn key_problem(problem: KeyProblem) -> impl core::fmt::Display {
 }
 
 fn key_fix(key: Key, problem: KeyProblem, tool: &str) -> String {
+    let in_front = "write file: in front of the path";
     match (problem, key) {
-        (KeyProblem::Path, Key::PqPublicKey) => "write file: in front of the path".to_owned(),
-        (KeyProblem::Path, Key::PqPrivateKey) => "write what the file holds, or set it from the \
-             file: PostUp = taupe set %i pq-private-key FILE"
-            .to_owned(),
+        (KeyProblem::Path, Key::PqPublicKey | Key::PqPrivateKey) => in_front.to_owned(),
+        (KeyProblem::Path, Key::PrivateKey | Key::PresharedKey) if tool == "taupe" => {
+            in_front.to_owned()
+        }
         (KeyProblem::MlKem, Key::PublicKey) => {
             "write it as PqPublicKey, beside the PublicKey".to_owned()
         }

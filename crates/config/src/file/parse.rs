@@ -6,12 +6,11 @@ use std::collections::HashMap;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{KEY_LEN, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::{PostQuantum, Suite};
-use thiserror::Error;
-use zeroize::Zeroizing;
 
 use super::diagnostic::{DiagnosticKind, Severity};
 use super::draft::{InterfaceDraft, PeerDraft};
 use super::fix::is_look_alike;
+use super::key_file::{KeyFileProblem, KeyFiles};
 use super::line::{Piece, is_blank, lines, quotable, utf8, without_mark};
 use super::report::Report;
 use super::transparent::TransparentDraft;
@@ -23,27 +22,6 @@ use crate::prefix::Prefix;
 /// What makes a line a comment to others, but not to Taupe; the first not to
 /// `WireSock` either.
 pub(super) const MARKS: [&str; 2] = ["#@ws:", "#@taupe:"];
-
-/// The longest file of a key, in bytes.
-pub const MAX_KEY_FILE: usize = 4096;
-
-/// Reads the file of a key by its path as the configuration has it, up to [`MAX_KEY_FILE`].
-/// By mistake it may hold a secret.
-pub type KeyFiles<'a> = &'a dyn Fn(&str) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem>;
-
-/// Why the file of a key cannot be read.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum KeyFileProblem {
-    /// The system's reason.
-    #[error("cannot be read: {0}")]
-    Unreadable(String),
-    /// More than [`MAX_KEY_FILE`].
-    #[error("is longer than {MAX_KEY_FILE} bytes, which no key is")]
-    TooLong,
-    /// The configuration comes from where there are no files.
-    #[error("cannot be read here")]
-    NotHere,
-}
 
 /// Reads a file, and finds everything that is wrong with it.
 ///
@@ -104,7 +82,8 @@ pub fn parse_with(text: &[u8], dialect: Dialect, key_files: KeyFiles<'_>) -> Par
 
 struct Parser<'a> {
     dialect: Dialect,
-    key_files: KeyFiles<'a>,
+    /// `None` where `file:` means nothing.
+    key_files: Option<KeyFiles<'a>>,
     report: Report,
     section: At<'a>,
     interface: InterfaceDraft<'a>,
@@ -138,7 +117,7 @@ impl<'a> Parser<'a> {
     fn new(dialect: Dialect, key_files: KeyFiles<'a>) -> Self {
         Self {
             dialect,
-            key_files,
+            key_files: dialect.has_key_files().then_some(key_files),
             report: Report::new(dialect),
             section: At::Nowhere,
             interface: InterfaceDraft::default(),
@@ -228,7 +207,11 @@ impl<'a> Parser<'a> {
                 let report = &mut self.report;
                 self.transparent.value(key, value, mark, in_peer, report);
             }
-            At::Interface => self.interface.value(key, value, &mut self.report),
+            At::Interface => {
+                let key_files = self.key_files;
+                self.interface
+                    .value(key, value, key_files, &mut self.report);
+            }
             At::Peer(peer) => {
                 peer.value(
                     key,
@@ -460,6 +443,7 @@ impl<'a> Parser<'a> {
                 public_key,
                 // Moving it would leave it behind where it was.
                 preshared_key: peer.preshared_key.clone(),
+                preshared_key_file: peer.preshared_key_file,
                 pq_public_key: peer.pq_public_key,
                 post_quantum: peer.post_quantum,
                 endpoint: peer.endpoint,
@@ -564,6 +548,7 @@ fn push(peers: &mut Vec<Peer>, peer: Peer) {
         grown.extend(peers.iter_mut().map(|peer| Peer {
             public_key: peer.public_key,
             preshared_key: peer.preshared_key.clone(),
+            preshared_key_file: peer.preshared_key_file.take(),
             pq_public_key: peer.pq_public_key.take(),
             post_quantum: peer.post_quantum,
             endpoint: peer.endpoint.take(),

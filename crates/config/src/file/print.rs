@@ -7,6 +7,7 @@ use taupe_protocol::key::{KEY_LEN, PqPrivateKey, PqPublicKey, PublicKey};
 use taupe_protocol::update::{DeviceStatus, PeerStatus, PostQuantum};
 use zeroize::Zeroizing;
 
+use super::key_file::KEY_FILE;
 use super::parse::MARKS;
 use super::word::Key;
 use super::{
@@ -63,6 +64,10 @@ pub struct Current<'a> {
 #[must_use]
 pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     let Interface {
+        private_key,
+        private_key_file,
+        pq_private_key,
+        pq_private_key_file,
         mtu,
         table,
         hooks,
@@ -71,7 +76,14 @@ pub fn save(old: &File, current: &Current<'_>) -> Zeroizing<String> {
     } = &old.interface;
     let interface = Interface {
         private_key: current.status.private_key.clone(),
+        // The file of a key that is still the device's.
+        private_key_file: private_key_file
+            .clone()
+            .filter(|_| *private_key == current.status.private_key),
         pq_private_key: current.status.pq_private_key.clone(),
+        pq_private_key_file: pq_private_key_file
+            .clone()
+            .filter(|_| *pq_private_key == current.status.pq_private_key),
         listen_port: Some(current.listen_port).filter(|port| *port != 0),
         fwmark: Some(current.fwmark).filter(|mark| *mark != 0),
         addresses: current.addresses.to_vec(),
@@ -115,9 +127,14 @@ fn saved(status: &PeerStatus, old: Option<&Peer>) -> Peer {
     let pq_file = old_key
         .filter(|old| Some(&old.key) == status.pq_public_key.as_ref())
         .and_then(|old| old.file.clone());
+    let preshared_key = Some(status.preshared_key.clone()).filter(|key| key.is_set());
+    let preshared_key_file = old
+        .filter(|old| old.preshared_key == preshared_key)
+        .and_then(|old| old.preshared_key_file.clone());
     Peer {
         public_key: status.public_key,
-        preshared_key: Some(status.preshared_key.clone()).filter(|key| key.is_set()),
+        preshared_key,
+        preshared_key_file,
         pq_public_key: status
             .pq_public_key
             .clone()
@@ -156,7 +173,9 @@ fn write_file(out: &mut impl Write, file: &File) -> fmt::Result {
 fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
     let Interface {
         private_key,
+        private_key_file,
         pq_private_key,
+        pq_private_key_file,
         listen_port,
         fwmark,
         addresses,
@@ -212,11 +231,15 @@ fn write_interface(out: &mut impl Write, interface: &Interface) -> fmt::Result {
         Some(0) => line(out, Key::FwMark, "off")?,
         Some(mark) => line(out, Key::FwMark, format_args!("{mark:#x}"))?,
     }
-    if let Some(key) = private_key {
-        secret(out, Key::PrivateKey, key.expose())?;
+    match (private_key, private_key_file) {
+        (_, Some(path)) => file(out, Key::PrivateKey, path)?,
+        (Some(key), None) => secret(out, Key::PrivateKey, key.expose())?,
+        (None, None) => {}
     }
-    if let Some(key) = pq_private_key {
-        write_pq_private_key(out, key)?;
+    match (pq_private_key, pq_private_key_file) {
+        (_, Some(path)) => marked(out, Key::PqPrivateKey, in_file(path))?,
+        (Some(key), None) => write_pq_private_key(out, key)?,
+        (None, None) => {}
     }
     Ok(())
 }
@@ -268,6 +291,7 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
     let Peer {
         public_key,
         preshared_key,
+        preshared_key_file,
         pq_public_key,
         post_quantum,
         endpoint,
@@ -277,8 +301,10 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
         line: _,
     } = peer;
     secret(out, Key::PublicKey, &public_key.0)?;
-    if let Some(key) = preshared_key {
-        secret(out, Key::PresharedKey, key.expose())?;
+    match (preshared_key, preshared_key_file) {
+        (_, Some(path)) => file(out, Key::PresharedKey, path)?,
+        (Some(key), None) => secret(out, Key::PresharedKey, key.expose())?,
+        (None, None) => {}
     }
     let (key, path) = pq_public_key
         .as_ref()
@@ -317,7 +343,7 @@ pub(crate) fn write_pq_of_peer(
     post_quantum: Option<PostQuantum>,
 ) -> fmt::Result {
     match (key, path) {
-        (_, Some(path)) => marked(out, Key::PqPublicKey, format_args!("file:{path}"))?,
+        (_, Some(path)) => marked(out, Key::PqPublicKey, in_file(path))?,
         (Some(key), None) => {
             let text = Encoding::Base64.encode_pq_public_key(key);
             marked(out, Key::PqPublicKey, text)?;
@@ -333,6 +359,14 @@ pub(crate) fn write_pq_of_peer(
 fn marked(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
     let [_, mark] = MARKS;
     writeln!(out, "{mark}{key} = {value}")
+}
+
+fn file(out: &mut impl Write, key: Key, path: &str) -> fmt::Result {
+    line(out, key, in_file(path))
+}
+
+fn in_file(path: &str) -> impl fmt::Display {
+    fmt::from_fn(move |f| write!(f, "{KEY_FILE}{path}"))
 }
 
 fn secret(out: &mut impl Write, key: Key, value: &[u8; KEY_LEN]) -> fmt::Result {

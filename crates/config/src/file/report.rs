@@ -130,7 +130,8 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::AllowedWins { .. }
         | DiagnosticKind::NothingToDisallow { .. }
         | DiagnosticKind::NotForQuick { comment: true, .. }
-        | DiagnosticKind::WorldAccessible { .. } => Severity::Warning,
+        | DiagnosticKind::WorldAccessible { .. }
+        | DiagnosticKind::KeyFileAccessible { .. } => Severity::Warning,
         // An empty list is empty; `wg` takes no empty value. A list of no
         // applications would have them all tunnelled.
         DiagnosticKind::NoValue { key }

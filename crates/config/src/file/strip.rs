@@ -6,10 +6,11 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 use super::Dialect;
+use super::key_file::{KEY_FILE, KeyFiles, decoded};
 use super::line::{Piece, is_blank, lines, without_mark};
 use super::parse::MARKS;
 use super::print::list;
-use super::value::{self, KEY_FILE};
+use super::value;
 use super::word::{Key, Section};
 use crate::networks::subtract;
 use crate::prefix::Prefix;
@@ -20,8 +21,9 @@ use crate::prefix::Prefix;
 /// those stay in [`Dialect::Quick`], where `wg` shall tell that they are an error.
 /// In [`Dialect::Taupe`] those of hybrid handshakes become what is a comment to `wg`, and
 /// is read by [`Dialect::Setconf`]: a tunnel may not become weaker on the way through
-/// `syncconf`. Paths of keys that begin at `folder`, the absolute one of the file, are
-/// made absolute.
+/// `syncconf`. Their relative paths of keys begin at `folder`, the absolute one of the file,
+/// and are made absolute. In the place of other paths of keys the key itself stands, which
+/// `key_files` reads: `wg` takes nothing else. A path that cannot be read stays.
 ///
 /// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
 /// of its `AllowedIPs`, in place of the first line of those; nothing when
@@ -32,7 +34,12 @@ use crate::prefix::Prefix;
 ///
 /// Looks at nothing else: see [`super::parse`] for whether the file is right.
 #[must_use]
-pub fn strip(text: &[u8], dialect: Dialect, folder: &Path) -> Zeroizing<Vec<u8>> {
+pub fn strip(
+    text: &[u8],
+    dialect: Dialect,
+    folder: &Path,
+    key_files: KeyFiles<'_>,
+) -> Zeroizing<Vec<u8>> {
     // Bash's `read`, with which `wg-quick` reads, skips every NUL.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
     readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
@@ -40,7 +47,10 @@ pub fn strip(text: &[u8], dialect: Dialect, folder: &Path) -> Zeroizing<Vec<u8>>
     let folder = folder.as_os_str().as_encoded_bytes();
     let keys = lines(&readable).filter(|(_, line)| of_handshake(line).is_some());
     let added_for_keys = keys.count() * (TAUPE.len() + folder.len() + 1);
-    let added = narrowed.values().map(String::len).sum::<usize>() + added_for_keys;
+    let secrets = lines(&readable).filter(|(_, line)| secret_path(line).is_some());
+    let added = narrowed.values().map(String::len).sum::<usize>()
+        + added_for_keys
+        + secrets.count() * KEY_LINE;
     // Never grows, so that no part of it stays behind in freed memory: a line
     // grows by its end at most, and one more follows.
     let mut stripped = Zeroizing::new(Vec::with_capacity(text.len() + added + 2));
@@ -87,6 +97,16 @@ pub fn strip(text: &[u8], dialect: Dialect, folder: &Path) -> Zeroizing<Vec<u8>>
                 stripped.extend_from_slice(path);
             }
             stripped.push(b'\n');
+        } else if dialect == Dialect::Taupe
+            && let Some((key, path)) = secret_path(line)
+            && let Ok(file) = key_files(path)
+        {
+            // Nothing that is too long to be a key.
+            let text = decoded(&file.text);
+            stripped.extend_from_slice(key.name().as_bytes());
+            stripped.extend_from_slice(b" = ");
+            stripped.extend_from_slice(text.get(..KEY_TEXT).unwrap_or(text).as_bytes());
+            stripped.push(b'\n');
         } else if !taken_out {
             stripped.extend_from_slice(line);
             stripped.push(b'\n');
@@ -113,6 +133,24 @@ fn of_handshake(line: &[u8]) -> Option<(Key, &[u8])> {
         .map(|key| (key, body))
 }
 
+/// The characters of a key in base64.
+const KEY_TEXT: usize = 44;
+
+/// The longest line with such a key.
+const KEY_LINE: usize = "PresharedKey = ".len() + KEY_TEXT + 1;
+
+/// A secret key that `wg` takes, and the path of the file that holds it.
+fn secret_path(line: &[u8]) -> Option<(Key, &str)> {
+    let body = before(line, b'#');
+    let name = before(body, b'=');
+    let value = trim(body.get(name.len() + 1..)?, is_space);
+    let path = core::str::from_utf8(value.strip_prefix(KEY_FILE.as_bytes())?).ok()?;
+    [Key::PrivateKey, Key::PresharedKey]
+        .into_iter()
+        .find(|key| is_word(name, key.name()))
+        .map(|key| (key, path.trim_matches(is_blank)))
+}
+
 /// The line up to the relative path of a key's file, and from there on; all of it and
 /// nothing where there is none.
 fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
@@ -120,7 +158,7 @@ fn relative_path(key: Key, line: &[u8]) -> (&[u8], &[u8]) {
     let value = value.and_then(|at| line.get(at..)).unwrap_or_default();
     let path = trim(value, is_space).strip_prefix(KEY_FILE.as_bytes());
     let path = path.map(|path| trim(path, is_space)).unwrap_or_default();
-    if key != Key::PqPublicKey || path.is_empty() || path.starts_with(b"/") {
+    if key == Key::PostQuantum || path.is_empty() || path.starts_with(b"/") {
         return (line, &[]);
     }
     // Nothing follows a path but blanks, which are no part of a line any more.

@@ -34,3 +34,8 @@ fn clean(text: &str) -> File {
     assert_eq!(parsed.diagnostics, [], "{text}");
     parsed.file.expect("no diagnostics, but no file")
 }
+
+/// A configuration without files of keys.
+fn no_files(_: &str) -> Result<KeyFile, KeyFileProblem> {
+    Err(KeyFileProblem::NotHere)
+}

@@ -4,14 +4,12 @@ use core::fmt::Display;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use core::str::FromStr;
 
-use taupe_protocol::key::PqPrivateKey;
 use taupe_protocol::update::PostQuantum;
 
-use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
+use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, Unusable};
 use super::line::{Piece, is_blank, quotable_address};
 use super::word::Key;
-use super::{Endpoint, InterfaceAddress, KeyFiles, MAX_MTU, PeerPqKey, Table};
-use crate::key::{Encoding, KeyError, PqKeyError};
+use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
 use crate::prefix::Prefix;
 
 /// A value, or where something is wrong and what.
@@ -25,96 +23,6 @@ const USUAL_LEAST_MTU: u32 = 576;
 
 /// The least MTU with IPv6 (RFC 8200 §5).
 pub(super) const LEAST_MTU_IPV6: u32 = 1280;
-
-/// Reads a key with one of [`Encoding`]'s functions.
-pub(super) fn key<'a, T>(
-    key: Key,
-    value: Piece<'a>,
-    read: fn(Encoding, &str) -> Result<T, KeyError>,
-) -> Value<'a, T> {
-    let text = value.clean();
-    read(Encoding::Base64, &text).map_err(|error| {
-        let (piece, problem) = match error {
-            _ if is_path(&text) => (value, KeyProblem::Path),
-            KeyError::Length { .. } if is_hex(&text) => (value, KeyProblem::Hex),
-            KeyError::Length { .. } if Encoding::Base64.is_pq_length(text.len()) => {
-                (value, KeyProblem::MlKem)
-            }
-            KeyError::Length { .. } => {
-                let found = text.chars().count();
-                (value, KeyProblem::Length { found })
-            }
-            KeyError::Character { position } => (value.nth(position), KeyProblem::Character),
-            KeyError::TrailingBits => (value.nth(43), KeyProblem::TrailingBits),
-        };
-        (piece, DiagnosticKind::NotAKey { key, problem })
-    })
-}
-
-fn is_hex(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// Whether what is not a key looks like where one is.
-fn is_path(text: &str) -> bool {
-    let begins = ["/", "./", "../", "~", "$"];
-    let ends = [".key", ".psk", ".pub", ".txt", ".conf", ".pem"];
-    begins.iter().any(|begin| text.starts_with(begin)) || ends.iter().any(|end| text.ends_with(end))
-}
-
-/// What a path begins with in the place of a key.
-pub(super) const KEY_FILE: &str = "file:";
-
-/// `PqPrivateKey`; `None` for all zeros.
-pub(super) fn pq_private_key(value: Piece<'_>) -> Value<'_, Option<PqPrivateKey>> {
-    let key = Key::PqPrivateKey;
-    let text = value.clean();
-    match Encoding::Base64.pq_private_key(&text) {
-        Ok(seed) => Ok(seed),
-        Err(_) if text.starts_with(KEY_FILE) || is_path(&text) => {
-            let problem = KeyProblem::Path;
-            Err((value, DiagnosticKind::NotAKey { key, problem }))
-        }
-        Err(problem) => Err(not_a_pq_key(key, value, problem)),
-    }
-}
-
-/// `PqPublicKey`.
-pub(super) fn pq_public_key<'a>(value: Piece<'a>, files: KeyFiles<'_>) -> Value<'a, PeerPqKey> {
-    let key = Key::PqPublicKey;
-    if let Some(path) = value.text.strip_prefix(KEY_FILE) {
-        let path = path.trim_matches(is_blank);
-        let text = files(path).map_err(|problem| (value, DiagnosticKind::KeyFile { problem }))?;
-        let text = str::from_utf8(&text).map(|text| text.trim_matches(is_blank));
-        // What is no text has no character that belongs into a key.
-        let text = text.map_err(|_| PqKeyError::Character { position: 1 });
-        let read = text.and_then(|text| Encoding::Base64.pq_public_key(text));
-        return match read {
-            Ok(key) => Ok(PeerPqKey {
-                key,
-                file: Some(path.to_owned()),
-            }),
-            Err(problem) => Err((value, DiagnosticKind::NotAPqKey { key, problem })),
-        };
-    }
-    let text = value.clean();
-    match Encoding::Base64.pq_public_key(&text) {
-        Ok(key) => Ok(PeerPqKey { key, file: None }),
-        Err(PqKeyError::Length { .. }) if is_path(&text) => {
-            let problem = KeyProblem::Path;
-            Err((value, DiagnosticKind::NotAKey { key, problem }))
-        }
-        Err(problem) => Err(not_a_pq_key(key, value, problem)),
-    }
-}
-
-fn not_a_pq_key(key: Key, value: Piece<'_>, problem: PqKeyError) -> (Piece<'_>, DiagnosticKind) {
-    let at = match problem {
-        PqKeyError::Character { position } => value.nth(position),
-        _ => value,
-    };
-    (at, DiagnosticKind::NotAPqKey { key, problem })
-}
 
 /// `PostQuantum`.
 pub(super) fn post_quantum(value: Piece<'_>) -> Value<'_, PostQuantum> {

@@ -1,9 +1,10 @@
 //! Files with mistakes: `taupe up` says where, and does nothing.
 
 use crate::state::State;
-use crate::{INTERFACE, World};
+use crate::{INTERFACE, NEIGHBOUR, World, called};
+use std::os::unix::fs::PermissionsExt as _;
 use taupe_config::fuzzing::malformed;
-use taupe_lab::sandbox::{figure, scratch};
+use taupe_lab::sandbox::{figure, scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
 /// How many files of each run are made by breaking a valid one.
@@ -47,5 +48,73 @@ pub(crate) fn malformed() -> Result<()> {
     ensure!(left.is_empty(), "changed:\n{left}");
     ensure!(count >= 200, "only {count} files");
     figure("malformed files", count);
+    Ok(())
+}
+
+/// Secret keys in files beside the configuration, whatever the working directory is.
+pub(crate) fn secrets() -> Result<()> {
+    let world = World::new()?;
+    let private = &world.server.client.private;
+    let file = world.file("PqPrivateKey = file:keys/pq", "AllowedIPs = 10.77.0.0/24")?;
+    let folder = scratch("keys");
+    std::fs::create_dir_all(&folder).map_err(Error::io("keys"))?;
+    let text = crate::read(&file)?;
+    let in_files = text.replace(private, "file:keys/own");
+    scratch_file(&format!("{INTERFACE}.conf"), &in_files)?;
+    let seed = world.taupe(&["genkey", "--pq"])?.stdout;
+    for (name, key) in [("own", private), ("pq", &seed)] {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("{}\n", key.trim())).map_err(Error::io(name))?;
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).map_err(Error::io(name))?;
+    }
+
+    let check = world.taupe(&["check", &file])?;
+    ensure!(
+        check.status == Some(0) && check.stdout.contains("is fine"),
+        "{check:?}"
+    );
+    world.up(&file)?;
+    ensure!(world.tunnelled([10, 77, 0, 2].into())?, "nothing answers");
+    let device = world.taupe(&["showconf", INTERFACE])?.stdout;
+    for line in [
+        format!("PrivateKey = {private}"),
+        format!("#@taupe:PqPrivateKey = {}", seed.trim()),
+    ] {
+        ensure!(device.lines().any(|one| one == line), "no {line}");
+    }
+    // What `wg` gets has the key itself.
+    let stripped = world.taupe(&["strip", &file])?.stdout;
+    let line = format!("PrivateKey = {private}");
+    ensure!(
+        stripped.lines().any(|one| one == line),
+        "no key in what is stripped"
+    );
+    world.down(&file)?;
+
+    let open = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(folder.join("own"), open).map_err(Error::io("own"))?;
+    let check = world.taupe(&["check", &file])?;
+    ensure!(
+        check.status == Some(0)
+            && check
+                .stdout
+                .contains("every user of this system can read the file with the key"),
+        "{check:?}"
+    );
+    std::fs::remove_file(folder.join("own")).map_err(Error::io("own"))?;
+    let up = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(
+        up.status == Some(1)
+            && up
+                .stderr
+                .contains("PrivateKey: the file with the key cannot be read"),
+        "{up:?}"
+    );
+    // `wg-quick` knows no such thing.
+    let quick = called("wg-quick")?;
+    let up = world.near.attempt(&[&quick, "up", &file])?;
+    ensure!(up.status != Some(0), "{up:?}");
+    ensure!(world.answers(NEIGHBOUR[0])?, "the network is gone");
     Ok(())
 }

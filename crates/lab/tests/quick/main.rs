@@ -60,6 +60,7 @@ fn main() {
         SystemTest::new("failing_hooks_leave_nothing", life::failing_hooks).limit(long),
         SystemTest::new("unresolvable_endpoint", life::unresolvable),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
+        SystemTest::new("secret_keys_in_files", files::secrets),
         SystemTest::new("save_keeps_what_it_should", save::round_trip),
         SystemTest::new("save_on_a_full_disk", save::full_disk),
     ])

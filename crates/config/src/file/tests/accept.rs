@@ -64,7 +64,9 @@ AllowedIPs = 10.2.0.0/16
     ));
     let Interface {
         private_key,
+        private_key_file: None,
         pq_private_key,
+        pq_private_key_file: None,
         listen_port,
         fwmark,
         addresses,
@@ -74,7 +76,10 @@ AllowedIPs = 10.2.0.0/16
         table,
         hooks,
         save_config,
-    } = file.interface;
+    } = file.interface
+    else {
+        panic!("keys in files");
+    };
     assert!(private_key == PrivateKey::new([8; 32]));
     assert!(pq_private_key.is_none());
     assert_eq!(listen_port, Some(51820));

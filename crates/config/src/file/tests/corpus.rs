@@ -83,6 +83,7 @@ fn every_kind_of_error_is_among_them() {
         "AllDisallowed",
         "NoDnsServer",
         "WorldAccessible",
+        "KeyFileAccessible",
         "Covered",
         "AllowedWins",
         "NothingToDisallow",
@@ -135,7 +136,7 @@ proptest! {
                 "10.0.0.0/8, ", "::/0", ",", "DisallowedIPs = 10.1.0.0/16\n", "Endpoint = ", "[::1]:5",
                 "host:1", "\n", "\n", "\n", " ", "\t", "#", "=", OWN, PEER, OTHER, "Address = 10.0.0.1/24",
                 "PostUp = a # b = c", "PreDown = \u{a0}x", "DNS = ", "MTU = 1280", "\r", "\0", "\u{feff}",
-                "\"", "#@ws:", "Table = main", "FwMark = 0x5", "fe80::1%eth0", "PresharedKey = ", "é",
+                "\"", "#@ws:", "file:psk", "Table = main", "FwMark = 0x5", "fe80::1%eth0", "PresharedKey = ", "é",
                 "AllowedApps = x", "#@taupe:", "DisallowedApps = uid:1,", "/opt/", "KillSwitch=all", "ListenPort = 0", "PersistentKeepalive = off", "SaveConfig = TRUE",
             ]),
             0..40,
@@ -172,7 +173,7 @@ proptest! {
             }
         }
         prop_assert!(parse(text.as_bytes(), Dialect::Taupe).file.is_some(), "{text}");
-        prop_assert!(parse(&strip(text.as_bytes(), Dialect::Taupe, Path::new("/folder")), Dialect::Wg).file.is_some(), "{text}");
+        prop_assert!(parse(&strip(text.as_bytes(), Dialect::Taupe, Path::new("/folder"), &no_files), Dialect::Wg).file.is_some(), "{text}");
         file(text.as_bytes());
     }
 

@@ -32,23 +32,29 @@ fn text(peer: &str) -> String {
     )
 }
 
-/// A folder with one key.
+/// A folder with keys.
 fn in_folder(text: &str, dialect: Dialect) -> Parsed {
-    parse_with(text.as_bytes(), dialect, &|path| match path {
-        "keys/peer.pq" | "/folder/keys/peer.pq" => {
-            let key = base64(&public(1, Suite::Hybrid768));
-            Ok(Zeroizing::new(format!("{key}\n").into_bytes()))
-        }
-        "seed.pq" => Ok(Zeroizing::new(
-            Encoding::Base64
-                .encode_pq_private_key(&seed(3))
-                .as_bytes()
-                .to_vec(),
-        )),
-        "long" => Err(KeyFileProblem::TooLong),
-        "binary" => Ok(Zeroizing::new(vec![0xff; 1580])),
-        _ => Err(KeyFileProblem::Unreadable("No such file".to_owned())),
-    })
+    parse_with(text.as_bytes(), dialect, &folder)
+}
+
+fn folder(path: &str) -> Result<KeyFile, KeyFileProblem> {
+    let seed_3 = Encoding::Base64.encode_pq_private_key(&seed(3));
+    let (text, others) = match path {
+        "keys/peer.pq" | "/folder/keys/peer.pq" => (
+            format!("{}\n", base64(&public(1, Suite::Hybrid768))).into_bytes(),
+            0o4,
+        ),
+        "seed.pq" | "/folder/seed.pq" => (seed_3.as_bytes().to_vec(), 0),
+        "own.key" | "/keys/own.key" => (format!("{OWN}\r\n").into_bytes(), 0),
+        "open.key" => (OWN.into(), 0o4),
+        "psk" => (OTHER.into(), 0),
+        "long" => return Err(KeyFileProblem::TooLong),
+        "binary" => (vec![0xff; 1580], 0),
+        "short" => (b"abc".to_vec(), 0),
+        _ => return Err(KeyFileProblem::Unreadable("No such file".to_owned())),
+    };
+    let text = Zeroizing::new(text);
+    Ok(KeyFile { text, others })
 }
 
 fn only(parsed: &Parsed) -> &Diagnostic {
@@ -154,12 +160,14 @@ fn a_key_may_be_in_a_file() {
         (
             "nothing",
             DiagnosticKind::KeyFile {
+                key,
                 problem: KeyFileProblem::Unreadable("No such file".to_owned()),
             },
         ),
         (
             "long",
             DiagnosticKind::KeyFile {
+                key,
                 problem: KeyFileProblem::TooLong,
             },
         ),
@@ -172,9 +180,9 @@ fn a_key_may_be_in_a_file() {
         ),
         (
             "binary",
-            DiagnosticKind::NotAPqKey {
+            DiagnosticKind::KeyFile {
                 key,
-                problem: PqKeyError::Character { position: 1 },
+                problem: KeyFileProblem::NotText,
             },
         ),
     ] {
@@ -187,7 +195,148 @@ fn a_key_may_be_in_a_file() {
     // Who has no files refuses: without the key the handshake would be a weaker one.
     let parsed = quick(&with("keys/peer.pq"));
     let problem = KeyFileProblem::NotHere;
-    assert_eq!(only(&parsed).kind, DiagnosticKind::KeyFile { problem });
+    assert_eq!(only(&parsed).kind, DiagnosticKind::KeyFile { key, problem });
+}
+
+/// A file whose secret keys are in files of their own.
+const IN_FILES: &str = "[Interface]\nPrivateKey = file:own.key\nPqPrivateKey = file: seed.pq # x\n\
+                        [Peer]\nPublicKey = PEER\nPresharedKey = file:psk\nAllowedIPs = ::/0\n";
+
+#[test]
+fn secret_keys_may_be_in_files() {
+    let text = IN_FILES.replace("PEER", PEER);
+    for dialect in [Dialect::Taupe, Dialect::Setconf] {
+        let parsed = in_folder(&text, dialect);
+        assert_eq!(parsed.diagnostics, []);
+        let file = parsed.file.expect("a file");
+        let own = Encoding::Base64.private_key(OWN).expect("a key");
+        assert!(file.interface.private_key == own);
+        assert!(file.interface.pq_private_key == Some(seed(3)));
+        let psk = Encoding::Base64.preshared_key(OTHER).expect("a key");
+        assert!(file.peers[0].preshared_key == Some(psk));
+        let again = in_folder(&print(&file), dialect).file.expect("a file");
+        assert!(same_file(&file, &again));
+    }
+    // `wg` and `wg-quick` know no such thing.
+    for dialect in [Dialect::Wg, Dialect::Quick] {
+        let plain = text.replace("PqPrivateKey", "# PqPrivateKey");
+        let parsed = in_folder(&plain, dialect);
+        let problem = KeyProblem::Path;
+        let kind = |key| DiagnosticKind::NotAKey { key, problem };
+        let kinds: Vec<_> = parsed.diagnostics.iter().map(|one| &one.kind).collect();
+        assert_eq!(
+            kinds,
+            [&kind(Key::PrivateKey), &kind(Key::PresharedKey)],
+            "{dialect:?}"
+        );
+    }
+}
+
+#[test]
+fn files_of_secret_keys_are_checked() {
+    let with = |path: &str| {
+        let text = format!("[Interface]\nPrivateKey = {path}\n");
+        in_folder(&text, Dialect::Taupe)
+    };
+    let key = Key::PrivateKey;
+    let open = with("file:open.key");
+    let kind = DiagnosticKind::KeyFileAccessible { key, mode: 0o4 };
+    assert_eq!(only(&open).kind, kind);
+    assert!(open.file.is_some());
+    for (path, kind) in [
+        (
+            "file:nothing",
+            DiagnosticKind::KeyFile {
+                key,
+                problem: KeyFileProblem::Unreadable("No such file".to_owned()),
+            },
+        ),
+        (
+            "file:short",
+            DiagnosticKind::NotAKey {
+                key,
+                problem: KeyProblem::Length { found: 3 },
+            },
+        ),
+        (
+            "/keys/own.key",
+            DiagnosticKind::NotAKey {
+                key,
+                problem: KeyProblem::Path,
+            },
+        ),
+    ] {
+        let parsed = with(path);
+        assert_eq!(only(&parsed).kind, kind, "{path}");
+        assert!(parsed.file.is_none(), "{path}");
+    }
+    let fix = only(&with("/keys/own.key")).kind.fix("taupe");
+    assert_eq!(fix, "write file: in front of the path");
+}
+
+/// `wg` gets the key itself, and what is a comment to it an absolute path.
+#[test]
+fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
+    let text = IN_FILES.replace("PEER", PEER);
+    let stripped = strip(
+        text.as_bytes(),
+        Dialect::Taupe,
+        Path::new("/folder"),
+        &folder,
+    );
+    let expected = format!(
+        "[Interface]\nPrivateKey = {OWN}\n#@taupe:PqPrivateKey = file: /folder/seed.pq # x\n\
+         [Peer]\nPublicKey = {PEER}\nPresharedKey = {OTHER}\nAllowedIPs = ::/0\n\n"
+    );
+    assert_eq!(String::from_utf8_lossy(&stripped), expected);
+    let missing = b"[Interface]\nPrivateKey = file:nothing\n";
+    let stripped = strip(missing, Dialect::Taupe, Path::new("/folder"), &folder);
+    assert_eq!(*stripped, [&missing[..], b"\n"].concat());
+}
+
+/// As long as the device has the key that the file had.
+#[test]
+fn saved_secrets_stay_in_their_files() {
+    let old = in_folder(&IN_FILES.replace("PEER", PEER), Dialect::Taupe);
+    let old = old.file.expect("a file");
+    let saved = |psk: &PresharedKey, own: [u8; 32]| {
+        let mut peers = Vec::new();
+        push_peer(&mut peers, old.peers[0].public_key);
+        peers[0].preshared_key = psk.clone();
+        let status = DeviceStatus {
+            private_key: PrivateKey::new(own),
+            pq_private_key: Some(seed(3)),
+            peers,
+        };
+        save(
+            &old,
+            &Current {
+                status: &status,
+                listen_port: 0,
+                fwmark: 0,
+                addresses: &[],
+                dns: &[],
+                dns_search: &[],
+                mtu: 1420,
+            },
+        )
+        .to_string()
+    };
+    let own = *old.interface.private_key.as_ref().expect("a key").expose();
+    let psk = old.peers[0].preshared_key.clone().expect("a key");
+    let same = saved(&psk, own);
+    for line in [
+        "\nPrivateKey = file:own.key\n",
+        "\n#@taupe:PqPrivateKey = file:seed.pq\n",
+        "\nPresharedKey = file:psk\n",
+    ] {
+        assert!(same.contains(line), "{same}");
+    }
+    let others = saved(&PresharedKey::new([3; 32]), [5; 32]);
+    assert!(
+        !others.contains("file:own.key") && !others.contains("file:psk"),
+        "{others}"
+    );
 }
 
 #[test]
@@ -249,7 +398,12 @@ fn other_dialects() {
 #[test]
 fn stripped_they_are_comments_that_taupe_reads() {
     let lines = "PqPublicKey = file: keys/peer.pq # of a\n #@taupe: postquantum=prefer";
-    let stripped = strip(text(lines).as_bytes(), Dialect::Taupe, Path::new("/folder"));
+    let stripped = strip(
+        text(lines).as_bytes(),
+        Dialect::Taupe,
+        Path::new("/folder"),
+        &folder,
+    );
     let stripped = core::str::from_utf8(&stripped).expect("text");
     let own = Encoding::Base64.encode_pq_private_key(&seed(8));
     let expected = format!(
@@ -275,7 +429,12 @@ fn stripped_they_are_comments_that_taupe_reads() {
     assert_eq!(read.peers[0].post_quantum, Some(PostQuantum::Prefer));
     assert!(parse(stripped.as_bytes(), Dialect::Wg).file.is_some());
     // For `wg-quick` they stay, so that `wg` says that they are an error.
-    let quick = strip(text(lines).as_bytes(), Dialect::Quick, Path::new("/folder"));
+    let quick = strip(
+        text(lines).as_bytes(),
+        Dialect::Quick,
+        Path::new("/folder"),
+        &folder,
+    );
     assert!(quick.windows(14).any(|part| part == b"\nPqPublicKey ="));
 }
 

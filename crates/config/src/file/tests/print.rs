@@ -187,6 +187,7 @@ fn long_lists_can_be_read_again() {
         peers: vec![Peer {
             public_key: PublicKey([1; 32]),
             preshared_key: None,
+            preshared_key_file: None,
             pq_public_key: None,
             post_quantum: None,
             endpoint: None,

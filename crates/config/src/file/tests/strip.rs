@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{OTHER, OWN, PEER};
+use super::{OTHER, OWN, PEER, no_files};
 use crate::file::{Dialect, Peer, parse, strip};
 use crate::fuzzing::malformed::{hand_written, valid};
 
@@ -35,7 +35,7 @@ fn as_observed() {
     assert!(files.len() >= 13, "{}", files.len());
     for (path, text) in files {
         let expected = fs::read(path.with_extension("stripped")).unwrap();
-        let stripped = strip(&text, Dialect::Quick, Path::new("/folder"));
+        let stripped = strip(&text, Dialect::Quick, Path::new("/folder"), &no_files);
         assert_eq!(lossy(&stripped), lossy(&expected), "{}", path.display());
         assert_eq!(*stripped, expected, "{}", path.display());
     }
@@ -60,7 +60,8 @@ fn own_keys_and_marks_are_left_out() {
             lossy(&strip(
                 text.as_bytes(),
                 Dialect::Taupe,
-                Path::new("/folder")
+                Path::new("/folder"),
+                &no_files,
             )),
             expected,
             "{text}"
@@ -109,7 +110,12 @@ fn the_difference_is_for_wg() {
         ),
     ] {
         let text = format!("{header}{lines}");
-        let stripped = strip(text.as_bytes(), Dialect::Taupe, Path::new("/folder"));
+        let stripped = strip(
+            text.as_bytes(),
+            Dialect::Taupe,
+            Path::new("/folder"),
+            &no_files,
+        );
         assert_eq!(lossy(&stripped), format!("{header}{expected}\n"), "{lines}");
         let file = parse(text.as_bytes(), Dialect::Taupe).file.expect(lines);
         let again = parse(&stripped, Dialect::Wg).file.expect(lines);
@@ -132,6 +138,7 @@ fn a_tunnel_is_never_widened() {
                 format!("[Peer]\n{lines}").as_bytes(),
                 Dialect::Taupe,
                 Path::new("/folder"),
+                &no_files,
             ));
             let plain: Vec<_> = stripped.lines().filter(|l| !l.starts_with('#')).collect();
             assert_eq!(plain.join("\n") + "\n", expected, "{lines}");
@@ -146,7 +153,8 @@ fn a_tunnel_is_never_widened() {
         lossy(&strip(
             text.as_bytes(),
             Dialect::Taupe,
-            Path::new("/folder")
+            Path::new("/folder"),
+            &no_files,
         )),
         expected
     );
@@ -199,7 +207,12 @@ fn as_installed() {
         }
         compared += 1;
         assert_eq!(
-            lossy(&strip(text, Dialect::Quick, Path::new("/folder"))),
+            lossy(&strip(
+                text,
+                Dialect::Quick,
+                Path::new("/folder"),
+                &no_files
+            )),
             lossy(&output.stdout),
             "{}",
             lossy(text)

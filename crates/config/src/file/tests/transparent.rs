@@ -377,7 +377,8 @@ fn of_a_file_for_wg_nothing_is_left() {
     let lines = "AllowedApps = a\n\tbypasslantraffic=true # x";
     let all = text(lines, lines);
     let stripped = |dialect| {
-        String::from_utf8(strip(all.as_bytes(), dialect, Path::new("/folder")).to_vec()).unwrap()
+        String::from_utf8(strip(all.as_bytes(), dialect, Path::new("/folder"), &no_files).to_vec())
+            .unwrap()
     };
     let expected = text("", "").replace("\n\n", "\n") + "\n";
     assert_eq!(stripped(Dialect::Taupe), expected);
@@ -385,7 +386,12 @@ fn of_a_file_for_wg_nothing_is_left() {
     assert!(stripped(Dialect::Quick).contains("\nAllowedApps = a\nbypasslantraffic=true # x\n"));
     let comments = text("#@taupe:AllowedApps = a", "#@ws:KillSwitch = off");
     for dialect in [Dialect::Taupe, Dialect::Quick] {
-        let stripped = strip(comments.as_bytes(), dialect, Path::new("/folder"));
+        let stripped = strip(
+            comments.as_bytes(),
+            dialect,
+            Path::new("/folder"),
+            &no_files,
+        );
         assert_eq!(*stripped, (comments.clone() + "\n").into_bytes());
     }
 }
@@ -393,7 +399,13 @@ fn of_a_file_for_wg_nothing_is_left() {
 #[test]
 fn what_is_marked_narrows_for_wg() {
     let marked = text("", "#@taupe:DisallowedIPs = 128.0.0.0/1");
-    let stripped = strip(marked.as_bytes(), Dialect::Quick, Path::new("/folder")).to_vec();
+    let stripped = strip(
+        marked.as_bytes(),
+        Dialect::Quick,
+        Path::new("/folder"),
+        &no_files,
+    )
+    .to_vec();
     let stripped = String::from_utf8(stripped).unwrap();
     assert!(
         stripped.ends_with("\nAllowedIPs = 0.0.0.0/1\n\n"),

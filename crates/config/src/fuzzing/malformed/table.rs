@@ -2,7 +2,7 @@
 //! `{other}` are public keys, `{zero}` is all zeros; those of ML-KEM begin with `pq`.
 
 /// A kind and the line of `[Interface]` that is wrong.
-pub(super) const INTERFACE: [(&str, &str); 110] = [
+pub(super) const INTERFACE: [(&str, &str); 112] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -83,7 +83,9 @@ pub(super) const INTERFACE: [(&str, &str); 110] = [
     ("NotAPqKey", "PqPrivateKey = {pq-own}="),
     ("NotAPqKey", "PqPrivateKey = !{pq-own}"),
     ("NotAPqKey", "PqPrivateKey = (hidden)"),
-    ("NotAKey", "PqPrivateKey = file:seed.pq"),
+    ("KeyFile", "PqPrivateKey = file:seed.pq"),
+    ("KeyFile", "PrivateKey = file:nobody.key"),
+    ("NotAKey", "PqPrivateKey = /etc/seed.pq"),
     ("NotAKey", "PqPrivateKey = /etc/wireguard/seed"),
     ("ZeroKey", "PqPrivateKey = {pq-zero}"),
     ("NoValue", "PqPrivateKey ="),
