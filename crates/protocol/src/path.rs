@@ -519,33 +519,4 @@ pub fn padded_len(length: usize, mtu: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cause_has_its_own_number() {
-        for (i, cause) in Cause::ALL.into_iter().enumerate() {
-            assert_eq!(cause as usize, i);
-        }
-    }
-
-    #[test]
-    fn padding_is_to_sixteen_and_never_beyond_the_mtu() {
-        for (length, mtu, padded) in [
-            (0, 1420, 0),
-            (1, 1420, 16),
-            (16, 1420, 16),
-            (17, 1420, 32),
-            (1408, 1420, 1408),
-            (1409, 1420, 1420),
-            (1419, 1420, 1420),
-            (1420, 1420, 1420),
-            (1421, 1420, 1436),
-            (2840, 1420, 2840),
-            (100, 0, 112),
-            (5, 8, 8),
-        ] {
-            assert_eq!(padded_len(length, mtu), padded, "{length} on {mtu}");
-        }
-    }
-}
+mod tests;

@@ -241,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_has_no_bits_of_a_narrower_one_or_of_another_kind() {
+        let compiled = compile(&rules("curl,wg", "curl*,curlew"), 0, (1, 2)).expect("compiled");
+        let bits = |kind, name| found(&compiled, kind, name);
+        assert_eq!(bits(Kind::Name, "curl"), Some(ALLOW | DISALLOW));
+        assert_eq!(bits(Kind::Name, "curly"), Some(DISALLOW));
+        assert_eq!(bits(Kind::Name, "curlew"), Some(DISALLOW));
+        assert_eq!(bits(Kind::Name, "wg"), Some(ALLOW));
+        let compiled = compile(&rules("fire*", "cgroup:firefox"), 0, (1, 2)).expect("compiled");
+        let bits = |kind, name| found(&compiled, kind, name);
+        assert_eq!(bits(Kind::Name, "firefox"), Some(ALLOW));
+        assert_eq!(bits(Kind::CgroupName, "firefox"), Some(DISALLOW));
+    }
+
+    #[test]
     fn the_root_is_everyone() {
         let compiled = compile(&rules("/", "cgroup:/"), 0, (1, 2)).expect("compiled");
         assert_eq!(compiled.everyone, ALLOW | DISALLOW);

@@ -3,6 +3,7 @@
 
 mod load;
 mod prefer;
+mod provisional;
 
 use std::net::SocketAddr;
 

@@ -12,7 +12,7 @@ use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
 
 use super::Net;
 use super::random::{SharedNumbers, TestRandom};
-use super::raw::stamp_for;
+use super::raw::{RawSession, stamp_for, word};
 
 /// The seed of a node's ML-KEM keys.
 pub fn seed(node: usize) -> PqPrivateKey {
@@ -173,6 +173,23 @@ impl Thief {
         for part in &begun.parts {
             net.inject(to, from, part);
         }
+    }
+
+    /// Sends the parts of an initiation to a node and finishes with its response. `None` if the
+    /// node does not answer, or the response needs a key that the thief does not have.
+    pub fn shake(
+        &self,
+        net: &mut Net,
+        to: usize,
+        from: SocketAddr,
+        begun: &Begun,
+    ) -> Option<RawSession> {
+        let mark = net.mark();
+        self.send(net, to, from, begun);
+        let response: Vec<_> = net.since(mark, to).into_iter().map(|d| d.bytes).collect();
+        let remote_index = word(response.first()?, 4);
+        let keys = self.finish(begun, &response)?;
+        Some(RawSession::new(self.crypto, keys, remote_index))
     }
 
     /// A cookie reply to a message that was sent to the thief: its key is made of a public one.

@@ -188,6 +188,14 @@ impl Raw {
 }
 
 impl RawSession {
+    pub fn new(crypto: &'static Provider, keys: TransportKeys, remote_index: u32) -> Self {
+        Self {
+            crypto,
+            keys,
+            remote_index,
+        }
+    }
+
     pub fn seal(&self, counter: u64, plaintext: &[u8]) -> Vec<u8> {
         let mut message = vec![0; plaintext.len() + DATA_OVERHEAD];
         write_data_header(&mut message, self.remote_index, counter);

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::translate::tcp::{ACK, FIN, RST, SYN};
 
+mod fragments;
 mod limits;
 mod properties;
 mod refused;

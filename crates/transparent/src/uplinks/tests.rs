@@ -69,7 +69,7 @@ fn all_links_are_guarded_but_loopback_and_the_tunnel() {
 }
 
 #[test]
-fn of_a_bridge_the_whole_is_guarded_and_of_a_vrf_the_parts_too() {
+fn ports_are_not_guarded_unless_packets_are_routed_to_them() {
     let part = |index, name: &str, controller| Link {
         controller: Some(controller),
         ..ethernet(index, name)
@@ -83,13 +83,49 @@ fn of_a_bridge_the_whole_is_guarded_and_of_a_vrf_the_parts_too() {
         part(3, "veth0", 2),
         whole(4, "bond0", "bond"),
         part(5, "eth0", 4),
-        whole(6, "blue", "vrf"),
+        whole(6, "team0", "team"),
         part(7, "eth1", 6),
-        // Of something in another namespace.
-        part(8, "eth2", 99),
+        whole(8, "ovs-system", "openvswitch"),
+        part(9, "eth2", 8),
+        whole(10, "blue", "vrf"),
+        part(11, "eth3", 10),
+        // Its controller is in another namespace.
+        part(12, "eth4", 99),
     ];
     let survey = survey(&links, &[], &[], 1);
-    assert_eq!(names(&survey), ["br0", "bond0", "blue", "eth1", "eth2"]);
+    let guarded = [
+        "br0",
+        "bond0",
+        "team0",
+        "ovs-system",
+        "blue",
+        "eth3",
+        "eth4",
+    ];
+    assert_eq!(names(&survey), guarded);
+}
+
+#[test]
+fn a_link_leads_out_if_any_table_has_a_default_route_by_it() {
+    let names = ["v4", "v6", "other-table", "network", "unreachable", "none"];
+    let links: Vec<Link> = (2..)
+        .zip(names)
+        .map(|(i, name)| ethernet(i, name))
+        .collect();
+    let mut other_table = route("0.0.0.0/0", 4, 0);
+    other_table.table = 100;
+    let mut unreachable = route("0.0.0.0/0", 6, 0);
+    unreachable.kind = RouteKind::Unreachable;
+    let routes = [
+        route("0.0.0.0/0", 2, 0),
+        route("::/0", 3, 0),
+        other_table,
+        route("0.0.0.0/1", 5, 0),
+        unreachable,
+    ];
+    let survey = survey(&links, &[], &routes, 9);
+    let leads_out: Vec<bool> = survey.guarded.iter().map(|link| link.leads_out).collect();
+    assert_eq!(leads_out, [true, true, true, false, false, false]);
 }
 
 #[test]

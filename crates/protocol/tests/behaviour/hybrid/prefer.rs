@@ -124,4 +124,36 @@ each_backend! {
         net.advance(secs(18));
         assert_works(&mut net, suite);
     }
+
+    fn no_ordinary_session_outlives_the_first_hybrid_handshake(crypto) {
+        let suite = Suite::Hybrid768;
+        let mut net = Net::pair(crypto);
+        net.set_seed(0, Some(seed(0)));
+        net.set_hybrid(0, 1, public(crypto, 1, suite), Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(18));
+        // The peer is upgraded while the ordinary session lasts.
+        net.set_seed(1, Some(seed(1)));
+        net.set_hybrid(1, 0, public(crypto, 0, suite), Some(PostQuantum::Prefer));
+        assert_eq!([net.suite(0, 1), net.suite(1, 0)], [Some(None); 2]);
+        net.hold();
+        net.ping(0, 1);
+        net.ping(1, 0);
+        net.mend();
+        let late = net.take_held();
+        assert_eq!(late.len(), 2);
+        net.advance_to_offset(secs(140));
+        net.ping(0, 1);
+        assert_works(&mut net, suite);
+        for node in [0, 1] {
+            let sessions = net.nodes[node].device.sessions();
+            assert!(sessions.iter().all(|session| session.suite() == Some(suite)));
+        }
+        let delivered = [0, 1].map(|node| net.nodes[node].delivered.len());
+        for datagram in late {
+            net.deliver(&datagram);
+        }
+        assert_eq!([0, 1].map(|node| net.nodes[node].delivered.len()), delivered);
+        assert_eq!([0, 1].map(|node| net.nodes[node].count(Cause::UnknownSession)), [1, 1]);
+    }
 }

@@ -1,0 +1,129 @@
+use core::net::{Ipv4Addr, SocketAddr};
+
+use taupe_crypto::{PORTABLE, Secret};
+
+use super::*;
+use crate::key::PublicKey;
+use crate::noise::TransportKeys;
+use crate::peer::PeerId;
+use crate::session::{Role, Session};
+use crate::update::Prefix;
+
+const NOW: Instant = Instant(1_000_000_000_000);
+const INNER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+/// A path with one peer that is up and owns [`INNER`], and both ends of the session with it.
+struct Fixture {
+    path: DataPath,
+    peer: Arc<Peer>,
+    local: Arc<Session>,
+    remote: Session,
+    next_counter: u64,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let peer = Arc::new(Peer::new(PeerId(0), PublicKey([9; 32])));
+        let session = |send: u8, receive: u8| {
+            let keys = TransportKeys {
+                send: Secret::new([send; 32]),
+                receive: Secret::new([receive; 32]),
+            };
+            Session::new(&PORTABLE, &keys, Role::Initiator, 7, 7, NOW, None)
+        };
+        let path = DataPath::new(Arc::new(|| ()));
+        let local = Arc::new(session(1, 2));
+        path.sessions.insert(Arc::clone(&local), Arc::clone(&peer));
+        let mut routes = Routes::default();
+        let prefix = Prefix::from(IpAddr::from(INNER));
+        routes.allowed_ips.insert(prefix, Arc::clone(&peer));
+        path.routes.store(Arc::new(routes));
+        let mut link = lock(&peer.link);
+        link.up = true;
+        link.sessions.install_initiated(Arc::clone(&local));
+        drop(link);
+        Self {
+            path,
+            peer,
+            local,
+            remote: session(2, 1),
+            next_counter: 0,
+        }
+    }
+
+    /// Messages from the peer, one packet of 32 bytes in each.
+    fn messages(&mut self, count: usize) -> (Vec<u8>, usize) {
+        let stride = DATA_OVERHEAD + 32;
+        let mut batch = vec![0; count * stride];
+        for message in batch.chunks_mut(stride) {
+            message[DATA_HEADER_LEN..][..4].copy_from_slice(&[0x45, 0, 0, 32]);
+            message[DATA_HEADER_LEN + 12..][..4].copy_from_slice(&INNER.octets());
+        }
+        self.remote.seal(self.next_counter, &mut batch, stride);
+        self.next_counter += count as u64;
+        (batch, stride)
+    }
+
+    /// How many packets of a batch are delivered.
+    fn receive_batch(&mut self, from: SocketAddr) -> usize {
+        let (mut batch, stride) = self.messages(3);
+        let mut sorted = Sorted::default();
+        let path = &self.path;
+        path.receive(NOW, from.into(), &mut batch, stride, &mut sorted);
+        sorted.inner.len()
+    }
+
+    /// The length of the packet that is delivered of a message by itself.
+    fn receive_one(&mut self, from: SocketAddr) -> Option<usize> {
+        let (mut message, _) = self.messages(1);
+        let (header, data) = message.split_at_mut(DATA_HEADER_LEN);
+        let header = data_header(header).expect("a header");
+        let opened = self.path.receive_one(NOW, from.into(), header, data);
+        opened.expect("authentic, and from the peer's address")
+    }
+}
+
+/// A thread may have found the session before the control loop took it out of the table.
+#[test]
+fn nothing_is_delivered_once_the_peer_is_down_or_removed() {
+    let [before, after] = [1, 2].map(|host| SocketAddr::from(([192, 0, 2, host], 51820)));
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.receive_batch(before), 3);
+    assert_eq!(fixture.receive_one(before), Some(32));
+    let received = lock(&fixture.peer.link).rx_bytes;
+
+    lock(&fixture.peer.link).up = false;
+    assert!(fixture.path.sessions.contains(fixture.local.local_index()));
+    assert_eq!(fixture.receive_batch(after), 0);
+    assert_eq!(fixture.receive_one(after), None);
+    let link = lock(&fixture.peer.link);
+    assert_eq!(link.endpoint, Some(before.into()));
+    assert_eq!(link.rx_bytes, received);
+}
+
+#[test]
+fn every_cause_has_its_own_number() {
+    for (i, cause) in Cause::ALL.into_iter().enumerate() {
+        assert_eq!(cause as usize, i);
+    }
+}
+
+#[test]
+fn padding_is_to_sixteen_and_never_beyond_the_mtu() {
+    for (length, mtu, padded) in [
+        (0, 1420, 0),
+        (1, 1420, 16),
+        (16, 1420, 16),
+        (17, 1420, 32),
+        (1408, 1420, 1408),
+        (1409, 1420, 1420),
+        (1419, 1420, 1420),
+        (1420, 1420, 1420),
+        (1421, 1420, 1436),
+        (2840, 1420, 2840),
+        (100, 0, 112),
+        (5, 8, 8),
+    ] {
+        assert_eq!(padded_len(length, mtu), padded, "{length} on {mtu}");
+    }
+}
