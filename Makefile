@@ -90,6 +90,7 @@ check: .build-packages
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/deny
+	scripts/vendored
 
 .PHONY: .build-packages .demo-packages .bench-packages
 .build-packages:

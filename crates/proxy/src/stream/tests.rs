@@ -1,0 +1,202 @@
+mod liveness;
+
+use super::{Memory, Stream, Windows};
+use crate::outgoing::Outgoing;
+use crate::packet::{Ends, Incoming, parse};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use smoltcp::wire::{IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use taupe_protocol::time::Instant;
+
+const US: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
+const THEM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80);
+const MTU: usize = 1420;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+
+/// A segment from the other side, with its checksums right.
+#[derive(Clone, Debug)]
+struct Segment {
+    /// From the first byte behind its SYN, and behind ours.
+    sequence: i32,
+    acknowledged: i32,
+    flags: u8,
+    window: u16,
+    options: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Segment {
+    fn packet(&self, theirs: TcpSeqNumber, ours: TcpSeqNumber) -> Vec<u8> {
+        let header = 20 + self.options.len().next_multiple_of(4);
+        let mut packet = vec![0; 20 + header + self.payload.len()];
+        let length = packet.len() as u16;
+        let mut ip = Ipv4Packet::new_unchecked(&mut packet);
+        ip.set_version(4);
+        ip.set_header_len(20);
+        ip.set_total_len(length);
+        ip.set_hop_limit(64);
+        ip.set_next_header(IpProtocol::Tcp);
+        ip.set_src_addr(*THEM.ip());
+        ip.set_dst_addr(*US.ip());
+        ip.fill_checksum();
+        let bytes = ip.payload_mut();
+        bytes[20..20 + self.options.len()].copy_from_slice(&self.options);
+        bytes[header..].copy_from_slice(&self.payload);
+        let mut tcp = TcpPacket::new_unchecked(bytes);
+        tcp.set_src_port(THEM.port());
+        tcp.set_dst_port(US.port());
+        tcp.set_seq_number(TcpSeqNumber(theirs.0.wrapping_add(self.sequence)));
+        tcp.set_ack_number(TcpSeqNumber(ours.0.wrapping_add(self.acknowledged)));
+        tcp.set_header_len(header as u8);
+        tcp.set_window_len(self.window);
+        tcp.into_inner()[13] = self.flags;
+        TcpPacket::new_unchecked(ip.payload_mut())
+            .fill_checksum(&(*THEM.ip()).into(), &(*US.ip()).into());
+        packet
+    }
+}
+
+fn segments() -> impl Strategy<Value = Segment> {
+    let near = || prop_oneof![-2..3, -70_000..70_000, any::<i32>()];
+    // Selective acknowledgements, and anything.
+    let holes = vec(near(), 1..4).prop_map(|ends: Vec<i32>| {
+        let mut option = vec![5, 2 + 8 * ends.len() as u8];
+        for end in ends {
+            option.extend(end.to_be_bytes());
+            option.extend(end.wrapping_add(1000).to_be_bytes());
+        }
+        option
+    });
+    let options = prop_oneof![Just(Vec::new()), holes, vec(any::<u8>(), 0..40)];
+    let flags = prop_oneof![Just(ACK), any::<u8>()];
+    let payload = prop_oneof![Just(Vec::new()), vec(any::<u8>(), 0..1360)];
+    (near(), near(), flags, any::<u16>(), options, payload).prop_map(
+        |(sequence, acknowledged, flags, window, options, payload)| Segment {
+            sequence,
+            acknowledged,
+            flags,
+            window,
+            options,
+            payload,
+        },
+    )
+}
+
+proptest! {
+    /// Whatever the other side says, this one sends segments of this connection that fit
+    /// the tunnel, and keeps no more than its window.
+    #[test]
+    fn any_segments_are_taken(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
+        let windows = Windows { receive: 1 << 14, send: 1 << 14 };
+        let mut now = Instant(5_000_000_000);
+        let stream = Stream::connect(now, US.into(), THEM.into(), MTU, windows, 7);
+        let (mut stream, mut outgoing) = (stream.unwrap(), Outgoing::new(MTU));
+        prop_assert!(stream.send(now, &mut outgoing));
+        let first = outgoing.packet(outgoing.slots()[0]);
+        let ours = TcpPacket::new_checked(&first[20..]).unwrap().seq_number() + 1;
+        let theirs = TcpSeqNumber(-3);
+        let answer = Segment {
+            sequence: -1,
+            acknowledged: 0,
+            flags: SYN | ACK,
+            window: 1 << 15,
+            options: Vec::new(),
+            payload: Vec::new(),
+        };
+        if is_open {
+            stream.take(now, &answer.packet(theirs, ours), &mut outgoing);
+            prop_assert!(stream.socket().send_slice(&[7; 9000]).is_ok());
+        }
+        for segment in segments {
+            let packet = segment.packet(theirs, ours);
+            prop_assert!(matches!(parse(&packet), Some(Incoming::Tcp(_))));
+            stream.take(now, &packet, &mut outgoing);
+            stream.send(now, &mut outgoing);
+            for slot in outgoing.slots() {
+                let sent = outgoing.packet(*slot);
+                let ends = Ends { local: THEM.into(), remote: US.into() };
+                prop_assert!(sent.len() <= MTU);
+                prop_assert_eq!(parse(sent), Some(Incoming::Tcp(ends)));
+            }
+            outgoing.remove(outgoing.slots().len());
+            prop_assert!(stream.socket().recv_queue() <= windows.receive);
+            now = stream.deadline(now).map_or(now, |at| at.max(now));
+        }
+    }
+}
+
+#[test]
+fn all_memory_comes_back_and_nobody_is_left_without() {
+    let mut memory = Memory::new();
+    let all: Vec<_> = (0..4096).map(|_| memory.take()).collect();
+    let sum: usize = all.iter().map(|one| one.receive + one.send).sum();
+    assert!(sum <= Memory::POOL + 4096 * 2 * Memory::FLOOR);
+    assert_eq!(
+        all[0].receive + all[0].send,
+        Memory::MOST + 2 * Memory::FLOOR
+    );
+    let least = all.iter().map(|one| one.receive.min(one.send)).min();
+    assert!(least >= Some(Memory::FLOOR));
+    all.into_iter().for_each(|one| memory.give_back(one));
+    assert_eq!(memory.left, Memory::POOL);
+}
+
+#[test]
+fn a_connection_begins_with_a_segment_and_begins_again_in_time() {
+    let windows = Windows {
+        receive: 1 << 16,
+        send: 1 << 16,
+    };
+    for (us, them) in [
+        ("10.0.0.1:1000", "192.0.2.1:80"),
+        ("[fd00::1]:1000", "[2001:db8::1]:80"),
+    ] {
+        let (local, remote) = (us.parse().unwrap(), them.parse().unwrap());
+        let now = Instant(5_000_000_000);
+        let mut stream = Stream::connect(now, local, remote, 1420, windows, 7).unwrap();
+        let mut outgoing = Outgoing::new(1420);
+        assert!(stream.send(now, &mut outgoing));
+        let [slot] = *outgoing.slots() else {
+            panic!("{} packets", outgoing.slots().len());
+        };
+        // As its receiver sees it.
+        let ends = Ends {
+            local: remote,
+            remote: local,
+        };
+        assert_eq!(parse(outgoing.packet(slot)), Some(Incoming::Tcp(ends)));
+        outgoing.remove(1);
+        let again = stream.deadline(now).unwrap();
+        let wait = again.since(now).as_millis();
+        assert!((100..3000).contains(&wait), "{wait} ms");
+        assert!(stream.send(now, &mut outgoing) && outgoing.slots().is_empty());
+        assert!(stream.send(again, &mut outgoing) && outgoing.slots().len() == 1);
+    }
+    let (local, remote) = ("10.0.0.1:1".parse().unwrap(), "0.0.0.0:80".parse().unwrap());
+    let stream = Stream::connect(Instant(0), local, remote, 1420, windows, 7);
+    assert!(stream.is_none());
+}
+
+#[test]
+fn a_connection_without_room_waits_for_room_and_for_no_time() {
+    let windows = Windows {
+        receive: 1 << 16,
+        send: 1 << 16,
+    };
+    let (local, remote) = ("10.0.0.1:1000", "192.0.2.1:80");
+    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+    let now = Instant(5_000_000_000);
+    let mut stream = Stream::connect(now, local, remote, 1420, windows, 7).unwrap();
+    let mut outgoing = Outgoing::new(1420);
+    while outgoing.has_room() {
+        outgoing.push(40, |_| {});
+    }
+    assert!(!stream.send(now, &mut outgoing));
+    assert_eq!(stream.deadline(now), None);
+    outgoing.remove(outgoing.slots().len());
+    assert!(stream.send(now, &mut outgoing));
+    assert_eq!(outgoing.slots().len(), 1);
+    assert!(stream.deadline(now).is_some_and(|at| at > now));
+}
