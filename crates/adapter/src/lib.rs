@@ -16,6 +16,7 @@
 //! | `change.rs` | one step, and the command that it is like |
 //! | `plan.rs` | which steps, decided without touching anything |
 //! | `journal.rs` | which steps have been taken, on disk |
+//! | `mtu.rs` | the MTU of the interface |
 //! | `namespace.rs` | where a tunnel is |
 //! | `machine.rs` | what steps are taken on, so that tests can make it fail |
 //! | `linux.rs` | the real one |
@@ -30,6 +31,7 @@ mod hook;
 pub mod journal;
 mod linux;
 mod machine;
+mod mtu;
 mod namespace;
 mod networks;
 mod plan;
@@ -59,7 +61,8 @@ pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
 pub use taupe_config::file::Personality;
 
-pub use plan::{Plan, PlanError, Snapshot, mtu_inside, plan};
+pub use mtu::{LEAST_IPV6_MTU, TunnelMtu, carries_ipv6, mtu_inside};
+pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};

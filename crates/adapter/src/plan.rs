@@ -28,18 +28,8 @@ use thiserror::Error;
 
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
+use crate::mtu::{TunnelMtu, carries_ipv6};
 use crate::{Options, Personality};
-
-/// What an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8
-/// (UDP) + 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the
-/// worse of the two families.
-const OVERHEAD: u32 = 80;
-
-/// What an IP packet measures at most; the loopback interface has one byte more.
-const LARGEST: u32 = 65535;
-
-/// The MTU of Ethernet, for want of anything better.
-const ETHERNET: u32 = 1500;
 
 /// What the plan depends on.
 #[derive(Clone, Default, Debug)]
@@ -110,7 +100,7 @@ pub fn plan(
     let mut addresses = addresses(file);
     if without_ipv6 {
         addresses.retain(|net| Family::of(net) == Family::Ipv4);
-        plan.notes.extend(says_ipv6(file).then(|| {
+        plan.notes.extend(carries_ipv6(file).then(|| {
             format!(
                 "IPv6 is switched off on this system (net.ipv6.conf.default.disable_ipv6): the \
                  IPv6 addresses and networks of {interface} are left out"
@@ -124,9 +114,11 @@ pub fn plan(
     plan.changes.push(Change::Configure);
     plan.changes
         .extend(addresses.iter().copied().map(Change::Address));
-    plan.changes.push(Change::Up {
-        mtu: mtu(file, snapshot),
-    });
+    // wg-quick loses IPv6 to a small MTU.
+    let ipv6 = personality == Personality::Taupe && !without_ipv6 && carries_ipv6(file);
+    let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
+    plan.notes.extend(mtu.note());
+    plan.changes.push(Change::Up { mtu: mtu.mtu });
     plan.changes.extend(snapshot.dns.clone().map(Change::Dns));
     let routing = routing::Routing {
         interface,
@@ -178,38 +170,18 @@ fn unreachable(endpoints: &[IpAddr]) -> Option<String> {
     ))
 }
 
-/// Whether a file is about IPv6 inside the tunnel.
-fn says_ipv6(file: &File) -> bool {
-    let addresses = file.interface.addresses.iter().map(|own| own.address);
-    let networks = file.peers.iter().flat_map(|peer| &peer.allowed_ips);
-    let networks = networks.map(|prefix| prefix.address());
-    addresses.chain(networks).any(|address| address.is_ipv6())
-}
-
 fn addresses(file: &File) -> Vec<IpNet> {
     let addresses = file.interface.addresses.iter();
     let network = |a: &InterfaceAddress| IpNet::new(a.address, a.length).ok();
     addresses.filter_map(network).collect()
 }
 
-/// The file's MTU, or what fits through the narrowest path to a peer.
+/// Returns the MTU of the narrowest path to a peer, `None` if it is unknown.
 ///
 /// `wg-quick` before wireguard-tools 1.0.20250521 took the widest path.
-fn mtu(file: &File, snapshot: &Snapshot) -> u32 {
-    if let Some(mtu) = file.interface.mtu {
-        return mtu;
-    }
+fn narrowest_path(snapshot: &Snapshot) -> Option<u32> {
     let narrowest = snapshot.path_mtus.iter().min().copied();
-    mtu_inside(narrowest.or_else(|| default_route_mtu(snapshot)))
-}
-
-/// The MTU of a tunnel over a path with the given MTU, in bytes; over Ethernet if nobody
-/// knows it.
-#[must_use]
-pub fn mtu_inside(path: Option<u32>) -> u32 {
-    path.unwrap_or(ETHERNET)
-        .min(LARGEST)
-        .saturating_sub(OVERHEAD)
+    narrowest.or_else(|| default_route_mtu(snapshot))
 }
 
 fn default_route_mtu(snapshot: &Snapshot) -> Option<u32> {

@@ -4,7 +4,7 @@
 use crate::console::say;
 use ipnet::IpNet;
 use std::net::SocketAddr;
-use taupe_adapter::mtu_inside;
+use taupe_adapter::{TunnelMtu, carries_ipv6};
 use taupe_config::file::{Endpoint, File};
 use taupe_net::system::{System, SystemError};
 
@@ -62,11 +62,16 @@ pub(crate) fn networks(file: &File) -> Vec<IpNet> {
     routes
 }
 
-/// The file's MTU, or what fits through the narrowest path to one of these addresses.
+/// Returns the file's MTU, or what fits through the narrowest path to one of these
+/// addresses. Says where IPv6 needs more than that.
 pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
-    let interface = &file.interface;
-    let inside = || mtu_inside(narrowest(endpoints, interface.fwmark));
-    interface.mtu.unwrap_or_else(inside)
+    let path = match file.interface.mtu {
+        Some(_) => None,
+        None => narrowest(endpoints, file.interface.fwmark),
+    };
+    let mtu = TunnelMtu::of(file, path, carries_ipv6(file));
+    mtu.note().inspect(|note| say(note));
+    mtu.mtu
 }
 
 /// The MTU of the narrowest path to a peer, if the system knows any.

@@ -17,13 +17,10 @@ use ipnet::IpNet;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Outer, Personality, State, mtu_inside};
+use taupe_adapter::{LEAST_IPV6_MTU, Outer, Personality, State, carries_ipv6, mtu_inside};
 use taupe_config::file::{Endpoint, File, Peer, Table};
 
 pub(crate) use device::{Failure as NotStarted, Joined, Started, start};
-
-/// What IPv6 needs of a link (RFC 8200, section 5), in bytes.
-const IPV6_MTU: u32 = 1280;
 
 /// What IPv4 needs of a link (RFC 791, section 3.2), in bytes.
 const IPV4_MTU: u32 = 68;
@@ -273,17 +270,15 @@ fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
 fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure> {
     let left = mtu_inside(Some(outer.mtu));
     let mtu = file.interface.mtu.map_or(left, |own| own.min(left));
-    let addresses = &file.interface.addresses;
-    let has_ipv6 = addresses.iter().any(|own| own.address.is_ipv6());
-    let (family, needed, without) = match has_ipv6 {
+    let (family, needed, without) = match carries_ipv6(file) {
         true => (
             "IPv6",
-            IPV6_MTU,
-            ", or take the IPv6 addresses out of Address",
+            LEAST_IPV6_MTU,
+            ", or take IPv6 out of Address and AllowedIPs",
         ),
         false => ("IPv4", IPV4_MTU, ""),
     };
-    // What the file itself says is for the system to refuse.
+    // A smaller MTU of the file itself has been refused with the file.
     if left < needed {
         return Err(Failure::Narrow {
             outer: outer.name.clone(),

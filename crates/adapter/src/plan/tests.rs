@@ -605,6 +605,33 @@ fn the_mtu_is_that_of_the_narrowest_path() {
 }
 
 #[test]
+fn no_mtu_takes_ipv6_from_the_interface() {
+    let mtu = |file: &File, path: u32, personality| {
+        let narrow = Snapshot {
+            path_mtus: vec![path],
+            ..host()
+        };
+        let made = outcome(file, &narrow, personality, Options::default());
+        let mtu = made.changes.iter().find_map(|change| match change {
+            Change::Up { mtu } => Some(*mtu),
+            _ => None,
+        });
+        (mtu.expect("an MTU"), made.notes.len())
+    };
+    let v4 = file("Address = 10.9.0.2/24", "AllowedIPs = 10.0.0.0/8");
+    assert_eq!(mtu(&v4, 1340, Personality::Taupe), (1260, 0));
+    let by_address = file("Address = fd09::2/64", "AllowedIPs = fd09::/64");
+    let by_network = file("Address = 10.9.0.2/24", "AllowedIPs = fd10::/16");
+    for file in [&by_address, &by_network] {
+        assert_eq!(mtu(file, 1361, Personality::Taupe), (1281, 0));
+        assert_eq!(mtu(file, 1360, Personality::Taupe), (1280, 0));
+        assert_eq!(mtu(file, 1340, Personality::Taupe), (1280, 1));
+        assert_eq!(mtu(file, 576, Personality::Taupe), (1280, 1));
+        assert_eq!(mtu(file, 1340, Personality::WgQuick), (1260, 0));
+    }
+}
+
+#[test]
 fn very_many_networks_are_planned_at_once() {
     let networks: Vec<String> = (0..130_000_u32)
         .map(|index| {

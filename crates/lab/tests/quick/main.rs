@@ -5,6 +5,7 @@ mod faults;
 mod files;
 mod life;
 mod local;
+mod narrow;
 mod same;
 mod save;
 mod state;
@@ -39,6 +40,7 @@ fn main() {
         SystemTest::new("local_network_stays", local::network),
         SystemTest::new("existing_route_stays", local::route),
         SystemTest::new("endpoint_inside_the_tunnel", local::endpoint),
+        SystemTest::new("narrow_path_keeps_ipv6", narrow::keeps_ipv6),
         SystemTest::new("killed_at_every_step", faults::killed_at_every_step).limit(long),
         SystemTest::new("second_up", life::second_up),
         SystemTest::new("two_at_once", life::two_at_once),

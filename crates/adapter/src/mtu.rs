@@ -1,0 +1,82 @@
+//! The MTU of a tunnel's interface.
+//!
+//! Linux removes IPv6 with all its addresses and routes from an interface whose MTU falls
+//! below 1280, and says nothing. Packets for the tunnel's IPv6 networks would then leave by
+//! the uplink, so no tunnel that carries IPv6 gets such an MTU, written or computed.
+
+use taupe_config::file::File;
+
+/// Bytes that an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8 (UDP) +
+/// 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the larger of the two
+/// families.
+const OVERHEAD: u32 = 80;
+
+/// The largest IP packet in bytes; the loopback interface has an MTU of one byte more.
+const LARGEST: u32 = 65535;
+
+/// The MTU of Ethernet, where that of the path is unknown.
+const ETHERNET: u32 = 1500;
+
+/// The smallest MTU in bytes with which Linux keeps IPv6 on an interface (RFC 8200 §5).
+pub const LEAST_IPV6_MTU: u32 = 1280;
+
+/// An MTU and how it was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TunnelMtu {
+    /// In bytes.
+    pub mtu: u32,
+    /// The path's MTU, if it is too small for an IPv6 packet in one datagram.
+    split: Option<u32>,
+}
+
+impl TunnelMtu {
+    /// Returns the file's MTU, or what fits through a path of `path` bytes (`None`:
+    /// unknown). With IPv6 in the tunnel a computed MTU is at least [`LEAST_IPV6_MTU`], as
+    /// one in a file has to be; a datagram that is too large for the path is sent in
+    /// fragments.
+    #[must_use]
+    pub fn of(file: &File, path: Option<u32>, ipv6: bool) -> Self {
+        let inside = mtu_inside(path);
+        match file.interface.mtu {
+            Some(mtu) => Self { mtu, split: None },
+            None if ipv6 && inside < LEAST_IPV6_MTU => Self {
+                mtu: LEAST_IPV6_MTU,
+                split: path,
+            },
+            None => Self {
+                mtu: inside,
+                split: None,
+            },
+        }
+    }
+
+    /// Returns a sentence for the file's owner where packets are split on their way.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        self.split.map(|path| {
+            format!(
+                "MTU {LEAST_IPV6_MTU}, the least that IPv6 needs: the path to a peer takes packets \
+                 of {path} bytes, {OVERHEAD} of which WireGuard may use, so that full packets may \
+                 travel in two fragments"
+            )
+        })
+    }
+}
+
+/// Checks whether a file has IPv6 inside the tunnel: an address, or a network of a peer.
+#[must_use]
+pub fn carries_ipv6(file: &File) -> bool {
+    let addresses = file.interface.addresses.iter().map(|own| own.address);
+    let networks = file.peers.iter().flat_map(|peer| &peer.allowed_ips);
+    let networks = networks.map(|prefix| prefix.address());
+    addresses.chain(networks).any(|address| address.is_ipv6())
+}
+
+/// Returns the MTU in bytes of a tunnel over a path with the given MTU, whatever the tunnel
+/// carries.
+#[must_use]
+pub fn mtu_inside(path: Option<u32>) -> u32 {
+    path.unwrap_or(ETHERNET)
+        .min(LARGEST)
+        .saturating_sub(OVERHEAD)
+}
