@@ -19,8 +19,10 @@ mod diagnostic;
 mod draft;
 pub mod edit;
 mod fix;
+mod foreign;
 mod key_file;
 mod line;
+mod look_alike;
 mod parse;
 mod print;
 mod report;
@@ -203,7 +205,7 @@ pub enum Dialect {
     /// Those of `wg-quick` and Taupe.
     Taupe,
     /// Those of `wg-quick`, and `DisallowedIPs`. The keys of applications are an
-    /// error, as they are to `wg-quick`, or comments where it takes them for such.
+    /// error, as they are to `wg-quick`. Lines that are comments to it stay comments.
     Quick,
     /// Those of `wg setconf` only.
     Wg,

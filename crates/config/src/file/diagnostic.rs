@@ -1,14 +1,17 @@
 //! What can be wrong with a file, why, and what to do about it.
 
+mod problem;
+
 use core::fmt;
 
 use taupe_protocol::update::Prefix;
 use thiserror::Error;
 
 use super::fix::{
-    access, address_problem, again, endpoint_problem, foreign, key_problem, look_alike, needs,
-    other, put, reads, unusable, zeros,
+    access, address_problem, again, endpoint_problem, foreign, key_problem, needs, other, reads,
+    unusable, zeros,
 };
+use super::look_alike::{look_alike, put};
 use super::transparent::{MOST, MOST_BYTES};
 use super::word::{Foreign, Key, Section};
 use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
@@ -16,6 +19,8 @@ use crate::application::{ApplicationError, Doubt};
 use crate::key::PqKeyError;
 use crate::lacks_published;
 use crate::prefix::display;
+
+pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
 
 /// One thing worth telling about a file. Never repeats a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -153,13 +158,21 @@ pub enum DiagnosticKind {
         /// The key.
         key: Key,
     },
-    /// A key of another program.
-    #[error("{name}: {}", foreign(*.what).0)]
+    /// Keys of another program.
+    #[error("{}: {}", names.join(", "), foreign(*.what))]
     Foreign {
-        /// The key.
-        name: &'static str,
-        /// What it is for.
+        /// The keys.
+        names: Vec<&'static str>,
+        /// Their purpose.
         what: Foreign,
+    },
+    /// A comment for another program, with a key that does not exist here.
+    #[error("{}not a key of Taupe's: the line stays a comment", quote(.name))]
+    Ignored {
+        /// What stands there, if it can be told.
+        name: Option<String>,
+        /// What was probably meant.
+        meant: Option<Key>,
     },
     /// Nothing after the `=`.
     #[error("{key} has no value")]
@@ -494,92 +507,6 @@ pub enum DiagnosticKind {
         /// How many.
         more: usize,
     },
-}
-
-/// Why a text is not a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeyProblem {
-    /// Not 44 characters.
-    Length {
-        /// How many there are.
-        found: usize,
-    },
-    /// A character that base64 does not have, or not here.
-    Character,
-    /// The last digit says more than 256 bits.
-    TrailingBits,
-    /// 64 hexadecimal digits.
-    Hex,
-    /// The path of a file.
-    Path,
-    /// As long as an ML-KEM key.
-    MlKem,
-}
-
-/// Why a text is not an address or network.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AddressProblem {
-    /// Not an address.
-    Address,
-    /// The length is no number, or too great.
-    Length {
-        /// The greatest length: 32 (IPv4) or 128 (IPv6).
-        max: u8,
-    },
-    /// A mask such as 255.255.255.0 instead of a length.
-    Mask,
-    /// `+` or `-` in front, which only `wg set` takes.
-    Change,
-    /// Nothing between two commas.
-    Empty,
-    /// A blank or `;` where a comma separates.
-    Separator,
-    /// An IPv6 scope (`%eth0`).
-    Scope,
-    /// A port or a length where an address alone is expected.
-    Extra,
-}
-
-/// Addresses that no host has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unusable {
-    /// `0.0.0.0` or `::`.
-    Unspecified,
-    /// 224.0.0.0/4 or ff00::/8.
-    Multicast,
-    /// 255.255.255.255.
-    Broadcast,
-    /// 127.0.0.0/8 or ::1.
-    Loopback,
-    /// The first address of its network, which is the network's own.
-    Network,
-    /// The last address of its IPv4 network.
-    SubnetBroadcast,
-    /// An address whose network, of length 0, is everything.
-    Everything,
-}
-
-/// Why a text is not an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndpointProblem {
-    /// No `:port` at the end.
-    NoPort,
-    /// A `[` without `]`.
-    NoBracket,
-    /// The port is not a number from 1 to 65535.
-    Port,
-    /// The port is 0.
-    PortZero,
-    /// Nothing before the port.
-    NoHost,
-    /// Neither an address nor a possible name.
-    Host,
-    /// `https://` or the like.
-    Url,
-    /// An IPv6 address and a port without brackets.
-    Unbracketed,
-    /// A link-local IPv6 address without its interface.
-    NoScope,
 }
 
 /// What stands at a place, if it may be told; then a colon.

@@ -2,6 +2,7 @@
 //! what was found.
 
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
+use super::look_alike::{NOTHING, look_alike};
 use super::word::{Foreign, Key, Section};
 use crate::key::PqKeyError;
 use crate::prefix::display;
@@ -38,19 +39,31 @@ impl DiagnosticKind {
             } => {
                 return format!("write it like this: {}", key.example(tool));
             }
-            Self::NotKeyValue { meant: None, .. } => "write Key = value, or put # in front",
+            Self::NotKeyValue { meant: None, .. } => {
+                "write Key = value, or make a comment of it with # and a space in front"
+            }
             Self::ForeignComment { .. } => "put # in front",
             Self::UnknownKey {
                 meant: Some(key), ..
             } => {
                 return format!("write {key} (in {})", key.section());
             }
-            Self::UnknownKey { meant: None, .. } => "delete the line or put # in front",
+            Self::UnknownKey { meant: None, .. } => {
+                "delete the line, or make a comment of it with # and a space in front"
+            }
+            Self::Ignored {
+                meant: Some(key), ..
+            } => {
+                return format!("write {key} (in {}) if that is meant", key.section());
+            }
+            Self::Ignored { meant: None, .. } => {
+                "leave it if another program needs it, or delete it"
+            }
             Self::Misplaced { key } => return format!("move it below {}", key.section()),
             Self::NotForWg { .. } => {
                 "bring the tunnel up with this file, or leave of it what `strip` prints"
             }
-            Self::Foreign { what, .. } => foreign(*what).1,
+            Self::Foreign { names, what } => return foreign_fix(*what, names.len()),
             Self::NoValue { key } => {
                 return format!(
                     "delete the line, or write it like this: {}",
@@ -194,49 +207,6 @@ impl DiagnosticKind {
     }
 }
 
-/// What was meant by a character that nobody sees.
-const NOTHING: &str = "nothing";
-
-/// Where other programs put a character.
-pub(super) fn put(character: char) -> impl core::fmt::Display {
-    core::fmt::from_fn(move |f| match look_alike(character).1 {
-        NOTHING => f.write_str("where nothing was meant"),
-        meant => write!(f, "in place of {meant}"),
-    })
-}
-
-/// Another character's name, and what was meant.
-pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
-    match character {
-        '\u{a0}' | '\u{2007}' | '\u{202f}' => ("a no-break space", "an ordinary space"),
-        '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => {
-            ("a wide or narrow space", "an ordinary space")
-        }
-        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}' | '\u{feff}' => {
-            ("an invisible character", NOTHING)
-        }
-        '\u{2018}' | '\u{2019}' | '\u{201a}' | '\u{201b}' => {
-            ("a typographic quotation mark", "an ordinary one (')")
-        }
-        '\u{201c}'..='\u{201f}' | '\u{ab}' | '\u{bb}' => {
-            ("a typographic quotation mark", "an ordinary one (\")")
-        }
-        '\u{2010}'..='\u{2015}' | '\u{2212}' => ("a typographic dash", "an ordinary -"),
-        '\u{2026}' => ("an ellipsis", "what it stands for"),
-        '\u{ff1d}' => ("a wide equals sign", "an ordinary ="),
-        '\u{ff0c}' | '\u{3001}' => ("a wide comma", "an ordinary ,"),
-        '\u{ff1a}' => ("a wide colon", "an ordinary :"),
-        '\u{ff03}' => ("a wide number sign", "an ordinary #"),
-        '\u{2028}' | '\u{2029}' | '\u{85}' => ("an unusual line end", "an ordinary one"),
-        _ => ("an unusual character", "an ordinary one"),
-    }
-}
-
-/// Whether [`look_alike`] has a name for it.
-pub(super) fn is_look_alike(character: char) -> bool {
-    !character.is_ascii() && look_alike(character).0 != "an unusual character"
-}
-
 pub(super) fn other(section: Section) -> Section {
     match section {
         Section::Interface => Section::Peer,
@@ -253,26 +223,34 @@ pub(super) fn reads(comment: bool) -> &'static str {
     }
 }
 
-/// Why another program's key is refused, and what to do.
-pub(super) fn foreign(what: Foreign) -> (&'static str, &'static str) {
+/// The reason why Taupe cannot do what keys of another program ask for.
+pub(super) fn foreign(what: Foreign) -> &'static str {
     match what {
-        Foreign::Applications => (
-            "its values are names of Android, which mean nothing here",
-            "write AllowedApps or DisallowedApps, with names of programs such as firefox",
-        ),
-        Foreign::Obfuscation => (
+        Foreign::Applications => "values are names of Android, which mean nothing here",
+        Foreign::Obfuscation => {
             "this version cannot disguise its packets; with S1 to S4 or H1 to H4 the peer would \
-             not even understand them",
-            "delete the line if the peer is an ordinary WireGuard and being recognised is no harm",
+             not even understand them"
+        }
+        Foreign::Proxy => "this version cannot reach a peer through a proxy",
+        Foreign::Client => "settings of another program that have no meaning here",
+    }
+}
+
+fn foreign_fix(what: Foreign, count: usize) -> String {
+    let lines = if count == 1 {
+        "the line"
+    } else {
+        "these lines"
+    };
+    match what {
+        Foreign::Applications => {
+            "write AllowedApps or DisallowedApps, with names of programs such as firefox".to_owned()
+        }
+        Foreign::Obfuscation => format!(
+            "delete {lines} if the peer is an ordinary WireGuard and being recognised is no harm"
         ),
-        Foreign::Proxy => (
-            "this version cannot reach a peer through a proxy",
-            "delete the line if the peer can be reached directly",
-        ),
-        Foreign::Client => (
-            "a setting of another program that has no meaning here",
-            "delete the line",
-        ),
+        Foreign::Proxy => format!("delete {lines} if the peer can be reached directly"),
+        Foreign::Client => format!("delete {lines}"),
     }
 }
 

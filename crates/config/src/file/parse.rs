@@ -1,17 +1,18 @@
 //! The parser: one pass over the lines, then what concerns the whole.
 
+mod whole;
+
 use core::mem;
 use std::collections::HashMap;
 
-use taupe_protocol::crypto::default_provider;
-use taupe_protocol::key::{KEY_LEN, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::update::{PostQuantum, Suite};
+use taupe_protocol::key::{KEY_LEN, PublicKey};
 
 use super::diagnostic::{DiagnosticKind, Severity};
 use super::draft::{InterfaceDraft, PeerDraft};
-use super::fix::is_look_alike;
+use super::foreign::ForeignKeys;
 use super::key_file::{KeyFileProblem, KeyFiles};
 use super::line::{Piece, is_blank, lines, quotable, utf8, without_mark};
+use super::look_alike::{intended, is_look_alike};
 use super::report::Report;
 use super::transparent::TransparentDraft;
 use super::word::{self, Key, Section, Word};
@@ -19,9 +20,11 @@ use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::application::ApplicationError;
 use crate::prefix::Prefix;
 
-/// What makes a line a comment to others, but not to Taupe; the first not to
-/// `WireSock` either.
-pub(super) const MARKS: [&str; 2] = ["#@ws:", "#@taupe:"];
+/// Begins a line that is a comment to all but Taupe and `WireSock`.
+const WIRESOCK: &str = "#@ws:";
+
+/// What makes a line a comment to others, but not to Taupe.
+pub(super) const MARKS: [&str; 2] = [WIRESOCK, "#@taupe:"];
 
 /// Reads a file, and finds everything that is wrong with it.
 ///
@@ -85,6 +88,7 @@ struct Parser<'a> {
     /// `None` where `file:` means nothing.
     key_files: Option<KeyFiles<'a>>,
     report: Report,
+    foreign: ForeignKeys<'a>,
     section: At<'a>,
     interface: InterfaceDraft<'a>,
     transparent: TransparentDraft<'a>,
@@ -119,6 +123,7 @@ impl<'a> Parser<'a> {
             dialect,
             key_files: dialect.has_key_files().then_some(key_files),
             report: Report::new(dialect),
+            foreign: ForeignKeys::default(),
             section: At::Nowhere,
             interface: InterfaceDraft::default(),
             transparent: TransparentDraft::default(),
@@ -143,6 +148,9 @@ impl<'a> Parser<'a> {
         }
         let mark = self.mark(line.trim().text);
         let rest = mark.map_or(line, |mark| line.trim().after(mark.len()));
+        if self.dialect == Dialect::Quick && mark.is_some() {
+            return self.comment_of_taupe(rest);
+        }
         let comment = rest.split_once('#');
         let body = comment.map_or(rest, |(body, _)| body).trim();
         let not_utf8 = |report: &mut Report| {
@@ -155,20 +163,20 @@ impl<'a> Parser<'a> {
         if body.text.is_empty() {
             return;
         }
-        if body.text.starts_with('[') && mark.is_none() {
+        let seen = body.text.trim_start_matches(is_look_alike);
+        if seen.starts_with('[') && mark.is_none() {
             return self.header(body);
         }
-        for mark in [";", "//"] {
-            if body.text.starts_with(mark) {
-                return self
-                    .report
-                    .add(body, DiagnosticKind::ForeignComment { mark });
+        for begin in [";", "//"] {
+            if body.text.starts_with(begin) && mark != Some(WIRESOCK) {
+                let kind = DiagnosticKind::ForeignComment { mark: begin };
+                return self.report.add(body, kind);
             }
         }
         let Some((name, text)) = body.split_once('=') else {
-            return self.no_equals(body);
+            return self.no_equals(body, mark);
         };
-        let Some(key) = self.key(name.trim(), body, mark.is_some()) else {
+        let Some(key) = self.key(name.trim(), body, mark) else {
             return;
         };
         if key.is_hook() {
@@ -239,15 +247,23 @@ impl<'a> Parser<'a> {
         is_taken.then_some(mark)
     }
 
+    /// A line that Taupe reads, and `wg-quick` does not.
+    fn comment_of_taupe(&mut self, rest: Piece<'a>) {
+        let name = rest.split_once('=').map_or(rest, |(name, _)| name).trim();
+        if let Some(Word::Known(key)) = word::find(name.text)
+            && (key.is_of_taupe() || key == Key::DisallowedIps)
+        {
+            let kind = DiagnosticKind::NotForQuick { key, comment: true };
+            self.report.add(name, kind);
+        }
+    }
+
     /// A line that begins with `[`.
     fn header(&mut self, body: Piece<'a>) {
-        if self.looks_alike(body) {
-            self.finish_peer();
-            self.section = At::Unknown;
-            return;
-        }
         let text = body.clean();
-        let section = if text.eq_ignore_ascii_case("[Interface]") {
+        let section = if self.looks_alike(body) {
+            word::nearest_section(&text)
+        } else if text.eq_ignore_ascii_case("[Interface]") {
             Some(Section::Interface)
         } else if text.eq_ignore_ascii_case("[Peer]") {
             Some(Section::Peer)
@@ -279,31 +295,60 @@ impl<'a> Parser<'a> {
     }
 
     /// A line without `=`.
-    fn no_equals(&mut self, body: Piece<'a>) {
-        if matches!(self.section, At::Unknown) || self.looks_alike(body) {
+    fn no_equals(&mut self, body: Piece<'a>, mark: Option<&str>) {
+        if matches!(self.section, At::Unknown) {
             return;
         }
         let end = body.text.find(|c| is_blank(c) || c == ':');
         let word = body.text.get(..end.unwrap_or(body.text.len()));
         let word = word.unwrap_or_default();
-        let meant = match word::find(word) {
-            Some(Word::Known(key)) => Some(key),
-            _ => self.meant(word),
-        };
+        let meant = intended(body.text).or_else(|| self.meant(word));
+        let is_known = matches!(word::find(word), Some(Word::Known(_)));
+        if mark == Some(WIRESOCK) && !is_known {
+            return self.ignored(body, word, meant);
+        }
         self.note_mistyped(meant);
+        if self.looks_alike(body) {
+            return;
+        }
         let name = quotable(word);
         self.report
             .add(body, DiagnosticKind::NotKeyValue { name, meant });
     }
 
-    /// Which key `name` is, if it may stand here, in what may be a comment to
-    /// others.
-    fn key(&mut self, name: Piece<'a>, body: Piece<'a>, comment: bool) -> Option<Key> {
-        if matches!(self.section, At::Unknown) || self.looks_alike(name) {
+    /// A comment of `WireSock`'s that is none of Taupe's.
+    fn ignored(&mut self, body: Piece<'a>, word: &str, meant: Option<Key>) {
+        let name = quotable(word);
+        self.report
+            .add(body, DiagnosticKind::Ignored { name, meant });
+    }
+
+    /// Which key `name` is, if it may stand here. With a `mark` the line is a comment to others.
+    fn key(&mut self, name: Piece<'a>, body: Piece<'a>, mark: Option<&str>) -> Option<Key> {
+        if matches!(self.section, At::Unknown) {
             return None;
         }
         let section = self.section();
+        let is_wiresock = mark == Some(WIRESOCK);
         let kind = match word::find(&name.clean()) {
+            Some(Word::Foreign(name, what)) => {
+                let severity = if is_wiresock {
+                    Severity::Warning
+                } else {
+                    Severity::Error
+                };
+                self.foreign.add(body, name, what, severity);
+                return None;
+            }
+            None if name.find(|c| !c.is_ascii() || is_look_alike(c)).is_some() => {
+                self.unusual(name, body, is_wiresock);
+                return None;
+            }
+            None if is_wiresock => {
+                let meant = self.meant(name.text);
+                self.ignored(body, name.text, meant);
+                return None;
+            }
             _ if name.text.is_empty() => DiagnosticKind::NotKeyValue {
                 name: None,
                 meant: None,
@@ -316,7 +361,10 @@ impl<'a> Parser<'a> {
                 }
             }
             Some(Word::Known(key)) if self.dialect == Dialect::Quick && key.is_of_taupe() => {
-                DiagnosticKind::NotForQuick { key, comment }
+                DiagnosticKind::NotForQuick {
+                    key,
+                    comment: false,
+                }
             }
             Some(Word::Known(key)) => match section {
                 None => DiagnosticKind::BeforeSection {
@@ -327,7 +375,6 @@ impl<'a> Parser<'a> {
                 Some(section) if !key.fits(section) => DiagnosticKind::Misplaced { key },
                 Some(_) => return Some(key),
             },
-            Some(Word::Foreign(name, what)) => DiagnosticKind::Foreign { name, what },
             None if section.is_none() => DiagnosticKind::BeforeSection {
                 name: quotable(name.text),
                 key: None,
@@ -342,6 +389,29 @@ impl<'a> Parser<'a> {
         }
         self.report.add(body, kind);
         None
+    }
+
+    /// Tells of a character in a key that no key has. That is all there is to say of the line:
+    /// the key that was meant does not count as missing.
+    fn unusual(&mut self, name: Piece<'a>, body: Piece<'a>, is_wiresock: bool) {
+        let known = intended(name.text);
+        let meant = known.or_else(|| self.meant(name.text));
+        if is_wiresock && known.is_none() {
+            return self.ignored(body, name.text, meant);
+        }
+        self.note_mistyped(meant);
+        if self.looks_alike(name) {
+            return;
+        }
+        match name.find(|c| !c.is_ascii()).filter(|_| meant.is_some()) {
+            // Of another alphabet, such as а of Cyrillic.
+            Some((character, at)) => self.report.add(at, DiagnosticKind::LookAlike { character }),
+            None => {
+                let name = quotable(name.text);
+                self.report
+                    .add(body, DiagnosticKind::UnknownKey { name, meant });
+            }
+        }
     }
 
     fn hook(&mut self, key: Key, command: Piece<'a>) {
@@ -453,88 +523,6 @@ impl<'a> Parser<'a> {
                 line: peer.header.number,
             },
         );
-    }
-
-    fn finish_file(&mut self) {
-        let report = &mut self.report;
-        self.interface.check(self.dialect, report);
-        self.transparent.check(self.peer_sections, report);
-        let private = self.interface.plain.private_key.as_ref();
-        let private_line = self.interface.private_key_at.map(|at| at.number);
-        if let (Some(private), Some(line)) = (private, private_line) {
-            let own = PublicKey(default_provider().dh.public(private.expose()));
-            // The same list of peers on every host of a network is common, and
-            // the kernel leaves out of it what is the host itself.
-            let shared = self.public_pieces.iter().any(|(key, _)| *key != own);
-            for (public_key, at) in &self.public_pieces {
-                if PrivateKey::new(public_key.0).as_ref() == Some(private) {
-                    report.add(*at, DiagnosticKind::PublicKeyIsPrivate { private: line });
-                } else if *public_key == own {
-                    let kind = DiagnosticKind::OwnPeer { private: line };
-                    if shared {
-                        report.add_as(Severity::Warning, *at, kind);
-                    } else {
-                        report.add(*at, kind);
-                    }
-                }
-            }
-            for peer in &mut self.peers {
-                if peer.public_key == own && !report.dialect().is_of_device() {
-                    // Taking it out would move others, and leave their keys.
-                    peer.allowed_ips.clear();
-                    peer.disallowed_ips.clear();
-                    peer.endpoint = None;
-                }
-            }
-        }
-        let private = private.map(|key| PresharedKey::new(*key.expose()));
-        for (number, at) in &self.preshared_pieces {
-            let peer = self.peers.get(*number);
-            let Some(preshared_key) = peer.and_then(|peer| peer.preshared_key.as_ref()) else {
-                continue;
-            };
-            if let (true, Some(line)) = (private.as_ref() == Some(preshared_key), private_line) {
-                report.add(*at, DiagnosticKind::PresharedKeyIsPrivate { private: line });
-            } else if let Some(&public) = self.public_keys.get(preshared_key.expose()) {
-                report.add(*at, DiagnosticKind::PresharedKeyIsPublic { public });
-            }
-        }
-        self.check_pq_keys();
-    }
-
-    /// Whether hybrid handshakes can succeed with the keys that there are.
-    fn check_pq_keys(&mut self) {
-        let report = &mut self.report;
-        let crypto = default_provider();
-        let interface = &self.interface;
-        let private = interface.plain.private_key.as_ref();
-        let own = private.map(|private| PublicKey(crypto.dh.public(private.expose())));
-        let seed = interface.plain.pq_private_key.as_ref();
-        let seed = seed.zip(interface.pq_private_key_at.map(|at| at.number));
-        let lacks_seed = interface.lacks_pq_private_key(self.dialect);
-        // Expanded once, not for every peer.
-        let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
-            (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
-                .map(|suite| seed.public(crypto, suite))
-                .into(),
-            _ => Vec::new(),
-        };
-        for (number, at) in &self.pq_pieces {
-            let Some(peer) = self.peers.get(*number) else {
-                continue;
-            };
-            let key = peer.pq_public_key.as_ref().map(|key| &key.key);
-            // Of the tunnel itself in its list of peers, there is a diagnostic already.
-            let is_other = own != Some(peer.public_key);
-            if lacks_seed && peer.post_quantum != Some(PostQuantum::Off) {
-                report.add(*at, DiagnosticKind::NoPqPrivateKey);
-            } else if let Some((_, private)) = seed
-                && is_other
-                && key.is_some_and(|key| own_pq.contains(key))
-            {
-                report.add(*at, DiagnosticKind::OwnPqPublicKey { private });
-            }
-        }
     }
 }
 

@@ -125,6 +125,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
             problem: EndpointProblem::Unbracketed | EndpointProblem::NoScope,
         }
         | DiagnosticKind::NoDnsServer
+        | DiagnosticKind::Ignored { .. }
         | DiagnosticKind::Covered { .. }
         | DiagnosticKind::Doubtful(_)
         | DiagnosticKind::AllowedWins { .. }

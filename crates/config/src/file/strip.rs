@@ -43,7 +43,7 @@ pub fn strip(
     // Bash's `read`, with which `wg-quick` reads, skips every NUL.
     let mut readable = Zeroizing::new(Vec::with_capacity(text.len()));
     readable.extend(without_mark(text).iter().filter(|byte| **byte != 0));
-    let mut narrowed = narrowed_peers(&readable);
+    let mut narrowed = narrowed_peers(&readable, dialect);
     let folder = folder.as_os_str().as_encoded_bytes();
     let keys = lines(&readable).filter(|(_, line)| of_handshake(line).is_some());
     let added_for_keys = keys.count() * (TAUPE.len() + folder.len() + 1);
@@ -81,7 +81,7 @@ pub fn strip(
             };
             !key.known_to_wg() && here && name.eq_ignore_ascii_case(key.name().as_bytes())
         });
-        if narrow && matches!(entry(line), Some((Key::AllowedIps, _))) {
+        if narrow && matches!(entry(line, dialect), Some((Key::AllowedIps, _))) {
             // What is left stands where the first line did.
             let left = narrowed.get_mut(&place.number).map(core::mem::take);
             stripped.extend_from_slice(left.unwrap_or_default().as_bytes());
@@ -239,7 +239,7 @@ impl Networks {
 
 /// The peers with `DisallowedIPs`, by the number of their section, and what
 /// stands there instead of `AllowedIPs`.
-fn narrowed_peers(text: &[u8]) -> HashMap<usize, String> {
+fn narrowed_peers(text: &[u8], dialect: Dialect) -> HashMap<usize, String> {
     let mut narrowed = HashMap::new();
     let mut place = Place::default();
     let mut networks = Networks::default();
@@ -249,7 +249,7 @@ fn narrowed_peers(text: &[u8]) -> HashMap<usize, String> {
             let text = core::mem::take(&mut networks).lines();
             narrowed.extend(text.map(|text| (number, text)));
         } else if place.peer
-            && let Some((key, value)) = entry(line)
+            && let Some((key, value)) = entry(line, dialect)
         {
             networks.add(key, value);
         }
@@ -258,11 +258,11 @@ fn narrowed_peers(text: &[u8]) -> HashMap<usize, String> {
     narrowed
 }
 
-/// `AllowedIPs` or `DisallowedIPs`, also in the form that is a comment to
-/// others, with the value.
-fn entry(line: &[u8]) -> Option<(Key, &[u8])> {
+/// `AllowedIPs` or `DisallowedIPs`, except for `wg-quick` also in the form that is a
+/// comment to others, with the value.
+fn entry(line: &[u8], dialect: Dialect) -> Option<(Key, &[u8])> {
     let line = trim(line, is_space);
-    let mut marks = MARKS.into_iter();
+    let mut marks = MARKS.into_iter().filter(|_| dialect != Dialect::Quick);
     let unmarked = marks.find_map(|mark| line.strip_prefix(mark.as_bytes()));
     let line = unmarked.unwrap_or(line);
     let body = before(line, b'#');

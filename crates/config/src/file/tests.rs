@@ -10,6 +10,7 @@ mod refuse;
 mod strip;
 mod transparent;
 mod wg;
+mod words;
 
 /// The private key of most tests, and two public keys.
 const OWN: &str = "CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICEg=";

@@ -84,6 +84,7 @@ fn every_kind_of_error_is_among_them() {
         "NoDnsServer",
         "WorldAccessible",
         "KeyFileAccessible",
+        "Ignored",
         "Covered",
         "AllowedWins",
         "NothingToDisallow",

@@ -397,20 +397,19 @@ fn of_a_file_for_wg_nothing_is_left() {
 }
 
 #[test]
-fn what_is_marked_narrows_for_wg() {
+fn what_is_marked_narrows_for_wg_and_stays_a_comment_as_wg_quick() {
     let marked = text("", "#@taupe:DisallowedIPs = 128.0.0.0/1");
-    let stripped = strip(
-        marked.as_bytes(),
-        Dialect::Quick,
-        Path::new("/folder"),
-        &no_files,
-    )
-    .to_vec();
-    let stripped = String::from_utf8(stripped).unwrap();
-    assert!(
-        stripped.ends_with("\nAllowedIPs = 0.0.0.0/1\n\n"),
-        "{stripped}"
-    );
+    for (dialect, end) in [
+        (Dialect::Taupe, "\nAllowedIPs = 0.0.0.0/1\n\n"),
+        (
+            Dialect::Quick,
+            "\n#@taupe:DisallowedIPs = 128.0.0.0/1\nAllowedIPs = 0.0.0.0/0\n\n",
+        ),
+    ] {
+        let stripped = strip(marked.as_bytes(), dialect, Path::new("/folder"), &no_files);
+        let stripped = String::from_utf8_lossy(&stripped);
+        assert!(stripped.ends_with(end), "{stripped}");
+    }
 }
 
 #[test]

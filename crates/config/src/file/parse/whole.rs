@@ -1,0 +1,95 @@
+//! What concerns the file as a whole, once all lines have been read.
+
+use core::mem;
+
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::key::{PqPublicKey, PresharedKey, PrivateKey, PublicKey};
+use taupe_protocol::update::{PostQuantum, Suite};
+
+use super::Parser;
+use crate::file::diagnostic::{DiagnosticKind, Severity};
+
+impl Parser<'_> {
+    pub(super) fn finish_file(&mut self) {
+        let report = &mut self.report;
+        mem::take(&mut self.foreign).report(report);
+        self.interface.check(self.dialect, report);
+        self.transparent.check(self.peer_sections, report);
+        let private = self.interface.plain.private_key.as_ref();
+        let private_line = self.interface.private_key_at.map(|at| at.number);
+        if let (Some(private), Some(line)) = (private, private_line) {
+            let own = PublicKey(default_provider().dh.public(private.expose()));
+            // The same list of peers on every host of a network is common, and
+            // the kernel leaves out of it what is the host itself.
+            let shared = self.public_pieces.iter().any(|(key, _)| *key != own);
+            for (public_key, at) in &self.public_pieces {
+                if PrivateKey::new(public_key.0).as_ref() == Some(private) {
+                    report.add(*at, DiagnosticKind::PublicKeyIsPrivate { private: line });
+                } else if *public_key == own {
+                    let kind = DiagnosticKind::OwnPeer { private: line };
+                    if shared {
+                        report.add_as(Severity::Warning, *at, kind);
+                    } else {
+                        report.add(*at, kind);
+                    }
+                }
+            }
+            for peer in &mut self.peers {
+                if peer.public_key == own && !report.dialect().is_of_device() {
+                    // Taking it out would move others, and leave their keys.
+                    peer.allowed_ips.clear();
+                    peer.disallowed_ips.clear();
+                    peer.endpoint = None;
+                }
+            }
+        }
+        let private = private.map(|key| PresharedKey::new(*key.expose()));
+        for (number, at) in &self.preshared_pieces {
+            let peer = self.peers.get(*number);
+            let Some(preshared_key) = peer.and_then(|peer| peer.preshared_key.as_ref()) else {
+                continue;
+            };
+            if let (true, Some(line)) = (private.as_ref() == Some(preshared_key), private_line) {
+                report.add(*at, DiagnosticKind::PresharedKeyIsPrivate { private: line });
+            } else if let Some(&public) = self.public_keys.get(preshared_key.expose()) {
+                report.add(*at, DiagnosticKind::PresharedKeyIsPublic { public });
+            }
+        }
+        self.check_pq_keys();
+    }
+
+    /// Whether hybrid handshakes can succeed with the keys that there are.
+    fn check_pq_keys(&mut self) {
+        let report = &mut self.report;
+        let crypto = default_provider();
+        let interface = &self.interface;
+        let private = interface.plain.private_key.as_ref();
+        let own = private.map(|private| PublicKey(crypto.dh.public(private.expose())));
+        let seed = interface.plain.pq_private_key.as_ref();
+        let seed = seed.zip(interface.pq_private_key_at.map(|at| at.number));
+        let lacks_seed = interface.lacks_pq_private_key(self.dialect);
+        // Expanded once, not for every peer.
+        let own_pq: Vec<PqPublicKey> = match (&seed, self.pq_pieces.is_empty()) {
+            (Some((seed, _)), false) => [Suite::Hybrid768, Suite::Hybrid512]
+                .map(|suite| seed.public(crypto, suite))
+                .into(),
+            _ => Vec::new(),
+        };
+        for (number, at) in &self.pq_pieces {
+            let Some(peer) = self.peers.get(*number) else {
+                continue;
+            };
+            let key = peer.pq_public_key.as_ref().map(|key| &key.key);
+            // Of the tunnel itself in its list of peers, there is a diagnostic already.
+            let is_other = own != Some(peer.public_key);
+            if lacks_seed && peer.post_quantum != Some(PostQuantum::Off) {
+                report.add(*at, DiagnosticKind::NoPqPrivateKey);
+            } else if let Some((_, private)) = seed
+                && is_other
+                && key.is_some_and(|key| own_pq.contains(key))
+            {
+                report.add(*at, DiagnosticKind::OwnPqPublicKey { private });
+            }
+        }
+    }
+}
