@@ -6,6 +6,7 @@
 //! ```
 
 mod judge;
+mod peers;
 mod print;
 mod way;
 
@@ -25,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
 use taupe_client::{DeviceStatus, Instant, PeerStatus, Suite};
-use taupe_config::file::{Dialect, Forwarded, Key};
+use taupe_config::file::{Dialect, File, Forwarded, Key};
 use taupe_config::show;
 use taupe_net::system::{System, SystemError};
 use taupe_sys::clock::boot;
@@ -103,45 +104,6 @@ pub(crate) fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
         state: tunnels.iter().map(|tunnel| tunnel.state).max(),
         tunnels,
     })
-}
-
-/// What there is to say of a peer; with the mark of its datagrams where their way can be
-/// looked at from here.
-fn heard(
-    device: &taupe_client::Device,
-    peer: &PeerStatus,
-    mark: Option<u32>,
-) -> Option<judge::Heard> {
-    let shown = shown(peer, device);
-    if show::lacks_own_key(&device.status, peer) {
-        return Some(judge::Heard::Finding(judge::no_own_key(&shown)));
-    }
-    let status = judge::Peer {
-        age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
-        unanswered: peer.unanswered.map(|silence| {
-            let nanoseconds = boot().saturating_sub(silence.since.0);
-            (silence.initiations, Duration::from_nanos(nanoseconds))
-        }),
-        has_sent: peer.tx_bytes > 0,
-        way: match (peer.unanswered, peer.endpoint, mark) {
-            (Some(_), Some(endpoint), Some(mark)) => way::look(endpoint.ip(), mark),
-            _ => judge::Way::Unknown,
-        },
-    };
-    judge::peer(&shown, peer.endpoint, &status)
-}
-
-/// A peer, in a sentence.
-fn shown(peer: &PeerStatus, device: &taupe_client::Device) -> String {
-    match device.status.peers.len() {
-        1 => "its peer".to_owned(),
-        _ => format!("the peer {}", encoded(peer)),
-    }
-}
-
-fn encoded(peer: &PeerStatus) -> String {
-    let key = taupe_config::key::Encoding::Base64.encode(&peer.public_key.0);
-    key.as_str().to_owned()
 }
 
 /// The tunnel that a word means: one that is there, or could be.
@@ -337,11 +299,12 @@ impl Tunnel {
             answers: device.is_some(),
             lock: tunnel.lock,
         }));
+        let mut file = header.and_then(file_of);
         if is_running && let Some(device) = &device {
             let before = tunnel.findings.len();
             tunnel.see_outer();
             let is_cut_off = tunnel.findings.len() > before;
-            tunnel.see_device(device, is_cut_off);
+            tunnel.see_device(device, file.as_ref(), is_cut_off);
             // Behind a peer that does not answer nobody does.
             let all_answer = tunnel.findings.len() == before;
             if all_answer && tunnel.mode == Some(Mode::Transparent) {
@@ -352,7 +315,7 @@ impl Tunnel {
             }
         }
         if let Some(header) = header {
-            tunnel.see_file(header, is_running);
+            tunnel.see_file(header, file.as_mut(), is_running);
         }
         tunnel.state = judge::state(is_running, &tunnel.findings);
         Ok(tunnel)
@@ -403,23 +366,26 @@ impl Tunnel {
         };
         let named = |text: String| format!("{outer}, which it goes through: {text}");
         for peer in &device.status.peers {
-            match heard(&device, peer, Some(device.fwmark)) {
+            // All of them have an Endpoint in their file.
+            match peers::heard(&device, peer, false, Some(device.fwmark)) {
                 Some(judge::Heard::Finding(Finding { code, text })) => {
                     self.findings.push(Finding::new(code, named(text)));
                 }
                 Some(judge::Heard::Note(note)) => self.notes.push(named(note)),
-                None => {}
+                Some(judge::Heard::NotCalled) | None => {}
             }
         }
     }
 
     /// Where it `is_cut_off` by another tunnel's peer, its own can do nothing for it.
-    fn see_device(&mut self, device: &taupe_client::Device, is_cut_off: bool) {
+    fn see_device(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
         // Of one that goes through another the way is in a network that is not seen.
         let mark = self.via.is_none().then_some(device.fwmark);
+        let mut not_called = 0;
         for peer in &device.status.peers {
-            let key = encoded(peer);
-            match heard(device, peer, mark) {
+            let key = peers::encoded(peer);
+            let is_caller = peers::is_caller(peer, file);
+            match peers::heard(device, peer, is_caller, mark) {
                 Some(judge::Heard::Finding(_)) if is_cut_off => {}
                 Some(judge::Heard::Finding(finding)) => {
                     self.findings.push(finding);
@@ -428,6 +394,7 @@ impl Tunnel {
                         .extend(doubt.filter(|doubt| !self.notes.contains(doubt)));
                 }
                 Some(judge::Heard::Note(note)) => self.notes.push(note),
+                Some(judge::Heard::NotCalled) => not_called += 1,
                 None => {}
             }
             self.peers.push(Peer {
@@ -440,14 +407,14 @@ impl Tunnel {
                 post_quantum: Handshakes::of(&device.status, peer),
             });
         }
+        self.notes
+            .extend(judge::not_called(not_called, device.status.peers.len()));
     }
 
     /// What its file says now.
-    fn see_file(&mut self, header: &Header, is_running: bool) {
+    fn see_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
         let path = &header.config;
-        let parsed = check::read(path).ok();
-        let parsed = parsed.and_then(|text| check::parse(path, &text, Dialect::Taupe).file);
-        let Some(mut file) = parsed else {
+        let Some(file) = file else {
             let shown = path.display();
             self.notes.push(format!(
                 "{shown} cannot be read or has errors (`taupe check {shown}` says which)"
@@ -478,7 +445,7 @@ impl Tunnel {
         if !is_running || self.mode.is_none() {
             return;
         }
-        for text in endpoints::without_address(&self.interface, &file) {
+        for text in endpoints::without_address(&self.interface, file) {
             self.findings
                 .push(Finding::new("endpoint-unresolved", text));
         }
@@ -490,7 +457,7 @@ impl Tunnel {
         if let Ok(Some(gap)) = gap_of_names(&self.interface) {
             self.findings.push(past_tunnel(gap.to_string()));
         }
-        if let Ok(plan) = Plan::take(&mut file, None) {
+        if let Ok(plan) = Plan::take(file, None) {
             let destinations = &plan.choice.destinations;
             let names = match plan.servers.as_slice() {
                 [] => names::way_past().into_iter().collect(),
@@ -501,6 +468,13 @@ impl Tunnel {
             self.notes.extend(families::without_route(destinations));
         }
     }
+}
+
+/// The file of a tunnel as it is now; `None` if it cannot be read or has errors.
+fn file_of(header: &Header) -> Option<File> {
+    let path = &header.config;
+    let text = check::read(path).ok()?;
+    check::parse(path, &text, Dialect::Taupe).file
 }
 
 /// The word of a file.

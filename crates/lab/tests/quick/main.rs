@@ -3,6 +3,7 @@
 mod closed;
 mod faults;
 mod files;
+mod gateway;
 mod life;
 mod local;
 mod narrow;
@@ -63,6 +64,7 @@ fn main() {
         SystemTest::new("unresolvable_endpoint", life::unresolvable),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
         SystemTest::new("secret_keys_in_files", files::secrets),
+        SystemTest::new("clients_of_a_gateway_leave", gateway::clients_leave).limit(long),
         SystemTest::new("save_keeps_what_it_should", save::round_trip),
         SystemTest::new("save_on_a_full_disk", save::full_disk),
     ])

@@ -158,10 +158,11 @@ Exit status, of several tunnels that of the worst:
 
 const STATUS_JSON: &str = "\
 A tunnel is degraded when its process has ended without `taupe down` (what it had is held
-back), when a peer does not answer, its name servers do not, an endpoint's name has no
-address, a link that leads out is not guarded, names are looked up past it, a family
-has no route, a peer takes a PqPrivateKey that there is not, or what chosen applications
-have of it in the kernel cannot be seen.
+back), when a peer with an Endpoint in the file does not answer (one without calls by itself,
+and is silent when it has left), its name servers do not, an endpoint's name has no address,
+a link that leads out is not guarded, names are looked up past it, a family has no route, a
+peer takes a PqPrivateKey that there is not, or what chosen applications have of it in the
+kernel cannot be seen.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
 degraded, down, or null without tunnels) and `tunnels`, a list of objects with

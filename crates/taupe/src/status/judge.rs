@@ -151,6 +151,8 @@ pub(super) fn name_servers(silence: &Silence) -> Finding {
 
 /// What is seen of a peer.
 pub(super) struct Peer {
+    /// It calls, and this side only answers, as a gateway does. Its silence is normal.
+    pub(super) is_caller: bool,
     /// Since the latest handshake.
     pub(super) age: Option<Duration>,
     /// Initiations since anything was heard of it, and since when.
@@ -187,6 +189,8 @@ pub(super) struct Hop {
 pub(super) enum Heard {
     Finding(Finding),
     Note(String),
+    /// A peer that calls has not done so yet.
+    NotCalled,
 }
 
 /// A peer that takes an ML-KEM key of this side's, which there is not.
@@ -214,6 +218,7 @@ pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Op
     let finding = |code, text: String| Some(Heard::Finding(Finding::new(code, text)));
     let at = endpoint.map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
     match (peer.age, peer.unanswered) {
+        (age, _) if peer.is_caller => age.is_none().then_some(Heard::NotCalled),
         (_, Some((count @ UNANSWERED.., time))) => Some(Heard::Finding(
             endpoint
                 .and_then(|endpoint| on_the_way(shown, endpoint, time, peer))
@@ -233,6 +238,17 @@ pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Op
         (None, Some(_)) => Some(Heard::Note(format!(
             "no handshake yet: {shown}{at} has just been called"
         ))),
+    }
+}
+
+/// Says how many of a gateway's peers have never called.
+pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
+    match (count, peers) {
+        (0, _) => None,
+        (_, 1) => Some("no handshake yet: its peer has not called".to_owned()),
+        _ => Some(format!(
+            "no handshake yet with {count} of its {peers} peers: they have not called"
+        )),
     }
 }
 
@@ -336,242 +352,4 @@ pub(super) fn one_way(outer: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ENDED: Process<'_> = Process {
-        interface: "home",
-        word: "home",
-        is_running: false,
-        is_killed: true,
-        is_changing: false,
-        answers: false,
-        lock: Some(Lock::Chosen),
-    };
-
-    fn judged(process: &Process<'_>) -> (State, Option<&'static str>) {
-        let findings: Vec<_> = super::process(process).into_iter().collect();
-        let code = findings.first().map(|finding| finding.code);
-        (state(process.is_running, &findings), code)
-    }
-
-    #[test]
-    fn a_tunnel_without_a_process_is_degraded_while_it_holds_back_and_down_otherwise() {
-        assert_eq!(judged(&ENDED), (State::Degraded, Some("process-ended")));
-        let adapter = Process {
-            lock: None,
-            ..ENDED
-        };
-        assert_eq!(judged(&adapter), (State::Degraded, Some("process-ended")));
-        let open = Process {
-            lock: Some(Lock::Nobody),
-            ..ENDED
-        };
-        assert_eq!(judged(&open), (State::Down, Some("down")));
-        // Somebody has taken it down.
-        let closed = Process {
-            is_killed: false,
-            ..ENDED
-        };
-        assert_eq!(judged(&closed), (State::Down, Some("down")));
-        let never = Process {
-            lock: None,
-            ..closed
-        };
-        assert_eq!(judged(&never), (State::Down, None));
-        let begun = Process {
-            is_changing: true,
-            ..never
-        };
-        assert_eq!(judged(&begun), (State::Down, Some("changing")));
-        let up = Process {
-            is_running: true,
-            is_killed: false,
-            answers: true,
-            ..ENDED
-        };
-        assert_eq!(judged(&up), (State::Up, None));
-        let stopped = Process {
-            answers: false,
-            ..up
-        };
-        assert_eq!(judged(&stopped), (State::Degraded, Some("process-silent")));
-    }
-
-    #[test]
-    fn silent_name_servers_degrade_a_tunnel() {
-        let servers = |texts: &[&str]| Silence {
-            servers: texts.iter().map(|text| text.parse().unwrap()).collect(),
-            time: Duration::from_secs(12),
-        };
-        let one = name_servers(&servers(&["10.77.0.53"]));
-        assert!(
-            one.text
-                .starts_with("10.77.0.53 in DNS has not answered for 12 s")
-        );
-        let two = name_servers(&servers(&["10.77.0.53", "10.77.0.54"]));
-        assert!(
-            two.text
-                .starts_with("10.77.0.53, 10.77.0.54 in DNS have not")
-        );
-        assert_eq!(state(true, &[one]), State::Degraded);
-    }
-
-    #[test]
-    fn the_worst_of_several_counts() {
-        assert!(State::Up < State::Degraded && State::Degraded < State::Down);
-        let statuses = [State::Up, State::Down, State::Degraded].map(State::exit_status);
-        assert_eq!(statuses, [0, 1, 2]);
-    }
-
-    fn hop(address: &str) -> Hop {
-        Hop {
-            address: address.parse().unwrap(),
-            link: "wlan0".into(),
-        }
-    }
-
-    /// What is said of a peer at 192.0.2.1, by its code.
-    fn told(
-        age: Option<u64>,
-        unanswered: Option<(u32, u64)>,
-        has_sent: bool,
-        way: Way,
-    ) -> Option<(&'static str, String)> {
-        let seen = Peer {
-            age: age.map(Duration::from_secs),
-            unanswered: unanswered.map(|(count, time)| (count, Duration::from_secs(time))),
-            has_sent,
-            way,
-        };
-        match peer("its peer", "192.0.2.1:51820".parse().ok(), &seen)? {
-            Heard::Finding(Finding { code, text }) => Some((code, text)),
-            Heard::Note(text) => Some(("note", text)),
-        }
-    }
-
-    #[test]
-    fn a_peer_that_does_not_answer_is_told_from_one_that_was_not_asked() {
-        for (age, unanswered, has_sent, code) in [
-            (None, None, false, Some("note")),
-            (None, Some((1, 0)), true, Some("note")),
-            (None, Some((2, 5)), true, Some("no-handshake")),
-            // It was given up.
-            (None, None, true, Some("no-handshake")),
-            // An idle tunnel makes no handshakes.
-            (Some(9999), None, true, None),
-            (Some(9999), Some((1, 0)), true, None),
-            (Some(180), Some((2, 5)), true, Some("handshake-old")),
-            (Some(179), Some((2, 5)), true, Some("peer-silent")),
-        ] {
-            for way in [Way::Unknown, Way::Answers(hop("198.51.100.9"))] {
-                let told = told(age, unanswered, has_sent, way);
-                assert_eq!(told.map(|(code, _)| code), code, "{age:?} {unanswered:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn where_handshakes_are_lost_is_told_by_the_way() {
-        let router = hop("198.51.100.9");
-        let itself = hop("192.0.2.1");
-        let portal = "swallow UDP to 192.0.2.1:51820 (a captive portal's login page";
-        let swallows = "swallows UDP to 192.0.2.1:51820 (a captive portal's login page";
-        for (age, time, way, code, word) in [
-            // At once, whoever has answered before.
-            (None, 5, Way::None, "no-route", "ip route get 192.0.2.1"),
-            (Some(100), 5, Way::None, "no-route", "unanswered for 5 s"),
-            (
-                None,
-                5,
-                Way::Silent(router.clone()),
-                "next-hop-silent",
-                "198.51.100.9",
-            ),
-            (
-                Some(9),
-                5,
-                Way::Silent(itself.clone()),
-                "next-hop-silent",
-                "wlan0",
-            ),
-            // After some time, since a datagram may be lost.
-            (
-                Some(99),
-                14,
-                Way::Answers(router.clone()),
-                "peer-silent",
-                "99 s old",
-            ),
-            (
-                Some(99),
-                15,
-                Way::Answers(router.clone()),
-                "udp-swallowed",
-                portal,
-            ),
-            (
-                Some(999),
-                25,
-                Way::Answers(router.clone()),
-                "udp-swallowed",
-                "unanswered for 25 s",
-            ),
-            (
-                Some(999),
-                25,
-                Way::Answers(router.clone()),
-                "udp-swallowed",
-                "16 min ago",
-            ),
-            // The keys may be wrong where there has not been any.
-            (
-                None,
-                14,
-                Way::Answers(router.clone()),
-                "no-handshake",
-                "of them",
-            ),
-            (
-                None,
-                15,
-                Way::Answers(router.clone()),
-                "no-handshake",
-                swallows,
-            ),
-            (
-                None,
-                15,
-                Way::Answers(router),
-                "no-handshake",
-                "wrong PublicKey",
-            ),
-            // A network does not swallow what does not leave it.
-            (
-                Some(99),
-                15,
-                Way::Answers(itself.clone()),
-                "peer-silent",
-                "nobody listens",
-            ),
-            (
-                None,
-                15,
-                Way::Answers(itself),
-                "no-handshake",
-                "PublicKey, PrivateKey",
-            ),
-            (
-                Some(999),
-                99,
-                Way::Unknown,
-                "handshake-old",
-                "an endpoint that has moved",
-            ),
-        ] {
-            let (found, text) = told(age, Some((2, time)), true, way.clone()).unwrap();
-            assert_eq!(found, code, "{age:?} {time} {way:?}");
-            assert!(text.contains(word), "{word}: {text}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,61 @@
+//! What there is to say of a tunnel's peers.
+
+use super::{judge, now, way};
+use std::time::Duration;
+use taupe_client::{Device, PeerStatus};
+use taupe_config::file::File;
+use taupe_config::key::Encoding;
+use taupe_config::show;
+use taupe_sys::clock::boot;
+
+/// Judges a peer; with the mark of its datagrams where their way can be looked at from here.
+pub(super) fn heard(
+    device: &Device,
+    peer: &PeerStatus,
+    is_caller: bool,
+    mark: Option<u32>,
+) -> Option<judge::Heard> {
+    let shown = shown(peer, device);
+    if show::lacks_own_key(&device.status, peer) {
+        return Some(judge::Heard::Finding(judge::no_own_key(&shown)));
+    }
+    let status = judge::Peer {
+        is_caller,
+        age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
+        unanswered: peer.unanswered.map(|silence| {
+            let nanoseconds = boot().saturating_sub(silence.since.0);
+            (silence.initiations, Duration::from_nanos(nanoseconds))
+        }),
+        has_sent: peer.tx_bytes > 0,
+        way: match (peer.unanswered, peer.endpoint, mark) {
+            (Some(_), Some(endpoint), Some(mark)) if !is_caller => way::look(endpoint.ip(), mark),
+            _ => judge::Way::Unknown,
+        },
+    };
+    judge::peer(&shown, peer.endpoint, &status)
+}
+
+/// Whether a peer calls, and this side only answers: it has no `Endpoint` in the file. A peer
+/// that was added to the device is one if it has neither a name for an endpoint nor a keepalive.
+/// Without a file nobody is known to be one.
+pub(super) fn is_caller(peer: &PeerStatus, file: Option<&File>) -> bool {
+    let Some(file) = file else { return false };
+    let mut peers = file.peers.iter();
+    match peers.find(|one| one.public_key == peer.public_key) {
+        Some(one) => one.endpoint.is_none(),
+        None => peer.endpoint_name.is_none() && peer.persistent_keepalive == 0,
+    }
+}
+
+/// A peer, in a sentence.
+fn shown(peer: &PeerStatus, device: &Device) -> String {
+    match device.status.peers.len() {
+        1 => "its peer".to_owned(),
+        _ => format!("the peer {}", encoded(peer)),
+    }
+}
+
+pub(super) fn encoded(peer: &PeerStatus) -> String {
+    let key = Encoding::Base64.encode(&peer.public_key.0);
+    key.as_str().to_owned()
+}
