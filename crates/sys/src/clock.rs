@@ -5,7 +5,7 @@ mod linux;
 #[cfg(target_os = "linux")]
 use linux as imp;
 #[cfg(target_os = "linux")]
-pub use linux::{slept, thread};
+pub use linux::{kernel_monotonic, slept, thread};
 
 #[cfg(not(target_os = "linux"))]
 mod other;

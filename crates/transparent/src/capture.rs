@@ -133,14 +133,15 @@ impl Capture {
 /// What has to hold before a link is guarded.
 fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
     programs.attach()?;
-    for gap in programs.gaps() {
-        warn!("{gap}");
-    }
     programs.replace(&choice.rules, &choice.destinations)?;
     // After what may be refused.
     programs.set_lock(choice.lock)?;
-    set_forwarded(programs, choice.forwarded)?;
-    set_names(programs, choice.names)
+    programs.set_forwarded(choice.forwarded)?;
+    programs.set_names(choice.names)?;
+    for gap in programs.gaps() {
+        warn!("{gap}");
+    }
+    Ok(())
 }
 
 /// Holds back what is chosen for the tunnel `interface` before there is one, in the calling
@@ -270,8 +271,8 @@ pub fn replace(interface: &str, choice: &Choice) -> Result<Option<Replaced>, Fau
     // After what may be refused.
     let rest = programs
         .set_lock(choice.lock)
-        .and_then(|()| set_forwarded(&programs, choice.forwarded))
-        .and_then(|()| set_names(&mut programs, choice.names));
+        .and_then(|()| programs.set_forwarded(choice.forwarded).map(drop))
+        .and_then(|()| programs.set_names(choice.names).map(drop));
     let replaced = Replaced {
         programs,
         lock,
@@ -302,8 +303,8 @@ impl Replaced {
     /// As [`Programs::take_back`].
     pub fn take_back(mut self) -> Result<(), Fault> {
         let locked = self.programs.set_lock(self.lock);
-        let forwarded = set_forwarded(&self.programs, self.forwarded);
-        let names = set_names(&mut self.programs, self.names);
+        let forwarded = self.programs.set_forwarded(self.forwarded).map(drop);
+        let names = self.programs.set_names(self.names).map(drop);
         self.programs
             .take_back()
             .and(locked)
@@ -335,13 +336,6 @@ pub fn lock(interface: &str) -> Result<Option<Lock>, Fault> {
     Ok(state.map(|state| Lock::of(state.lock.load(Ordering::Relaxed))))
 }
 
-fn set_forwarded(programs: &Programs, forwarded: Forwarded) -> Result<(), Fault> {
-    if let Some(gap) = programs.set_forwarded(forwarded)? {
-        warn!("{gap}");
-    }
-    Ok(())
-}
-
 /// What does not hold of the names that applications chosen for the tunnel `interface` of
 /// the calling thread's network namespace look up, if anything does not.
 ///
@@ -355,11 +349,15 @@ pub fn gap_of_names(interface: &str) -> Result<Option<Gap>, Fault> {
     Ok((has_servers && !Programs::refuses_services(&pins)).then_some(Gap::Services))
 }
 
-fn set_names(programs: &mut Programs, names: Names) -> Result<(), Fault> {
-    if let Some(gap) = programs.set_names(names)? {
-        warn!("{gap}");
-    }
-    Ok(())
+/// The promises that do not hold for the tunnel `interface` of the calling thread's network
+/// namespace, on this kernel and from where its process was started; none where no
+/// applications are selected for it.
+///
+/// # Errors
+/// As [`Programs::open`].
+pub fn gaps(interface: &str) -> Result<Vec<Gap>, Fault> {
+    let programs = Programs::open(interface)?;
+    Ok(programs.map_or_else(Vec::new, |programs| programs.gaps()))
 }
 
 /// Whether applications are chosen for the tunnel `interface` of the calling

@@ -4,6 +4,8 @@
 #[cfg(target_os = "linux")]
 pub mod capture;
 #[cfg(target_os = "linux")]
+mod cgroup;
+#[cfg(target_os = "linux")]
 pub mod fault;
 #[cfg(target_os = "linux")]
 mod filters;

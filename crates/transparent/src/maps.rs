@@ -479,10 +479,7 @@ pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {
 
 /// The clock that the kernel's part dates flows by, in nanoseconds.
 fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds * 1_000_000_000 + rest
+    u64::try_from(taupe_sys::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>, Fault> {

@@ -9,7 +9,6 @@
 //! gives the pinned links the new programs, without a moment in which nothing is
 //! attached.
 
-use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -26,6 +25,7 @@ use taupe_config::prefix::Prefix;
 use taupe_net::system::Address;
 use taupe_sys::memory::with_locked_memory;
 
+use crate::cgroup;
 use crate::fault::Fault;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
@@ -36,12 +36,14 @@ use crate::syscall::{self, Target};
 
 mod alone;
 mod forwarding;
+mod gap;
 mod guards;
 mod looking;
 mod names;
 mod places;
 mod removal;
 
+pub use self::gap::Gap;
 pub use self::guards::Guard;
 pub use self::looking::{
     Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services,
@@ -86,46 +88,6 @@ impl Way {
                 Place::Cgroup(link, _) => pins.link(link).exists(),
                 _ => false,
             })
-        })
-    }
-}
-
-/// What does not hold for want of something that a kernel can do without.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gap {
-    /// Sockets that one process hands to another are looked at late, or not at all.
-    Handover,
-    /// Some families of sockets are not refused.
-    Families,
-    /// What this machine forwards is held back by the filters of links alone.
-    Forwarding,
-    /// Services that resolve names are not refused.
-    Services,
-}
-
-impl fmt::Display for Gap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Handover => {
-                "connections that other programs hand to chosen applications go past the tunnel, \
-                 since this kernel does not let its functions be traced (CONFIG_FUNCTION_TRACER)"
-            }
-            Self::Families => {
-                "chosen applications that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by SMC, \
-                 RDS, RXRPC or TIPC do so past the tunnel, since this kernel runs without BPF LSM \
-                 (which bpf in lsm= on its command line switches on)"
-            }
-            Self::Forwarding => {
-                "what this machine forwards goes past the tunnel by links that appear while Taupe \
-                 does not run, since this kernel takes no eBPF programs in netfilter (Linux 6.4, \
-                 CONFIG_NETFILTER_BPF_LINK)"
-            }
-            Self::Services => {
-                "chosen applications that ask systemd-resolved, nscd or avahi by a Unix socket or \
-                 the system bus (where /etc/nsswitch.conf has resolve or mdns, or nscd runs) have \
-                 their names asked past the tunnel, since this kernel does not let such \
-                 connections be refused (Linux 6.7)"
-            }
         })
     }
 }
@@ -340,7 +302,7 @@ impl Programs {
             .attach_hooks()
             .and_then(|()| self.adopt())
             .and_then(|()| match self.way {
-                Way::Filters => self.look_through("taupe_classify").map(drop),
+                Way::Filters => self.begin_looking(),
                 Way::Marks => Ok(()),
             });
         if attached.is_err() && self.fresh {
@@ -367,23 +329,6 @@ impl Programs {
         (daemon != 0).then_some(daemon)
     }
 
-    /// What does not hold on this kernel, as attaching has found out.
-    #[must_use]
-    pub fn gaps(&self) -> Vec<Gap> {
-        let mut gaps = Vec::new();
-        for (name, place, _) in self.way.programs() {
-            let gap = match place {
-                Place::Entry(_) => Gap::Handover,
-                Place::Security(_) => Gap::Families,
-                _ => continue,
-            };
-            if !self.pins.link(name).exists() && !gaps.contains(&gap) {
-                gaps.push(gap);
-            }
-        }
-        gaps
-    }
-
     /// Keeps other processes from changing the rules, until it is dropped.
     fn alone(&self) -> Result<Option<File>, Fault> {
         match self.beginning {
@@ -392,8 +337,23 @@ impl Programs {
         }
     }
 
+    /// Looks at the sockets that exist. Those of processes outside this PID namespace cannot
+    /// be looked at: a process that begins a tunnel counts these processes, and one that takes
+    /// the tunnel over has known their sockets since.
+    fn begin_looking(&self) -> Result<(), Fault> {
+        if self.fresh {
+            let outside = self.list("taupe_outside", Target::Iterator)?;
+            let outside = outside.first_chunk().copied().map_or(0, u32::from_ne_bytes);
+            self.maps.state.unseen.store(outside, Ordering::Relaxed);
+        }
+        self.look_through("taupe_classify").map(drop)
+    }
+
     fn attach_hooks(&self) -> Result<(), Fault> {
-        let cgroup = syscall::root_cgroup().map_err(Fault::call("opening the root of cgroup2"))?;
+        let cgroup = cgroup::root().map_err(Fault::call(
+            "opening the root of cgroup2, which from a cgroup namespace takes CAP_DAC_READ_SEARCH \
+             on the machine itself",
+        ))?;
         for &(name, place, _) in self.way.programs() {
             match place {
                 Place::Cgroup(link, kind) => {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 35;
+pub(crate) const SCHEMA: u32 = 36;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -136,6 +136,8 @@ pub(crate) struct State {
     pub(crate) forwarded: AtomicU32,
     /// [`Names`].
     pub(crate) names: AtomicU32,
+    /// Processes in the tunnel's network namespace whose files could not be looked through.
+    pub(crate) unseen: AtomicU32,
 }
 
 impl State {
@@ -405,4 +407,8 @@ reasons! {
     NameService = "connections of chosen applications to services that look up names past the tunnel \
                    (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \
                    the tunnel's DNS instead",
+    /// A socket from before that no process was found to have, under [`Lock::Everybody`].
+    OwnerUnknown = "packets dropped because KillSwitch = all and the application that owns their socket is \
+                    not known: the socket was open before, in a message on its way, or in a process \
+                    that has ended or is outside this PID namespace",
 }

@@ -557,18 +557,3 @@ fn bpf<T>(command: c_int, attributes: &T) -> io::Result<c_long> {
     }
     Ok(result)
 }
-
-/// The root of the hierarchy of cgroup2, wherever it is mounted, or nowhere.
-pub(crate) fn root_cgroup() -> io::Result<OwnedFd> {
-    use rustix::mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
-    };
-    let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(context.as_fd())?;
-    let mount = fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )?;
-    Ok(mount)
-}

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, ipproto, sendto, socket};
 use taupe_lab::host::Host;
 use taupe_lab::process::Process;
 use taupe_lab::sandbox::scratch;
@@ -49,6 +49,9 @@ pub(crate) const OTHER: Voice = Voice {
     mark: b"the-bird-sings-\n",
     port: 7200,
 };
+
+/// The executable of the chosen application.
+pub(crate) const MOLE: &str = "mole";
 
 /// From one packet of a kind to the next.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -104,9 +107,16 @@ pub(crate) fn main(words: &[&str]) -> ! {
         Some(&"other") => &OTHER,
         _ => &CHOSEN,
     };
-    if words.get(1).is_some() {
-        let _ = short_lived(voice);
-        std::process::exit(0);
+    match words.get(1) {
+        Some(&"given") => {
+            let _ = given(voice);
+            std::process::exit(0);
+        }
+        Some(_) => {
+            let _ = short_lived(voice);
+            std::process::exit(0);
+        }
+        None => {}
     }
     let remotes = BEYOND.map(|address| SocketAddr::new(address, voice.port));
     let neighbour = SocketAddr::new(NEIGHBOUR, voice.port);
@@ -120,6 +130,12 @@ pub(crate) fn main(words: &[&str]) -> ! {
             .map(drop)
     });
     always(move || converses(voice, neighbour, None, SHORT));
+    if voice == &OTHER {
+        for remote in BEYOND {
+            always(move || gives(&CHOSEN, remote, SocketType::DGRAM));
+            always(move || gives(&CHOSEN, remote, SocketType::RAW));
+        }
+    }
     for remote in remotes {
         always(move || converses(voice, remote, None, SHORT));
         always(move || converses(voice, remote, None, LONG));
@@ -141,6 +157,34 @@ fn always(mut act: impl FnMut() -> io::Result<()> + Send + 'static) {
             thread::sleep(PAUSE);
         }
     });
+}
+
+/// Starts the application of a voice, a copy beside this one, with a socket as its standard
+/// input that is connected already: of UDP, or a raw one of ICMP.
+fn gives(voice: &Voice, remote: IpAddr, kind: SocketType) -> io::Result<()> {
+    let own = std::env::current_exe()?;
+    let socket = match kind {
+        SocketType::RAW => socket(family(remote), kind, Some(icmp(remote).0))?,
+        _ => socket(family(remote), kind, None)?,
+    };
+    rustix::net::connect(&socket, &SocketAddr::new(remote, voice.port))?;
+    Command::new(own.with_file_name(MOLE))
+        .args([WORD, voice.name, "given"])
+        .stdin(socket)
+        .status()
+        .map(drop)
+}
+
+/// Sends by the socket that this process was started with.
+fn given(voice: &Voice) -> io::Result<()> {
+    let socket = io::stdin();
+    for _ in 0..20 {
+        // Behind what may be the header of an echo request.
+        let message = [&[8, 0, 0, 0, 0, 0, 0, 0], &*voice.record()].concat();
+        let _ = rustix::net::send(&socket, &message, SendFlags::empty());
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// A process that has just been started does a few things and ends.
@@ -234,10 +278,7 @@ fn strays(voice: &Voice) -> io::Result<()> {
 
 /// Some pings from one socket.
 fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
-    let (protocol, kind) = match to {
-        IpAddr::V4(_) => (ipproto::ICMP, 8),
-        IpAddr::V6(_) => (ipproto::ICMPV6, 128),
-    };
+    let (protocol, kind) = icmp(to);
     let socket: OwnedFd = socket(family(to), SocketType::DGRAM, Some(protocol))?;
     for _ in 0..20 {
         // The kernel fills in what is 0.
@@ -252,6 +293,14 @@ fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
         thread::sleep(2 * PAUSE);
     }
     Ok(())
+}
+
+/// The protocol of pings, and the type of their questions.
+fn icmp(to: IpAddr) -> (Protocol, u8) {
+    match to {
+        IpAddr::V4(_) => (ipproto::ICMP, 8),
+        IpAddr::V6(_) => (ipproto::ICMPV6, 128),
+    }
 }
 
 /// A server: tells everybody who connects something, and closes first or last.

@@ -2,7 +2,8 @@
 //! happens to the device, the links, the server and the rules, in whatever order.
 //!
 //! A capture at the far end of every cable sees all that leaves in the clear, a
-//! chosen application's and another's, which talk all the time. The chosen one is free
+//! chosen application's and another's, which talk all the time. The other also starts the
+//! chosen one with sockets of its own. The chosen one is free
 //! from `down` to the end of the `up` after it, and while rules do not name it. What it
 //! says then, and nothing else, may be seen in the clear, and seen later: the kernel says
 //! it again for sockets that were closed meanwhile.
@@ -178,7 +179,7 @@ impl Scene {
         for (network, _) in UPLINKS {
             taupe_lab::host::add_address(&world.far, "lo", &format!("192.168.{network}.2/32"))?;
         }
-        let (chosen, other) = (chatter::install("mole")?, chatter::install("bird")?);
+        let (chosen, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
         let tunnel = TUNNEL.map(address);
         let hear = |voice: &'static Voice| chatter::hear(&world.far, voice, tunnel);
         let heard = [hear(&CHOSEN)?, hear(&OTHER)?];
@@ -369,7 +370,10 @@ impl Scene {
     /// `up`, however short a time ago it was killed.
     fn start(&mut self) -> Result<()> {
         self.file = self.choose_any()?;
-        self.world.up(&self.file)?;
+        match self.rng.bool() {
+            true => self.world.up(&self.file)?,
+            false => self.world.up_from_a_container(&self.file)?,
+        }
         self.up = true;
         Ok(())
     }

@@ -276,6 +276,28 @@ impl World {
         succeeded("up", &self.taupe(&["up", file])?)
     }
 
+    /// The same from inside a cgroup namespace, whose root is a group without applications, and
+    /// a time namespace. The group is removed at the end.
+    pub(crate) fn up_from_a_container(&self, file: &str) -> Result<()> {
+        const SCRIPT: &str = r#"
+            root=$(mktemp -d) && mount -t cgroup2 none "$root" || exit
+            group=$root/taupe-lab-$$ && mkdir "$group" || exit
+            (
+                echo 0 > "$group/cgroup.procs" &&
+                exec unshare --fork --cgroup --time --monotonic 100000 "$@"
+            )
+            status=$?
+            while read -r id; do
+                echo "$id" > "$root/cgroup.procs"
+            done < "$group/cgroup.procs"
+            rmdir "$group" && umount "$root" && rmdir "$root"
+            exit $status
+        "#;
+        let program = Implementation::Taupe.program()?.display().to_string();
+        let command = ["sh", "-c", SCRIPT, "sh", &program, "up", file];
+        succeeded("up", &self.near.attempt(&command)?)
+    }
+
     pub(crate) fn down(&self, file: &str) -> Result<()> {
         succeeded("down", &self.taupe(&["down", file])?)
     }

@@ -39,6 +39,32 @@ pub fn slept() -> Duration {
     since_epoch(clock_gettime(ClockId::Boottime)).saturating_sub(awake)
 }
 
+/// The machine's own `CLOCK_MONOTONIC`, which eBPF programs read (`bpf_ktime_get_ns`). In a
+/// time namespace (`time_namespaces(7)`, Linux 5.6) it differs from the one that
+/// `clock_gettime` tells.
+#[must_use]
+pub fn kernel_monotonic() -> Duration {
+    let told = since_epoch(clock_gettime(ClockId::Monotonic));
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    without_offset(told, &offsets)
+}
+
+/// Takes away what a time namespace adds to `CLOCK_MONOTONIC`: a line of seconds, which may be
+/// negative, and nanoseconds.
+fn without_offset(told: Duration, offsets: &str) -> Duration {
+    let mut words = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("monotonic"))
+        .unwrap_or_default()
+        .split_whitespace();
+    let mut next = || words.next().and_then(|word| word.parse::<i64>().ok());
+    let (seconds, nanoseconds) = (next().unwrap_or(0), next().unwrap_or(0));
+    let offset = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+    let told = i128::try_from(told.as_nanos()).unwrap_or(i128::MAX);
+    let kernel = told.saturating_sub(offset).clamp(0, i128::from(u64::MAX));
+    Duration::from_nanos(u64::try_from(kernel).unwrap_or(u64::MAX))
+}
+
 /// How long the calling thread has been on a processor (`CLOCK_THREAD_CPUTIME_ID`,
 /// Linux 2.6.12). Unlike the other clocks it takes a system call.
 #[must_use]
@@ -52,9 +78,27 @@ fn since_epoch(time: Timespec) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{boot, since_epoch, thread};
+    use super::{boot, since_epoch, thread, without_offset};
     use rustix::time::Timespec;
     use std::time::Duration;
+
+    #[test]
+    fn a_time_namespace_s_offset_is_taken_away() {
+        let told = Duration::from_secs(1000);
+        let initial = "monotonic           0         0\nboottime            0         0\n";
+        assert_eq!(without_offset(told, initial), told);
+        assert_eq!(without_offset(told, ""), told);
+        let later = "monotonic         600 500000000\nboottime            7         0\n";
+        assert_eq!(without_offset(told, later), Duration::from_millis(399_500));
+        // The kernel keeps nanoseconds positive: this is -0.5 s.
+        let earlier = "monotonic          -1 500000000\n";
+        assert_eq!(
+            without_offset(told, earlier),
+            Duration::from_millis(1_000_500)
+        );
+        let beyond = "monotonic        2000         0\n";
+        assert_eq!(without_offset(told, beyond), Duration::ZERO);
+    }
 
     #[test]
     fn a_thread_s_clock_stands_while_it_sleeps() {

@@ -388,6 +388,7 @@ struct list_head {
 
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 	unsigned char *head;
 	unsigned char *data;
 	u16 network_header;

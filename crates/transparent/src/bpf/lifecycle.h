@@ -129,7 +129,7 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 	struct sock *sk = (void *)common;
 	struct listener listener;
 	struct owner *owner;
-	u32 generation;
+	u32 generation, verdict = TUNNEL;
 	u8 tcp_state;
 
 	if (!state || !common)
@@ -151,9 +151,11 @@ int taupe_heirs(struct bpf_iter__tcp *context)
 		/* Of all addresses. */
 		listener.address = (struct address){};
 		if (!bpf_map_lookup_elem(&listeners, &listener))
-			return 0;
+			verdict = DIRECT;
 	}
-	if (!note(common, TUNNEL, generation))
+	if (!is_noted(verdict, state))
+		return 0;
+	if (!note(common, verdict, generation))
 		return miss(context->meta);
 	bpf_get_socket_cookie(common);
 	return 0;

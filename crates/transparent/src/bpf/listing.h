@@ -158,3 +158,85 @@ int taupe_namespaces(struct bpf_iter__task *context)
 	}
 	return 0;
 }
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct upid {
+	void *ns;
+};
+
+struct pid {
+	u32 level;
+	struct upid numbers[1];
+};
+
+struct task_struct___pid {
+	struct list_head tasks;
+	struct pid *thread_pid;
+};
+
+#pragma clang attribute pop
+
+/* A walk along the list of all processes. */
+struct search {
+	struct list_head *next;
+	struct list_head *end;
+	u64 netns;
+	void *space; /* the PID namespace from which processes are looked for */
+	u32 level;   /* its depth */
+	u32 outside;
+};
+
+/* The PID namespace of this depth that a process is in, its own or one around that. */
+inline_always void *space_at(struct pid *pid, u32 level)
+{
+	/* `numbers` goes on behind the structure, which no relocation knows. */
+	u64 size = __builtin_preserve_type_info(*(struct upid *)0, 1);
+	struct upid *number = (void *)&pid->numbers[0] + level * size;
+
+	return kernel(number->ns);
+}
+
+static long outside_step(u32 step, struct search *search)
+{
+	struct task_struct *task = (void *)search->next -
+		__builtin_preserve_field_info(((struct task_struct___pid *)0)->tasks, 0);
+	struct pid *pid = kernel(((struct task_struct___pid *)task)->thread_pid);
+
+	if (!(kernel(task->flags) & PF_KTHREAD) && pid &&
+	    kernel(kernel(kernel(task->nsproxy)->net_ns)->net_cookie) == search->netns &&
+	    (kernel(pid->level) < search->level || space_at(pid, search->level) != search->space))
+		search->outside++;
+	search->next = kernel(search->next->next);
+	return !search->next || search->next == search->end;
+}
+
+/* More processes than these are not counted to the end. */
+#define PROCESSES_MAX (1 << 22)
+
+/*
+ * How many processes of the tunnel's network namespace are outside the reader's PID
+ * namespace: iterators over tasks leave those out. They are linked in a circle.
+ */
+SEC("iter/task")
+int taupe_outside(struct bpf_iter__task *context)
+{
+	struct task_struct *task = bpf_get_current_task();
+	struct task_struct *leader = kernel(task->group_leader);
+	struct pid *pid = kernel(((struct task_struct___pid *)leader)->thread_pid);
+	struct state *state = get_state();
+	struct search search = {};
+
+	/* Once, not for every task. */
+	if (!state || context->meta->seq_num)
+		return 0;
+	search.netns = state->netns;
+	search.level = kernel(pid->level);
+	search.space = space_at(pid, search.level);
+	search.end = &((struct task_struct___pid *)leader)->tasks;
+	search.next = kernel(search.end->next);
+	if (search.next)
+		bpf_loop(PROCESSES_MAX, outside_step, &search, 0);
+	bpf_seq_write(context->meta->seq, &search.outside, sizeof(search.outside));
+	return 0;
+}

@@ -172,7 +172,7 @@ int taupe_peername6(struct bpf_sock_addr *context)
  * one that a rule of netfilter leads to a resolver here, at whatever port, which only the
  * port shows that the socket is connected to.
  */
-inline_always bool is_asked_here(struct __sk_buff *skb, struct bpf_sock *sk)
+apart bool is_asked_here(struct __sk_buff *skb, struct bpf_sock *sk)
 {
 	struct state *state = get_state();
 	struct packet packet;

@@ -5,17 +5,18 @@
  * doesn't.
  */
 #pragma once
+#include "senders.h"
 #include "verdict.h"
 
-/* A task has got a socket that another one may have made. */
-inline_always int handed(struct sock *sk)
+/* A task uses a socket that another one may have made. */
+inline_always int handed(struct sock *sk, bool often)
 {
 	struct state *state = get_state();
 
 	if (!state || !sk || !is_here(sk, state))
 		return 0;
 	/* Nothing can be refused here. */
-	switch (used(sk, state, false)) {
+	switch (used(sk, state, often)) {
 	case UNTOLD:
 		if (note(sk, TUNNEL, now_of(state->generation)))
 			break;
@@ -32,7 +33,7 @@ int taupe_received(u64 *arguments)
 {
 	struct socket *socket = bpf_sock_from_file((struct file *)arguments[0]);
 
-	return socket ? handed(socket->sk) : 0;
+	return socket ? handed(socket->sk, false) : 0;
 }
 
 /* A listener that was inherited from whoever started the process. */
@@ -41,14 +42,27 @@ int taupe_accepting(u64 *arguments)
 {
 	struct socket *listener = (struct socket *)arguments[0];
 
-	return handed(listener->sk);
+	return handed(listener->sk, false);
 }
 
 /* And the connection, which was made before the listener had a verdict. */
 SEC("fentry/security_sock_graft")
 int taupe_accepted(u64 *arguments)
 {
-	return handed((struct sock *)arguments[0]);
+	return handed((struct sock *)arguments[0], false);
+}
+
+/*
+ * Something is sent by a socket that a process has open, also with splice, sendfile (Linux
+ * 6.5) and io_uring. It is the only hook at which the sender by a connection is known that
+ * its program was started with. The kernel's own sockets send while any task runs.
+ */
+SEC("fentry/security_socket_sendmsg")
+int taupe_sending(u64 *arguments)
+{
+	struct socket *socket = (struct socket *)arguments[0];
+
+	return ((struct socket___file *)socket)->file ? handed(socket->sk, true) : 0;
 }
 
 /* Their packets are sent by the kernel's own sockets, which carry no verdict. */

@@ -8,6 +8,7 @@
 #include "guards.h"
 #include "names.h"
 #include "packet.h"
+#include "senders.h"
 #include "verdict.h"
 
 SEC("cgroup/sock_create")
@@ -180,6 +181,16 @@ int taupe_bind6(struct bpf_sock_addr *context)
 	return bound(context);
 }
 
+/* Checks that a packet is the link's own or bypasses the tunnel by its destination. Comparing
+ * paths needs the whole stack, so the packet is in a frame of its own. */
+apart bool is_direct(struct __sk_buff *skb, u32 generation)
+{
+	struct packet packet;
+
+	read_packet(skb, &packet, OUT);
+	return is_of_link(&packet) || way_of(&packet.flow, generation) == CLASS_DIRECT;
+}
+
 /*
  * The second layer, for devices that no filter of ours is attached to: an uplink
  * that came while nobody was there to guard it, above all.
@@ -189,16 +200,17 @@ int taupe_leave(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct state *state;
-	struct packet packet;
 	u32 verdict;
 
 	if (!sk)
 		return ALLOW;
 	if (skb->ifindex == LOOPBACK_IFINDEX)
 		return is_asked_here(skb, sk) ? REFUSE : ALLOW;
-	verdict = verdict_at(sk);
+	verdict = verdict_leaving(skb, sk);
 	if (verdict == UNMARKED)
 		return ALLOW;
+	if (verdict == UNTOLD)
+		return REFUSE;
 	state = get_state();
 	if (!state)
 		return REFUSE;
@@ -208,9 +220,7 @@ int taupe_leave(struct __sk_buff *skb)
 	} else {
 		if (verdict == OWN || !is_shut(state))
 			return ALLOW;
-		read_packet(skb, &packet, OUT);
-		if (is_of_link(&packet) ||
-		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+		if (is_direct(skb, now_of(state->generation)))
 			return ALLOW;
 	}
 	if (is_guarded(device_of(skb)))

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 35
+#define SCHEMA 36
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -107,6 +107,7 @@ struct state {
 	u32 clients; /* and by those that this machine forwards for, likewise */
 	u32 forwarded; /* what it forwards goes to the tunnel */
 	u32 names;     /* enum names */
+	u32 unseen; /* processes whose files could not be looked through */
 };
 
 struct {
@@ -338,6 +339,7 @@ enum reason {
 	R_NAME_FAMILY,
 	R_NAME_HERE,
 	R_NAME_SERVICE,
+	R_OWNER_UNKNOWN,
 	REASONS,
 };
 

@@ -4,6 +4,7 @@
  *
  *   sockets.h    where sockets are made, bound and addressed: who is chosen
  *   names.h      who is asked for names instead of this machine's resolvers
+ *   senders.h    sockets by their sender
  *   security.h   sockets that the hooks above don't see
  *   uplink.h     the filters of uplinks: out into the TUN, in only for others
  *   forward.h    what this machine forwards for others

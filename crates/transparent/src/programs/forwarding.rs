@@ -30,6 +30,11 @@ impl Programs {
         }
     }
 
+    /// Checks that the programs of netfilter are attached.
+    pub(super) fn guards_forwarding(&self) -> bool {
+        LINKS.iter().all(|(name, _)| self.pins.link(name).exists())
+    }
+
     /// Chooses where packets go that this machine forwards for others; returns what does
     /// not hold then. To be called in the tunnel's namespace.
     ///

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use tracing::debug;
 
 use super::{Gap, Programs, Way, alone};
+use crate::cgroup;
 use crate::fault::Fault;
 use crate::pins::{self, Pins};
 use crate::state::Names;
@@ -62,7 +63,7 @@ impl Programs {
         }
         let (kind, place) = (program_type::CGROUP_SOCK_ADDR, attach_type::UNIX_CONNECT);
         let link = alone::load(&self.pins, PROGRAM, kind, place).and_then(|program| {
-            let cgroup = syscall::root_cgroup()?;
+            let cgroup = cgroup::root()?;
             syscall::attach(program.as_fd(), Target::Cgroup(cgroup.as_fd(), place))
         });
         match link {

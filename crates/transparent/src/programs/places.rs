@@ -20,7 +20,7 @@ pub(super) enum Place {
 }
 
 /// Those of [`Way::Filters`](super::Way::Filters): what each is built on, for those whose kernel lacks it.
-pub(super) const FILTERS: [(&str, Place, &str); 29] = [
+pub(super) const FILTERS: [(&str, Place, &str); 31] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -115,6 +115,11 @@ pub(super) const FILTERS: [(&str, Place, &str); 29] = [
         "iterators over tasks (Linux 5.8)",
     ),
     (
+        "taupe_outside",
+        Place::Iterator("task"),
+        "bpf_loop (Linux 5.17)",
+    ),
+    (
         "taupe_received",
         Place::Entry("security_file_receive"),
         HOOKS,
@@ -125,6 +130,11 @@ pub(super) const FILTERS: [(&str, Place, &str); 29] = [
         HOOKS,
     ),
     ("taupe_accepted", Place::Entry("security_sock_graft"), HOOKS),
+    (
+        "taupe_sending",
+        Place::Entry("security_socket_sendmsg"),
+        HOOKS,
+    ),
     ("taupe_family", Place::Security("socket_create"), HOOKS),
     ("taupe_out", Place::Filter, PACKETS),
     ("taupe_in", Place::Filter, PACKETS),

@@ -330,7 +330,8 @@ fn act(words: &[&str]) -> io::Result<String> {
             let seconds = seconds.parse().map_err(io::Error::other)?;
             flood(address(to), Duration::from_secs(seconds))
         }
-        _ => Err(io::Error::other(format!("{words:?}"))),
+        _ => crate::senders::act(words)
+            .unwrap_or_else(|| Err(io::Error::other(format!("{words:?}")))),
     }
 }
 
@@ -390,7 +391,7 @@ fn read(mut stream: TcpStream) -> io::Result<String> {
     Ok(said)
 }
 
-fn bound(to: SocketAddr) -> io::Result<UdpSocket> {
+pub(crate) fn bound(to: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = match to {
         SocketAddr::V4(_) => "0.0.0.0:0",
         SocketAddr::V6(_) => "[::]:0",
@@ -407,7 +408,7 @@ fn udp(socket: &UdpSocket, to: SocketAddr) -> io::Result<String> {
     answer(socket)
 }
 
-fn answer(socket: &UdpSocket) -> io::Result<String> {
+pub(crate) fn answer(socket: &UdpSocket) -> io::Result<String> {
     let mut buffer = [0; 64];
     let (length, _) = socket.recv_from(&mut buffer)?;
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
@@ -492,7 +493,7 @@ fn raw(to: IpAddr) -> io::Result<String> {
     )
 }
 
-fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String> {
+pub(crate) fn echo(socket: &OwnedFd, to: IpAddr, kind: u8) -> io::Result<String> {
     // Type, code, checksum, identifier, sequence. Where the kernel puts no checksum
     // in, the sum of this is it; of IPv6 it always does.
     let mut packet = [kind, 0, 0, 0, 0x12, 0x34, 0, 1];
@@ -564,7 +565,7 @@ fn pass(kind: &str, program: &str, to: SocketAddr) -> io::Result<String> {
     exit(0)
 }
 
-fn inherited() -> io::Result<OwnedFd> {
+pub(crate) fn inherited() -> io::Result<OwnedFd> {
     std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()
 }
 

@@ -118,13 +118,13 @@ fn cgroups_and_users() -> Result<()> {
 
 /// The hierarchy of cgroup2, mounted in the sandbox; groups are removed at the end,
 /// also when this process is ended by a panic. Those of a killed sandbox are empty.
-struct Hierarchy {
+pub(crate) struct Hierarchy {
     root: String,
     made: std::cell::RefCell<Vec<String>>,
 }
 
 impl Hierarchy {
-    fn mount() -> Result<Self> {
+    pub(crate) fn mount() -> Result<Self> {
         let root = taupe_lab::sandbox::scratch("cgroup").display().to_string();
         fs::create_dir_all(&root).map_err(Error::io("directory"))?;
         let flags = rustix::mount::MountFlags::empty();
@@ -136,7 +136,7 @@ impl Hierarchy {
         })
     }
 
-    fn group(&self, path: &str) -> Result<String> {
+    pub(crate) fn group(&self, path: &str) -> Result<String> {
         let mut whole = self.root.clone();
         for part in path.split('/').filter(|part| !part.is_empty()) {
             whole = format!("{whole}/{part}");

@@ -10,10 +10,12 @@ mod identity;
 mod inward;
 mod links;
 mod names;
+mod namespaces;
 mod oddities;
 mod old;
 mod outward;
 mod scene;
+mod senders;
 mod together;
 mod verdict;
 
@@ -39,6 +41,8 @@ fn main() {
         together::tests(),
         forwarding::tests(),
         names::tests(),
+        namespaces::tests(),
+        senders::tests(),
         old::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())

@@ -10,12 +10,14 @@ use taupe_lab::{Result, ensure};
 
 /// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
 /// processor takes some ten times as long for each.
-const CORE: [&str; 14] = [
+const CORE: [&str; 16] = [
     "names_paths_and_folders",
     "sockets_from_before",
     "sockets_that_are_inherited",
     "connections_that_are_handed_over",
     "families_without_a_verdict",
+    "datagrams_by_inherited_sockets",
+    "connections_that_are_inherited",
     "every_transport_in_both_families",
     "a_chosen_server",
     "unchosen_services_from_the_tunnel",
@@ -29,7 +31,7 @@ const CORE: [&str; 14] = [
 
 /// The others: with `DEBIAN_12=whole` in the environment, as in the long tests. With names
 /// there, those alone.
-const REST: [&str; 29] = [
+const REST: [&str; 30] = [
     "connections_of_mptcp",
     "subflows_of_others",
     "what_waits_for_a_neighbour",
@@ -59,6 +61,7 @@ const REST: [&str; 29] = [
     "resolvers_while_it_is_down",
     "a_question_from_before",
     "services_that_resolve",
+    "sockets_without_a_known_owner",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);

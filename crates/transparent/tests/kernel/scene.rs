@@ -535,9 +535,9 @@ pub(crate) fn daemon(words: &[&str]) -> ! {
             leads_out: true,
         };
         enter(home)?;
-        let _programs =
+        let programs =
             whole(uplink, tun, &rules(&[allowed], &[]), &everything_but(&[])).map_err(unmet)?;
-        println!("ready");
+        println!("ready\n{:?}", programs.gaps());
         let _ = io::stdin().read(&mut [0; 64]);
         Ok(())
     })();

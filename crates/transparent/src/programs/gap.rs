@@ -1,0 +1,89 @@
+//! Promises that some kernels, or some places to run in, do not let Taupe keep.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use taupe_config::file::Forwarded;
+
+use super::{Place, Programs};
+
+/// A promise of transparent mode that does not hold, for want of something that a kernel can
+/// lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gap {
+    /// TCP connections that one process hands to another, or starts it with, get the verdict
+    /// late or not at all.
+    Handover,
+    /// Sockets of some families are not refused.
+    Families,
+    /// Only the filters of links block forwarded packets.
+    Forwarding,
+    /// Services that resolve names are not refused.
+    Services,
+    /// TCP connections that processes outside this PID namespace had before the tunnel came up
+    /// are not known.
+    Outsiders,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Handover => {
+                "TCP connections that other programs hand to selected applications, or start them \
+                 with, bypass the tunnel, since this kernel does not let its functions be traced \
+                 (CONFIG_FUNCTION_TRACER)"
+            }
+            Self::Families => {
+                "chosen applications that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by SMC, \
+                 RDS, RXRPC or TIPC do so past the tunnel, since this kernel runs without BPF LSM \
+                 (which bpf in lsm= on its command line switches on)"
+            }
+            Self::Forwarding => {
+                "what this machine forwards goes past the tunnel by links that appear while Taupe \
+                 does not run, since this kernel takes no eBPF programs in netfilter (Linux 6.4, \
+                 CONFIG_NETFILTER_BPF_LINK)"
+            }
+            Self::Services => {
+                "chosen applications that ask systemd-resolved, nscd or avahi by a Unix socket or \
+                 the system bus (where /etc/nsswitch.conf has resolve or mdns, or nscd runs) have \
+                 their names asked past the tunnel, since this kernel does not let such \
+                 connections be refused (Linux 6.7)"
+            }
+            Self::Outsiders => {
+                "TCP connections that selected applications outside this PID namespace had before \
+                 the tunnel came up bypass it, since their files cannot be listed from here: start \
+                 Taupe in the machine's own PID namespace (for a container, --pid=host), or these \
+                 applications after it"
+            }
+        })
+    }
+}
+
+impl Programs {
+    /// The promises that do not hold here, as attaching has found out.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        for (name, place, _) in self.way.programs() {
+            let gap = match place {
+                Place::Entry(_) => Gap::Handover,
+                Place::Security(_) => Gap::Families,
+                _ => continue,
+            };
+            if !self.pins.link(name).exists() && !gaps.contains(&gap) {
+                gaps.push(gap);
+            }
+        }
+        let is_forwarding = self.forwarded() == Forwarded::Tunnel;
+        if is_forwarding && !self.guards_forwarding() {
+            gaps.push(Gap::Forwarding);
+        }
+        if self.names().any() && !Self::refuses_services(&self.pins) {
+            gaps.push(Gap::Services);
+        }
+        if self.maps.state.unseen.load(Ordering::Relaxed) != 0 {
+            gaps.push(Gap::Outsiders);
+        }
+        gaps
+    }
+}

@@ -1,0 +1,65 @@
+//! A tunnel that is brought up from namespaces other than the machine's own.
+
+use crate::identity::Hierarchy;
+use crate::scene::{self, REMOTE, Scene, at, daemon_words, install};
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("from_a_cgroup_namespace", from_a_cgroup_namespace),
+        SystemTest::new("from_a_pid_namespace", from_a_pid_namespace),
+    ]
+}
+
+/// The namespace's root is a group that no application of this test is in.
+fn from_a_cgroup_namespace() -> Result<()> {
+    let hierarchy = Hierarchy::mount()?;
+    let group = hierarchy.group("taupe-test-container")?;
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let daemon = daemon_words(&scene, "chosen")?;
+    let script = format!("echo 0 > {group}/cgroup.procs && exec unshare --cgroup \"$@\"");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script, "sh"]).args(daemon);
+    let daemon = scene::Application::start(command)?;
+    for remote in REMOTE {
+        let to = at(remote, 80);
+        for words in [["tcp", &to], ["udp", &to], ["connected-udp", &to]] {
+            scene.expect(&chosen, &words, "beyond")?;
+            scene.expect(&other, &words, "far")?;
+        }
+    }
+    // The group can be removed when nobody is in it.
+    drop(daemon);
+    Ok(())
+}
+
+/// Files of processes outside cannot be listed from inside, which is said only where there
+/// are such processes.
+fn from_a_pid_namespace() -> Result<()> {
+    const GAP: &str = "Outsiders";
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let start = |words: &[&str]| -> Result<(scene::Application, String)> {
+        let daemon = daemon_words(&scene, "chosen")?;
+        let mut words = words.iter().map(|word| (*word).to_owned()).chain(daemon);
+        let mut command = std::process::Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        let mut daemon = scene::Application::start(command)?;
+        let gaps = daemon.line()?;
+        Ok((daemon, gaps))
+    };
+    step("nobody is outside");
+    let (daemon, gaps) = start(&inside)?;
+    ensure!(!gaps.contains(GAP), "{gaps}");
+    drop(daemon);
+    step("an application is");
+    let held = scene.start(&other, &["hold", &at(REMOTE[0], 80)])?;
+    let (_daemon, gaps) = start(&inside)?;
+    ensure!(gaps.contains(GAP), "{gaps}");
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    drop(held);
+    Ok(())
+}
