@@ -1,6 +1,8 @@
 //! Entry points for fuzzers, each with the invariants that it checks.
 
+use crate::fragments::Reassembly;
 use crate::{http, packet, socks};
+use taupe_protocol::time::Instant;
 
 /// Reads bytes as everything that a client of SOCKS can send.
 pub fn socks(bytes: &[u8]) {
@@ -62,5 +64,12 @@ pub fn http(bytes: &[u8]) {
 pub fn packet(bytes: &[u8]) {
     if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
         assert!(payload.len() + 28 <= bytes.len());
+    }
+    let mut reassembly = Reassembly::default();
+    // The second time it is a duplicate.
+    for _ in 0..2 {
+        if let Some(whole) = reassembly.whole(Instant::default(), bytes) {
+            let _ = packet::parse(&whole);
+        }
     }
 }

@@ -31,15 +31,18 @@
 pub mod address;
 mod association;
 mod auth;
+mod burst;
 mod client;
 mod clock;
 mod dns;
 mod failure;
+mod fragments;
 #[doc(hidden)]
 pub mod fuzzing;
 mod holes;
 mod http;
 mod limits;
+mod listeners;
 mod net;
 mod outgoing;
 mod packet;
@@ -49,6 +52,7 @@ mod relay;
 mod socks;
 mod stream;
 mod tunnel;
+mod warning;
 
 use address::Target;
 use std::io;

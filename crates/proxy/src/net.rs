@@ -4,11 +4,12 @@ use crate::address::{Name, is_elsewhere};
 use crate::clock::random;
 use crate::dns::Resolver;
 use crate::failure::Failure;
+use crate::fragments::Reassembly;
 use crate::outgoing::Outgoing;
 use crate::packet::{Ends, push_udp};
 use crate::stream::{Memory, Stream};
 use crate::tunnel::Tunnel;
-use core::time::Duration;
+use crate::warning::Warning;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -17,9 +18,6 @@ use tracing::warn;
 
 /// The local ports of connections and associations; those below are for questions.
 const LOCAL_PORTS: RangeInclusive<u16> = 32768..=65535;
-
-/// From one complaint about a silent tunnel to the next.
-const COMPLAINING: Duration = Duration::from_secs(60);
 
 /// How often a free port is looked for.
 const TRIES: usize = 64;
@@ -69,6 +67,7 @@ pub(crate) struct Net {
     pub(crate) now: Instant,
     pub(crate) tunnel: Tunnel,
     pub(crate) outgoing: Outgoing,
+    pub(crate) reassembly: Reassembly,
     pub(crate) resolver: Resolver<Waiter>,
     pub(crate) servers: Vec<IpAddr>,
     pub(crate) flows: HashMap<Ends, Owner>,
@@ -81,7 +80,7 @@ pub(crate) struct Net {
     /// Of the tunnel, in bytes.
     pub(crate) mtu: usize,
     memory: Memory,
-    complained: Option<Instant>,
+    silence: Warning,
 }
 
 impl Net {
@@ -101,6 +100,7 @@ impl Net {
             servers,
             tunnel,
             outgoing: Outgoing::new(mtu),
+            reassembly: Reassembly::default(),
             flows: HashMap::new(),
             associations: HashMap::new(),
             stalled: HashSet::new(),
@@ -108,7 +108,7 @@ impl Net {
             addresses,
             mtu,
             memory: Memory::new(),
-            complained: None,
+            silence: Warning::default(),
         }
     }
 
@@ -140,11 +140,7 @@ impl Net {
     /// Says now and then that a client has waited for the tunnel in vain, unless that is
     /// known: so of peers that are to begin.
     pub(crate) fn complain(&mut self) {
-        let is_new = self
-            .complained
-            .is_none_or(|at| self.now.since(at) >= COMPLAINING);
-        if is_new && !self.tunnel.tells_of_silence() {
-            self.complained = Some(self.now);
+        if !self.tunnel.tells_of_silence() && self.silence.is_due(self.now) {
             warn!(
                 "no handshake: the tunnel's peer does not answer, and connections are refused; \
                  are Endpoint, PublicKey and PresharedKey right, and does the peer know this \

@@ -39,8 +39,8 @@ pub(crate) enum Problem {
     TooLong(usize),
 }
 
-/// Reads a packet; `None` for what nobody here is concerned with. Fragments and IPv6
-/// packets with extension headers are.
+/// Parses a packet. `None` for packets that nobody here handles, such as fragments and IPv6
+/// packets with extension headers.
 pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     let (source, destination, protocol, payload) = header(packet)?;
     let ends = |ports: (u16, u16)| Ends {

@@ -1,17 +1,19 @@
 //! The loop: one thread that waits for everything, and does what there is to do.
 
-use crate::client::{Clerk, Client, Fate, Service, Step};
+use crate::burst::Burst;
+use crate::client::{Clerk, Client, Fate};
 use crate::clock::now;
 use crate::dns::{self, Output};
-use crate::limits::{ACCEPT_AGAIN, AT_ONCE, KEEPALIVE, MAX_CLIENTS};
+use crate::limits::{AT_ONCE, KEEPALIVE, MAX_CLIENTS};
+use crate::listeners::Listeners;
 use crate::net::{Addresses, ClientId, Net, Owner, Waiter};
 use crate::packet::{Incoming, parse};
 use crate::question::Question;
 use crate::tunnel::{LONGEST, Received, Tunnel};
+use crate::warning::Warning;
 use crate::{Credentials, Options, RunError, StartError};
 use core::time::Duration;
 use mio::event::Event;
-use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use socket2::{SockRef, TcpKeepalive};
@@ -29,13 +31,6 @@ const WAKER: Token = Token(LAST);
 const TUNNEL: [Token; 2] = [Token(LAST - 1), Token(LAST - 2)];
 const LISTENERS: usize = LAST - 3;
 
-/// What listens to clients.
-struct Listener {
-    socket: TcpListener,
-    service: Service,
-    is_ready: bool,
-}
-
 /// A proxy that listens.
 pub struct Proxy {
     poll: Poll,
@@ -44,9 +39,9 @@ pub struct Proxy {
     /// Which sockets of the tunnel may have something.
     readable: Vec<bool>,
     buffer: Vec<u8>,
-    listeners: Vec<Listener>,
-    /// When to accept again, after there was no descriptor left.
-    accept_again: Option<Instant>,
+    listeners: Listeners,
+    burst: Burst,
+    unregistered: Warning,
     credentials: Option<Credentials>,
     clients: Slab<Client>,
     serial: u64,
@@ -87,26 +82,7 @@ impl Proxy {
         let registry = poll.registry();
         let waker = Waker::new(registry, WAKER).map_err(StartError::Events)?;
         let waker = Arc::new(waker);
-        let services = options
-            .socks5
-            .iter()
-            .map(|at| (*at, Service::Socks(Step::Greeting)));
-        let services = services.chain(options.http.iter().map(|at| (*at, Service::Http)));
-        let forwards = options.forwards.iter();
-        let forwards = forwards.map(|one| (one.listen, Service::Forward(one.target.clone())));
-        let mut listeners = Vec::new();
-        for (at, service) in services.chain(forwards) {
-            let listen = |source| StartError::Listen { at, source };
-            let mut socket = TcpListener::bind(at).map_err(listen)?;
-            let token = Token(LISTENERS - listeners.len());
-            let registered = registry.register(&mut socket, token, Interest::READABLE);
-            registered.map_err(StartError::Events)?;
-            listeners.push(Listener {
-                socket,
-                service,
-                is_ready: false,
-            });
-        }
+        let listeners = Listeners::bind(&options, registry, |at| Token(LISTENERS - at))?;
         let tunnel = Tunnel::new(
             options.device,
             options.listen_port,
@@ -132,7 +108,8 @@ impl Proxy {
             net,
             buffer: vec![0; LONGEST],
             listeners,
-            accept_again: None,
+            burst: Burst::default(),
+            unregistered: Warning::default(),
             credentials: options.credentials,
             clients: Slab::new(),
             serial: 0,
@@ -149,10 +126,7 @@ impl Proxy {
     /// # Errors
     /// The system's.
     pub fn listening(&self) -> io::Result<Vec<SocketAddr>> {
-        let listeners = self.listeners.iter();
-        listeners
-            .map(|listener| listener.socket.local_addr())
-            .collect()
+        self.listeners.addresses()
     }
 
     /// Name servers that are asked: those of the options to which the tunnel leads.
@@ -202,7 +176,7 @@ impl Proxy {
         let is_more = !self.due.is_empty()
             || !self.datagrams.is_empty()
             || self.readable.contains(&true)
-            || (self.accept_again.is_none() && self.may_accept());
+            || (self.clients.len() < MAX_CLIENTS && self.listeners.is_ready());
         if is_more {
             return Some(Duration::ZERO);
         }
@@ -210,16 +184,13 @@ impl Proxy {
         let questions = self.questions.values().filter_map(|question| question.due);
         let soonest = [
             timer,
-            self.accept_again,
+            self.listeners.next_deadline(),
+            self.burst.next_deadline(),
             self.net.tunnel.next_deadline(),
             self.net.resolver.next_deadline(),
         ];
         let soonest = soonest.into_iter().flatten().chain(questions).min();
         soonest.map(|at| at.since(now().boot))
-    }
-
-    fn may_accept(&self) -> bool {
-        self.clients.len() < MAX_CLIENTS && self.listeners.iter().any(|one| one.is_ready)
     }
 
     /// Notes what has become possible.
@@ -238,8 +209,7 @@ impl Proxy {
             }
             return;
         }
-        if let Some(listener) = self.listeners.get_mut(LISTENERS.wrapping_sub(token.0)) {
-            listener.is_ready = true;
+        if self.listeners.note(LISTENERS.wrapping_sub(token.0)) {
             return;
         }
         let (number, is_association) = (token.0 / 2, token.0 % 2 == 1);
@@ -306,6 +276,9 @@ impl Proxy {
         self.look_up();
         self.net.tunnel.send(&mut self.net.outgoing);
         self.net.tunnel.settle();
+        if self.burst.is_due(self.net.now, self.clients.len()) {
+            taupe_sys::memory::release();
+        }
     }
 
     /// Takes packets out of the tunnel.
@@ -332,6 +305,10 @@ impl Proxy {
     }
 
     fn take(&mut self, packet: &[u8]) {
+        let Some(packet) = self.net.reassembly.whole(self.net.now, packet) else {
+            return;
+        };
+        let packet = &*packet;
         match parse(packet) {
             Some(Incoming::Tcp(ends)) => match self.net.flows.get(&ends).copied() {
                 Some(Owner::Client(number)) => {
@@ -378,63 +355,37 @@ impl Proxy {
     }
 
     fn accept(&mut self) {
-        if self.accept_again.is_some_and(|at| at > self.net.now) {
-            return;
-        }
-        self.accept_again = None;
-        for at in 0..self.listeners.len() {
-            for _ in 0..AT_ONCE {
-                let listener = &mut self.listeners[at];
-                if !listener.is_ready || self.clients.len() >= MAX_CLIENTS {
-                    break;
+        let room = MAX_CLIENTS.saturating_sub(self.clients.len());
+        for (mut stream, from, service) in self.listeners.accept(self.net.now, room) {
+            let entry = self.clients.vacant_entry();
+            let number = entry.key();
+            self.serial += 1;
+            let id = ClientId {
+                number,
+                serial: self.serial,
+            };
+            let _ = stream.set_nodelay(true);
+            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+            let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let registry = self.poll.registry();
+            if let Err(error) = registry.register(&mut stream, Token(2 * number), interest) {
+                if self.unregistered.is_due(self.net.now) {
+                    warn!(%error, "cannot wait for what clients send: their connections are closed");
                 }
-                let (mut stream, from) = match listener.socket.accept() {
-                    Ok(accepted) => accepted,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        listener.is_ready = false;
-                        break;
-                    }
-                    // It has gone again, or a signal came.
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            ErrorKind::ConnectionAborted | ErrorKind::Interrupted
-                        ) =>
-                    {
-                        continue;
-                    }
-                    Err(error) => {
-                        warn!(%error, "connections wait: they cannot be accepted now");
-                        self.accept_again = Some(self.net.now + ACCEPT_AGAIN);
-                        return;
-                    }
-                };
-                let service = listener.service.clone();
-                let entry = self.clients.vacant_entry();
-                let number = entry.key();
-                self.serial += 1;
-                let id = ClientId {
-                    number,
-                    serial: self.serial,
-                };
-                let _ = stream.set_nodelay(true);
-                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-                let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-                let interest = Interest::READABLE | Interest::WRITABLE;
-                let registered =
-                    self.poll
-                        .registry()
-                        .register(&mut stream, Token(2 * number), interest);
-                if let Err(error) = registered {
-                    warn!(%error, "a connection cannot be waited for");
-                    continue;
-                }
-                debug!(%from, "a client has come");
-                entry.insert(Client::new(id, stream, service, self.net.now));
-                self.net.clients = self.clients.len();
-                self.make_due(number);
+                continue;
             }
+            debug!(%from, "a client has come");
+            entry.insert(Client::new(id, stream, service, self.net.now));
+            self.count();
+            self.make_due(number);
         }
+    }
+
+    /// Takes note of the number of clients.
+    fn count(&mut self) {
+        self.net.clients = self.clients.len();
+        self.burst.note(self.net.now, self.net.clients);
     }
 
     fn take_datagrams(&mut self, number: usize) {
@@ -475,7 +426,7 @@ impl Proxy {
         }
         if fate == Fate::Goes {
             self.clients.remove(number).end(&mut self.net);
-            self.net.clients = self.clients.len();
+            self.count();
         }
     }
 

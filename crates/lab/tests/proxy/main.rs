@@ -3,6 +3,7 @@
 
 mod bad;
 mod hybrid;
+mod limits;
 mod socks;
 mod traffic;
 mod world;
@@ -19,6 +20,9 @@ fn main() {
         SystemTest::new("curl_by_socks_and_http", traffic::curl),
         SystemTest::new("nothing_but_wireguard_leaves", traffic::names),
         SystemTest::new("udp_associate", traffic::udp),
+        SystemTest::new("long_udp_answers", limits::long_answers),
+        SystemTest::new("memory_after_a_burst", limits::burst).limit(long),
+        SystemTest::new("out_of_descriptors", limits::descriptors),
         SystemTest::new("half_closed_and_reset", traffic::ends),
         SystemTest::new("slow_reader", traffic::slow_reader),
         SystemTest::new("forwarded_port", traffic::forwarded),

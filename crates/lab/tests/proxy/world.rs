@@ -114,11 +114,15 @@ impl World {
 
     /// Runs a proxy that listens for SOCKS and HTTP.
     pub(crate) fn proxy(&self, file: &str, more: &[&str]) -> Result<Process> {
+        self.proxy_by(&[], file, more)
+    }
+
+    /// The same, started by another command.
+    pub(crate) fn proxy_by(&self, by: &[&str], file: &str, more: &[&str]) -> Result<Process> {
         let (socks, http) = (SOCKS.to_string(), HTTP.to_string());
         let listen = ["--socks5", &socks, "--http", &http];
-        let process = self
-            .near
-            .spawn(&self.command(&[&[file], &listen[..], more].concat()))?;
+        let command = self.command(&[&[file], &listen[..], more].concat());
+        let process = self.near.spawn(&[by, &command].concat())?;
         for at in [SOCKS, HTTP] {
             wait_until("the proxy", PATIENCE, || {
                 self.near.listens(Transport::Tcp, at.port())

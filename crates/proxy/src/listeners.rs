@@ -1,0 +1,120 @@
+//! The sockets at which clients arrive.
+
+use crate::client::{Service, Step};
+use crate::limits::{ACCEPT_AGAIN, AT_ONCE};
+use crate::warning::Warning;
+use crate::{Options, StartError};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use taupe_protocol::time::Instant;
+use tracing::warn;
+
+/// A listening socket.
+struct Listener {
+    socket: TcpListener,
+    service: Service,
+    is_ready: bool,
+}
+
+/// All listening sockets.
+pub(crate) struct Listeners {
+    all: Vec<Listener>,
+    /// When to accept again, after the system has refused it.
+    again: Option<Instant>,
+    refused: Warning,
+}
+
+impl Listeners {
+    /// Binds the sockets of all services. `token` returns each one's token.
+    pub(crate) fn bind(
+        options: &Options,
+        registry: &Registry,
+        token: impl Fn(usize) -> Token,
+    ) -> Result<Self, StartError> {
+        let socks = options.socks5.iter();
+        let socks = socks.map(|at| (*at, Service::Socks(Step::Greeting)));
+        let http = options.http.iter().map(|at| (*at, Service::Http));
+        let forwards = options.forwards.iter();
+        let forwards = forwards.map(|one| (one.listen, Service::Forward(one.target.clone())));
+        let mut all = Vec::new();
+        for (at, service) in socks.chain(http).chain(forwards) {
+            let listen = |source| StartError::Listen { at, source };
+            let mut socket = TcpListener::bind(at).map_err(listen)?;
+            let registered = registry.register(&mut socket, token(all.len()), Interest::READABLE);
+            registered.map_err(StartError::Events)?;
+            all.push(Listener {
+                socket,
+                service,
+                is_ready: false,
+            });
+        }
+        Ok(Self {
+            all,
+            again: None,
+            refused: Warning::default(),
+        })
+    }
+
+    pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let all = self.all.iter();
+        all.map(|listener| listener.socket.local_addr()).collect()
+    }
+
+    /// Takes note that clients may have arrived. Returns whether there is such a listener.
+    pub(crate) fn note(&mut self, number: usize) -> bool {
+        let listener = self.all.get_mut(number);
+        listener.map(|listener| listener.is_ready = true).is_some()
+    }
+
+    /// Returns whether [`Listeners::accept`] may find clients now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.again.is_none() && self.all.iter().any(|one| one.is_ready)
+    }
+
+    /// When [`Listeners::accept`] is to be called, if nothing happens before.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.again
+    }
+
+    /// Accepts clients, no more than there is room for.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        room: usize,
+    ) -> Vec<(TcpStream, SocketAddr, Service)> {
+        let mut accepted = Vec::new();
+        if self.again.is_some_and(|at| at > now) {
+            return accepted;
+        }
+        self.again = None;
+        for listener in &mut self.all {
+            for _ in 0..AT_ONCE {
+                if !listener.is_ready || accepted.len() >= room {
+                    break;
+                }
+                match listener.socket.accept() {
+                    Ok((stream, from)) => accepted.push((stream, from, listener.service.clone())),
+                    Err(error) => match error.kind() {
+                        ErrorKind::WouldBlock => listener.is_ready = false,
+                        // The client has gone, or a signal arrived.
+                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                        _ => {
+                            if self.refused.is_due(now) {
+                                warn!(
+                                    %error,
+                                    "cannot accept clients: new ones wait until others leave; \
+                                     if it is the limit of open files (ulimit -Hn), raise it"
+                                );
+                            }
+                            self.again = Some(now + ACCEPT_AGAIN);
+                            return accepted;
+                        }
+                    },
+                }
+            }
+        }
+        accepted
+    }
+}
