@@ -216,8 +216,8 @@ impl Change {
 }
 
 /// The mark of the datagrams that rules keep out of the tunnel.
-pub(crate) fn mark_in_effect(own: &[Change]) -> Option<u32> {
-    own.iter().find_map(|change| match change {
+pub(crate) fn mark_in_effect<'a>(own: impl IntoIterator<Item = &'a Change>) -> Option<u32> {
+    own.into_iter().find_map(|change| match change {
         Change::Rule(rule) if rule.invert => rule.mark.map(|mark| mark.value),
         _ => None,
     })
@@ -271,7 +271,7 @@ fn flag(family: Family) -> &'static str {
 }
 
 /// What `nft` calls the family.
-fn nft(family: Family) -> &'static str {
+pub(crate) fn nft(family: Family) -> &'static str {
     match family {
         Family::Ipv4 => "ip",
         Family::Ipv6 => "ip6",

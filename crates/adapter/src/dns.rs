@@ -12,9 +12,11 @@ mod resolvconf;
 mod resolved;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use paths::Paths;
 pub use resolved::ResolvedError;
+pub use verify::Deviation;
 
 use file::Owner;
 use serde::{Deserialize, Serialize};

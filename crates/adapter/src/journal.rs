@@ -6,24 +6,28 @@
 //! it too; nothing is fsynced. A line that was cut off by the end of its writer
 //! is a step that was not begun.
 
+mod error;
+mod header;
+
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+pub use error::Error;
+pub use header::Header;
+use header::{AnyHeader, Seen, VERSION};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use crate::Request;
 use crate::change::Change;
 use crate::namespace::Namespace;
-use crate::{Options, Outer, Personality, Request};
 
 /// Where journals are.
 pub const DIRECTORY: &str = "/run/taupe";
-
-const VERSION: u32 = 1;
 
 /// Between two looks at a lock that another process holds.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -37,135 +41,6 @@ pub struct State {
     directory: PathBuf,
 }
 
-/// What a journal begins with.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Header {
-    /// The version of this format.
-    #[serde(rename = "taupe_journal")]
-    version: u32,
-    /// The interface's name.
-    pub interface: String,
-    /// The file that the tunnel was made from.
-    pub config: PathBuf,
-    /// Its state then.
-    #[serde(default)]
-    seen: Option<Seen>,
-    /// Whether it says that it is to be saved.
-    #[serde(default)]
-    pub save_config: bool,
-    /// When it was begun, in seconds since the Unix epoch.
-    since: u64,
-    /// Where it is.
-    pub namespace: Namespace,
-    /// Whose habits were followed.
-    #[serde(with = "PersonalityName")]
-    pub personality: Personality,
-    /// What was asked for.
-    pub options: Options,
-    /// The file's PreDown commands.
-    pub pre_down: Vec<String>,
-    /// The file's PostDown commands.
-    pub post_down: Vec<String>,
-    /// What the caller wanted to be remembered.
-    #[serde(default)]
-    pub memo: String,
-    /// The tunnel that it goes through.
-    #[serde(default)]
-    pub outer: Option<Outer>,
-    /// The state of that one's file then.
-    #[serde(default)]
-    outer_seen: Option<Seen>,
-}
-
-/// [`Personality`] as a journal has it.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Personality")]
-enum PersonalityName {
-    Taupe,
-    WgQuick,
-}
-
-impl Header {
-    /// A header of now.
-    #[must_use]
-    pub fn new(request: &Request<'_>, namespace: Namespace) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let hooks = &request.file.interface.hooks;
-        Self {
-            version: VERSION,
-            interface: request.interface.to_owned(),
-            config: request.config.to_owned(),
-            seen: Seen::of(request.config),
-            save_config: request.file.interface.save_config,
-            since: now.unwrap_or_default().as_secs(),
-            namespace,
-            personality: request.personality,
-            options: request.options,
-            pre_down: hooks.pre_down.clone(),
-            post_down: hooks.post_down.clone(),
-            memo: request.memo.to_owned(),
-            outer: request.outer.cloned(),
-            outer_seen: request.outer.and_then(|outer| Seen::of(&outer.config)),
-        }
-    }
-
-    /// Whether `file` may be the one that the tunnel was made from: it is where
-    /// that was, or nothing is there any more.
-    pub(crate) fn is_of(&self, file: &Path) -> bool {
-        self.config == file || !self.config.exists()
-    }
-
-    /// Whether the file that the tunnel was made from has been written since, but for
-    /// what [`Journal::saved`] tells of.
-    #[must_use]
-    pub fn is_edited(&self) -> bool {
-        let now = Seen::of(&self.config);
-        self.seen.is_some() && now.is_some() && self.seen != now
-    }
-
-    /// The same of the file of the tunnel that it goes through.
-    #[must_use]
-    pub fn is_outer_edited(&self) -> bool {
-        let now = self
-            .outer
-            .as_ref()
-            .and_then(|outer| Seen::of(&outer.config));
-        self.outer_seen.is_some() && now.is_some() && self.outer_seen != now
-    }
-
-    /// When the tunnel was begun.
-    #[must_use]
-    pub fn since(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(self.since)
-    }
-}
-
-/// What tells a file that has been edited.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Seen {
-    /// When it was written last, in seconds and nanoseconds.
-    written: (i64, i64),
-    /// Its length in bytes.
-    length: u64,
-}
-
-impl Seen {
-    fn of(file: &Path) -> Option<Self> {
-        let data = fs::metadata(file).ok()?;
-        Some(Self {
-            written: (data.mtime(), data.mtime_nsec()),
-            length: data.len(),
-        })
-    }
-}
-
-/// Only the version, which every header has.
-#[derive(Deserialize)]
-struct AnyHeader {
-    #[serde(rename = "taupe_journal")]
-    version: u32,
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
@@ -175,68 +50,12 @@ enum Record {
     Undone(usize),
     /// The device's interface has this index.
     Interface(u32),
+    /// A command of the file has changed what the step of this number made.
+    Altered(usize),
     /// Everything has been done.
     Complete,
     /// The file was saved.
     Saved(Option<Seen>),
-}
-
-/// Why there is no journal.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A file.
-    #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Another process is at it.
-    #[error("{interface} is being brought up or down by another process{}; wait for it", by(.process))]
-    Busy {
-        /// The interface.
-        interface: String,
-        /// The other process, if it has said who it is.
-        process: Option<u32>,
-    },
-    /// Other tunnels take long.
-    #[error(
-        "other tunnels are being brought up, and are not done after {} seconds; try again, or see \
-         who holds {}", TURN.as_secs(), .0.display()
-    )]
-    Crowded(PathBuf),
-    /// Another version wrote it.
-    #[error(
-        "{} was written by another version of taupe (format {found}, this one knows {VERSION}); \
-         take the tunnel down with that version", .path.display()
-    )]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// Nobody wrote it.
-    #[error(
-        "{}, line {line}: this is no record of a step ({reason}); undo by hand what the file \
-         lists, delete the interface (`ip link delete`), and remove the file", .path.display()
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-fn by(process: &Option<u32>) -> String {
-    process.map_or_else(String::new, |id| format!(" ({id})"))
 }
 
 impl Default for State {
@@ -266,7 +85,7 @@ impl State {
             .mode(0o700)
             .create(&self.directory);
         made.map_err(failed("make the folder", &self.directory))?;
-        let path = self.directory.join(format!("{interface}.lock"));
+        let path = self.lock_path(interface);
         loop {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false);
@@ -368,10 +187,32 @@ impl State {
         let path = self.journal(interface);
         let said = Said::read(&path, whole_lines(&fs::read(&path).ok()?));
         let said = said.ok().flatten()?;
-        let is_here = said.header.namespace == Namespace::current()
-            && said.interface.is_some()
-            && said.interface == taupe_sys::interface::index(interface);
-        (said.complete && is_here).then_some(said.header)
+        said.is_running(interface).then_some(said.header)
+    }
+
+    /// The changes of a tunnel that is up on this interface that are to be as they
+    /// were made, and the interface's index. `None` as with [`State::of_running`].
+    pub(crate) fn applied(&self, interface: &str) -> Option<(Vec<(usize, Change)>, u32)> {
+        let path = self.journal(interface);
+        let said = Said::read(&path, whole_lines(&fs::read(&path).ok()?));
+        let said = said.ok().flatten()?;
+        let index = said.interface.filter(|_| said.is_running(interface))?;
+        Some((said.applied(), index))
+    }
+
+    /// Whether a process is bringing this tunnel up or down, or reloads it.
+    pub(crate) fn is_changing(&self, interface: &str) -> bool {
+        let lock = File::open(self.lock_path(interface));
+        lock.is_ok_and(|lock| {
+            let locked = flock(&lock, FlockOperation::NonBlockingLockShared);
+            locked == Err(rustix::io::Errno::WOULDBLOCK)
+        })
+    }
+
+    /// Whether `up` has begun to make this tunnel, and `down` has not ended it.
+    #[must_use]
+    pub fn is_begun(&self, interface: &str) -> bool {
+        self.journal(interface).exists()
     }
 
     /// The tunnels of this network namespace that were brought up, and whose
@@ -386,6 +227,10 @@ impl State {
             .collect();
         names.sort();
         names
+    }
+
+    fn lock_path(&self, interface: &str) -> PathBuf {
+        self.directory.join(format!("{interface}.lock"))
     }
 
     fn journal(&self, interface: &str) -> PathBuf {
@@ -477,6 +322,8 @@ struct Said {
     header: Header,
     /// By number; `None` when undone.
     steps: Vec<Option<Change>>,
+    /// The numbers of those that a command of the file has changed.
+    altered: BTreeSet<usize>,
     interface: Option<u32>,
     complete: bool,
 }
@@ -506,6 +353,12 @@ impl Journal {
         steps.filter_map(|(number, change)| Some((number, change.as_ref()?)))
     }
 
+    /// The changes that are to be as they were made: all but those that a command
+    /// of the file has changed.
+    pub(crate) fn applied(&self) -> Vec<(usize, Change)> {
+        self.said.applied()
+    }
+
     /// The number of the next step.
     pub(crate) fn next(&self) -> usize {
         self.said.steps.len()
@@ -523,6 +376,12 @@ impl Journal {
 
     pub(crate) fn has_interface(&mut self, index: u32) -> Result<(), Error> {
         self.write(Record::Interface(index))
+    }
+
+    /// Notes that a command of the file has changed what a step made: from now on
+    /// that is as the file's owner wants it.
+    pub(crate) fn altered(&mut self, number: usize) -> Result<(), Error> {
+        self.write(Record::Altered(number))
     }
 
     pub(crate) fn completed(&mut self) -> Result<(), Error> {
@@ -560,8 +419,13 @@ impl Journal {
         };
         let written = line(anew.header()).and_then(|line| anew.file.write_all(&line));
         written.map_err(failed("write", &anew.path))?;
-        for (_, change) in self.changes() {
+        for (number, change) in self.changes() {
+            let altered = self.said.altered.contains(&number);
+            let number = anew.next();
             anew.record(change)?;
+            if altered {
+                anew.altered(number)?;
+            }
         }
         if let Some(index) = self.interface() {
             anew.has_interface(index)?;
@@ -618,6 +482,7 @@ impl Said {
         Self {
             header,
             steps: Vec::new(),
+            altered: BTreeSet::new(),
             interface: None,
             complete: false,
         }
@@ -650,6 +515,22 @@ impl Said {
         Ok(Some(said))
     }
 
+    /// Whether the tunnel was brought up here, and its interface is there.
+    fn is_running(&self, interface: &str) -> bool {
+        self.complete
+            && self.header.namespace == Namespace::current()
+            && self.interface.is_some()
+            && self.interface == taupe_sys::interface::index(interface)
+    }
+
+    fn applied(&self) -> Vec<(usize, Change)> {
+        let steps = self.steps.iter().enumerate();
+        steps
+            .filter(|(number, _)| !self.altered.contains(number))
+            .filter_map(|(number, change)| Some((number, change.clone()?)))
+            .collect()
+    }
+
     fn hear(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::Do(number, change) if number == self.steps.len() => {
@@ -664,6 +545,7 @@ impl Said {
                 None => return Err(format!("there is no step {number}")),
             },
             Record::Interface(index) => self.interface = Some(index),
+            Record::Altered(number) => drop(self.altered.insert(number)),
             Record::Complete => self.complete = true,
             Record::Saved(seen) => self.header.seen = seen,
         }

@@ -22,6 +22,7 @@
 //! | `linux.rs` | the real one |
 //! | `up.rs`, `down.rs`, `reload.rs` | the order of it all |
 //! | `save.rs` | the file of a running tunnel |
+//! | `verify.rs`, `watch.rs` | changes compared with the system: on demand, and when it changes |
 //! | `dns.rs` | name servers |
 
 mod change;
@@ -39,6 +40,8 @@ mod reload;
 mod save;
 mod tables;
 mod up;
+mod verify;
+mod watch;
 
 #[cfg(test)]
 mod fixtures;
@@ -66,6 +69,8 @@ pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};
+pub use verify::{Deviation, Finding, Kind, verify};
+pub use watch::Watch;
 
 /// What was asked for on the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -1,5 +1,8 @@
 //! The system that this process runs on.
 
+mod endpoints;
+mod verify;
+
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use rustix::io::Errno;
-use taupe_client::{ResolveError, SetRequest};
-use taupe_config::file::{Endpoint, File, Table};
+use taupe_client::SetRequest;
+use taupe_config::file::{File, Table};
 use taupe_net::link::RouteWatch;
 use taupe_net::system::{
     Address, Family, Firewall, Link, Mark, Route, RouteKind, Rule, System, SystemError,
@@ -24,7 +27,9 @@ use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
+use crate::verify::Deviation;
 use crate::{Devices, Outer, Personality, Report, hook, tables};
+use endpoints::resolve;
 
 /// The file of [`Change::ValidMark`].
 const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
@@ -483,6 +488,14 @@ impl Machine for Linux<'_> {
         Ok(None)
     }
 
+    fn verify(
+        &mut self,
+        changes: &[&Change],
+        index: Option<u32>,
+    ) -> Result<Vec<Option<Deviation>>, StepError> {
+        self.deviations(changes, index)
+    }
+
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {
         let mut request = self.configuration.take().unwrap_or_default();
         if let Some(mark) = mark {
@@ -606,45 +619,4 @@ fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
         found.extend(before.max_by_key(|other| other.priority).cloned());
     }
     found
-}
-
-/// Why an endpoint has no address, and what to do.
-fn unresolved(host: &str, error: &ResolveError) -> String {
-    match error {
-        // It says what to set.
-        ResolveError::Retries(_) => error.to_string(),
-        _ => format!(
-            "{error}; correct the name, see by `getent ahosts {host}` whether this machine's name \
-             servers answer, or write an address in its place"
-        ),
-    }
-}
-
-/// The address of each peer's endpoint, in the order of the file.
-fn resolve(file: &File, report: &mut dyn Report) -> Result<Vec<Option<SocketAddr>>, LookError> {
-    let mut endpoints = Vec::with_capacity(file.peers.len());
-    for peer in &file.peers {
-        endpoints.push(match &peer.endpoint {
-            None => None,
-            Some(Endpoint::Address(address)) => Some(*address),
-            Some(Endpoint::Name { host, port }) => {
-                let address = taupe_client::resolve(host, *port, &mut |line| {
-                    if let Some(line) = line {
-                        report.note(line);
-                    }
-                    !report.is_interrupted()
-                });
-                Some(address.map_err(|error| match error {
-                    ResolveError::Interrupted => LookError::Interrupted,
-                    error => LookError::Endpoint {
-                        host: host.clone(),
-                        port: *port,
-                        line: peer.line,
-                        reason: unresolved(host, &error),
-                    },
-                })?)
-            }
-        });
-    }
-    Ok(endpoints)
 }

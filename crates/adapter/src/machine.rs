@@ -12,6 +12,7 @@ use crate::dns;
 use crate::journal;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
+use crate::verify::Deviation;
 use crate::{Personality, Report};
 
 /// A system on which a tunnel is brought up and down: [`crate::Linux`], or
@@ -95,6 +96,29 @@ pub trait Machine {
     /// # Errors
     /// See [`StepError`].
     fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError>;
+
+    /// Compares changes with the system as it is, in the order of `changes`, which
+    /// are all that are in effect. `index` is the number of the tunnel's interface.
+    ///
+    /// # Errors
+    /// When the system cannot be looked at.
+    fn verify(
+        &mut self,
+        changes: &[&Change],
+        index: Option<u32>,
+    ) -> Result<Vec<Option<Deviation>>, StepError>;
+
+    /// Makes a change again that deviates.
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    fn restore(&mut self, change: &Change) -> Result<(), StepError> {
+        if let Change::Firewall { .. } = change {
+            // Of its rules some may be left.
+            self.undo(change)?;
+        }
+        self.apply(change)
+    }
 
     /// Makes the running device what the last [`Machine::look`] has found out.
     /// Sessions with peers that stay go on.

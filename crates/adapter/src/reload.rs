@@ -13,6 +13,7 @@ use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
 use crate::plan::{self, PlanError};
 use crate::up::{Cause, is_ours, is_somebody_elses, take};
+use crate::verify::{self, Drift};
 use crate::{Leftover, Report, Request, list, tell};
 
 /// Why a tunnel is not what its file says now. Unless leftovers are listed, it
@@ -128,9 +129,14 @@ pub fn reload_on(
     for note in &plan.notes {
         report.note(note);
     }
+    let drifts = verify::drifts(machine, journal.applied(), journal.interface())?;
     first().map_err(ReloadError::Refused)?;
+    for finding in verify::findings(interface, &drifts) {
+        report.note(&format!("{}; it is restored now", finding.text));
+    }
     let mark = change::mark_in_effect(&own);
-    let difference = Difference::between(there, plan.changes);
+    let mut difference = Difference::between(there, plan.changes);
+    difference.restore(drifts);
     let mut done = Vec::new();
     let outcome = go(
         machine,
@@ -201,7 +207,14 @@ fn go(
             taken
         })
     };
-    // First, as an interface without an IPv4 address loses its IPv4 routes.
+    // Each is in the journal already.
+    for change in &difference.deviating {
+        let command = machine.command(change, interface);
+        tell(report, change, &command);
+        let restored = machine.restore(change);
+        restored.map_err(|error| Cause::Step { command, error })?;
+    }
+    // Before the rest, as an interface without an IPv4 address loses its IPv4 routes.
     take_all(difference.new_addresses, machine, journal, report, done)?;
     // Before what they replace, so that nothing leaves in clear in between.
     take_all(difference.new_guards, machine, journal, report, done)?;
@@ -269,6 +282,8 @@ fn put_back(
 
 /// What is there and not wanted any more, and the other way round.
 struct Difference {
+    /// What stays, and somebody has changed meanwhile.
+    deviating: Vec<Change>,
     new_addresses: Vec<Change>,
     /// What leads packets into the tunnel, or refuses them.
     new_guards: Vec<Change>,
@@ -356,12 +371,28 @@ impl Difference {
             new.partition(|c| !again && matches!(c, Change::Address(_)));
         let (new_guards, new) = new.into_iter().partition(guards);
         Self {
+            deviating: Vec::new(),
             new_addresses,
             new_guards,
             gone: gone.collect(),
             new,
             mark,
         }
+    }
+}
+
+impl Difference {
+    /// Has those changes made again that deviate, unless they go anyway.
+    fn restore(&mut self, mut drifts: Vec<Drift>) {
+        drifts.retain(|drift| {
+            let is_wanted = self.gone.iter().all(|(number, _)| *number != drift.number);
+            // The mark of the file comes with its keys and peers.
+            is_wanted && drift.change != Change::Configure
+        });
+        // An interface that is down, or whose MTU is too small for IPv6, takes
+        // neither addresses nor routes.
+        drifts.sort_by_key(|drift| !matches!(drift.change, Change::Up { .. }));
+        self.deviating = drifts.into_iter().map(|drift| drift.change).collect();
     }
 }
 

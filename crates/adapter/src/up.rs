@@ -12,6 +12,7 @@ use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{self, PlanError};
+use crate::verify;
 use crate::{Devices, Leftover, Personality, Report, Request, list, tell};
 
 /// Why a tunnel is not up, or not anew. Unless leftovers are listed, everything
@@ -284,6 +285,7 @@ fn climb(
             journal.has_interface(index)?;
         }
     }
+    verify::note_alterations(machine, journal)?;
     journal.completed()?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Notices of changed interfaces, addresses and routes.
 
 pub use crate::imp::link::{LinkWatch, RouteWatch};
+pub use crate::imp::watch::SettingsWatch;
 
 /// The state of the TUN's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

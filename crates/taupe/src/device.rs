@@ -8,6 +8,7 @@ use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use taupe_adapter::Watch;
 use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource, Underlay};
 use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
@@ -118,6 +119,8 @@ pub(crate) struct Running<D> {
     pub(crate) device: D,
     /// What it has for chosen applications.
     _held: Option<capture::Held>,
+    /// What tells of changed network settings, for a device that `up` has started.
+    _settings: Option<Watch>,
     /// The device that it goes through.
     outer: Option<via::Joined>,
 }
@@ -176,11 +179,29 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     let outer = outer
         .map_err(Failure::Thread)
         .inspect_err(|_| device.stopper()())?;
+    // The tunnel is none the worse without.
+    let settings = watch_settings(interface)
+        .inspect_err(|error| tracing::warn!(%error, "network settings are not watched"))
+        .unwrap_or_default();
     tracing::info!("{interface} is ready");
     Ok(Running {
         device,
         _held: held,
+        _settings: settings,
         outer,
+    })
+}
+
+/// Logs what other programs change of the tunnel's network settings.
+fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
+    let name = interface.to_owned();
+    Watch::begin(interface, move |findings| {
+        for finding in findings {
+            tracing::warn!("{}; `taupe reload {name}` restores it", finding.text);
+        }
+        if findings.is_empty() {
+            tracing::info!("the network settings of {name} are as `taupe up` made them");
+        }
     })
 }
 

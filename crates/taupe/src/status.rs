@@ -8,6 +8,7 @@
 mod judge;
 mod peers;
 mod print;
+mod settings;
 mod way;
 
 use crate::arguments::StatusOrder;
@@ -300,6 +301,9 @@ impl Tunnel {
             lock: tunnel.lock,
         }));
         let mut file = header.and_then(file_of);
+        if is_running {
+            tunnel.findings.extend(settings::findings(interface));
+        }
         if is_running && let Some(device) = &device {
             let before = tunnel.findings.len();
             tunnel.see_outer();

@@ -23,6 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use text::State;
@@ -140,6 +141,32 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>
     Ok(tunnels
         .find(|tunnel| tunnel.interface == interface)
         .map(|tunnel| tunnel.settings))
+}
+
+/// Compares an interface's servers with those in force: `None` when the file is
+/// as [`apply`] has written it, for this interface or for a later one's sake.
+/// Otherwise the servers in it.
+pub(super) fn verify(
+    paths: &Paths,
+    interface: &str,
+    settings: &Settings,
+) -> Result<Option<Vec<IpAddr>>, Error> {
+    let text = text_of(&paths.resolv_conf())?;
+    let found = text::servers(&text);
+    let state = text::parse(&text).filter(|state| state.boot == boot(paths));
+    let state = state.unwrap_or_default();
+    let is_listed = state
+        .tunnels
+        .iter()
+        .any(|tunnel| tunnel.interface == interface && tunnel.settings == *settings);
+    let newest = state.tunnels.last();
+    let is_in_force = newest.is_some_and(|newest| newest.settings.servers == found);
+    Ok((!(is_listed && is_in_force)).then_some(found))
+}
+
+/// The servers in the file, whoever wrote it.
+pub(super) fn servers(paths: &Paths) -> Result<Vec<IpAddr>, Error> {
+    Ok(text::servers(&text_of(&paths.resolv_conf())?))
 }
 
 fn owner_of(paths: &Paths, path: &Path, text: &str) -> Owner {

@@ -248,6 +248,42 @@ fn a_rewritten_journal_says_the_same() {
 }
 
 #[test]
+fn what_a_command_has_altered_is_noted_and_stays_noted() {
+    let scratch = Scratch::new("altered");
+    let state = scratch.state();
+    three(&state);
+    let lock = lock(&state);
+    let mut journal = lock.journal().expect("in order").expect("there");
+    let (number, _) = journal.changes().next().expect("a change");
+    journal.altered(number).expect("written");
+    let applied = |journal: &super::Journal| -> Vec<Change> {
+        let applied = journal.applied().into_iter();
+        applied.map(|(_, change)| change).collect()
+    };
+    assert_eq!(applied(&journal), [mark(3)]);
+    let rewritten = with_request("/new", "new", |request| journal.rewrite(request));
+    rewritten.expect("written");
+    let journal = lock.journal().expect("in order").expect("there");
+    assert_eq!(applied(&journal), [mark(3)]);
+    assert_eq!(journal.changes().count(), 2);
+}
+
+#[test]
+fn a_tunnel_changes_while_its_lock_is_held() {
+    let scratch = Scratch::new("changing");
+    let state = scratch.state();
+    assert!(!state.is_changing("wg0"));
+    let held = lock(&state);
+    assert!(state.is_changing("wg0"));
+    assert!(!state.is_changing("wg1"));
+    drop(held);
+    assert!(!state.is_changing("wg0"));
+    // Who held it was killed.
+    fs::write(scratch.0.join("wg0.lock"), "1\n").expect("a file");
+    assert!(!state.is_changing("wg0"));
+}
+
+#[test]
 fn a_file_that_was_written_since_is_edited_unless_it_was_saved() {
     let scratch = Scratch::new("edited");
     let state = scratch.state();

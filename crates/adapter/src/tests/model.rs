@@ -12,6 +12,7 @@ use taupe_net::system::SystemError;
 
 use crate::dns::{self, Paths};
 use crate::fixtures::host;
+use crate::verify::Deviation;
 use crate::{
     Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
     ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
@@ -63,6 +64,8 @@ pub(super) struct Model {
     pub(super) fault: Option<(usize, Fault)>,
     /// The fault has happened.
     pub(super) struck: bool,
+    /// What a PostUp command does.
+    pub(super) hook: Option<fn(&mut World)>,
     /// Hooks of this phase fail.
     pub(super) failing: Option<Phase>,
     pub(super) resolvable: bool,
@@ -98,6 +101,7 @@ impl Model {
             calls: 0,
             fault: None,
             struck: false,
+            hook: None,
             failing: None,
             resolvable: true,
             savable: true,
@@ -248,6 +252,9 @@ impl Model {
                 if self.failing == Some(hook.phase) {
                     return Err(failure("hook"));
                 }
+                if let (Phase::PostUp, Some(effect)) = (hook.phase, self.hook) {
+                    effect(&mut self.world);
+                }
             }
             Change::Device => {
                 assert_eq!(self.world.link, None, "one interface of a name");
@@ -361,6 +368,25 @@ impl Machine for Model {
             Ok(())
         })?;
         Ok(None)
+    }
+
+    fn verify(
+        &mut self,
+        changes: &[&Change],
+        _index: Option<u32>,
+    ) -> Result<Vec<Option<Deviation>>, StepError> {
+        let deviation = |change: &&Change| {
+            let text = format!("{change:?}");
+            let holds = match change {
+                Change::Hook(_) | Change::Device | Change::Configure => true,
+                Change::ValidMark { .. } => self.world.valid_mark,
+                Change::Mark(mark) => self.world.mark == *mark,
+                change if change.ends_with_device() => self.world.of_device.contains(&text),
+                _ => self.world.of_host.contains(&text),
+            };
+            (!holds).then_some(Deviation::Removed)
+        };
+        Ok(changes.iter().map(deviation).collect())
     }
 
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {

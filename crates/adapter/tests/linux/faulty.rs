@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use taupe_adapter::{
-    Change, Linux, LookError, Machine, Namespace, Personality, Report, SaveError, Snapshot,
-    StepError,
+    Change, Deviation, Linux, LookError, Machine, Namespace, Personality, Report, SaveError,
+    Snapshot, StepError,
 };
 use taupe_config::file::File;
 
@@ -103,6 +103,14 @@ impl Machine for Faulty<'_, '_> {
 
     fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError> {
         self.call(|inner| inner.undo(change))
+    }
+
+    fn verify(
+        &mut self,
+        changes: &[&Change],
+        index: Option<u32>,
+    ) -> Result<Vec<Option<Deviation>>, StepError> {
+        self.inner.verify(changes, index)
     }
 
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {

@@ -5,8 +5,8 @@ use crate::state::State as SystemState;
 use crate::{INTERFACE, World, called};
 use std::path::Path;
 use taupe_adapter::{
-    Change, Devices, Linux, LookError, Machine, Namespace, Options, Personality, Report, Request,
-    SaveError, Snapshot, State, StepError, up_on,
+    Change, Deviation, Devices, Linux, LookError, Machine, Namespace, Options, Personality, Report,
+    Request, SaveError, Snapshot, State, StepError, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
 use taupe_lab::process;
@@ -77,7 +77,7 @@ pub(crate) fn killed_at_every_step() -> Result<()> {
 
 /// `/etc/resolv.conf` of this sandbox's own, a plain file: the third way of
 /// making name servers known is taken, which is the one with the most steps.
-fn own_resolv_conf() -> Result<()> {
+pub(crate) fn own_resolv_conf() -> Result<()> {
     use rustix::mount::mount_bind_recursive;
     let upper = scratch("etc");
     std::fs::create_dir_all(&upper).map_err(Error::io("etc"))?;
@@ -238,6 +238,14 @@ impl Machine for Mortal<'_> {
 
     fn undo(&mut self, change: &Change) -> std::result::Result<Option<String>, StepError> {
         self.machine.undo(change)
+    }
+
+    fn verify(
+        &mut self,
+        changes: &[&Change],
+        index: Option<u32>,
+    ) -> std::result::Result<Vec<Option<Deviation>>, StepError> {
+        self.machine.verify(changes, index)
     }
 
     fn sync(&mut self, mark: Option<u32>) -> std::result::Result<(), StepError> {

@@ -1,6 +1,7 @@
 //! `taupe up` and `taupe down`, beside Debian's `wg-quick`, on real systems.
 
 mod closed;
+mod drift;
 mod faults;
 mod files;
 mod gateway;
@@ -58,6 +59,9 @@ fn main() {
         SystemTest::new("one_process_stays", life::one_process),
         SystemTest::new("no_core_file", life::no_core_file),
         SystemTest::new("reload_changes_what_changed", life::reload),
+        SystemTest::new("changed_settings_are_told_and_restored", drift::all).limit(long),
+        SystemTest::new("changed_settings_are_noticed", drift::noticed),
+        SystemTest::new("settings_of_a_hook_stay", drift::by_a_hook),
         SystemTest::new("hooks_in_order", life::hooks),
         SystemTest::new("hook_language", life::hook_language),
         SystemTest::new("failing_hooks_leave_nothing", life::failing_hooks).limit(long),

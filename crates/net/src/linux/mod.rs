@@ -13,3 +13,4 @@ pub(crate) mod system;
 mod tests;
 pub(crate) mod tun;
 pub(crate) mod udp;
+pub(crate) mod watch;

@@ -11,7 +11,8 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind,
-        netlink::SocketAddrNetlink, recv, send, socket_with,
+        netlink::{NETFILTER, SocketAddrNetlink},
+        recv, send, socket_with,
     },
 };
 
@@ -25,8 +26,10 @@ pub(super) enum Group {
     TrafficControl = 4,
     Ipv4Address = 5,
     Ipv4Route = 7,
+    Ipv4Rule = 8,
     Ipv6Address = 9,
     Ipv6Route = 11,
+    Ipv6Rule = 19,
     NamespaceId = 28,
 }
 
@@ -37,6 +40,21 @@ pub(super) fn notices(groups: &[Group]) -> io::Result<OwnedFd> {
         .iter()
         .fold(0, |all, &group| all | 1 << (group as u32 - 1));
     bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+/// The same for changed tables, chains and rules of nf_tables
+/// (`NFNLGRP_NFTABLES`).
+pub(super) fn firewall_notices() -> io::Result<OwnedFd> {
+    const NFNLGRP_NFTABLES: u32 = 7;
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(NETFILTER),
+    )?;
+    let group = 1 << (NFNLGRP_NFTABLES - 1);
+    bind(&socket, &SocketAddrNetlink::new(0, group))?;
     Ok(socket)
 }
 

@@ -76,6 +76,23 @@ fn firewalls_are_those_of_nft() {
         let listed = twins.system.firewall_tables().unwrap();
         assert_eq!(listed.len(), done + 1);
         assert!(listed.contains(&(firewall.family, firewall.name.clone())));
+        let chains = |system: &mut System| {
+            let mut chains = system
+                .firewall_rules(firewall.family, &firewall.name)
+                .unwrap();
+            chains.sort();
+            chains
+        };
+        let mut expected = vec!["postmangle".to_owned(), "premangle".to_owned()];
+        expected.extend(firewall.addresses.iter().map(|_| "preraw".to_owned()));
+        assert_eq!(chains(&mut twins.system), expected);
+    }
+    for place in [&twins.ours, &twins.theirs] {
+        nft(place, &format!("flush table ip {}\n", firewalls[0].name));
+    }
+    for name in [&*firewalls[0].name, "not-there"] {
+        let rules = twins.system.firewall_rules(Family::Ipv4, name).unwrap();
+        assert_eq!(rules, Vec::<String>::new(), "{name}");
     }
     for Firewall { family, name, .. } in &firewalls {
         twins.system.remove_firewall(*family, name).unwrap();

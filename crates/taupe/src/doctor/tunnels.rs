@@ -54,6 +54,10 @@ fn fix(code: &str, interface: &str) -> String {
             "name servers that the tunnel reaches as DNS of its file, and `taupe reload {word}`, or \
              what is said there"
         ),
+        "link-changed" | "mtu-changed" | "addresses-changed" | "dns-changed" | "routes-changed"
+        | "rules-changed" | "firewall-changed" | "mark-changed" | "sysctl-changed" => format!(
+            "`taupe reload {word}`, and keep the program that changed it from doing so again"
+        ),
         "no-handshake" | "handshake-old" | "peer-silent" => {
             "see that the server runs and is reached by UDP, and compare keys and Endpoint".into()
         }

@@ -8,6 +8,7 @@ use super::super::Settings;
 use super::ORIGINAL;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
+use std::net::IpAddr;
 
 const MARK: &str = "# Made by taupe for the tunnel";
 const STATE: &str = "#taupe ";
@@ -101,6 +102,18 @@ pub(super) fn parse(text: &str) -> Option<State> {
         original: Some(ORIGINAL.to_owned()),
         ..State::default()
     }))
+}
+
+/// The name servers in a file (`resolv.conf(5)`).
+pub(super) fn servers(text: &str) -> Vec<IpAddr> {
+    let server = |line: &str| {
+        let mut words = line.split_whitespace();
+        let is_server = words.next() == Some("nameserver");
+        // A link-local one may name its interface.
+        let address = words.next().filter(|_| is_server)?.split('%').next()?;
+        address.parse().ok()
+    };
+    text.lines().filter_map(server).collect()
 }
 
 /// Whether the original can have this name.

@@ -4,11 +4,14 @@
 //! Attributes are big-endian, what is in registers is as the kernel keeps it:
 //! marks and address types in the machine's order, addresses in the network's.
 
-use std::{ffi::CString, net::IpAddr};
+use std::{
+    ffi::{CStr, CString},
+    net::IpAddr,
+};
 
 use netlink_bindings::nftables::{
-    CmpOps, CtKeys, FibFlags, MetaKeys, Nfgenmsg, OpGettableDo, PayloadBase, PushExprListAttrs,
-    PushRuleAttrs, Registers, Request, VerdictCode,
+    CmpOps, CtKeys, FibFlags, MetaKeys, Nfgenmsg, OpGetruleDump, OpGettableDo, PayloadBase,
+    PushExprListAttrs, PushRuleAttrs, Registers, Request, VerdictCode,
 };
 use rustix::io::Errno;
 
@@ -39,6 +42,29 @@ impl System {
                 };
                 refusal.of("list the firewall tables")
             })
+    }
+
+    /// The chain of each rule in a table of the families `ip` and `ip6`; empty
+    /// if there is no such table.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    pub fn firewall_rules(&mut self, family: Family, name: &str) -> Result<Vec<String>> {
+        let listed = table_name(name).and_then(|table| {
+            let mut request = Request::new().op_getrule_dump(&header(family));
+            request.encode().push_table(&table);
+            let netfilter = self.netfilter()?;
+            netfilter.list(&request, |body, all| {
+                all.extend(chain_of(body, family, &table));
+            })
+        });
+        match listed {
+            Err(refusal) if refusal.is(Errno::NOENT) => Ok(Vec::new()),
+            listed => {
+                listed.map_err(|refusal| refusal.of(format!("list {}", name_of(family, name))))
+            }
+        }
     }
 
     /// Makes a firewall table with all that is in it, or nothing.
@@ -357,4 +383,13 @@ pub(super) fn parse(body: &[u8]) -> Option<(Family, String)> {
         family(header.nfgen_family)?,
         name.to_string_lossy().into_owned(),
     ))
+}
+
+/// The chain of a rule, if it is in this table. Old kernels list all tables.
+fn chain_of(body: &[u8], of: Family, table: &CStr) -> Option<String> {
+    let (header, attributes) = OpGetruleDump::decode_request(body);
+    let is_in_table =
+        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+    let chain = attributes.get_chain().ok()?;
+    is_in_table.then(|| chain.to_string_lossy().into_owned())
 }

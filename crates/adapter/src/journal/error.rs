@@ -1,0 +1,67 @@
+//! Reasons for which there is no journal.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::TURN;
+use super::header::VERSION;
+
+/// Why there is no journal.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file.
+    #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process is at it.
+    #[error("{interface} is being brought up or down by another process{}; wait for it", by(.process))]
+    Busy {
+        /// The interface.
+        interface: String,
+        /// The other process, if it has said who it is.
+        process: Option<u32>,
+    },
+    /// Other tunnels take long.
+    #[error(
+        "other tunnels are being brought up, and are not done after {} seconds; try again, or see \
+         who holds {}", TURN.as_secs(), .0.display()
+    )]
+    Crowded(PathBuf),
+    /// Another version wrote it.
+    #[error(
+        "{} was written by another version of taupe (format {found}, this one knows {VERSION}); \
+         take the tunnel down with that version", .path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Nobody wrote it.
+    #[error(
+        "{}, line {line}: this is no record of a step ({reason}); undo by hand what the file \
+         lists, delete the interface (`ip link delete`), and remove the file", .path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn by(process: &Option<u32>) -> String {
+    process.map_or_else(String::new, |id| format!(" ({id})"))
+}

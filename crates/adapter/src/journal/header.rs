@@ -1,0 +1,142 @@
+//! The first line of a journal.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::namespace::Namespace;
+use crate::{Options, Outer, Personality, Request};
+
+pub(super) const VERSION: u32 = 1;
+
+/// What a journal begins with.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of this format.
+    #[serde(rename = "taupe_journal")]
+    pub(super) version: u32,
+    /// The interface's name.
+    pub interface: String,
+    /// The file that the tunnel was made from.
+    pub config: PathBuf,
+    /// Its state then.
+    #[serde(default)]
+    pub(super) seen: Option<Seen>,
+    /// Whether it says that it is to be saved.
+    #[serde(default)]
+    pub save_config: bool,
+    /// When it was begun, in seconds since the Unix epoch.
+    pub(super) since: u64,
+    /// Where it is.
+    pub namespace: Namespace,
+    /// Whose habits were followed.
+    #[serde(with = "PersonalityName")]
+    pub personality: Personality,
+    /// What was asked for.
+    pub options: Options,
+    /// The file's PreDown commands.
+    pub pre_down: Vec<String>,
+    /// The file's PostDown commands.
+    pub post_down: Vec<String>,
+    /// What the caller wanted to be remembered.
+    #[serde(default)]
+    pub memo: String,
+    /// The tunnel that it goes through.
+    #[serde(default)]
+    pub outer: Option<Outer>,
+    /// The state of that one's file then.
+    #[serde(default)]
+    pub(super) outer_seen: Option<Seen>,
+}
+
+/// [`Personality`] as a journal has it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Personality")]
+enum PersonalityName {
+    Taupe,
+    WgQuick,
+}
+
+impl Header {
+    /// A header of now.
+    #[must_use]
+    pub fn new(request: &Request<'_>, namespace: Namespace) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let hooks = &request.file.interface.hooks;
+        Self {
+            version: VERSION,
+            interface: request.interface.to_owned(),
+            config: request.config.to_owned(),
+            seen: Seen::of(request.config),
+            save_config: request.file.interface.save_config,
+            since: now.unwrap_or_default().as_secs(),
+            namespace,
+            personality: request.personality,
+            options: request.options,
+            pre_down: hooks.pre_down.clone(),
+            post_down: hooks.post_down.clone(),
+            memo: request.memo.to_owned(),
+            outer: request.outer.cloned(),
+            outer_seen: request.outer.and_then(|outer| Seen::of(&outer.config)),
+        }
+    }
+
+    /// Whether `file` may be the one that the tunnel was made from: it is where
+    /// that was, or nothing is there any more.
+    pub(crate) fn is_of(&self, file: &Path) -> bool {
+        self.config == file || !self.config.exists()
+    }
+
+    /// Whether the file that the tunnel was made from has been written since, but for
+    /// what [`Journal::saved`] tells of.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
+        let now = Seen::of(&self.config);
+        self.seen.is_some() && now.is_some() && self.seen != now
+    }
+
+    /// The same of the file of the tunnel that it goes through.
+    #[must_use]
+    pub fn is_outer_edited(&self) -> bool {
+        let now = self
+            .outer
+            .as_ref()
+            .and_then(|outer| Seen::of(&outer.config));
+        self.outer_seen.is_some() && now.is_some() && self.outer_seen != now
+    }
+
+    /// When the tunnel was begun.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.since)
+    }
+}
+
+/// What tells a file that has been edited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// When it was written last, in seconds and nanoseconds.
+    written: (i64, i64),
+    /// Its length in bytes.
+    length: u64,
+}
+
+impl Seen {
+    pub(super) fn of(file: &Path) -> Option<Self> {
+        let data = fs::metadata(file).ok()?;
+        Some(Self {
+            written: (data.mtime(), data.mtime_nsec()),
+            length: data.len(),
+        })
+    }
+}
+
+/// Only the version, which every header has.
+#[derive(Deserialize)]
+pub(super) struct AnyHeader {
+    #[serde(rename = "taupe_journal")]
+    pub(super) version: u32,
+}

@@ -1,0 +1,53 @@
+//! Addresses of the peers' endpoints.
+
+use std::net::SocketAddr;
+
+use taupe_client::ResolveError;
+use taupe_config::file::{Endpoint, File};
+
+use crate::Report;
+use crate::machine::LookError;
+
+/// Why an endpoint has no address, and what to do.
+fn unresolved(host: &str, error: &ResolveError) -> String {
+    match error {
+        // It says what to set.
+        ResolveError::Retries(_) => error.to_string(),
+        _ => format!(
+            "{error}; correct the name, see by `getent ahosts {host}` whether this machine's name \
+             servers answer, or write an address in its place"
+        ),
+    }
+}
+
+/// The address of each peer's endpoint, in the order of the file.
+pub(super) fn resolve(
+    file: &File,
+    report: &mut dyn Report,
+) -> Result<Vec<Option<SocketAddr>>, LookError> {
+    let mut endpoints = Vec::with_capacity(file.peers.len());
+    for peer in &file.peers {
+        endpoints.push(match &peer.endpoint {
+            None => None,
+            Some(Endpoint::Address(address)) => Some(*address),
+            Some(Endpoint::Name { host, port }) => {
+                let address = taupe_client::resolve(host, *port, &mut |line| {
+                    if let Some(line) = line {
+                        report.note(line);
+                    }
+                    !report.is_interrupted()
+                });
+                Some(address.map_err(|error| match error {
+                    ResolveError::Interrupted => LookError::Interrupted,
+                    error => LookError::Endpoint {
+                        host: host.clone(),
+                        port: *port,
+                        line: peer.line,
+                        reason: unresolved(host, &error),
+                    },
+                })?)
+            }
+        });
+    }
+    Ok(endpoints)
+}

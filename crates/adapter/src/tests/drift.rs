@@ -1,0 +1,106 @@
+//! What others change of a tunnel that is up.
+
+use super::model::{Listener, Model, World};
+use crate::Personality;
+use crate::fixtures::file;
+
+const INTERFACE: &str = "Address = 10.9.0.2/24, fd09::2/64\nDNS = 10.9.0.1";
+const PEER: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16";
+
+fn up(model: &mut Model, interface: &str) {
+    let up = model.up(
+        &file(interface, PEER),
+        Personality::Taupe,
+        &mut Listener::default(),
+    );
+    up.expect("alive").expect("up");
+}
+
+fn reload(model: &mut Model, interface: &str, peer: &str) -> Listener {
+    let mut report = Listener::default();
+    let reload = model.reload(&file(interface, peer), &mut report);
+    reload.expect("alive").expect("reloaded");
+    report
+}
+
+/// Something that is taken away from the world.
+enum Loss {
+    OfHost(String),
+    OfDevice(String),
+    Mark,
+    ValidMark,
+}
+
+impl Loss {
+    /// Each thing that can be taken away.
+    fn all(world: &World) -> Vec<Self> {
+        let of_host = world.of_host.iter().cloned().map(Self::OfHost);
+        // Keys and peers are those of the file after every reload.
+        let of_device = world.of_device.iter().filter(|what| *what != "Configure");
+        let of_device = of_device.cloned().map(Self::OfDevice);
+        let settings = [Self::Mark, Self::ValidMark];
+        of_host.chain(of_device).chain(settings).collect()
+    }
+
+    fn happen(&self, world: &mut World) {
+        match self {
+            Self::OfHost(what) => assert!(world.of_host.remove(what)),
+            Self::OfDevice(what) => assert!(world.of_device.remove(what)),
+            Self::Mark => world.mark = 0,
+            Self::ValidMark => world.valid_mark = false,
+        }
+    }
+}
+
+#[test]
+fn a_reload_makes_again_whatever_has_been_taken_away() {
+    let mut model = Model::new();
+    up(&mut model, INTERFACE);
+    let whole = model.world.clone();
+    let losses = Loss::all(&whole);
+    assert!(losses.len() > 10, "{whole:?}");
+    for loss in losses {
+        loss.happen(&mut model.world);
+        assert_ne!(model.world, whole);
+        let report = reload(&mut model, INTERFACE, PEER);
+        assert_eq!(model.world, whole);
+        let told = report.notes.iter().any(|note| note.contains("restored"));
+        assert!(told, "{:?}", report.notes);
+    }
+    let report = reload(&mut model, INTERFACE, PEER);
+    let told = report.notes.iter().any(|note| note.contains("restored"));
+    assert!(!told, "nothing has changed: {:?}", report.notes);
+    model
+        .down(&mut Listener::default())
+        .expect("alive")
+        .expect("down");
+    assert_eq!(model.world, World::default());
+}
+
+#[test]
+fn what_was_taken_away_and_is_not_wanted_any_more_stays_away() {
+    let mut model = Model::new();
+    up(&mut model, INTERFACE);
+    let is_route = |what: &String| what.contains("172.20.0.0/16");
+    model.world.of_device.retain(|what| !is_route(what));
+    reload(&mut model, INTERFACE, "AllowedIPs = 0.0.0.0/0, ::/0");
+    assert!(!model.world.of_device.iter().any(is_route));
+}
+
+#[test]
+fn what_a_command_of_the_file_has_changed_stays() {
+    let hooked = format!("{INTERFACE}\nPostUp = ip route delete 172.20.0.0/16");
+    let mut model = Model::new();
+    model.hook = Some(|world| {
+        world
+            .of_device
+            .retain(|what| !what.contains("172.20.0.0/16"));
+    });
+    up(&mut model, &hooked);
+    let wanted = model.world.clone();
+    // Noted in the journal, and in the one that a reload writes anew.
+    for _ in 0..2 {
+        reload(&mut model, &hooked, PEER);
+        assert_eq!(model.world, wanted);
+    }
+}

@@ -1,0 +1,117 @@
+//! Changes that were made, compared with the system as it is now.
+//!
+//! Other programs change network settings while a tunnel is up: a DHCP client
+//! writes `/etc/resolv.conf`, a network manager flushes routes, a firewall
+//! reloads its rules. [`verify`] compares every step of the journal with the
+//! system; `taupe status`, `taupe reload` and the tunnel's own process
+//! ([`crate::Watch`]) call it.
+//!
+//! A PostUp command may change what `up` has made just before, for example the
+//! MTU. [`note_alterations`] writes down which steps that concerns: they are as
+//! the file's owner wants them.
+
+mod observed;
+mod report;
+
+use crate::change::Change;
+use crate::dns;
+use crate::down::NoDevices;
+use crate::journal::{self, Journal, State};
+use crate::linux::Linux;
+use crate::machine::{Machine, StepError};
+
+pub(crate) use observed::Observed;
+pub(crate) use report::findings;
+pub use report::{Finding, Kind};
+
+/// A difference between a change and the system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deviation {
+    /// It is gone, or a part of it is.
+    Removed,
+    /// Another route to the same network comes before it.
+    Overtaken,
+    /// The interface has this MTU in bytes.
+    Mtu(u32),
+    /// The interface is down.
+    Down,
+    /// The device's datagrams have this mark; 0 is none.
+    Mark(u32),
+    /// The kernel's setting has this value.
+    Setting(u32),
+    /// Other name servers are in force.
+    NameServers(dns::Deviation),
+}
+
+/// A change that no longer is as it was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Drift {
+    /// The step's number in the journal.
+    pub(crate) number: usize,
+    pub(crate) change: Change,
+    pub(crate) deviation: Deviation,
+}
+
+/// Compares the changes of a tunnel that is up with the system as it is now.
+/// `None` while another process brings it up or down, or reloads it; nothing for
+/// a tunnel that is not up.
+///
+/// # Errors
+/// When the system cannot be looked at.
+pub fn verify(interface: &str) -> Result<Option<Vec<Finding>>, StepError> {
+    let state = State::default();
+    if state.is_changing(interface) {
+        return Ok(None);
+    }
+    let Some((applied, index)) = state.applied(interface) else {
+        return Ok(Some(Vec::new()));
+    };
+    let mut devices = NoDevices;
+    let mut machine = Linux::new(interface, &state, &mut devices)?;
+    let found = drifts(&mut machine, applied, Some(index))?;
+    // Who has begun in between may have changed some of it.
+    let is_valid = found.is_empty() || !state.is_changing(interface);
+    Ok(is_valid.then(|| findings(interface, &found)))
+}
+
+/// Compares changes with a system. `index` is the number of the tunnel's
+/// interface.
+pub(crate) fn drifts(
+    machine: &mut dyn Machine,
+    applied: Vec<(usize, Change)>,
+    index: Option<u32>,
+) -> Result<Vec<Drift>, StepError> {
+    let changes: Vec<&Change> = applied.iter().map(|(_, change)| change).collect();
+    let deviations = machine.verify(&changes, index)?;
+    let drift = |((number, change), deviation): ((usize, Change), Option<Deviation>)| {
+        Some(Drift {
+            number,
+            change,
+            deviation: deviation?,
+        })
+    };
+    Ok(applied
+        .into_iter()
+        .zip(deviations)
+        .filter_map(drift)
+        .collect())
+}
+
+/// Writes down which changes PostUp commands have altered.
+pub(crate) fn note_alterations(
+    machine: &mut dyn Machine,
+    journal: &mut Journal,
+) -> Result<(), journal::Error> {
+    let runs_hooks = journal
+        .changes()
+        .any(|(_, change)| matches!(change, Change::Hook(_)));
+    if !runs_hooks {
+        return Ok(());
+    }
+    // What cannot be looked at now is judged later, as if no command had
+    // changed it.
+    let found = drifts(machine, journal.applied(), journal.interface()).unwrap_or_default();
+    found
+        .iter()
+        .try_for_each(|drift| journal.altered(drift.number))
+}

@@ -1,0 +1,344 @@
+//! The settings that changes are compared with.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ipnet::IpNet;
+use taupe_net::system::{Address, Family, Link, Route, RouteKind, Rule};
+
+use super::Deviation;
+use crate::change::{Change, mark_in_effect};
+
+/// The network settings of a system, as far as tunnels change them.
+#[derive(Default)]
+pub(crate) struct Observed {
+    /// The tunnel's interface; `None` when it is in another network namespace.
+    link: Option<Link>,
+    addresses: Vec<Address>,
+    routes: HashMap<(u32, IpNet), Vec<Route>>,
+    rules: Vec<Rule>,
+    /// The chain of each rule in the tunnel's firewall tables.
+    pub(crate) firewalls: BTreeMap<Family, Vec<String>>,
+    /// `net.ipv4.conf.all.src_valid_mark`.
+    pub(crate) valid_mark: Option<u32>,
+    /// The mark of the device's datagrams, where it is known.
+    pub(crate) mark: Option<u32>,
+}
+
+impl Observed {
+    pub(crate) fn new(
+        link: Option<Link>,
+        addresses: Vec<Address>,
+        routes: Vec<Route>,
+        rules: Vec<Rule>,
+    ) -> Self {
+        let mut by_network: HashMap<_, Vec<Route>> = HashMap::new();
+        for route in routes {
+            let place = (route.table, route.destination);
+            by_network.entry(place).or_default().push(route);
+        }
+        Self {
+            link,
+            addresses,
+            routes: by_network,
+            rules,
+            ..Self::default()
+        }
+    }
+
+    /// Compares each change, in the order of `changes`, which are all of a tunnel's.
+    pub(crate) fn deviations(&self, changes: &[&Change]) -> Vec<Option<Deviation>> {
+        let has_mark = changes.iter().any(|c| matches!(c, Change::Mark(_)));
+        let of_rules = mark_in_effect(changes.iter().copied()).filter(|_| !has_mark);
+        changes
+            .iter()
+            .map(|change| self.deviation(change, of_rules))
+            .collect()
+    }
+
+    /// Compares one change. Name servers are not known here, and the effect of a
+    /// command never is.
+    fn deviation(&self, change: &Change, of_rules: Option<u32>) -> Option<Deviation> {
+        let removed = |is_there: bool| (!is_there).then_some(Deviation::Removed);
+        match change {
+            Change::Hook(_) | Change::Device | Change::Dns(_) => None,
+            // The file has the mark that the rules are made for.
+            Change::Configure => self.of_mark(of_rules?),
+            Change::Mark(mark) => self.of_mark(*mark),
+            Change::Address(network) => {
+                let index = self.link.as_ref()?.index;
+                let address = Address {
+                    interface: index,
+                    network: *network,
+                };
+                removed(self.addresses.contains(&address))
+            }
+            Change::Up { mtu } => match self.link.as_ref()? {
+                link if !link.up => Some(Deviation::Down),
+                link if link.mtu != *mtu => Some(Deviation::Mtu(link.mtu)),
+                _ => None,
+            },
+            Change::Route { destination, table } => {
+                self.of_route(destination, *table, self.link.as_ref()?.index)
+            }
+            Change::Unreachable { destination, table } => {
+                removed(self.has_special(RouteKind::Unreachable, destination, *table))
+            }
+            Change::Special {
+                kind,
+                destination,
+                table,
+            } => removed(self.has_special(*kind, destination, *table)),
+            Change::Rule(rule) => removed(self.rules.contains(rule)),
+            Change::Firewall {
+                family, addresses, ..
+            } => removed(self.has_firewall(*family, addresses.len())),
+            Change::ValidMark { .. } => match self.valid_mark? {
+                1 => None,
+                value => Some(Deviation::Setting(value)),
+            },
+        }
+    }
+
+    fn of_mark(&self, wanted: u32) -> Option<Deviation> {
+        let mark = self.mark.filter(|mark| *mark != wanted);
+        mark.map(Deviation::Mark)
+    }
+
+    fn routes_to(&self, destination: &IpNet, table: u32) -> &[Route] {
+        let place = (table, destination.trunc());
+        self.routes.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    fn of_route(&self, destination: &IpNet, table: u32, interface: u32) -> Option<Deviation> {
+        let routes = self.routes_to(destination, table);
+        let metric = |is_ours: bool| {
+            let metrics = routes
+                .iter()
+                .filter(|route| (route.interface == Some(interface)) == is_ours)
+                .map(|route| route.metric);
+            metrics.min()
+        };
+        match (metric(true), metric(false)) {
+            (None, _) => Some(Deviation::Removed),
+            (Some(ours), Some(others)) if others < ours => Some(Deviation::Overtaken),
+            _ => None,
+        }
+    }
+
+    fn has_special(&self, kind: RouteKind, destination: &IpNet, table: u32) -> bool {
+        let routes = self.routes_to(destination, table);
+        routes.iter().any(|route| route.kind == kind)
+    }
+
+    /// Whether a table still has the rules of [`taupe_net::system::Firewall`].
+    fn has_firewall(&self, family: Family, addresses: usize) -> bool {
+        let Some(chains) = self.firewalls.get(&family) else {
+            return true;
+        };
+        let rules = |name: &str| chains.iter().filter(|chain| *chain == name).count();
+        rules("preraw") >= addresses && rules("premangle") > 0 && rules("postmangle") > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_net::system::Medium;
+
+    const INDEX: u32 = 7;
+    const TABLE: u32 = 51820;
+    const MARK: u32 = 51820;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().expect("a network")
+    }
+
+    fn address(text: &str) -> Address {
+        Address {
+            interface: INDEX,
+            network: net(text),
+        }
+    }
+
+    /// One change of each kind that can be seen.
+    fn changes() -> Vec<Change> {
+        let (destination, table) = (net("0.0.0.0/0"), TABLE);
+        vec![
+            Change::Device,
+            Change::Configure,
+            Change::Address(net("10.9.0.2/24")),
+            Change::Up { mtu: 1420 },
+            Change::Mark(MARK),
+            Change::Route { destination, table },
+            Change::Unreachable { destination, table },
+            Change::Special {
+                kind: RouteKind::Throw,
+                destination: net("192.168.0.0/16"),
+                table,
+            },
+            Change::Rule(rule()),
+            Change::Firewall {
+                family: Family::Ipv4,
+                mark: MARK,
+                addresses: vec![net("10.9.0.2/24").addr()],
+            },
+            Change::ValidMark { original: Some(0) },
+        ]
+    }
+
+    fn rule() -> Rule {
+        Rule::not_marked(Family::Ipv4, 32764, MARK, TABLE)
+    }
+
+    /// The system with all of them.
+    fn observed() -> Observed {
+        let link = Link {
+            index: INDEX,
+            name: "wg0".into(),
+            up: true,
+            mtu: 1420,
+            kind: None,
+            medium: Medium::Other(65534),
+            controller: None,
+        };
+        let routes = vec![
+            Route::by_interface(net("0.0.0.0/0"), INDEX, TABLE),
+            Route::unreachable(net("0.0.0.0/0"), u32::MAX, TABLE),
+            Route::without_interface(RouteKind::Throw, net("192.168.0.0/16"), 9, TABLE),
+        ];
+        let addresses = vec![address("10.9.0.2/24")];
+        Observed {
+            firewalls: BTreeMap::from([(
+                Family::Ipv4,
+                ["preraw", "premangle", "postmangle"]
+                    .map(str::to_owned)
+                    .into(),
+            )]),
+            valid_mark: Some(1),
+            mark: Some(MARK),
+            ..Observed::new(Some(link), addresses, routes, vec![rule()])
+        }
+    }
+
+    fn deviations(observed: &Observed) -> Vec<(Change, Deviation)> {
+        let changes = changes();
+        let found = observed.deviations(&changes.iter().collect::<Vec<_>>());
+        let both = changes.into_iter().zip(found);
+        both.filter_map(|(change, deviation)| Some((change, deviation?)))
+            .collect()
+    }
+
+    type Meddling = fn(&mut Observed);
+
+    #[test]
+    fn every_kind_of_change_is_missed() {
+        assert_eq!(deviations(&observed()), []);
+        let cases: [(Meddling, &[Deviation]); 12] = [
+            (|o| o.addresses.clear(), &[Deviation::Removed]),
+            (
+                |o| o.link.as_mut().expect("a link").mtu = 1280,
+                &[Deviation::Mtu(1280)],
+            ),
+            (
+                |o| o.link.as_mut().expect("a link").up = false,
+                &[Deviation::Down],
+            ),
+            (|o| o.mark = Some(0), &[Deviation::Mark(0)]),
+            (
+                |o| retain(o, |route| route.kind != RouteKind::Unicast),
+                &[Deviation::Removed],
+            ),
+            (
+                |o| retain(o, |route| route.kind != RouteKind::Unreachable),
+                &[Deviation::Removed],
+            ),
+            (
+                |o| retain(o, |route| route.kind != RouteKind::Throw),
+                &[Deviation::Removed],
+            ),
+            (|o| o.rules.clear(), &[Deviation::Removed]),
+            (
+                |o| o.rules.iter_mut().for_each(|rule| rule.priority = 40000),
+                &[Deviation::Removed],
+            ),
+            (
+                |o| drop(o.firewalls.insert(Family::Ipv4, Vec::new())),
+                &[Deviation::Removed],
+            ),
+            (
+                |o| {
+                    let chains = o.firewalls.get_mut(&Family::Ipv4).expect("a table");
+                    chains.retain(|chain| chain != "preraw");
+                },
+                &[Deviation::Removed],
+            ),
+            (|o| o.valid_mark = Some(0), &[Deviation::Setting(0)]),
+        ];
+        for (number, (meddle, expected)) in cases.into_iter().enumerate() {
+            let mut observed = observed();
+            meddle(&mut observed);
+            let found = deviations(&observed);
+            let found: Vec<_> = found.into_iter().map(|(_, deviation)| deviation).collect();
+            assert_eq!(found, expected, "case {number}");
+        }
+    }
+
+    fn retain(observed: &mut Observed, keep: fn(&Route) -> bool) {
+        observed
+            .routes
+            .values_mut()
+            .for_each(|all| all.retain(keep));
+    }
+
+    #[test]
+    fn the_mark_of_the_file_is_the_one_that_its_rules_know() {
+        let rule = rule();
+        let changes = [Change::Configure, Change::Rule(rule)];
+        let found = |mark| {
+            let observed = Observed {
+                mark: Some(mark),
+                ..observed()
+            };
+            observed.deviations(&changes.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(found(MARK), [None, None]);
+        assert_eq!(found(0), [Some(Deviation::Mark(0)), None]);
+    }
+
+    #[test]
+    fn a_route_counts_while_it_is_the_first() {
+        let mut observed = observed();
+        let place = (TABLE, net("0.0.0.0/0"));
+        let routes = observed.routes.get_mut(&place).expect("routes");
+        let other = |metric| Route {
+            metric,
+            ..Route::by_interface(net("0.0.0.0/0"), 2, TABLE)
+        };
+        routes[0].metric = 10;
+        routes.push(other(11));
+        assert_eq!(deviations(&observed), []);
+        observed
+            .routes
+            .get_mut(&place)
+            .expect("routes")
+            .push(other(9));
+        let found = deviations(&observed);
+        assert!(
+            matches!(
+                found.as_slice(),
+                [(Change::Route { .. }, Deviation::Overtaken)]
+            ),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_elsewhere_says_nothing_of_its_own_settings() {
+        let mut observed = observed();
+        observed.link = None;
+        observed.addresses.clear();
+        assert_eq!(deviations(&observed), []);
+        observed.rules.clear();
+        assert_eq!(deviations(&observed).len(), 1);
+    }
+}

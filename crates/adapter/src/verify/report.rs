@@ -1,0 +1,229 @@
+//! Differences as sentences.
+
+use std::fmt;
+
+use ipnet::IpNet;
+use taupe_net::system::Route;
+
+use super::{Deviation, Drift};
+use crate::change::{Change, VALID_MARK};
+
+/// A difference between what `up` has made and what there is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The settings that it is about.
+    pub kind: Kind,
+    /// What was changed.
+    pub text: String,
+}
+
+/// Settings that a tunnel relies on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Kind {
+    Link,
+    Mtu,
+    Addresses,
+    NameServers,
+    Routes,
+    Rules,
+    Firewall,
+    Mark,
+    Sysctl,
+}
+
+impl Kind {
+    const ALL: [Self; 9] = [
+        Self::Link,
+        Self::Mtu,
+        Self::Addresses,
+        Self::NameServers,
+        Self::Routes,
+        Self::Rules,
+        Self::Firewall,
+        Self::Mark,
+        Self::Sysctl,
+    ];
+
+    fn of(drift: &Drift) -> Option<Self> {
+        Some(match &drift.change {
+            Change::Hook(_) | Change::Device => return None,
+            Change::Up { .. } => match drift.deviation {
+                Deviation::Down => Self::Link,
+                _ => Self::Mtu,
+            },
+            Change::Address(_) => Self::Addresses,
+            Change::Dns(_) => Self::NameServers,
+            Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
+                Self::Routes
+            }
+            Change::Rule(_) => Self::Rules,
+            Change::Firewall { .. } => Self::Firewall,
+            Change::Configure | Change::Mark(_) => Self::Mark,
+            Change::ValidMark { .. } => Self::Sysctl,
+        })
+    }
+}
+
+/// One finding for each kind of settings that has changed.
+pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
+    let is_down = drifts
+        .iter()
+        .any(|drift| drift.deviation == Deviation::Down);
+    // An interface that is down has lost them with that.
+    let is_consequence =
+        |change: &Change| is_down && matches!(change, Change::Address(_) | Change::Route { .. });
+    let finding = |kind: Kind| {
+        let of_kind = drifts
+            .iter()
+            .filter(|drift| Kind::of(drift) == Some(kind) && !is_consequence(&drift.change));
+        let mut items: Vec<&Drift> = of_kind.collect();
+        // A route that is gone matters more than one that comes second.
+        items.sort_by_key(|drift| drift.deviation == Deviation::Overtaken);
+        let text = sentence(interface, kind, &items)?;
+        Some(Finding { kind, text })
+    };
+    Kind::ALL.into_iter().filter_map(finding).collect()
+}
+
+fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
+    let first = drifts.first()?;
+    let listed = List { interface, drifts };
+    Some(match (kind, &first.change, &first.deviation) {
+        (Kind::Link, ..) => format!("{interface} has been set down: nothing gets through it"),
+        (Kind::Mtu, Change::Up { mtu }, Deviation::Mtu(found)) => {
+            format!("the MTU of {interface} is {found} instead of {mtu}")
+        }
+        (Kind::Addresses, ..) => format!("{interface} has lost {listed}"),
+        (Kind::NameServers, _, Deviation::NameServers(deviation)) => deviation.to_string(),
+        (Kind::Routes, _, Deviation::Overtaken) => {
+            format!("another route comes before {listed}: packets may leave outside the tunnel")
+        }
+        (Kind::Routes | Kind::Rules, ..) => {
+            format!("another program has removed {listed}: packets may leave outside the tunnel")
+        }
+        (Kind::Firewall, ..) => {
+            format!("another program has removed or emptied {listed}")
+        }
+        (Kind::Mark, _, Deviation::Mark(mark)) => format!(
+            "the fwmark of {interface} is now {mark:#x}: its own datagrams may be routed into the \
+             tunnel"
+        ),
+        (Kind::Sysctl, _, Deviation::Setting(value)) => format!(
+            "{VALID_MARK} is {value} instead of 1: strict reverse-path filters may drop the peers' \
+             datagrams"
+        ),
+        _ => format!("{listed} no longer holds"),
+    })
+}
+
+/// The first few of some changes.
+struct List<'a> {
+    interface: &'a str,
+    drifts: &'a [&'a Drift],
+}
+
+/// So many are named.
+const NAMED: usize = 3;
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, drift) in self.drifts.iter().take(NAMED).enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            write_name(self.interface, &drift.change, f)?;
+        }
+        match self.drifts.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+fn write_name(interface: &str, change: &Change, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match change {
+        Change::Address(network) => write!(f, "the address {network}"),
+        Change::Route { destination, table } => write_route("", destination, *table, f),
+        Change::Unreachable { destination, table } => {
+            write_route("unreachable ", destination, *table, f)
+        }
+        Change::Special {
+            kind,
+            destination,
+            table,
+        } => write_route(&format!("{kind} "), destination, *table, f),
+        Change::Rule(_) => {
+            let command = change.command(interface).to_string();
+            let rule = command.replace(" rule add ", " rule ");
+            write!(f, "the rule `{rule}`")
+        }
+        Change::Firewall { family, .. } => {
+            let family = crate::change::nft(*family);
+            write!(f, "the nftables table {family} wg-quick-{interface}")
+        }
+        other => write!(f, "`{}`", other.command(interface)),
+    }
+}
+
+fn write_route(
+    kind: &str,
+    destination: &IpNet,
+    table: u32,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "the {kind}route {destination}")?;
+    match table {
+        Route::MAIN_TABLE => Ok(()),
+        table => write!(f, " of table {table}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(destination: &str, deviation: Deviation) -> Drift {
+        Drift {
+            number: 0,
+            change: Change::Route {
+                destination: destination.parse().expect("a network"),
+                table: 7,
+            },
+            deviation,
+        }
+    }
+
+    fn texts(drifts: &[Drift]) -> Vec<String> {
+        let findings = findings("wg0", drifts).into_iter();
+        findings.map(|finding| finding.text).collect()
+    }
+
+    #[test]
+    fn many_are_one_finding() {
+        let all: Vec<Drift> = (0..9)
+            .map(|number| route(&format!("10.{number}.0.0/16"), Deviation::Removed))
+            .collect();
+        assert_eq!(
+            texts(&all),
+            [
+                "another program has removed the route 10.0.0.0/16 of table 7, the route 10.1.0.0/16 of table 7, the route \
+                 10.2.0.0/16 of table 7 and 6 more: packets may leave outside the tunnel"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_interface_that_is_down_has_lost_is_not_told() {
+        let down = Drift {
+            number: 1,
+            change: Change::Up { mtu: 1420 },
+            deviation: Deviation::Down,
+        };
+        let all = [route("10.0.0.0/8", Deviation::Removed), down];
+        assert_eq!(
+            texts(&all),
+            ["wg0 has been set down: nothing gets through it"]
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! Network settings that other programs change while a tunnel is up.
+
+use crate::faults::own_resolv_conf;
+use crate::state::State;
+use crate::{BEYOND, INTERFACE, World, read};
+use std::fs;
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::{Process, wait_until};
+use taupe_lab::sandbox::step;
+use taupe_lab::{Error, Result, ensure};
+
+const DNS: &str = "DNS = 10.77.0.53";
+const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 10.88.0.0/16";
+const SOON: Duration = Duration::from_secs(30);
+
+/// A change of another program's, and the word of the finding.
+struct Meddling {
+    finding: &'static str,
+    /// A command of the shell.
+    command: &'static str,
+}
+
+const MEDDLINGS: [Meddling; 11] = [
+    Meddling {
+        finding: "dns-changed",
+        command: "echo nameserver 192.0.2.2 > /etc/resolv.conf",
+    },
+    Meddling {
+        finding: "dns-changed",
+        command: "sed s/10.77.0.53/192.0.2.2/ /etc/resolv.conf > /etc/new && \
+                  mv /etc/new /etc/resolv.conf",
+    },
+    Meddling {
+        finding: "routes-changed",
+        command: "ip route del default dev wgnear table 51820",
+    },
+    Meddling {
+        finding: "routes-changed",
+        command: "ip -6 route del unreachable default table 51820",
+    },
+    Meddling {
+        finding: "rules-changed",
+        command: "ip rule del not fwmark 51820 table 51820",
+    },
+    Meddling {
+        finding: "firewall-changed",
+        command: "nft flush table ip wg-quick-wgnear",
+    },
+    Meddling {
+        finding: "firewall-changed",
+        command: "nft delete table ip6 wg-quick-wgnear",
+    },
+    Meddling {
+        finding: "addresses-changed",
+        command: "ip address flush dev wgnear scope global",
+    },
+    Meddling {
+        finding: "mtu-changed",
+        command: "ip link set wgnear mtu 1000",
+    },
+    Meddling {
+        finding: "link-changed",
+        command: "ip link set wgnear down",
+    },
+    Meddling {
+        finding: "sysctl-changed",
+        command: "echo 0 > /proc/sys/net/ipv4/conf/all/src_valid_mark",
+    },
+];
+
+/// `status` says it, and `reload` restores it.
+pub(crate) fn all() -> Result<()> {
+    own_resolv_conf()?;
+    let world = World::new()?;
+    let file = world.file(DNS, FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    let whole = State::of(&world.near)?;
+    expect(&world, 0, None)?;
+    for Meddling { finding, command } in MEDDLINGS {
+        step(command);
+        world.near.run(&["sh", "-c", command])?;
+        let changed = State::of(&world.near)?;
+        ensure!(
+            !whole.difference(&changed).is_empty(),
+            "{command} changes nothing"
+        );
+        expect(&world, 2, Some(finding))?;
+        let reload = world.taupe(&["reload", &file])?;
+        ensure!(reload.status == Some(0), "{command}: {reload:?}");
+        let left = whole.difference(&State::of(&world.near)?);
+        ensure!(left.is_empty(), "after {command} and a reload:\n{left}");
+        expect(&world, 0, None)?;
+        ensure!(world.tunnelled(BEYOND[0])?, "the tunnel does not work");
+    }
+    world.down(&file)?;
+    let left = before.difference(&State::of(&world.near)?);
+    // The name servers that another program wrote last are its own.
+    let others: Vec<&str> = left
+        .lines()
+        .filter(|line| !line.contains("cat /etc/resolv.conf"))
+        .collect();
+    ensure!(others.is_empty(), "left behind:\n{left}");
+    let servers = read("/etc/resolv.conf")?;
+    ensure!(servers.contains("192.0.2.2"), "not put back: {servers}");
+    Ok(())
+}
+
+/// The exit status of `status`, and a finding of its.
+fn expect(world: &World, status: i32, finding: Option<&str>) -> Result<()> {
+    let json = world.taupe(&["status", "--json", INTERFACE])?;
+    ensure!(
+        json.status == Some(status),
+        "status {:?} instead of {status}: {}",
+        json.status,
+        json.stdout
+    );
+    let Some(finding) = finding else {
+        return Ok(());
+    };
+    ensure!(
+        json.stdout.contains(&format!("\"{finding}\"")),
+        "no {finding}: {}",
+        json.stdout
+    );
+    ensure!(
+        json.stdout.contains("`taupe reload"),
+        "not what to do: {}",
+        json.stdout
+    );
+    Ok(())
+}
+
+/// The tunnel's own process sees it, and logs it.
+pub(crate) fn noticed() -> Result<()> {
+    own_resolv_conf()?;
+    let world = World::new()?;
+    let file = world.file(DNS, FULL)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let mut process = world
+        .near
+        .spawn(&[&program, "up", "--adapter", "--foreground", &file])?;
+    let is_up = || Ok(world.taupe(&["status", INTERFACE])?.status == Some(0));
+    wait_until("the tunnel", SOON, is_up)?;
+    for (command, words) in [
+        (
+            "echo nameserver 192.0.2.2 > /etc/resolv.conf",
+            "names are asked of 192.0.2.2",
+        ),
+        (
+            "ip route del default dev wgnear table 51820",
+            "the route 0.0.0.0/0",
+        ),
+        (
+            "ip rule del not fwmark 51820 table 51820",
+            "the rule `ip -4 rule not",
+        ),
+        (
+            "nft flush table ip wg-quick-wgnear",
+            "the nftables table ip wg-quick-wgnear",
+        ),
+    ] {
+        step(command);
+        world.near.run(&["sh", "-c", command])?;
+        await_output(&process, words)?;
+    }
+    process.signal(rustix::process::Signal::TERM)?;
+    let status = process.wait(SOON)?;
+    ensure!(status.success(), "{status}: {}", process.output());
+    Ok(())
+}
+
+fn await_output(process: &Process, words: &str) -> Result<()> {
+    wait_until(words, SOON, || Ok(process.output().contains(words)))
+        .map_err(|error| Error::unmet(format!("{error}: {}", process.output())))
+}
+
+/// What a PostUp command has changed is as the owner of the file wants it.
+pub(crate) fn by_a_hook() -> Result<()> {
+    let world = World::new()?;
+    let hooks = "PostUp = ip link set %i mtu 1300\nPostUp = ip route del 10.88.0.0/16 dev %i";
+    let file = world.file(hooks, "AllowedIPs = 10.88.0.0/16, 198.51.100.0/24")?;
+    world.up(&file)?;
+    expect(&world, 0, None)?;
+    let wanted = State::of(&world.near)?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(0), "{reload:?}");
+    let left = wanted.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "changed by a reload:\n{left}");
+    world.near.ip(&["route", "del", "198.51.100.0/24"])?;
+    expect(&world, 2, Some("routes-changed"))?;
+    world.down(&file)?;
+    ensure!(
+        fs::read_dir("/run/taupe").map_or(0, Iterator::count) == 0,
+        "a file is left"
+    );
+    Ok(())
+}

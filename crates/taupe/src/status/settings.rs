@@ -1,0 +1,37 @@
+//! Network settings that another program has changed since `taupe up`.
+
+use super::judge::Finding;
+use crate::capture::word_of;
+use taupe_adapter::{Kind, verify};
+
+/// Compares what `up` has made with the system.
+pub(super) fn findings(interface: &str) -> Vec<Finding> {
+    let findings = match verify(interface) {
+        Ok(findings) => findings.unwrap_or_default(),
+        Err(error) => {
+            let text = format!("its network settings cannot be compared: {error}");
+            return vec![Finding::new("settings-unknown", text)];
+        }
+    };
+    let word = word_of(interface);
+    let findings = findings.into_iter().map(|finding| {
+        let text = format!("{}; `taupe reload {word}` restores it", finding.text);
+        Finding::new(code(finding.kind), text)
+    });
+    findings.collect()
+}
+
+/// The word of a kind in JSON.
+const fn code(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Link => "link-changed",
+        Kind::Mtu => "mtu-changed",
+        Kind::Addresses => "addresses-changed",
+        Kind::NameServers => "dns-changed",
+        Kind::Routes => "routes-changed",
+        Kind::Rules => "rules-changed",
+        Kind::Firewall => "firewall-changed",
+        Kind::Mark => "mark-changed",
+        Kind::Sysctl => "sysctl-changed",
+    }
+}
