@@ -59,7 +59,7 @@ use thiserror::Error;
 pub use change::{Change, Hook, Phase};
 pub use down::{Down, DownError, down, down_on};
 pub use journal::{Journal, State};
-pub use linux::Linux;
+pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
 pub use taupe_config::file::Personality;

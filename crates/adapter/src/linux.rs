@@ -64,6 +64,12 @@ pub struct Linux<'a> {
     outer_endpoints: Option<Vec<SocketAddr>>,
 }
 
+/// Whether new interfaces have no IPv6: it is switched off, or the kernel has none.
+#[must_use]
+pub fn is_ipv6_off() -> bool {
+    !fs::read_to_string(NO_IPV6).is_ok_and(|off| off.trim() == "0")
+}
+
 impl<'a> Linux<'a> {
     /// The system for the tunnel of an interface.
     ///
@@ -130,8 +136,7 @@ impl<'a> Linux<'a> {
             rules: self.system.rules()?,
             table_names: tables::names(Path::new("/")),
             ipv6: Path::new(IPV6).exists(),
-            ipv6_on_interfaces: fs::read_to_string(NO_IPV6)
-                .is_ok_and(|switched_off| switched_off.trim() == "0"),
+            ipv6_on_interfaces: !is_ipv6_off(),
             ..Snapshot::default()
         };
         snapshot.links.retain(|link| !is_own(link.index));

@@ -24,6 +24,8 @@ pub mod run_directory;
 #[cfg(target_os = "linux")]
 pub mod schedule;
 #[cfg(target_os = "linux")]
+pub mod security;
+#[cfg(target_os = "linux")]
 pub mod signals;
 
 #[cfg(windows)]

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations;
-use taupe_config::file::{File, Forwarded, KillSwitch, SystemBus, Table};
+use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
+use taupe_config::prefix::Prefix;
 use taupe_engine::Tap;
 use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::{Capture, Choice};
@@ -99,6 +100,8 @@ pub(crate) struct Plan {
     means: Means,
     /// The name servers of the file; with a mark nobody is told of them.
     pub(crate) servers: Vec<IpAddr>,
+    /// Networks of the peers, to which the tunnel carries packets.
+    pub(crate) routed: Vec<Prefix>,
     /// What cannot become another while the tunnel is up, for people to read; behind
     /// [`ALL`] where the file has no key of transparent mode.
     pub(crate) memo: String,
@@ -181,6 +184,7 @@ impl Plan {
             },
             means,
             servers: settings.dns,
+            routed: file.peers.iter().flat_map(Peer::routed).collect(),
             memo,
         })
     }

@@ -110,9 +110,13 @@ pub(crate) fn without_address(interface: &str, file: &File) -> Vec<String> {
 impl Named {
     fn complaint(&self) -> String {
         let Self { name, line, .. } = self;
-        let reason = self.reason.as_deref().unwrap_or("no name server answers");
+        // Whoever only looks at the device does not know it.
+        let reason = match &self.reason {
+            Some(reason) => format!(" ({reason})"),
+            None => String::new(),
+        };
         format!(
-            "the endpoint {name} of the [Peer] in line {line} has no address now ({reason}): what \
+            "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: what \
              the chosen applications send is held back until it has one; it is looked up again"
         )
     }

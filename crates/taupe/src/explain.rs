@@ -1,19 +1,22 @@
 //! What becomes of an application's packets, or of what is forwarded, and why: the order
 //! of decisions, with the one that applies.
 
+mod questions;
+
 use crate::arguments::{Destination, ExplainOrder};
 use crate::capture::{meanwhile, user_id};
 use crate::check::{self, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::print;
 use crate::doubts::interpreter;
+use crate::families::{self, Lack};
 use crate::processes::{NoSubject, Subject};
 use crate::root;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +24,7 @@ use taupe_adapter::{Personality, State};
 use taupe_config::application::{AppRules, Decision, Doubt, Process, Rule};
 use taupe_config::destinations::{Class, class_of, has, is_local, of_peers};
 use taupe_config::file::edit::{Entry, entries};
-use taupe_config::file::{File, Forwarded, Key, KillSwitch};
+use taupe_config::file::{File, Forwarded, InterfaceAddress, Key, KillSwitch};
 use taupe_config::prefix::{self, Prefix};
 use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::in_effect;
@@ -186,6 +189,7 @@ impl Known {
             text: &self.text,
             file: &self.file,
             by_mark: self.by_mark,
+            lack_of_route: families::lack_of_route,
         };
         explanation.steps(&Question {
             from,
@@ -316,6 +320,8 @@ struct Explanation<'a> {
     file: &'a File,
     /// The tunnel is up in adapter mode, by the mark of sockets.
     by_mark: bool,
+    /// [`families::lack_of_route`].
+    lack_of_route: fn(IpAddr) -> Option<Lack>,
 }
 
 impl Explanation<'_> {
@@ -377,78 +383,6 @@ impl Explanation<'_> {
 
     fn bypasses_lan(&self) -> bool {
         self.file.transparent.bypass_lan.unwrap_or(false)
-    }
-
-    fn names(
-        &self,
-        question: &Question<'_>,
-        decision: Decision,
-        table: &[(Prefix, Class)],
-    ) -> Verdict {
-        if self.by_mark {
-            return Verdict::Passes("as any other: the tunnel is up in adapter mode".into());
-        }
-        if decision == Decision::Bypass {
-            return Verdict::Passes("they are asked as they are".into());
-        }
-        let Some(Destination { address, port }) = question.to else {
-            return Verdict::Passes(format!("to port 53: {}", self.server(None)));
-        };
-        if port != Some(53) {
-            return Verdict::Passes("it is not to port 53".into());
-        }
-        // Where a question leaves this host.
-        let outside = match (question.is_this_host(address), address) {
-            (true, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
-            (true, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)),
-            (false, address) => address,
-        };
-        match class_of(table, outside) {
-            _ if question.is_this_host(address) && !self.is_asked_instead(question, decision) => {
-                Verdict::Passes("a resolver on this host answers it".into())
-            }
-            Class::Tunnel | Class::Direct => Verdict::Decides(self.server(Some(address))),
-            _ => Verdict::Passes("the tunnel does not carry this one".into()),
-        }
-    }
-
-    /// Whether a resolver on this host is not asked itself.
-    fn is_asked_instead(&self, question: &Question<'_>, decision: Decision) -> bool {
-        let port = question.to.and_then(|to| to.port);
-        let mut servers = self.servers().into_iter();
-        let is_of_process = matches!(question.from, Sender::Process { .. });
-        let is_chosen = decision != Decision::Bypass && !self.by_mark;
-        is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
-    }
-
-    /// The name servers.
-    fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
-        let entries = entries(self.text, Key::Dns).into_iter();
-        let servers = entries.filter_map(|entry| Some((entry.text.parse().ok()?, entry)));
-        servers.collect()
-    }
-
-    /// Where questions go.
-    fn server(&self, address: Option<IpAddr>) -> String {
-        let all = self.servers();
-        let is_of_family =
-            |server: &IpAddr| address.is_none_or(|address| address.is_ipv4() == server.is_ipv4());
-        let servers: Vec<_> = all.iter().filter(|(at, _)| is_of_family(at)).collect();
-        match (servers.as_slice(), address) {
-            (servers, Some(to)) if servers.iter().any(|(at, _)| *at == to) => {
-                "through the tunnel".into()
-            }
-            ([], _) if all.is_empty() => "through the tunnel".into(),
-            ([], _) => "refused at once: no server in DNS has an address of this family".into(),
-            ([(_, first), rest @ ..], _) => {
-                let or_the_next = match rest {
-                    [] => "",
-                    _ => ", or the next that answers",
-                };
-                let first = self.at(Key::Dns, first);
-                format!("through the tunnel, to its first server instead ({first}){or_the_next}")
-            }
-        }
     }
 
     fn past(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {
@@ -569,22 +503,40 @@ impl Explanation<'_> {
                 ),
             });
         };
-        Verdict::Decides(match class_of(table, address) {
-            Class::Tunnel => {
-                let by = longest(&list, address).map(|entry| self.at(Key::AllowedIps, entry));
-                format!("{} ({})", self.inside(), by.unwrap_or_default())
+        let by = longest(&list, address).map(|entry| self.at(Key::AllowedIps, entry));
+        Verdict::Decides(match (class_of(table, address), by) {
+            // Where it is direct for another reason, a step before this one has said so.
+            (Class::Tunnel | Class::Direct, Some(by)) => match self.refusal(address) {
+                Some(why) => format!("refused at once: {why} ({by})"),
+                None => format!("{} ({by})", self.inside()),
+            },
+            (Class::Tunnel | Class::Direct, None) => {
+                format!("past the tunnel: {address} is in none")
             }
-            Class::Direct => format!("past the tunnel: {address} is in none"),
-            Class::Refuse => {
+            (Class::Refuse, _) => {
                 let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
                 format!(
                     "refused at once: the tunnel has all of the other family and nothing of {family}"
                 )
             }
-            Class::Drop => "dropped: multicast and broadcast are past any tunnel, and only \
+            (Class::Drop, _) => "dropped: multicast and broadcast are past any tunnel, and only \
                             BypassLanTraffic lets them out"
                 .into(),
         })
+    }
+
+    /// The reason why a packet to an address in the tunnel does not get into it.
+    fn refusal(&self, address: IpAddr) -> Option<String> {
+        if self.by_mark {
+            return None;
+        }
+        let own = self.file.interface.addresses.iter();
+        let is_of_family = |own: &InterfaceAddress| own.address.is_ipv4() == address.is_ipv4();
+        if !own.copied().any(|own| is_of_family(&own)) {
+            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+            return Some(format!("no Address of the tunnel is of {family}"));
+        }
+        (self.lack_of_route)(address).map(|lack| lack.to_string())
     }
 
     /// What becomes of another application's packet while the tunnel is down.

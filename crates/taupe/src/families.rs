@@ -1,5 +1,6 @@
 //! Families of addresses that chosen applications cannot use from here.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
@@ -7,34 +8,72 @@ use taupe_net::system::System;
 
 /// Addresses for documentation (RFC 5737, RFC 9637): a route there is a route to
 /// wherever there is no other.
-const BEYOND: [(&str, IpAddr); 2] = [
-    ("IPv4", IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
-    (
-        "IPv6",
-        IpAddr::V6(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 1)),
-    ),
+const BEYOND: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// A sentence for each family that the tunnel has for chosen applications, and that
-/// has no route from here.
-pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<String> {
+/// A family that has no route from here.
+pub(crate) struct Lack {
+    family: &'static str,
+    /// By `net.ipv6.conf.default.disable_ipv6`, which adapter mode goes by too.
+    pub(crate) is_switched_off: bool,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = self.family;
+        match self.is_switched_off {
+            true => write!(
+                f,
+                "{family} is switched off on this system: chosen applications do not reach it, \
+                 through the tunnel either"
+            ),
+            false => write!(
+                f,
+                "there is no route to {family} from here, and without one chosen applications do \
+                 not reach it through the tunnel either (adapter mode does)"
+            ),
+        }
+    }
+}
+
+/// Each family that the tunnel has for chosen applications, and that has no route from here.
+pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     let Ok(mut system) = System::open() else {
         return Vec::new();
     };
     let mut wanted = BEYOND.to_vec();
-    wanted.retain(|(_, address)| {
+    wanted.retain(|address| {
         destinations.iter().any(|(network, class)| {
             *class == Class::Tunnel && network.address().is_ipv4() == address.is_ipv4()
         })
     });
-    wanted.retain(|(_, address)| system.route_to(*address, 0).is_err());
-    wanted
-        .into_iter()
-        .map(|(family, _)| {
-            format!(
-                "there is no route to {family} from here, and without one chosen applications do \
-                 not reach it through the tunnel either (adapter mode does)"
-            )
-        })
-        .collect()
+    wanted.retain(|address| system.route_to(*address, 0).is_err());
+    wanted.into_iter().map(lack).collect()
+}
+
+/// The lack that keeps a chosen application's packet to an address from reaching the tunnel.
+pub(crate) fn lack_of_route(address: IpAddr) -> Option<Lack> {
+    let route = System::open().ok()?.route_to(address, 0);
+    route.is_err().then(|| lack(address))
+}
+
+#[cfg(test)]
+impl Lack {
+    pub(crate) fn ipv6(is_switched_off: bool) -> Self {
+        let family = "IPv6";
+        Self {
+            family,
+            is_switched_off,
+        }
+    }
+}
+
+fn lack(address: IpAddr) -> Lack {
+    let is_ipv4 = address.is_ipv4();
+    Lack {
+        family: if is_ipv4 { "IPv4" } else { "IPv6" },
+        is_switched_off: !is_ipv4 && taupe_adapter::is_ipv6_off(),
+    }
 }

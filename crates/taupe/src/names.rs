@@ -1,23 +1,27 @@
 //! Questions of chosen applications for names: what may not be as one thinks.
 
 use std::net::{IpAddr, Ipv4Addr};
-use taupe_config::destinations::{Class, class_of};
+use taupe_config::destinations::has;
 use taupe_config::prefix::Prefix;
 
 /// Where the C library reads whom it is to ask.
 pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// A sentence for each thing that may surprise about the tunnel's name servers.
-pub(crate) fn doubts(servers: &[IpAddr], destinations: &[(Prefix, Class)]) -> Vec<String> {
+///
+/// Questions are turned to these servers behind the rules about destinations, so that nothing
+/// but `routed` decides whether they are carried: the networks of the tunnel's peers.
+pub(crate) fn doubts(servers: &[IpAddr], routed: &[Prefix]) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
-    doubts_with(servers, destinations, &text)
+    doubts_with(servers, routed, &text)
 }
 
-fn doubts_with(
-    servers: &[IpAddr],
-    destinations: &[(Prefix, Class)],
-    resolv_conf: &str,
-) -> Vec<String> {
+/// Whether a peer's networks have an address.
+pub(crate) fn is_routed(routed: &[Prefix], address: IpAddr) -> bool {
+    routed.iter().any(|network| has(*network, address))
+}
+
+fn doubts_with(servers: &[IpAddr], routed: &[Prefix], resolv_conf: &str) -> Vec<String> {
     if servers.is_empty() {
         let sentence = "there is no DNS under [Interface]: whatever chosen applications ask a \
                         service of this machine (systemd-resolved, dnsmasq, nscd), it asks past \
@@ -26,7 +30,7 @@ fn doubts_with(
     }
     let mut sentences = Vec::new();
     for server in servers {
-        if class_of(destinations, *server) != Class::Tunnel {
+        if !is_routed(routed, *server) {
             sentences.push(format!(
                 "{server} in DNS is not in the tunnel, through which it is asked; add it to \
                  AllowedIPs, or take it out of DisallowedIPs"
@@ -84,7 +88,7 @@ fn asked(resolv_conf: &str) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taupe_config::destinations::table;
+    use taupe_config::networks::subtract;
     use taupe_config::prefix;
 
     fn doubts_of(servers: &[&str], resolv_conf: &str) -> Vec<String> {
@@ -94,12 +98,11 @@ mod tests {
                 .map(|text| prefix::parse(text).unwrap())
                 .collect()
         };
-        let table = table(
+        let routed = subtract(
             &networks(&["10.0.0.0/8", "fd00::/8"]),
             &networks(&["10.9.0.0/16"]),
-            false,
         );
-        doubts_with(&servers, &table, resolv_conf)
+        doubts_with(&servers, &routed, resolv_conf)
     }
 
     #[test]

@@ -462,14 +462,14 @@ impl Tunnel {
             self.findings.push(past_tunnel(gap.to_string()));
         }
         if let Ok(plan) = Plan::take(file, None) {
-            let destinations = &plan.choice.destinations;
             let names = match plan.servers.as_slice() {
                 [] => names::way_past().into_iter().collect(),
-                servers => names::doubts(servers, destinations),
+                servers => names::doubts(servers, &plan.routed),
             };
             self.findings.extend(names.into_iter().map(past_tunnel));
             // What is refused there leaves nowhere, and has another family to go by.
-            self.notes.extend(families::without_route(destinations));
+            let lacks = families::without_route(&plan.choice.destinations);
+            self.notes.extend(lacks.iter().map(ToString::to_string));
         }
     }
 }

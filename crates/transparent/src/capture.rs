@@ -507,6 +507,8 @@ impl Keeper {
         self.is_cut_off = mended.is_err();
         match mended {
             Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
+            // The interface is gone, as whenever a tunnel ends: the drop says what holds then.
+            Err(_) if taupe_sys::interface::name(self.tun).is_none() => self.programs.set_down(),
             Err(fault) => {
                 self.programs.set_down();
                 warn!(%fault, "the tunnel is down: {}", self.programs.lock());

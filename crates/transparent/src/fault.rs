@@ -1,15 +1,16 @@
 //! What can go wrong with the kernel's part.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
-use thiserror::Error;
+use rustix::io::Errno;
 
 /// Why the kernel's part could not be set up or changed.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The other of two ways holds the packets of its applications.
     #[error(
@@ -151,11 +152,16 @@ impl Fault {
         }
     }
 
+    /// A program that could not be loaded: the kernel lacks something that it needs, unless the
+    /// system's answer is about this process.
     pub(crate) fn program(
         program: &'static str,
         needs: &'static str,
         source: ProgramError,
     ) -> Self {
+        if let Some(errno) = not_of_the_kernel(&source) {
+            return Self::call(format!("loading the program {program}"))(errno);
+        }
         let reason = match &source {
             // The log is long; what was refused is in one of its last lines.
             ProgramError::LoadError {
@@ -180,11 +186,35 @@ impl Fault {
     }
 
     pub(crate) fn object(source: EbpfError) -> Self {
+        if let Some(errno) = not_of_the_kernel(&source) {
+            return Self::call("loading Taupe's eBPF object")(errno);
+        }
         Self::Object {
             release: release(),
             source: Box::new(source),
         }
     }
+}
+
+/// Returns the system's answer if it says nothing about what the kernel has: the process has no
+/// descriptor, memory or right left.
+fn not_of_the_kernel(error: &(dyn Error + 'static)) -> Option<Errno> {
+    let mut next = Some(error);
+    let errors = std::iter::from_fn(|| {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    });
+    let mut answers = errors.filter_map(|error| {
+        let error = error.downcast_ref::<io::Error>()?;
+        Some(Errno::from_raw_os_error(error.raw_os_error()?))
+    });
+    answers.find(|errno| {
+        matches!(
+            *errno,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::PERM | Errno::AGAIN | Errno::INTR
+        )
+    })
 }
 
 /// What a log ends with, whatever was refused.
@@ -196,4 +226,32 @@ fn release() -> String {
         .release()
         .to_string_lossy()
         .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(errno: Errno) -> Fault {
+        let source = ProgramError::LoadError {
+            io_error: errno.into(),
+            verifier_log: aya_obj::VerifierLog::new(String::new()),
+        };
+        Fault::program("taupe_x", "a helper", source)
+    }
+
+    #[test]
+    fn a_process_without_descriptors_is_not_told_to_use_another_kernel() {
+        for errno in [Errno::MFILE, Errno::NOMEM, Errno::PERM] {
+            let fault = refused(errno);
+            assert_eq!(fault.lack(), None, "{fault}");
+            let text = fault.to_string();
+            assert!(text.contains(&io::Error::from(errno).to_string()), "{text}");
+            assert!(!text.contains("kernel"), "{text}");
+        }
+        // The verifier, or a type of program that there is not.
+        for errno in [Errno::ACCESS, Errno::INVAL] {
+            assert_eq!(refused(errno).lack(), Some("a helper"));
+        }
+    }
 }

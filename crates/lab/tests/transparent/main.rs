@@ -7,6 +7,7 @@ mod browsers;
 mod captive;
 mod chatter;
 mod closed;
+mod diagnosis;
 mod followed;
 mod forwarding;
 mod leaks;
@@ -53,6 +54,12 @@ fn main() {
         SystemTest::new("everybody_is_held_back", closed::everybody).limit(long),
         SystemTest::new("nobody_is_held_back", closed::nobody).limit(long),
         SystemTest::new("in_the_foreground", life::in_the_foreground).limit(long),
+        SystemTest::new(
+            "name_servers_in_a_local_network",
+            diagnosis::name_servers_in_a_local_network,
+        ),
+        SystemTest::new("without_ipv6", diagnosis::without_ipv6),
+        SystemTest::new("without_descriptors", diagnosis::without_descriptors),
         SystemTest::new("the_file_stays", life::the_file_stays).limit(long),
         SystemTest::new("a_linked_file", life::a_linked_file).limit(long),
         SystemTest::new("what_is_not_there_changes_nothing", life::refused).limit(long),

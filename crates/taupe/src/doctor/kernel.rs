@@ -6,7 +6,7 @@ use taupe_transparent::programs::{
     Programs, Trial, Way, try_all, try_forwarding, try_pinning, try_services,
 };
 
-/// Where the kernel says which security modules it runs with.
+/// Where the kernel says which security modules it runs with, if securityfs is mounted.
 const LSM: &str = "/sys/kernel/security/lsm";
 
 /// Its type information.
@@ -45,7 +45,7 @@ pub(super) fn checks() -> Vec<Check> {
         ("netfilter", netfilter),
     ];
     checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
-    checks.push(lsm(&fs::read_to_string(LSM).unwrap_or_default()));
+    checks.push(lsm(has_bpf_lsm()));
     let trials: [(_, fn(_) -> _); 2] = [("unix-sockets", unix_sockets), ("lock", lock)];
     checks.extend(trials.map(|(name, look)| Check::by_root(name, || look(name))));
     checks
@@ -110,6 +110,13 @@ fn programs(
         Ok(trials) => trials,
         Err(why) => return Check::fail(name, format!("{what} is not to be had: {why}"), fix),
     };
+    let mut refusals: Vec<_> = trials
+        .iter()
+        .filter(|trial| trial.is_optional)
+        .filter_map(|trial| trial.refused.as_ref())
+        .collect();
+    // A kernel that has it and does not allow it says so.
+    refusals.retain(|fault| fault.lack().is_none());
     let refused = |is_optional| {
         let refused = trials.iter().filter_map(move |trial| {
             (trial.is_optional == is_optional).then_some(())?;
@@ -127,22 +134,54 @@ fn programs(
         ),
         some => {
             let names: Vec<_> = some.iter().map(|(program, _)| *program).collect();
+            let (reason, fix) = match refusals.first() {
+                Some(fault) => (
+                    format!(" ({fault})"),
+                    "find out what does not allow it here: a security module, lockdown or the \
+                     host of this machine",
+                ),
+                None => (
+                    String::new(),
+                    "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM",
+                ),
+            };
             Check::warn(
                 name,
                 format!(
-                    "{what}: the kernel takes all programs but {}: sockets that are handed over \
-                     are looked at late, and some families are not refused",
+                    "{what}: the kernel takes all programs but {}{reason}: sockets that are \
+                     handed over are looked at late, and some families are not refused",
                     names.join(", ")
                 ),
-                "use a kernel with CONFIG_FUNCTION_TRACER and CONFIG_BPF_LSM",
+                fix,
             )
         }
     }
 }
 
-fn lsm(modules: &str) -> Check {
+/// Whether the kernel runs with BPF LSM; `None` where nobody says so.
+fn has_bpf_lsm() -> Option<bool> {
+    let listed = || {
+        fs::read_to_string(LSM)
+            .ok()
+            .map(|modules| names_bpf(&modules))
+    };
+    taupe_sys::security::has_bpf().ok().or_else(listed)
+}
+
+fn names_bpf(modules: &str) -> bool {
+    modules.trim().split(',').any(|module| module == "bpf")
+}
+
+fn lsm(has_bpf: Option<bool>) -> Check {
     const NAME: &str = "bpf-lsm";
-    match modules.trim().split(',').any(|module| module == "bpf") {
+    let Some(has_bpf) = has_bpf else {
+        return Check {
+            text: format!("the kernel's security modules are in {LSM}, which cannot be read"),
+            fix: Some("mount -t securityfs securityfs /sys/kernel/security".to_owned()),
+            ..Check::unknown(NAME)
+        };
+    };
+    match has_bpf {
         true => Check::ok(NAME, "the kernel runs with BPF LSM"),
         false => Check::warn(
             NAME,
@@ -196,8 +235,9 @@ mod tests {
             ("lockdown,bpfilter", Outcome::Warn),
             ("", Outcome::Warn),
         ] {
-            assert_eq!(lsm(modules).result, result, "{modules}");
+            assert_eq!(lsm(Some(names_bpf(modules))).result, result, "{modules}");
         }
+        assert_eq!(lsm(None).result, Outcome::Unknown);
     }
 
     #[test]
@@ -209,6 +249,14 @@ mod tests {
             refused,
         };
         let fault = || taupe_transparent::fault::Fault::Missing("taupe_x");
+        let denied = || taupe_transparent::fault::Fault::Call {
+            what: "loading the program taupe_x".to_owned(),
+            source: rustix::io::Errno::PERM.into(),
+        };
+        let check = programs("n", "it", Ok(vec![trial(true, Some(denied()))]), "fix");
+        let said = format!("{} {:?}", check.text, check.fix);
+        assert!(said.contains("Operation not permitted"), "{said}");
+        assert!(!said.contains("CONFIG_"), "{said}");
         let found = |trials| programs("n", "it", trials, "fix").result;
         assert_eq!(found(Ok(vec![trial(false, None)])), Outcome::Ok);
         assert_eq!(found(Ok(vec![trial(true, Some(fault()))])), Outcome::Warn);

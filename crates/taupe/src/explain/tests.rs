@@ -21,6 +21,20 @@ fn decides(text: &str, path: &str, to: &str) -> Option<(usize, String)> {
 }
 
 fn decides_in(text: &str, path: &str, to: &str, by_mark: bool) -> Option<(usize, String)> {
+    let steps = steps_with(text, path, to, by_mark, |_| None);
+    let deciding = steps.iter().filter(|step| step.decides).count();
+    assert!(deciding <= 1, "{steps:?}");
+    let at = steps.iter().position(|step| step.decides)?;
+    Some((at + 1, steps[at].text.clone()))
+}
+
+fn steps_with(
+    text: &str,
+    path: &str,
+    to: &str,
+    by_mark: bool,
+    lack_of_route: fn(IpAddr) -> Option<Lack>,
+) -> Vec<Step> {
     let parsed = file::parse(text.as_bytes(), Dialect::Taupe);
     let file = parsed.file.expect("a file");
     let explanation = Explanation {
@@ -28,6 +42,7 @@ fn decides_in(text: &str, path: &str, to: &str, by_mark: bool) -> Option<(usize,
         text: text.as_bytes(),
         file: &file,
         by_mark,
+        lack_of_route,
     };
     let process = Process {
         path: path.as_bytes(),
@@ -49,10 +64,53 @@ fn decides_in(text: &str, path: &str, to: &str, by_mark: bool) -> Option<(usize,
     };
     let steps = explanation.steps(&question);
     assert_eq!(steps.len(), 6 + usize::from(path == "/elsewhere"));
-    let deciding = steps.iter().filter(|step| step.decides).count();
-    assert!(deciding <= 1, "{steps:?}");
-    let at = steps.iter().position(|step| step.decides)?;
-    Some((at + 1, steps[at].text.clone()))
+    steps
+}
+
+/// A name server in a network that `BypassLanTraffic` leaves out of the tunnel is asked through
+/// it all the same, by its port.
+#[test]
+fn name_servers_of_a_local_network_are_in_the_tunnel() {
+    let text = FILE.replace("DNS = 8.8.8.8, 1.1.1.1", "DNS = 10.8.0.1");
+    let text = format!("{text}BypassLanTraffic = true\n");
+    let steps = |to| steps_with(&text, "/usr/bin/curl", to, false, |_| None);
+    let asked = steps("10.8.0.1:53");
+    assert!(asked[2].decides);
+    assert_eq!(asked[2].text, "through the tunnel");
+    // Without the local networks it would be the tunnel's.
+    assert!(asked[5].text.starts_with("through the tunnel"), "{asked:?}");
+    // A port that is not known may be 53.
+    let any = steps("10.8.0.1");
+    assert_eq!(any[2].text, "to port 53: through the tunnel");
+    assert!(any[3].decides && any[3].text.starts_with("past the tunnel"));
+    let lost = text.replace("AllowedIPs = 0.0.0.0/0\n", "");
+    let lost = steps_with(&lost, "/usr/bin/curl", "10.8.0.1:53", false, |_| None);
+    assert!(lost[2].text.starts_with("nowhere"), "{lost:?}");
+}
+
+#[test]
+fn a_family_that_the_tunnel_refuses_is_not_in_it() {
+    let both = FILE.replace("AllowedIPs = 0.0.0.0/0", "AllowedIPs = 0.0.0.0/0, ::/0");
+    let to = "[2001:db8:77::1]:443";
+    let curl = "/usr/bin/curl";
+    let (step, text) = decides(&both, curl, to).unwrap();
+    assert!(
+        step == 6 && text.starts_with("refused at once: no Address"),
+        "{text}"
+    );
+    let whole = both.replace("10.77.0.1/32", "10.77.0.1/32, fd77::1/128");
+    let (_, text) = decides(&whole, curl, to).unwrap();
+    assert!(text.starts_with("through the tunnel"), "{text}");
+    let lack = |_| Some(Lack::ipv6(false));
+    let steps = steps_with(&whole, curl, to, false, lack);
+    let text = &steps[5].text;
+    assert!(
+        text.starts_with("refused at once: there is no route"),
+        "{text}"
+    );
+    // In adapter mode the tunnel is a route.
+    let steps = steps_with(&whole, curl, to, true, lack);
+    assert!(steps[5].text.starts_with("through the tunnel"), "{steps:?}");
 }
 
 #[test]

@@ -120,9 +120,12 @@ pub(super) fn tell_of(plan: &Plan) {
         return;
     }
     let destinations = &plan.choice.destinations;
+    // That IPv6 is switched off is said with what is left out for that.
     let of_families = families::without_route(destinations);
-    let of_names = names::doubts(&plan.servers, destinations);
-    for sentence in of_families.into_iter().chain(of_names) {
+    let of_families = of_families.into_iter().filter(|lack| !lack.is_switched_off);
+    let of_families = of_families.map(|lack| lack.to_string());
+    let of_names = names::doubts(&plan.servers, &plan.routed);
+    for sentence in of_families.chain(of_names) {
         say(&format_args!("[!] {sentence}"));
     }
 }

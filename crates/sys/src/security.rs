@@ -1,0 +1,40 @@
+//! Security modules of the running kernel.
+
+use std::io;
+
+/// `LSM_ID_BPF` of `linux/lsm.h`.
+const BPF: u64 = 110;
+
+/// `lsm_list_modules(2)`, which has one number on every architecture.
+const LIST_MODULES: libc::c_long = 461;
+
+/// Whether the kernel runs with BPF LSM, by `lsm_list_modules(2)`: it needs no file system.
+///
+/// # Errors
+/// `ENOSYS` before Linux 6.8.
+pub fn has_bpf() -> io::Result<bool> {
+    // More than a kernel has: `E2BIG` otherwise.
+    let mut ids = [0_u64; 64];
+    let mut size = u32::try_from(size_of_val(&ids)).unwrap_or_default();
+    // SAFETY: the kernel writes at most `size` bytes to `ids` and four to `size`; both live
+    // until it returns.
+    let count = unsafe { libc::syscall(LIST_MODULES, ids.as_mut_ptr(), &raw mut size, 0_u32) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    Ok(ids.iter().take(count).any(|id| *id == BPF))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_bpf;
+    use std::fs;
+
+    #[test]
+    fn is_what_securityfs_says() {
+        let Ok(listed) = fs::read_to_string("/sys/kernel/security/lsm") else {
+            return;
+        };
+        if let Ok(has) = has_bpf() {
+            assert_eq!(has, listed.trim().split(',').any(|name| name == "bpf"));
+        }
+    }
+}

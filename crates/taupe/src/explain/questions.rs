@@ -1,0 +1,95 @@
+//! Questions for names: whom they go to.
+
+use super::{Explanation, Question, Sender, Verdict};
+use crate::arguments::Destination;
+use crate::names;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use taupe_config::application::Decision;
+use taupe_config::destinations::{Class, class_of};
+use taupe_config::file::edit::{Entry, entries};
+use taupe_config::file::{Key, Peer};
+use taupe_config::prefix::Prefix;
+
+impl Explanation<'_> {
+    pub(super) fn names(
+        &self,
+        question: &Question<'_>,
+        decision: Decision,
+        table: &[(Prefix, Class)],
+    ) -> Verdict {
+        if self.by_mark {
+            return Verdict::Passes("as any other: the tunnel is up in adapter mode".into());
+        }
+        if decision == Decision::Bypass {
+            return Verdict::Passes("they are asked as they are".into());
+        }
+        let Some(Destination { address, port }) = question.to else {
+            return Verdict::Passes(format!("to port 53: {}", self.server(None)));
+        };
+        match port {
+            Some(53) => {}
+            Some(_) => return Verdict::Passes("it is not to port 53".into()),
+            None => {
+                let text = format!("to port 53: {}", self.server(Some(address)));
+                return Verdict::Passes(text);
+            }
+        }
+        // Where a question leaves this host.
+        let outside = match (question.is_this_host(address), address) {
+            (true, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::new(240, 0, 0, 1)),
+            (true, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1)),
+            (false, address) => address,
+        };
+        match class_of(table, outside) {
+            _ if question.is_this_host(address) && !self.is_asked_instead(question, decision) => {
+                Verdict::Passes("a resolver on this host answers it".into())
+            }
+            Class::Tunnel | Class::Direct => Verdict::Decides(self.server(Some(address))),
+            _ => Verdict::Passes("the tunnel does not carry this one".into()),
+        }
+    }
+
+    /// Whether a resolver on this host is not asked itself.
+    pub(super) fn is_asked_instead(&self, question: &Question<'_>, decision: Decision) -> bool {
+        let port = question.to.and_then(|to| to.port);
+        let mut servers = self.servers().into_iter();
+        let is_of_process = matches!(question.from, Sender::Process { .. });
+        let is_chosen = decision != Decision::Bypass && !self.by_mark;
+        is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
+    }
+
+    /// The name servers.
+    fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
+        let entries = entries(self.text, Key::Dns).into_iter();
+        let servers = entries.filter_map(|entry| Some((entry.text.parse().ok()?, entry)));
+        servers.collect()
+    }
+
+    /// Where questions go.
+    fn server(&self, address: Option<IpAddr>) -> String {
+        let all = self.servers();
+        let is_of_family =
+            |server: &IpAddr| address.is_none_or(|address| address.is_ipv4() == server.is_ipv4());
+        let servers: Vec<_> = all.iter().filter(|(at, _)| is_of_family(at)).collect();
+        let routed: Vec<Prefix> = self.file.peers.iter().flat_map(Peer::routed).collect();
+        let is_lost = |at: &IpAddr| !names::is_routed(&routed, *at);
+        match (servers.as_slice(), address) {
+            (servers, _) if !servers.is_empty() && servers.iter().all(|(at, _)| is_lost(at)) => {
+                "nowhere: no peer's AllowedIPs have a server of DNS".into()
+            }
+            (servers, Some(to)) if servers.iter().any(|(at, _)| *at == to) => {
+                "through the tunnel".into()
+            }
+            ([], _) if all.is_empty() => "through the tunnel".into(),
+            ([], _) => "refused at once: no server in DNS has an address of this family".into(),
+            ([(_, first), rest @ ..], _) => {
+                let or_the_next = match rest {
+                    [] => "",
+                    _ => ", or the next that answers",
+                };
+                let first = self.at(Key::Dns, first);
+                format!("through the tunnel, to its first server instead ({first}){or_the_next}")
+            }
+        }
+    }
+}
