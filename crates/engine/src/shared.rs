@@ -1,6 +1,8 @@
 //! What the threads of a device share, and how they reach the control loop.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
@@ -126,8 +128,8 @@ impl Waker {
     }
 }
 
-/// Handshake messages on their way to the control loop. Bounded: what comes
-/// when it is full is dropped unread.
+/// Handshake messages on their way to the control loop. Bounded: when it is full, the
+/// oldest is dropped unread.
 #[derive(Default)]
 pub(crate) struct HandshakeQueue(Mutex<Queued>);
 
@@ -164,12 +166,28 @@ impl Message {
         Self { from, bytes }
     }
 
+    /// What tells the messages of one handshake from those of others: the sender and the index
+    /// that it has chosen.
+    fn handshake(&self) -> (SocketAddr, Option<[u8; 4]>) {
+        let index = self.bytes().get(4..).and_then(|rest| rest.first_chunk());
+        (self.from.remote, index.copied())
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
             MessageBytes::Ordinary(place, length) => place.get(..*length).unwrap_or_default(),
             MessageBytes::Part(bytes) => bytes,
         }
     }
+}
+
+/// Orders messages by the last one of their handshake, the latest first.
+fn newest_first(messages: &mut [Message]) {
+    let mut last = HashMap::new();
+    for (place, message) in messages.iter().enumerate() {
+        last.insert(message.handshake(), place);
+    }
+    messages.sort_by_cached_key(|message| Reverse(last.get(&message.handshake()).copied()));
 }
 
 /// What has become of messages that were handed to a queue.
@@ -195,23 +213,32 @@ impl HandshakeQueue {
         let mut dropped = 0;
         for message in messages {
             let fits = message.len() <= LONGEST_HANDSHAKE;
-            if fits && queued.messages.len() < MAX_QUEUED_HANDSHAKES {
-                queued.messages.push_back(Message::new(from, message));
-            } else {
+            if !fits {
+                dropped += 1;
+                continue;
+            }
+            if queued.messages.len() >= MAX_QUEUED_HANDSHAKES {
+                queued.messages.pop_front();
                 dropped += 1;
             }
+            queued.messages.push_back(Message::new(from, message));
         }
         let wake = !std::mem::replace(&mut queued.expected, true);
         Pushed { dropped, wake }
     }
 
-    /// Moves the oldest messages, at most so many, to `taken`. Returns how many
-    /// stay.
+    /// Moves the newest messages, at most so many, to `taken`, the newest handshake first; the
+    /// parts of one stay in their order. Returns how many stay.
+    ///
+    /// After a pause of this process the queue has every try of a peer, and the peer waits for
+    /// the answer to the last alone.
     pub(crate) fn take(&self, count: usize, taken: &mut Vec<Message>) -> usize {
         let mut queued = self.lock();
-        let count = count.min(queued.messages.len());
-        taken.extend(queued.messages.drain(..count));
-        queued.messages.len()
+        let left = queued.messages.len().saturating_sub(count);
+        taken.extend(queued.messages.drain(left..));
+        drop(queued);
+        newest_first(taken);
+        left
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -270,34 +297,57 @@ mod tests {
         queue.push(from(), messages.iter().copied())
     }
 
-    #[test]
-    fn messages_come_out_whole_and_in_order() {
-        let queue = HandshakeQueue::default();
-        push(&queue, &[&[1; 148], &[2; 92]]);
-        push(&queue, &[&[3; 64]]);
-        push(&queue, &[&[4; 149], &[5; 1232]]);
+    /// A message of a handshake, of `length` bytes.
+    fn message(index: u8, length: usize) -> Vec<u8> {
+        let mut message = vec![0xff; length];
+        message[4..8].copy_from_slice(&[index, 0, 0, 0]);
+        message
+    }
+
+    /// What the queue gives at most `count` of, as index and length, and how many stay.
+    fn take(queue: &HandshakeQueue, count: usize) -> (Vec<(u8, usize)>, usize) {
         let mut taken = Vec::new();
-        assert_eq!(queue.take(2, &mut taken), 3);
-        assert_eq!(queue.take(4, &mut taken), 0);
-        let taken: Vec<&[u8]> = taken.iter().map(Message::bytes).collect();
-        let pushed = [&[1; 148][..], &[2; 92], &[3; 64], &[4; 149], &[5; 1232]];
-        assert_eq!(taken, pushed);
+        let left = queue.take(count, &mut taken);
+        let bytes = taken.iter().map(Message::bytes);
+        (bytes.map(|bytes| (bytes[4], bytes.len())).collect(), left)
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn the_newest_handshake_comes_first_and_its_parts_in_order() {
         let queue = HandshakeQueue::default();
-        let message: &[u8] = &[1; 148];
-        let many = vec![message; MAX_QUEUED_HANDSHAKES];
-        assert_eq!(push(&queue, &many).dropped, 0);
-        assert_eq!(push(&queue, &many[..3]).dropped, 3);
-        assert_eq!(queue.take(1, &mut Vec::new()), MAX_QUEUED_HANDSHAKES - 1);
-        assert_eq!(push(&queue, &many[..3]).dropped, 2);
+        push(&queue, &[&message(1, 148), &message(2, 92)]);
+        push(&queue, &[&message(3, 1232), &message(3, 149)]);
+        push(&queue, &[&message(4, 64), &message(3, 148)]);
         assert_eq!(
-            push(&HandshakeQueue::default(), &[&[1; 1233]]).dropped,
-            1,
-            "too long"
+            take(&queue, 4),
+            (vec![(3, 1232), (3, 149), (3, 148), (4, 64)], 2)
         );
+        assert_eq!(take(&queue, 4), (vec![(2, 92), (1, 148)], 0));
+    }
+
+    #[test]
+    fn handshakes_of_two_senders_are_two_though_they_have_one_index() {
+        let queue = HandshakeQueue::default();
+        let other = SocketAddr::from(([192, 0, 2, 2], 51_820)).into();
+        push(&queue, &[&message(1, 148)]);
+        queue.push(other, [&*message(1, 92)].into_iter());
+        assert_eq!(take(&queue, 2), (vec![(1, 92), (1, 148)], 0));
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_the_oldest() {
+        let queue = HandshakeQueue::default();
+        let old: &[u8] = &message(1, 148);
+        let new: &[u8] = &message(2, 148);
+        let many = vec![old; MAX_QUEUED_HANDSHAKES];
+        assert_eq!(push(&queue, &many).dropped, 0);
+        assert_eq!(push(&queue, &[new; 3]).dropped, 3);
+        let (taken, left) = take(&queue, 4);
+        assert_eq!(left, MAX_QUEUED_HANDSHAKES - 4);
+        assert_eq!(taken, [(2, 148), (2, 148), (2, 148), (1, 148)]);
+        assert_eq!(push(&queue, &[new; 3]).dropped, 0);
+        let too_long: &[u8] = &[1; 1233];
+        assert_eq!(push(&HandshakeQueue::default(), &[too_long]).dropped, 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
 use crate::path::{DataPath, Routes};
-use crate::peer::{Link, Peer, PeerId};
+use crate::peer::{Endpoint, Link, Peer, PeerId};
 use crate::slots::{Identity, Slot};
 use crate::time::Now;
 use crate::timer::Reason;
@@ -167,8 +167,9 @@ impl Device {
         }
     }
 
-    /// Returns the peers that must make new sessions, and whether with a
-    /// keepalive at once.
+    /// Returns the peers that must make new sessions, and whether with a keepalive at once: only
+    /// where there was no key before. With another key the peers may have to learn it first,
+    /// and an initiation that comes too early delays the next one by Rekey-Timeout.
     fn set_private_key(
         &mut self,
         update: PrivateKeyUpdate,
@@ -179,6 +180,7 @@ impl Device {
         if current == update.key.as_ref() {
             return touched;
         }
+        let had_key = self.identity.is_some();
         if let Some(before) = &mut self.identity {
             before.release(&mut self.outputs);
         }
@@ -225,7 +227,8 @@ impl Device {
             }
             let next = link.sessions.next.take();
             link.sessions.retired.extend(next);
-            touched.insert(id, self.up && !link.persistent_keepalive.is_zero());
+            let keepalive = self.up && !had_key && !link.persistent_keepalive.is_zero();
+            touched.insert(id, keepalive);
         }
         touched
     }
@@ -377,16 +380,16 @@ impl RoutesEdit {
 }
 
 /// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
-pub(crate) fn set_endpoint(link: &mut Link, remote: SocketAddr) {
+pub(crate) fn set_endpoint(link: &mut Link, remote: SocketAddr) -> Endpoint {
     let remote = match (remote, remote.ip().to_canonical()) {
         (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
         _ => remote,
     };
-    if link
-        .endpoint
-        .is_none_or(|endpoint| endpoint.remote != remote)
+    if let Some(endpoint) = link.endpoint
+        && endpoint.remote == remote
     {
-        link.endpoint = Some(remote.into());
-        link.unanswered = None;
+        return endpoint;
     }
+    link.unanswered = None;
+    *link.endpoint.insert(remote.into())
 }

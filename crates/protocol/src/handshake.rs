@@ -21,6 +21,7 @@ use crate::hybrid::{Suite, Way, begin_hybrid};
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
 use crate::lock;
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
+use crate::names;
 use crate::noise::{
     Claim, InitiationFields, Initiator, NoiseError, Precomputed, ResponseFields, TransportKeys,
 };
@@ -438,12 +439,15 @@ impl Device {
         if !retry {
             link.attempts = 0;
         }
-        let Some(endpoint) = link.endpoint else {
+        let Some(mut endpoint) = link.endpoint else {
             return;
         };
         if !link.may_send_initiation(now.boot) {
             link.postpone_handshake();
             return;
+        }
+        if let Some(next) = slot.named.as_ref().and_then(|it| it.after(endpoint.remote)) {
+            endpoint = names::move_endpoint(&mut link, next);
         }
         let hybrid = slot.hybrid.as_mut();
         let way = hybrid.map_or(Way::Ordinary, |hybrid| hybrid.way(link.can_send(now.boot)));
@@ -504,7 +508,7 @@ impl Device {
         let name = slot
             .named
             .as_mut()
-            .and_then(|named| named.ask(now.boot, unanswered));
+            .and_then(|named| named.ask(now.boot, unanswered, endpoint.remote));
         if let Some((old, _)) = replaced {
             self.pending.remove(&old);
         }

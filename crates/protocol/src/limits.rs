@@ -86,10 +86,13 @@ pub const COOKIE_BURST: u64 = 5_000;
 pub const NOTICE_AFTER: Duration = Duration::from_secs(10);
 
 /// Initiations unanswered for this long have the endpoint's name looked up, and
-/// this long after once more; then after twice as long each time (no standard).
+/// this long after once more; then after twice as long each time (no standard). Once more and
+/// earlier, by the second initiation, where no handshake has completed by the name yet.
 pub const RESOLVE_AFTER: Duration = Duration::from_secs(15);
 /// From one look-up of an endpoint's name to the next, at most (no standard).
 pub const MAX_RESOLVE_INTERVAL: Duration = Duration::from_secs(120);
+/// Addresses of one name that are tried in turn (no standard).
+pub const MAX_NAME_ADDRESSES: usize = 16;
 /// Look-ups that give the address of a peer that still does not answer, until
 /// another address of the same answer is tried (no standard).
 pub const ROUNDS_PER_ADDRESS: u32 = 2;

@@ -4,6 +4,13 @@
 //! A name is looked up only while initiations go out and nothing comes back, at
 //! the moment of an initiation, so that no timer is needed and an idle peer
 //! costs nothing. The look-up itself is the caller's.
+//!
+//! Until a handshake has completed by one of the addresses, or after the network has changed,
+//! nothing says which of them work here: a name may have an IPv6 address although the network
+//! leads nowhere by IPv6. So the second initiation has the name looked up, and each further one
+//! goes to the next address, of the other family first (as RFC 8305 §4 orders them). Once an
+//! address has worked, a peer that falls silent has probably moved or is down: the name is
+//! looked up more patiently, and the endpoint moves if the answer is another.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,10 +18,14 @@ use core::time::Duration;
 use crate::configure::set_endpoint;
 use crate::device::Device;
 use crate::key::PublicKey;
-use crate::limits::{MAX_RESOLVE_INTERVAL, RESOLVE_AFTER, ROUNDS_PER_ADDRESS};
+use crate::limits::{
+    MAX_NAME_ADDRESSES, MAX_RESOLVE_INTERVAL, REKEY_TIMEOUT, RESOLVE_AFTER, ROUNDS_PER_ADDRESS,
+};
 use crate::lock;
+use crate::peer::{Endpoint, Link};
 use crate::slots::Slot;
 use crate::time::{Instant, Now};
+use crate::timer::Reason;
 use crate::update::EndpointName;
 
 impl Device {
@@ -23,9 +34,9 @@ impl Device {
     /// peer's endpoint has moved to, if it has.
     ///
     /// An endpoint that is not among the addresses moves to the first. One that
-    /// is stays there for a second look-up, and then gives way to the next. If
-    /// the peer has been heard, configured or removed since it was asked for,
-    /// the answer is dropped.
+    /// is stays there for a second look-up, and then gives way to the next; at once if no
+    /// handshake has completed by the name yet. If the peer has been heard, configured or
+    /// removed since it was asked for, the answer is dropped.
     pub fn handle_addresses(
         &mut self,
         now: Now,
@@ -43,15 +54,26 @@ impl Device {
             return None;
         }
         let remote = link.endpoint?.remote;
-        set_endpoint(&mut link, named.choose(remote, addresses)?);
-        // The new address is as silent as the old one until it is heard.
-        link.unanswered = since;
+        let next = named.choose(remote, addresses)?;
+        if !named.has_worked {
+            // The initiation before went elsewhere, so that this address need not wait for it.
+            link.hurried = true;
+            link.timers.stop(Reason::Retransmit);
+        }
+        let moved = move_endpoint(&mut link, next);
         link.want_handshake(now.boot);
-        let moved = link.endpoint?.remote;
         drop(link);
         self.settle(now, id);
-        Some(moved)
+        Some(moved.remote)
     }
+}
+
+/// Moves a silent peer's endpoint: the new address is as silent as the old one until it is heard.
+pub(crate) fn move_endpoint(link: &mut Link, remote: SocketAddr) -> Endpoint {
+    let since = link.unanswered;
+    let endpoint = set_endpoint(link, remote);
+    link.unanswered = since;
+    endpoint
 }
 
 impl Slot {
@@ -76,6 +98,16 @@ pub(crate) struct Named {
     interval: Duration,
     /// Look-ups in a row that gave the address that does not answer.
     rounds: u32,
+    /// A handshake has completed since the name was set or the network changed.
+    has_worked: bool,
+    /// The next initiation but the first has the name looked up, whenever that was done last.
+    is_urgent: bool,
+    /// Where the last initiation went.
+    tried: Option<SocketAddr>,
+    /// When the name was looked up last.
+    asked_at: Option<Instant>,
+    /// The addresses to take turns with, while none has worked.
+    addresses: Vec<SocketAddr>,
 }
 
 impl Named {
@@ -87,29 +119,86 @@ impl Named {
             next: Instant::FAR_FUTURE,
             interval: RESOLVE_AFTER,
             rounds: 0,
+            has_worked: false,
+            is_urgent: true,
+            tried: None,
+            asked_at: None,
+            addresses: Vec::new(),
         }
     }
 
-    /// Whether to look the name up now that another initiation has gone to a
+    /// A handshake has completed.
+    pub(crate) fn has_worked(&mut self) {
+        self.has_worked = true;
+        self.is_urgent = false;
+        self.addresses = Vec::new();
+    }
+
+    /// The network is another: what was known of addresses and of look-ups no longer counts.
+    pub(crate) fn begin_anew(&mut self) {
+        self.interval = RESOLVE_AFTER;
+        self.has_worked = false;
+        self.is_urgent = true;
+        self.addresses = Vec::new();
+    }
+
+    /// Whether to look the name up now that another initiation has gone to `remote`, of a
     /// peer that has been silent `since`; the name if so.
-    pub(crate) fn ask(&mut self, now: Instant, since: Instant) -> Option<EndpointName> {
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        since: Instant,
+        remote: SocketAddr,
+    ) -> Option<EndpointName> {
+        self.tried = Some(remote);
         if self.silent.replace(since) != Some(since) {
             self.next = since + RESOLVE_AFTER;
             self.interval = RESOLVE_AFTER;
             self.rounds = 0;
         }
-        if now < self.next || self.asked.is_some() {
+        if self.asked.is_some() {
             return None;
         }
-        self.next = now + self.interval;
-        self.interval = (self.interval * 2).min(MAX_RESOLVE_INTERVAL);
+        let rested = self
+            .asked_at
+            .is_none_or(|at| now.since(at) >= REKEY_TIMEOUT);
+        if self.is_urgent && now > since && rested {
+            self.is_urgent = false;
+            self.next = now + RESOLVE_AFTER;
+        } else if now >= self.next {
+            self.next = now + self.interval;
+            self.interval = (self.interval * 2).min(MAX_RESOLVE_INTERVAL);
+        } else {
+            return None;
+        }
         self.asked = Some(since);
+        self.asked_at = Some(now);
         Some(self.name.clone())
+    }
+
+    /// The address whose turn it is after `remote`, if none is known to work and that one has
+    /// been tried.
+    pub(crate) fn after(&self, remote: SocketAddr) -> Option<SocketAddr> {
+        if self.has_worked || self.tried != Some(remote) {
+            return None;
+        }
+        let at = self.addresses.iter().position(|it| is_same(it, &remote))?;
+        let next = self.addresses.iter().cycle().nth(at + 1)?;
+        (!is_same(next, &remote)).then_some(*next)
     }
 
     /// The address to try instead of `remote`, if there is a reason to.
     fn choose(&mut self, remote: SocketAddr, addresses: &[SocketAddr]) -> Option<SocketAddr> {
-        let same = |other: &SocketAddr| (other.ip(), other.port()) == (remote.ip(), remote.port());
+        let same = |other: &SocketAddr| is_same(other, &remote);
+        if !self.has_worked {
+            self.addresses = by_turns(remote, addresses);
+            let listed = addresses.iter().any(same);
+            return if listed {
+                self.after(remote)
+            } else {
+                addresses.first().copied()
+            };
+        }
         let next = match addresses.iter().position(same) {
             None => addresses.first(),
             Some(at) => {
@@ -124,4 +213,25 @@ impl Named {
         self.rounds = 0;
         Some(*next)
     }
+}
+
+/// Addresses of the two families by turns, that of `first` first, each family in its order.
+fn by_turns(first: SocketAddr, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let of = |family: bool| {
+        addresses
+            .iter()
+            .filter(move |it| it.is_ipv4() == family)
+            .copied()
+    };
+    let (mut these, mut others) = (of(first.is_ipv4()), of(!first.is_ipv4()));
+    let pairs = core::iter::from_fn(|| match (these.next(), others.next()) {
+        (None, None) => None,
+        pair => Some([pair.0, pair.1]),
+    });
+    pairs.flatten().flatten().take(MAX_NAME_ADDRESSES).collect()
+}
+
+/// Whether both are the same address and port; scopes and flow labels of IPv6 aside.
+fn is_same(a: &SocketAddr, b: &SocketAddr) -> bool {
+    (a.ip(), a.port()) == (b.ip(), b.port())
 }

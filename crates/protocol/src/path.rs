@@ -384,7 +384,7 @@ pub enum Cause {
     ResponseNotAuthentic,
     /// A cookie reply that answers nothing or does not verify.
     CookieRefused,
-    /// A handshake message while 4,096 others wait to be handled.
+    /// A handshake message that was waiting when 4,096 newer ones had come.
     BacklogFull,
     /// A datagram of this device that a route has led back into it.
     RoutingLoop,

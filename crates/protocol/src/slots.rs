@@ -221,8 +221,11 @@ impl Slot {
         })
     }
 
-    /// Tells that there is a session again, if it has been told that there was none.
+    /// Notes that there is a session. Tells it, if it has been told that there was none.
     pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
+        if let Some(named) = &mut self.named {
+            named.has_worked();
+        }
         if core::mem::take(&mut self.is_told_silent) {
             let public_key = *self.peer.public_key();
             outputs.push_back(Output::Notice(Notice::Heard { public_key }));

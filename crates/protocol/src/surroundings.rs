@@ -60,6 +60,9 @@ impl Device {
         if let Some(hybrid) = &mut slot.hybrid {
             hybrid.begin_anew();
         }
+        if let Some(named) = &mut slot.named {
+            named.begin_anew();
+        }
         let peer = Arc::clone(&slot.peer);
         let mut link = lock(&peer.link);
         link.hurried = true;

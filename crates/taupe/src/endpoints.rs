@@ -8,9 +8,13 @@
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File, Peer};
 use taupe_engine::{Resolver as _, SystemResolver};
+use taupe_net::link::RouteWatch;
 
 /// From one look at the device to the next, while it is being configured; for its
 /// process each time twice as long, as a reload may bring names at any time.
@@ -21,9 +25,13 @@ const LONGEST_LOOK: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// From one look-up of a name without an address to the next: twice as long each
-/// time.
+/// time, and from the first again when routes or addresses have changed.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// From a change of routes or addresses to the look-up that it sets off: a network comes in
+/// several changes.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// A peer whose endpoint is a name.
 #[derive(Clone, Debug)]
@@ -155,6 +163,10 @@ pub(crate) fn serve(interface: &str) {
 fn find_all(interface: &str) {
     let resolver = SystemResolver::default();
     resolver.prepare();
+    let mut network = RouteWatch::open();
+    if let Err(error) = &network {
+        tracing::debug!(%error, "a new network does not hasten look-ups");
+    }
     let (mut look, mut wait) = (LOOK, FIRST_WAIT);
     // Until the device has gone.
     while let Ok(device) = taupe_client::read(interface) {
@@ -177,9 +189,32 @@ fn find_all(interface: &str) {
                 tracing::warn!(%name, reason, "an endpoint has no address");
             }
         }
-        thread::sleep(wait);
-        wait = (wait * 2).min(LONGEST_WAIT);
+        let changed = match &mut network {
+            Ok(network) => changes(network, wait),
+            Err(_) => {
+                thread::sleep(wait);
+                false
+            }
+        };
+        wait = if changed {
+            FIRST_WAIT
+        } else {
+            (wait * 2).min(LONGEST_WAIT)
+        };
     }
+}
+
+/// Waits until routes or addresses have changed, at most for `limit`. Whether they have.
+fn changes(network: &mut RouteWatch, limit: Duration) -> bool {
+    let limit = Timespec::try_from(limit).ok();
+    let mut fds = [PollFd::from_borrowed_fd(network.fd(), PollFlags::IN)];
+    let changed = matches!(poll(&mut fds, limit.as_ref()), Ok(1..));
+    if changed {
+        thread::sleep(SETTLES);
+        // One that cannot be read was lost among too many.
+        let _ = network.drain();
+    }
+    changed
 }
 
 /// Whether the device knows where the peer is, or does not have it any more.

@@ -87,6 +87,29 @@ pub(crate) fn private_key_change() -> Result<()> {
     Ok(())
 }
 
+/// With a persistent keepalive too, a new private key is not used before there is something to
+/// send: the peer may have to learn it, and an initiation that comes too early is followed by
+/// the next one only after 5 s.
+pub(crate) fn private_key_change_with_keepalive() -> Result<()> {
+    let pair = Pair::new()?;
+    let Pair { near, far } = &pair;
+    pair.set_far(&["persistent-keepalive", "25"])?;
+    ping(&near.host, FAR, 5)?;
+    let new = Keys::new(&near.host)?;
+    let file = scratch_file("new", &new.private)?;
+    let capture = Capture::start(&near.host, "eth0", "udp src port 51820")?;
+    near.tunnel.set(&["private-key", &file])?;
+    far.tunnel.set(&["peer", &near.keys.public, "remove"])?;
+    let allowed = "10.77.0.1/32,fd77::1/128";
+    far.tunnel
+        .set(&["peer", &new.public, "allowed-ips", allowed])?;
+    first_answer(&near.host, FAR, Duration::from_secs(20))?;
+    let sent = |packets: &[Packet]| messages(packets, Message::Initiation).count();
+    let packets = capture.stop_once("an initiation", |seen| sent(seen) > 0)?;
+    ensure!(sent(&packets) == 1, "{} initiations", sent(&packets));
+    Ok(())
+}
+
 /// The points of small order on Curve25519 and its twist, as they are encoded
 /// (Bernstein, "Curve25519: new Diffie-Hellman speed records", and RFC 7748
 /// section 6.1): with each the shared secret is zero.

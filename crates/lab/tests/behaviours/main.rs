@@ -18,6 +18,7 @@ mod life;
 mod merged;
 mod offloads;
 mod pair;
+mod pause;
 mod routing;
 mod syscalls;
 mod transfer;
@@ -68,6 +69,12 @@ fn main() {
         SystemTest::new("unreachable_at_once", routing::unreachable_at_once),
         SystemTest::new("crypto_routing", keys::crypto_routing),
         SystemTest::new("private_key_change", keys::private_key_change),
+        SystemTest::new(
+            "private_key_change_with_keepalive",
+            keys::private_key_change_with_keepalive,
+        ),
+        SystemTest::new("newest_initiation_first", pause::newest_initiation_first)
+            .limit(minutes(2)),
         SystemTest::new("low_order_points", keys::low_order_points),
         SystemTest::new("clamped_key", keys::clamped_key),
         SystemTest::new("longest_prefix", keys::longest_prefix),

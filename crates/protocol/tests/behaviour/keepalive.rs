@@ -5,7 +5,7 @@ use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::PeerUpdate;
 
 use crate::common::random::Numbers;
-use crate::common::{Datagram, NANO, Net, millis, secs, set_numbers};
+use crate::common::{Datagram, NANO, Net, Outcome, millis, private_key, secs, set_numbers};
 use crate::each_backend;
 
 each_backend! {
@@ -137,6 +137,28 @@ each_backend! {
         net.set_private_key(0, Some(private), Tai64N::ZERO);
         assert_eq!(net.times(0, 0, Kind::Initiation), [secs(60)]);
         assert_eq!(net.keepalives(0, 0), [secs(60)]);
+    }
+
+    fn persistent_is_not_sent_because_of_another_private_key(crypto) {
+        let mut net = Net::connected(crypto);
+        net.set_persistent_keepalive(0, 1, 25);
+        let mark = net.mark();
+        net.set_private_key(0, Some(private_key(1234)), Tai64N::ZERO);
+        assert_eq!(net.kinds(mark, 0), []);
+        // The peer learns the key a moment later, and no initiation stands in the way.
+        net.advance(millis(10));
+        let peer = net.peer_update(0);
+        net.update(1, peer);
+        assert_eq!(net.ping(0, 1), Outcome::Staged);
+        assert_eq!(net.nodes[1].delivered.len(), 2);
+        // Without a packet the next keepalive brings the handshake.
+        net.set_private_key(0, Some(private_key(1235)), Tai64N::ZERO);
+        let peer = net.peer_update(0);
+        net.update(1, peer);
+        let mark = net.mark();
+        net.advance(secs(50));
+        assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1);
+        assert!(net.session_age(0, 1).is_some_and(|age| age <= secs(25)));
     }
 
     fn persistent_is_sent_as_soon_as_there_is_an_endpoint(crypto) {

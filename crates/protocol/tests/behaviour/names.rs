@@ -11,7 +11,7 @@ use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{DeviceUpdate, EndpointName, PeerUpdate};
 
 use crate::common::random::Numbers;
-use crate::common::{NANO, Net, START, private_key, secs, set_numbers};
+use crate::common::{NANO, Net, START, millis, private_key, secs, set_numbers};
 use crate::each_backend;
 
 /// Low numbers make jitter of less than this, in all of a test.
@@ -25,11 +25,24 @@ fn elsewhere() -> SocketAddr {
     "203.0.113.7:51820".parse().expect("an address")
 }
 
-/// A pair whose node 0 knows node 1 by name.
-fn named(crypto: &'static Provider) -> Net {
+/// A pair whose node 0 knows node 1 by name; they have not spoken yet.
+fn never_heard(crypto: &'static Provider) -> Net {
     let mut net = Net::pair(crypto);
     set_numbers(&net, 0, Numbers::Low(0));
     rename(&mut net, Some(name()));
+    net
+}
+
+/// The same after a handshake, of which no session is left.
+fn named(crypto: &'static Provider) -> Net {
+    let mut net = never_heard(crypto);
+    net.ping(1, 0);
+    for node in [0, 1] {
+        net.set_down(node);
+        net.set_up(node);
+        net.nodes[node].delivered.clear();
+    }
+    net.log.clear();
     net
 }
 
@@ -244,6 +257,90 @@ each_backend! {
             assert_eq!(answer(&mut net, &[here, here]), None);
         }
         assert_eq!(asked(&net).len(), 7);
+    }
+
+    fn before_the_first_handshake_the_second_initiation_asks(crypto) {
+        let mut net = never_heard(crypto);
+        net.cut();
+        net.ping(0, 1);
+        for second in 1..=100 {
+            net.advance_to_offset(secs(second));
+            answer(&mut net, &[]);
+        }
+        assert_asked(&net, &[5, 20, 35, 65]);
+    }
+
+    fn before_the_first_handshake_another_address_is_tried_a_second_later(crypto) {
+        let mut net = never_heard(crypto);
+        let dead = net.nodes[1].address;
+        net.nodes[1].address = elsewhere();
+        net.ping(0, 1);
+        net.advance_to_offset(secs(5) + NEGLIGIBLE);
+        assert_eq!(answer(&mut net, &[dead, elsewhere()]), Some(elsewhere()));
+        net.advance_to_offset(secs(6) + NEGLIGIBLE);
+        assert_eq!(net.nodes[1].delivered.len(), 1);
+        assert_eq!(endpoint(&net), Some(elsewhere()));
+    }
+
+    fn before_the_first_handshake_families_take_turns(crypto) {
+        let [v6, other_v6] = ["[2001:db8::6]:1", "[2001:db8::7]:1"].map(|it| it.parse().unwrap());
+        let v4 = elsewhere();
+        for insists in [false, true] {
+            let mut net = never_heard(crypto);
+            set_endpoint(&mut net, v6, Some(name()));
+            net.cut();
+            net.ping(0, 1);
+            for second in 1..=32 {
+                if insists {
+                    net.ping(0, 1);
+                }
+                net.advance_to_offset(secs(second) + NEGLIGIBLE);
+                answer(&mut net, &[v6, other_v6, v4]);
+            }
+            let sent = net.since(0, 0);
+            let first: Vec<_> = sent.iter().map(|it| (it.at.since(START).as_secs(), it.to)).collect();
+            assert_eq!(first[..4], [(0, v6), (5, v6), (6, v4), (11, other_v6)]);
+            for three in sent[2..].windows(3) {
+                assert_eq!(three.iter().filter(|it| it.to.is_ipv4()).count(), 1);
+            }
+        }
+    }
+
+    fn once_heard_at_an_address_it_is_not_left_for_another(crypto) {
+        let mut net = named(crypto);
+        net.cut();
+        let here = net.nodes[1].address;
+        net.ping(0, 1);
+        for second in 1..=25 {
+            net.advance_to_offset(secs(second));
+            assert_eq!(answer(&mut net, &[elsewhere(), here]), None);
+        }
+        assert!(net.since(0, 0).iter().all(|it| it.to == here));
+    }
+
+    fn another_network_has_the_name_looked_up_anew(crypto) {
+        let mut net = named(crypto);
+        net.cut();
+        for second in 1..=140 {
+            insist(&mut net, secs(second));
+            answer(&mut net, &[]);
+        }
+        assert_asked(&net, &[15, 30, 60, 120]);
+        let now = net.now_at(0);
+        net.nodes[0].device.handle_network_change(now);
+        insist(&mut net, secs(142));
+        assert_eq!(asked(&net).len(), 5, "and not at 240 s");
+        // Nothing is known to work here, so that the addresses take turns.
+        let here = net.nodes[1].address;
+        assert_eq!(answer(&mut net, &[here, elsewhere()]), Some(elsewhere()));
+        // Networks that come and go do not make a question each.
+        for _ in 0..40 {
+            let now = net.now_at(0);
+            net.nodes[0].device.handle_network_change(now);
+            net.advance(millis(100));
+            answer(&mut net, &[]);
+        }
+        assert_eq!(asked(&net).len(), 6, "one in five seconds");
     }
 
     fn an_answer_that_comes_too_late_is_dropped(crypto) {
