@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taupe_net::udp;
+use taupe_net::udp::{self, Header};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 
 /// Bytes that are enough for one batch. Two sends of the largest are more: whoever receives
@@ -21,8 +21,8 @@ pub(crate) struct Batch<P> {
     buffer: Vec<u8>,
     /// Who it is for; `None` while it is empty.
     peer: Option<Arc<P>>,
-    /// ECN bits for the outer headers.
-    ecn: u8,
+    /// The outer headers.
+    header: Header,
     /// Bytes of every message but the last.
     stride: usize,
     count: usize,
@@ -38,7 +38,7 @@ impl<P> Batch<P> {
         Self {
             buffer: Vec::new(),
             peer: None,
-            ecn: 0,
+            header: Header::default(),
             stride: 0,
             count: 0,
             full: 0,
@@ -47,7 +47,7 @@ impl<P> Batch<P> {
     }
 
     /// Whether a packet of `padded` bytes can go with those that are here.
-    pub(crate) fn takes(&self, peer: &Arc<P>, ecn: u8, padded: usize) -> bool {
+    pub(crate) fn takes(&self, peer: &Arc<P>, header: Header, padded: usize) -> bool {
         let Some(present) = &self.peer else {
             return true;
         };
@@ -56,17 +56,17 @@ impl<P> Batch<P> {
         let open = self.bytes == self.count * self.stride;
         open && message <= self.stride
             && self.count < self.full
-            && ecn == self.ecn
+            && header == self.header
             && Arc::ptr_eq(peer, present)
     }
 
     /// Adds a message that [`Self::takes`], and returns the room for its padded
     /// packet, whose bytes are arbitrary.
-    pub(crate) fn push(&mut self, peer: &Arc<P>, ecn: u8, padded: usize) -> &mut [u8] {
+    pub(crate) fn push(&mut self, peer: &Arc<P>, header: Header, padded: usize) -> &mut [u8] {
         let message = padded + DATA_OVERHEAD;
         if self.peer.is_none() {
             self.peer = Some(Arc::clone(peer));
-            self.ecn = ecn;
+            self.header = header;
             self.stride = message;
             let one = udp::segments_of_a_send(message);
             let sends = ENOUGH.div_ceil(one * message).clamp(1, MAX_SENDS);
@@ -86,8 +86,8 @@ impl<P> Batch<P> {
         self.peer.as_ref()
     }
 
-    pub(crate) fn ecn(&self) -> u8 {
-        self.ecn
+    pub(crate) fn header(&self) -> Header {
+        self.header
     }
 
     pub(crate) fn stride(&self) -> usize {
@@ -130,9 +130,9 @@ mod tests {
     /// Adds packets of these lengths as long as they fit; returns how many did.
     fn fill(batch: &mut Batch<u8>, peer: &Arc<u8>, lengths: &[usize]) -> usize {
         let fits = |length: &&usize| {
-            let takes = batch.takes(peer, 0, **length);
+            let takes = batch.takes(peer, 0.into(), **length);
             if takes {
-                batch.push(peer, 0, **length).fill(**length as u8);
+                batch.push(peer, 0.into(), **length).fill(**length as u8);
             }
             takes
         };
@@ -160,12 +160,12 @@ mod tests {
     #[test]
     fn another_peer_or_mark_needs_another_batch() {
         let (mut batch, peer) = (Batch::new(), Arc::new(1));
-        batch.push(&peer, 2, 64);
-        assert!(batch.takes(&peer, 2, 64));
-        assert!(!batch.takes(&peer, 0, 64));
-        assert!(!batch.takes(&Arc::new(1), 2, 64));
+        batch.push(&peer, 2.into(), 64);
+        assert!(batch.takes(&peer, 2.into(), 64));
+        assert!(!batch.takes(&peer, 0.into(), 64));
+        assert!(!batch.takes(&Arc::new(1), 2.into(), 64));
         batch.clear();
-        assert!(batch.takes(&Arc::new(1), 0, 64));
+        assert!(batch.takes(&Arc::new(1), 0.into(), 64));
         assert!(batch.peer().is_none());
     }
 

@@ -34,7 +34,7 @@ use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::shared::{Command, Message, Shared, Waker, boot_now, now};
+use crate::shared::{Command, Message, Shared, Surroundings, Waker, boot_now, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
@@ -139,6 +139,10 @@ impl Control {
             Arc::clone(device.data_path()),
             waker,
             Arc::clone(&resolver),
+            Surroundings {
+                is_elsewhere: matches!(underlay, Underlay::Behind { .. }),
+                ..Surroundings::default()
+            },
         );
         let shared = Arc::new(shared);
         let (common, guests) = Common::new().map_err(system("cannot make an eventfd"))?;
@@ -284,6 +288,8 @@ impl Control {
         if is_ready(3) {
             match self.routes.drain() {
                 Ok(true) => {
+                    let changes = &self.shared.surroundings.changes;
+                    changes.fetch_add(1, Ordering::Relaxed);
                     self.check_local_addresses();
                     self.device.handle_network_change(now());
                 }
@@ -424,7 +430,7 @@ impl Control {
                     }
                     let length = datagram.len();
                     let local_dropped =
-                        outbound::transmit(&self.shared, &endpoint, tos, &datagram, length);
+                        outbound::transmit(&self.shared, &endpoint, tos.into(), &datagram, length);
                     if local_dropped {
                         self.device.forget_local_address(&endpoint);
                     }

@@ -41,6 +41,7 @@ mod flood;
 mod flood_filter;
 mod inbound;
 mod load;
+mod loops;
 mod outbound;
 mod shared;
 mod sockets;

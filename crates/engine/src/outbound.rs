@@ -13,7 +13,6 @@
 //! one only while it is busy.
 
 use std::io;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,15 +22,16 @@ use std::time::Duration;
 use taupe_net::merge::TunWrite;
 use taupe_net::split::Split;
 use taupe_net::tun::{READ_BUFFER_LEN, Read};
+use taupe_net::udp::Header;
 use taupe_net::virtio::VirtioHeader;
-use taupe_net::{ecn, icmp, ip};
-use taupe_protocol::message::{Kind, classify, data_header};
+use taupe_net::{ecn, icmp};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
-use tracing::{debug, trace, warn};
+use tracing::{debug, trace};
 
 use crate::batch::Batch;
 use crate::load::Round;
+use crate::loops::Loops;
 use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::tap::TapOut;
 use crate::waiting::Carrier;
@@ -57,7 +57,7 @@ pub(crate) struct WayOut {
 struct Outgoing {
     batch: Batch<Peer>,
     unreachables: Unreachables,
-    warned_of_loop: bool,
+    loops: Loops,
     /// Bytes that have been carried in this round.
     carried: usize,
 }
@@ -73,7 +73,7 @@ impl WayOut {
             outgoing: Outgoing {
                 batch: Batch::new(),
                 unreachables: Unreachables::default(),
-                warned_of_loop: false,
+                loops: Loops::default(),
                 carried: 0,
             },
         }
@@ -179,18 +179,9 @@ impl Outgoing {
         let Some(peer) = routes.lookup(addresses.destination) else {
             return self.unreachables.refuse(shared, packet);
         };
-        if is_loop(shared, packet, peer) {
-            shared.path.counters().add(Cause::RoutingLoop, 1);
-            if !self.warned_of_loop {
-                self.warned_of_loop = true;
-                warn!(
-                    endpoint = ?peer.endpoint().map(|endpoint| endpoint.remote),
-                    "a route leads to a peer's endpoint through the tunnel to that peer: set a \
-                     FwMark with a rule for it, or a route to the endpoint beside the tunnel"
-                );
-            }
-            return;
-        }
+        let Some(hop_limit) = self.loops.hop_limit(shared, packet, peer) else {
+            return shared.path.counters().add(Cause::RoutingLoop, 1);
+        };
         let split = match Split::new(header, packet) {
             Ok(split) => split,
             Err(error) => {
@@ -199,13 +190,16 @@ impl Outgoing {
             }
         };
         let mtu = shared.mtu.load(Ordering::Relaxed);
-        let ecn = ecn::encapsulate(traffic_class(packet));
+        let header = Header {
+            tclass: ecn::encapsulate(traffic_class(packet)),
+            hop_limit,
+        };
         for i in 0..split.count() {
             let padded = padded_len(split.len_of(i), mtu);
-            if !self.batch.takes(peer, ecn, padded) {
+            if !self.batch.takes(peer, header, padded) {
                 self.flush(shared);
             }
-            let slot = self.batch.push(peer, ecn, padded);
+            let slot = self.batch.push(peer, header, padded);
             let written = split.write(i, slot);
             slot[written..].fill(0);
         }
@@ -221,7 +215,7 @@ impl Outgoing {
         match shared.path.reserve(now, peer, messages, bytes) {
             Outbound::Send(reservation) => self.send(shared, reservation),
             Outbound::Stage => {
-                let ecn = self.batch.ecn();
+                let ecn = self.batch.header().tclass;
                 let staged = self.batch.packets().map(|packet| Staged {
                     packet: packet.to_vec(),
                     ecn,
@@ -243,10 +237,10 @@ impl Outgoing {
 
     fn send(&mut self, shared: &Shared, reservation: Reservation) {
         let endpoint = reservation.endpoint();
-        let (ecn, stride) = (self.batch.ecn(), self.batch.stride());
+        let (header, stride) = (self.batch.header(), self.batch.stride());
         let buffer = self.batch.messages();
         let ready = reservation.seal(buffer, stride);
-        let local_dropped = transmit(shared, &endpoint, ecn, &buffer[..ready], stride);
+        let local_dropped = transmit(shared, &endpoint, header, &buffer[..ready], stride);
         if local_dropped && let Some(peer) = self.batch.peer() {
             peer.clear_local_address();
         }
@@ -258,47 +252,18 @@ impl Outgoing {
 pub(crate) fn transmit(
     shared: &Shared,
     endpoint: &Endpoint,
-    tos: u8,
+    header: Header,
     buffer: &[u8],
     segment: usize,
 ) -> bool {
-    let sent = shared.sockets.load().send(endpoint, tos, buffer, segment);
+    let sent = shared
+        .sockets
+        .load()
+        .send(endpoint, header, buffer, segment);
     if let Err(error) = &sent.result {
         debug!(remote = %endpoint.remote, %error, "sending failed");
     }
     sent.local_dropped
-}
-
-/// Whether this is transport data that this device has sealed for the very
-/// peer that it is routed to. Carried, it would come back larger each time,
-/// without end. A datagram to *another* peer's endpoint is well: that peer
-/// is reached through this one.
-fn is_loop(shared: &Shared, packet: &[u8], peer: &Peer) -> bool {
-    let Some((from, to, payload)) = udp_datagram(packet) else {
-        return false;
-    };
-    from == shared.sockets.load().port()
-        && matches!(classify(payload), Ok(Kind::Data))
-        && peer
-            .endpoint()
-            .is_some_and(|endpoint| endpoint.remote == to)
-        && data_header(payload).is_some_and(|(index, _)| peer.knows_index(index))
-}
-
-/// The source port, the destination and the content of a packet that begins a
-/// UDP datagram.
-fn udp_datagram(packet: &[u8]) -> Option<(u16, SocketAddr, &[u8])> {
-    const UDP_HEADER_LEN: usize = 8;
-    let packet = ip::Packet::parse(packet).ok()?;
-    let transport = packet.transport()?;
-    if transport.protocol != ip::UDP || transport.fragment_offset != 0 {
-        return None;
-    }
-    let datagram = packet.bytes().get(transport.offset..)?;
-    let [a, b, c, d] = *datagram.first_chunk()?;
-    let to = SocketAddr::new(packet.destination(), u16::from_be_bytes([c, d]));
-    let payload = datagram.get(UDP_HEADER_LEN..)?;
-    Some((u16::from_be_bytes([a, b]), to, payload))
 }
 
 /// The TOS or traffic class byte of a packet whose version has been checked.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
@@ -37,9 +37,21 @@ pub(crate) struct Shared {
     /// The TUN's MTU in bytes.
     pub(crate) mtu: AtomicUsize,
     pub(crate) handshakes: HandshakeQueue,
+    pub(crate) surroundings: Surroundings,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
     commands: mpsc::Sender<Command>,
+}
+
+/// What the control loop knows of the network that datagrams leave by.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    /// It is not the network namespace of this process.
+    pub(crate) is_elsewhere: bool,
+    /// The mark of the device's datagrams.
+    pub(crate) mark: AtomicU32,
+    /// Counts changes of routes, addresses and the mark.
+    pub(crate) changes: AtomicU64,
 }
 
 /// What other threads ask of the control loop.
@@ -67,6 +79,7 @@ impl Shared {
         path: Arc<DataPath>,
         waker: Arc<Waker>,
         resolver: Arc<dyn Resolver>,
+        surroundings: Surroundings,
     ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel();
         let shared = Self {
@@ -76,6 +89,7 @@ impl Shared {
             sockets: ArcSwap::default(),
             mtu: AtomicUsize::new(0),
             handshakes: HandshakeQueue::default(),
+            surroundings,
             waker,
             resolver,
             commands,

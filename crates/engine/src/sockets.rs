@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use taupe_net::udp::{BindError, Family, Local, Options, Sent, Socket};
+use taupe_net::udp::{BindError, Family, Header, Local, Options, Sent, Socket};
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;
@@ -74,7 +74,13 @@ impl Sockets {
     }
 
     /// Sends a batch: `buffer` is cut every `segment` bytes.
-    pub(crate) fn send(&self, endpoint: &Endpoint, tos: u8, buffer: &[u8], segment: usize) -> Sent {
+    pub(crate) fn send(
+        &self,
+        endpoint: &Endpoint,
+        header: Header,
+        buffer: &[u8],
+        segment: usize,
+    ) -> Sent {
         let socket = match endpoint.remote {
             SocketAddr::V4(_) => &self.v4,
             SocketAddr::V6(_) => &self.v6,
@@ -91,7 +97,7 @@ impl Sockets {
             address: local.address,
             interface: if link_local { local.interface } else { 0 },
         });
-        socket.send(endpoint.remote, local.as_ref(), tos, buffer, segment)
+        socket.send(endpoint.remote, local.as_ref(), header, buffer, segment)
     }
 
     /// Ends the threads that receive from these sockets.

@@ -80,6 +80,25 @@ pub struct Local {
     pub interface: u32,
 }
 
+/// What the IP header of a datagram says besides its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Header {
+    /// The whole TOS or traffic class byte.
+    pub tclass: u8,
+    /// The TTL or hop limit; `None` leaves the system's default.
+    pub hop_limit: Option<u8>,
+}
+
+impl From<u8> for Header {
+    /// A header with this TOS or traffic class, and the default hop limit.
+    fn from(tclass: u8) -> Self {
+        Self {
+            tclass,
+            hop_limit: None,
+        }
+    }
+}
+
 /// A datagram, or several of one size from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

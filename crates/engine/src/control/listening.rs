@@ -1,6 +1,7 @@
 //! Where a device listens: its sockets, bound to its port, replaced and mended, with its
 //! mark.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -148,6 +149,9 @@ impl Control {
             return Err(Errno::Invalid);
         }
         self.mark = mark;
+        let surroundings = &self.shared.surroundings;
+        surroundings.mark.store(mark, Ordering::Relaxed);
+        surroundings.changes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }

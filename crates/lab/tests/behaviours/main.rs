@@ -62,6 +62,10 @@ fn main() {
         SystemTest::new("better_route", endpoints::better_route),
         SystemTest::new("unrelated_notice", endpoints::unrelated_notice),
         SystemTest::new("routing_loop", routing::routing_loop),
+        SystemTest::new(
+            "routing_loop_over_two_interfaces",
+            routing::routing_loop_over_two_interfaces,
+        ),
         SystemTest::new("onion_routing", routing::onion_routing),
         SystemTest::new("marked_and_rerouted", routing::marked_and_rerouted),
         SystemTest::new("default_route_by_mark", routing::default_route_by_mark),

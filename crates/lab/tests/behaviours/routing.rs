@@ -7,11 +7,11 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use rustix::process::Signal;
 use std::io::ErrorKind;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
 use taupe_lab::host::{Host, add_address, link};
-use taupe_lab::peers::Keys;
+use taupe_lab::peers::{Keys, PeerSettings, Settings};
 use taupe_lab::process;
 use taupe_lab::traffic::{first_answer, ping};
 use taupe_lab::{Error, Result, ensure};
@@ -36,6 +36,108 @@ pub(crate) fn routing_loop() -> Result<()> {
     pair.near.id()?;
     loop_route("delete")?;
     ping(&host, FAR, 5)
+}
+
+/// Two tunnels of one machine, with the endpoint of each routed into the other.
+pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
+    let mut pair = Pair::new()?;
+    let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
+    add_address(&far, "eth0", "192.0.2.3/24")?;
+    let second = End::start(&near, "wgsecond", &[])?;
+    let third = End::start(&far, "wgthird", &[])?;
+    let hidden = IpAddr::from([10, 78, 0, 2]);
+    let configure = |end: &End, peer: &Keys, port, address, endpoint, allowed_ips| {
+        end.tunnel.configure(&Settings {
+            private_key: &end.keys.private,
+            listen_port: Some(port),
+            addresses: &[address],
+            peers: &[PeerSettings {
+                public_key: &peer.public,
+                preshared_key: None,
+                endpoint,
+                allowed_ips,
+            }],
+        })?;
+        await_port(&end.host, port)
+    };
+    let endpoint = Some(SocketAddr::from(([192, 0, 2, 3], 5)));
+    configure(
+        &third,
+        &second.keys,
+        5,
+        "10.78.0.2/24",
+        None,
+        "10.78.0.1/32",
+    )?;
+    configure(
+        &second,
+        &third.keys,
+        6,
+        "10.78.0.1/24",
+        endpoint,
+        "10.78.0.2/32,192.0.2.2/32",
+    )?;
+    ping(&near, FAR, 5)?;
+    ping(&near, hidden, 5)?;
+    pair.set_far(&["allowed-ips", "10.77.0.2/32,192.0.2.3/32"])?;
+    let to_first = |verb: &str| near.ip(&["route", verb, "192.0.2.3/32", "dev", "wgnear"]);
+    let to_second = |verb: &str| near.ip(&["route", verb, "192.0.2.2/32", "dev", "wgsecond"]);
+
+    // One tunnel within the other is none, and an observer cannot tell it by the hop limit.
+    to_first("add")?;
+    let outer = "udp src port 51820 and udp dst port 51821";
+    let captures = [
+        Capture::start(&near, "eth0", &format!("{outer} and ip[8] == 64"))?,
+        Capture::start(&near, "eth0", &format!("{outer} and ip[8] != 64"))?,
+    ];
+    #[rustfmt::skip]
+    near.attempt(&["ping", "-n", "-c", "10", "-i", "0.02", "-W", "1", &hidden.to_string()])?;
+    let [usual, others] = captures;
+    usual.stop_once("nested messages", |seen| {
+        messages(seen, Message::Data).count() >= 10
+    })?;
+    let others = others.stop()?.len();
+    ensure!(others == 0, "{others} messages with another hop limit");
+
+    to_second("add")?;
+    let sent = |pair: &Pair| {
+        Ok((
+            pair.near.transfer(&pair.far.keys)?.1,
+            second.transfer(&third.keys)?.1,
+        ))
+    };
+    let ((first, other), target) = (sent(&pair)?, FAR.to_string());
+    let flood = [
+        "ping", "-n", "-W", "1", "-c", "100", "-f", "-s", "56", &target,
+    ];
+    ensure!(
+        near.run(&flood).is_err(),
+        "something has answered in a loop"
+    );
+    std::thread::sleep(Duration::from_millis(1500));
+    let (first_after, other_after) = sent(&pair)?;
+    for grown in [first_after - first, other_after - other] {
+        ensure!(grown < BOUND, "{grown} bytes sent for a hundred pings");
+        ensure!(grown > 0, "nothing was sent");
+    }
+    // Those that come in fragments too.
+    let flood = [
+        "ping", "-n", "-W", "1", "-c", "100", "-f", "-s", "1392", &target,
+    ];
+    ensure!(
+        near.run(&flood).is_err(),
+        "something has answered in a loop"
+    );
+    let before = sent(&pair)?;
+    std::thread::sleep(Duration::from_millis(1500));
+    let after = sent(&pair)?;
+    ensure!(
+        after.0 - before.0 < 1000,
+        "it goes on after the pings had ended"
+    );
+    pair.near.id()?;
+    to_second("delete")?;
+    ping(&near, FAR, 5)
 }
 
 /// A peer whose endpoint is behind another peer of the same interface is

@@ -17,8 +17,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Bytes of room: packet information, traffic class and segment size take
-    /// 88.
+    /// Bytes of room: packet information, traffic class, hop limit and segment size
+    /// take 112.
     pub(super) const CAPACITY: usize = 128;
 
     /// No messages.

@@ -25,7 +25,7 @@ use super::{
     port,
 };
 use crate::udp::{
-    BindError, Family, Local, MAX_RECEIVES, Options, RECEIVE_LEN, Receive, Received, Sent,
+    BindError, Family, Header, Local, MAX_RECEIVES, Options, RECEIVE_LEN, Receive, Received, Sent,
     segments_of_a_send,
 };
 
@@ -235,8 +235,8 @@ impl Socket {
     /// Sends `buffer` to `to` as datagrams of `segment` bytes, the last maybe
     /// shorter, in order, with as few system calls as the kernel allows.
     ///
-    /// `tclass` is the whole TOS or traffic class byte. `local` fixes the
-    /// source address, and the interface unless its index is 0; when it does
+    /// `header` is that of each datagram, or its TOS or traffic class byte alone. `local`
+    /// fixes the source address, and the interface unless its index is 0; when it does
     /// not work any more, the datagrams go without it and the result says so.
     ///
     /// A datagram the firewall refuses (`EPERM`) or that is too large
@@ -245,11 +245,11 @@ impl Socket {
         &self,
         to: SocketAddr,
         local: Option<&Local>,
-        tclass: u8,
+        header: impl Into<Header>,
         buffer: &[u8],
         segment: usize,
     ) -> Sent {
-        let mut way = Way::new(to, local, tclass);
+        let mut way = Way::new(to, local, header.into());
         let result = self.send_by(&mut way, buffer, segment);
         Sent {
             local_dropped: way.local_dropped,
@@ -398,12 +398,12 @@ struct Way<'a> {
     given_local: Option<&'a Local>,
     /// Something went out after the local address had been given up.
     local_dropped: bool,
-    tclass: u8,
+    header: Header,
     is_v6: bool,
 }
 
 impl<'a> Way<'a> {
-    fn new(to: SocketAddr, local: Option<&'a Local>, tclass: u8) -> Self {
+    fn new(to: SocketAddr, local: Option<&'a Local>, header: Header) -> Self {
         // An address of the other family cannot be a source.
         let local = local.filter(|local| local.address.is_ipv4() == to.is_ipv4());
         Self {
@@ -411,7 +411,7 @@ impl<'a> Way<'a> {
             local,
             given_local: local,
             local_dropped: false,
-            tclass,
+            header,
             is_v6: to.is_ipv6(),
         }
     }
@@ -465,11 +465,17 @@ impl<'a> Way<'a> {
 
     fn control(&self, segment: Option<u16>) -> Control {
         let mut control = Control::new();
-        let tclass = c_int::from(self.tclass).to_ne_bytes();
-        if self.is_v6 {
-            control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tclass);
+        let (level, tclass, hop_limit) = if self.is_v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
         } else {
-            control.push(libc::IPPROTO_IP, libc::IP_TOS, &tclass);
+            (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
+        };
+        let mut push = |kind, value: u8| {
+            control.push(level, kind, &c_int::from(value).to_ne_bytes());
+        };
+        push(tclass, self.header.tclass);
+        if let Some(hops) = self.header.hop_limit {
+            push(hop_limit, hops);
         }
         if let Some(local) = self.local {
             push_packet_info(&mut control, local);

@@ -1,0 +1,268 @@
+//! Routing loops: datagrams of a device that a route leads back into it.
+//!
+//! A loop over one device is told by the session: what this device has sealed for a peer is
+//! routed to that very peer. A loop over several devices of this machine, where each has its
+//! peer behind the next, cannot be told so, for each sees only what the others have sealed.
+//! There the hop limit counts how many tunnels a packet is in:
+//!
+//! ```text
+//! application ─► wg0 ─ 64 ─► wg1 ─ 63 ─► wg0 ─ 62 ─► wg1 ─ 61 ─► wg0 ✗
+//! ```
+//!
+//! Only datagrams that enter another tunnel on this machine count, which encrypts them. What
+//! leaves by any other interface has the system's own hop limit, so that an observer sees
+//! neither the count nor the hop limit of a packet inside.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+
+use taupe_net::ip::{self, Packet, Version};
+use taupe_net::system::{Medium, System, SystemError};
+use taupe_protocol::Peer;
+use taupe_protocol::message::{Kind, classify, data_header};
+use tracing::{debug, warn};
+
+use crate::shared::Shared;
+
+/// The hop limit of a datagram that is in no other on this machine, as the counting has it;
+/// that of the system may be another.
+const OUTERMOST: u8 = 64;
+
+/// Tunnels of this machine that a datagram may be in besides its own. The kernel's WireGuard
+/// takes a packet through as many devices (`dev_recursion_level`).
+const MAX_DEPTH: u8 = 3;
+
+/// Endpoints of which it is remembered where they are routed.
+const MAX_ENDPOINTS: usize = 1024;
+
+/// Recognises routing loops.
+#[derive(Default)]
+pub(crate) struct Loops {
+    network: Option<Network>,
+    has_warned: bool,
+}
+
+impl Loops {
+    /// The hop limit for a datagram to `peer` that carries `packet`, `Some(None)` for the
+    /// system's default; `None` when the packet goes in a loop and must be dropped.
+    pub(crate) fn hop_limit(
+        &mut self,
+        shared: &Shared,
+        packet: &[u8],
+        peer: &Peer,
+    ) -> Option<Option<u8>> {
+        let Some(inner) = Inner::of(packet) else {
+            return Some(None);
+        };
+        let Some(endpoint) = peer.endpoint() else {
+            return Some(None);
+        };
+        if inner.is_for(shared, peer, endpoint.remote) {
+            self.warn(
+                endpoint.remote,
+                "a route leads to a peer's endpoint through the tunnel to that peer",
+            );
+            return None;
+        }
+        let Some(network) = self.network(shared) else {
+            return Some(None);
+        };
+        let counts = network.addresses.contains(&inner.source)
+            && network.leads_into_tunnel(shared, endpoint.remote.ip());
+        if !counts {
+            return Some(None);
+        }
+        let limit = inner.nested_hop_limit();
+        if limit.is_none() {
+            self.warn(
+                endpoint.remote,
+                "the endpoints of several tunnels are routed through each other",
+            );
+        }
+        limit.map(Some)
+    }
+
+    /// What is known of this machine's network, renewed when that has changed.
+    fn network(&mut self, shared: &Shared) -> Option<&mut Network> {
+        if shared.surroundings.is_elsewhere {
+            return None;
+        }
+        let changes = shared.surroundings.changes.load(Ordering::Relaxed);
+        if self.network.as_ref().is_none_or(|it| it.changes != changes) {
+            let network = Network::look(changes);
+            let network = network.inspect_err(|error| debug!(%error, "loops go unrecognised"));
+            self.network = network.ok();
+        }
+        self.network.as_mut()
+    }
+
+    fn warn(&mut self, endpoint: SocketAddr, what: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            warn!(
+                %endpoint,
+                "{what}: set a FwMark with a rule for it, or a route to the endpoint beside the \
+                 tunnel"
+            );
+        }
+    }
+}
+
+/// A packet that may be transport data of a tunnel on this machine.
+struct Inner {
+    source: IpAddr,
+    hop_limit: u8,
+    /// Source port, destination and receiver index; none of a later fragment.
+    data: Option<(u16, SocketAddr, u32)>,
+}
+
+impl Inner {
+    /// Reads a packet that carries transport data, or is a later fragment of a UDP datagram,
+    /// which may.
+    fn of(packet: &[u8]) -> Option<Self> {
+        const UDP_HEADER_LEN: usize = 8;
+        let packet = Packet::parse(packet).ok()?;
+        let transport = packet.transport()?;
+        if transport.protocol != ip::UDP {
+            return None;
+        }
+        let bytes = packet.bytes();
+        let hop_limit = match packet.version() {
+            Version::V4 => bytes.get(8),
+            Version::V6 => bytes.get(7),
+        };
+        let data = if transport.fragment_offset == 0 {
+            let datagram = bytes.get(transport.offset..)?;
+            let [a, b, c, d] = *datagram.first_chunk()?;
+            let payload = datagram.get(UDP_HEADER_LEN..)?;
+            if !matches!(classify(payload), Ok(Kind::Data)) {
+                return None;
+            }
+            let to = SocketAddr::new(packet.destination(), u16::from_be_bytes([c, d]));
+            let (index, _) = data_header(payload)?;
+            Some((u16::from_be_bytes([a, b]), to, index))
+        } else {
+            None
+        };
+        Some(Self {
+            source: packet.source(),
+            hop_limit: *hop_limit?,
+            data,
+        })
+    }
+
+    /// Whether this device has sealed it for the very peer that it is routed to. Carried, it
+    /// would come back larger each time, without end. A datagram to *another* peer's endpoint
+    /// is well: that peer is reached through this one.
+    fn is_for(&self, shared: &Shared, peer: &Peer, endpoint: SocketAddr) -> bool {
+        self.data.is_some_and(|(from, to, index)| {
+            from == shared.sockets.load().port() && to == endpoint && peer.knows_index(index)
+        })
+    }
+
+    /// The hop limit of the datagram around it; `None` when it is in too many already.
+    fn nested_hop_limit(&self) -> Option<u8> {
+        let depth = OUTERMOST.checked_sub(self.hop_limit);
+        match depth.filter(|depth| *depth <= MAX_DEPTH) {
+            Some(MAX_DEPTH) => None,
+            Some(depth) => Some(OUTERMOST - depth - 1),
+            // The system's own hop limit is another.
+            None => Some(OUTERMOST - 1),
+        }
+    }
+}
+
+/// What this machine's network was like when it last changed.
+struct Network {
+    system: System,
+    changes: u64,
+    addresses: HashSet<IpAddr>,
+    /// The indices of interfaces without a link layer, as those of tunnels are.
+    tunnels: HashSet<u32>,
+    endpoints: HashMap<IpAddr, bool>,
+}
+
+impl Network {
+    fn look(changes: u64) -> Result<Self, SystemError> {
+        let mut system = System::open()?;
+        let addresses = system.addresses()?;
+        let links = system.links()?;
+        let tunnels = links.iter().filter(|link| link.medium == TUNNEL);
+        Ok(Self {
+            changes,
+            addresses: addresses.iter().map(|it| it.network.addr()).collect(),
+            tunnels: tunnels.map(|link| link.index).collect(),
+            endpoints: HashMap::new(),
+            system,
+        })
+    }
+
+    /// Whether datagrams to an endpoint leave by a tunnel of this machine.
+    fn leads_into_tunnel(&mut self, shared: &Shared, endpoint: IpAddr) -> bool {
+        if let Some(known) = self.endpoints.get(&endpoint) {
+            return *known;
+        }
+        let mark = shared.surroundings.mark.load(Ordering::Relaxed);
+        let route = self.system.route_to(endpoint, mark);
+        let leads = route.is_ok_and(|route| self.tunnels.contains(&route.interface));
+        if self.endpoints.len() >= MAX_ENDPOINTS {
+            self.endpoints.clear();
+        }
+        self.endpoints.insert(endpoint, leads);
+        leads
+    }
+}
+
+/// TUN devices and the kernel's WireGuard (`ARPHRD_NONE`).
+const TUNNEL: Medium = Medium::Other(0xfffe);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 packet from 192.0.2.1 with a UDP datagram.
+    fn packet(hop_limit: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 28];
+        packet[0] = 0x45;
+        packet[2..4].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
+        packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+        packet[8] = hop_limit;
+        packet[9] = ip::UDP;
+        packet[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+        packet[24..26].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+        packet.extend(payload);
+        packet
+    }
+
+    fn data() -> [u8; 32] {
+        let mut data = [0; 32];
+        data[0] = 4;
+        data
+    }
+
+    #[test]
+    fn each_tunnel_counts_and_the_fourth_within_others_is_one_too_many() {
+        let nested = |hops| {
+            let inner = Inner::of(&packet(hops, 0, &data())).expect("transport data");
+            inner.nested_hop_limit()
+        };
+        let counted = [64, 63, 62, 61].map(nested);
+        assert_eq!(counted, [Some(63), Some(62), Some(61), None]);
+        // Systems with another default, or a packet that has come far.
+        for hops in [1, 32, 60, 65, 128, 255] {
+            assert_eq!(nested(hops), Some(63), "{hops}");
+        }
+    }
+
+    #[test]
+    fn transport_data_and_later_fragments_count() {
+        assert!(Inner::of(&packet(64, 0, &data())).is_some());
+        assert!(Inner::of(&packet(64, 100, b"anything")).is_some());
+        assert!(Inner::of(&packet(64, 0, b"a datagram of somebody else's")).is_none());
+        assert!(Inner::of(&packet(64, 0, &[1; 148])).is_none());
+        let mut tcp = packet(64, 0, &data());
+        tcp[9] = ip::TCP;
+        assert!(Inner::of(&tcp).is_none());
+        assert!(Inner::of(b"no packet").is_none());
+    }
+}
