@@ -22,6 +22,7 @@ mod pause;
 mod routing;
 mod syscalls;
 mod transfer;
+mod vxlan;
 
 use std::time::Duration;
 use taupe_lab::peers::Implementation;
@@ -51,6 +52,7 @@ fn main() {
         SystemTest::new("handshakes_with_data", merged::handshakes_with_data),
         SystemTest::new("parallel_streams", transfer::parallel_streams).limit(minutes(2)),
         SystemTest::new("wireguard_in_wireguard", transfer::wireguard_in_wireguard),
+        SystemTest::new("stream_over_vxlan", vxlan::stream_over_vxlan).limit(minutes(2)),
         SystemTest::new("counters", transfer::counters),
         SystemTest::new("roaming", endpoints::roaming),
         SystemTest::new("source_not_too_sticky", endpoints::source_not_too_sticky),

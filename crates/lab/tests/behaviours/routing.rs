@@ -141,7 +141,7 @@ pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
 }
 
 /// A peer whose endpoint is behind another peer of the same interface is
-/// reached through that one; when it is behind itself nothing happens.
+/// reached through that one; when it is behind itself, or each behind the other, nothing happens.
 pub(crate) fn onion_routing() -> Result<()> {
     let mut pair = Pair::new()?;
     let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
@@ -175,6 +175,27 @@ pub(crate) fn onion_routing() -> Result<()> {
     for size in ["56", "1392"] {
         let flood = ["-c", "100", "-f", "-s", size];
         bounded_to(&pair.near, &third.keys, hidden, &flood)?;
+    }
+
+    // Two peers, each behind the other.
+    add_address(&far, "eth0", "192.0.2.3/24")?;
+    set_third("192.0.2.3:5")?;
+    ping(&near, hidden, 5)?;
+    pair.set_far(&["allowed-ips", "10.77.0.2/32,192.0.2.3/32"])?;
+    let third_peer = [
+        "peer",
+        &*third.keys.public,
+        "allowed-ips",
+        "10.79.0.2/32,192.0.2.2/32",
+    ];
+    pair.near.tunnel.set(&third_peer)?;
+    let loops = ["192.0.2.2/32", "192.0.2.3/32"];
+    for target in loops {
+        near.ip(&["route", "add", target, "dev", "wgnear"])?;
+    }
+    bounded(&pair.near, &pair.far.keys, &["-c", "100", "-f", "-s", "56"])?;
+    for target in loops {
+        near.ip(&["route", "delete", target, "dev", "wgnear"])?;
     }
     pair.near.id()?;
     ping(&near, FAR, 5)
