@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,17 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno as SystemError;
 use taupe_config::uapi::Request;
 use taupe_sys::run_directory;
+use taupe_upkeep::clients::{Clients, Place, TICK};
 use taupe_upkeep::configuration::converse;
 use tracing::debug;
 
 use crate::StartError;
 use crate::shared::{Command, Shared};
-
-/// Connections served at once; more wait in the listen queue.
-const MAX_CONNECTIONS: usize = 32;
-
-/// A client that says nothing for this long is let go.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The listening socket, and the file by which it is reached if it has one.
 pub(crate) struct Listener {
@@ -137,7 +131,7 @@ fn names_an_endpoint(request: &Request) -> bool {
 
 /// Serves clients until the listener is shut down.
 pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
-    let serving = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
@@ -149,31 +143,27 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
                 continue;
             }
         };
-        if serving.load(Ordering::Acquire) >= MAX_CONNECTIONS {
-            debug!("too many configuration clients: one refused");
-            continue;
-        }
-        serving.fetch_add(1, Ordering::AcqRel);
-        let (shared, counter) = (Arc::clone(shared), Arc::clone(&serving));
+        // Meanwhile, other clients wait in the kernel's queue.
+        let place = clients.admit();
+        let shared = Arc::clone(shared);
         let client = move || {
-            if let Err(error) = serve(&shared, stream) {
+            if let Err(error) = serve(&shared, stream, &place) {
                 debug!(%error, "configuration client ended");
             }
             // Requests and answers take much more memory than what they leave
             // behind, and peers may have been removed.
             taupe_sys::memory::release();
-            counter.fetch_sub(1, Ordering::AcqRel);
         };
-        if crate::spawn("uapi client", client).is_err() {
-            serving.fetch_sub(1, Ordering::AcqRel);
+        if let Err(error) = crate::spawn("uapi client", client) {
+            debug!(%error, "no thread for a configuration client");
         }
     }
 }
 
-fn serve(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
-    stream.set_write_timeout(Some(IDLE_TIMEOUT))?;
-    converse(&mut stream, taupe_sys::interface::index, |request| {
+fn serve(shared: &Shared, mut stream: UnixStream, place: &Place) -> io::Result<()> {
+    stream.set_read_timeout(Some(TICK))?;
+    stream.set_write_timeout(Some(TICK))?;
+    converse(&mut stream, place, taupe_sys::interface::index, |request| {
         if names_an_endpoint(&request) {
             shared.resolver.prepare();
         }

@@ -14,6 +14,7 @@ use taupe_protocol::update::{DeviceUpdate, PostQuantum};
 use tracing::warn;
 use zeroize::Zeroizing;
 
+use crate::clients::Place;
 use crate::labels::Labels;
 use crate::latches::Latches;
 
@@ -67,20 +68,21 @@ fn refusal(error: &UapiError) -> String {
 
 /// Reads a client's requests and writes what is answered to each, until the connection ends.
 /// `answer` is `None` when there is nobody any more who could. Names of interfaces in addresses
-/// are found by `scopes`.
+/// are found by `scopes`. Reads and writes of `stream` time out as [`crate::clients::TICK`] says.
 ///
 /// # Errors
 ///
-/// The connection's, such as its timeout.
+/// The connection's, and [`io::ErrorKind::TimedOut`] when the client is silent for too long.
 pub fn converse<S: Read + Write>(
     stream: &mut S,
+    place: &Place,
     scopes: ScopeLookup,
     mut answer: impl FnMut(Request) -> Option<Zeroizing<String>>,
 ) -> io::Result<()> {
     let mut reader = RequestReader::new().with_scopes(scopes);
     let mut buffer = Zeroizing::new(vec![0; CHUNK]);
     loop {
-        let length = stream.read(&mut buffer)?;
+        let length = place.persist(|| stream.read(&mut buffer))?;
         if length == 0 {
             return Ok(());
         }
@@ -91,15 +93,27 @@ pub fn converse<S: Read + Write>(
                     let Some(answer) = answer(request) else {
                         return Ok(());
                     };
-                    stream.write_all(answer.as_bytes())?;
+                    write_all(stream, place, answer.as_bytes())?;
                 }
                 Err(error) => {
                     warn!(%error, "configuration refused");
-                    stream.write_all(refusal(&error).as_bytes())?;
+                    write_all(stream, place, refusal(&error).as_bytes())?;
                 }
             }
         }
     }
+}
+
+/// Writes all of `bytes`. A client is silent while it reads nothing.
+fn write_all<S: Write>(stream: &mut S, place: &Place, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = place.persist(|| stream.write(bytes))?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Checks an update for a device, and adds to it what is remembered of its keys: labels of

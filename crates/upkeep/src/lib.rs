@@ -4,6 +4,8 @@
 //! configuration by clients, if that is wanted.
 
 #[cfg(feature = "configuration")]
+pub mod clients;
+#[cfg(feature = "configuration")]
 pub mod configuration;
 mod files;
 pub mod labels;

@@ -22,6 +22,8 @@ fn main() {
         SystemTest::new("set_and_its_kin", wg::set_and_its_kin),
         SystemTest::new("setconf_with_a_bad_line", wg::setconf_with_a_bad_line),
         SystemTest::new("uapi_with_a_bad_line", uapi::bad_line_changes_nothing),
+        SystemTest::new("hundred_uapi_clients", uapi::hundred_clients),
+        SystemTest::new("silent_uapi_clients", uapi::silent_clients),
         SystemTest::new("wg_quick_default_route", quick::default_route),
         SystemTest::new("write_up_of_2018", session::write_up_of_2018),
         SystemTest::new("killed_and_started_again", life::killed_and_started_again),

@@ -2,10 +2,14 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
 use taupe_lab::peers::{Implementation, socket};
 use taupe_lab::{Error, Result, ensure};
+
+/// How long a busy machine may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn bad_line_changes_nothing() -> Result<()> {
     let host = Host::new("a")?;
@@ -56,20 +60,79 @@ pub(crate) fn bad_line_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// One request on a connection of its own; the answer ends with a blank line.
+/// Nobody is refused because there are many clients at once.
+pub(crate) fn hundred_clients() -> Result<()> {
+    const COUNT: usize = 100;
+    let host = Host::new("a")?;
+    let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
+    let clients = (0..COUNT).map(|_| connect("wg0"));
+    let mut clients = clients.collect::<Result<Vec<_>>>()?;
+    for client in &mut clients {
+        let written = client.write_all(b"get=1\n\n");
+        written.map_err(Error::io("configuration socket"))?;
+    }
+    for client in clients {
+        let answer = answer(client)?;
+        ensure!(answer.ends_with("errno=0\n\n"), "{answer:?}");
+    }
+    Ok(())
+}
+
+/// Clients that are silent keep nobody out for long.
+pub(crate) fn silent_clients() -> Result<()> {
+    /// Three times what a silent client has while others wait, with its timeout.
+    const LIMIT: Duration = Duration::from_secs(9);
+    let host = Host::new("a")?;
+    let _tunnel = Implementation::Taupe.start(&host, "wg0")?;
+    let mut alone = connect("wg0")?;
+    let silent = (0..40)
+        .map(|_| connect("wg0"))
+        .collect::<Result<Vec<_>>>()?;
+    // One of them in the middle of a request.
+    (&silent[0])
+        .write_all(b"set=1\n")
+        .map_err(Error::io("socket"))?;
+    let began = Instant::now();
+    let answer = ask("wg0", "get=1\n\n")?;
+    ensure!(answer.ends_with("errno=0\n\n"), "{answer:?}");
+    super::ensure_within("an answer beside silent clients", began.elapsed(), LIMIT)?;
+    drop(silent);
+    // The first has had to go, as all that were silent while others waited.
+    let limit = Some(Duration::from_secs(5));
+    alone.set_read_timeout(limit).map_err(Error::io("socket"))?;
+    let end = alone.read(&mut [0]);
+    ensure!(matches!(end, Ok(0)), "{end:?}");
+    // With nobody waiting, one may think for longer.
+    let mut slow = connect("wg0")?;
+    thread::sleep(Duration::from_secs(4));
+    slow.write_all(b"get=1\n\n").map_err(Error::io("socket"))?;
+    let read = slow.read(&mut [0; 4096]).map_err(Error::io("socket"))?;
+    ensure!(read > 0, "no answer after some seconds");
+    Ok(())
+}
+
+/// One request on a connection of its own.
 fn ask(interface: &str, request: &str) -> Result<String> {
-    let what = "configuration socket";
-    let mut stream = UnixStream::connect(socket(interface)).map_err(Error::io(what))?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .map_err(Error::io(what))?;
-    stream
-        .write_all(request.as_bytes())
-        .map_err(Error::io(what))?;
+    let mut stream = connect(interface)?;
+    let written = stream.write_all(request.as_bytes());
+    written.map_err(Error::io("configuration socket"))?;
+    answer(stream)
+}
+
+fn connect(interface: &str) -> Result<UnixStream> {
+    let what = || Error::io("configuration socket");
+    let stream = UnixStream::connect(socket(interface)).map_err(what())?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(what())?;
+    Ok(stream)
+}
+
+/// Reads an answer, which ends with a blank line.
+fn answer(mut stream: UnixStream) -> Result<String> {
     let mut answer = Vec::new();
     let mut block = [0; 4096];
     while !answer.ends_with(b"\n\n") {
-        let size = stream.read(&mut block).map_err(Error::io(what))?;
+        let read = stream.read(&mut block);
+        let size = read.map_err(Error::io("configuration socket"))?;
         if size == 0 {
             break;
         }

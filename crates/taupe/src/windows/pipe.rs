@@ -2,21 +2,15 @@
 //! who carries the tunnel.
 
 use super::carrier::Asked;
-use std::io;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use taupe_sys::windows::pipe::{Listener, Stopper, Stream};
+use taupe_upkeep::clients::{Clients, Place, SILENCE, TICK};
 use taupe_upkeep::configuration::converse;
 use tracing::debug;
-
-/// Clients served at once; one more is let go.
-const MOST_CLIENTS: usize = 32;
-
-/// A client that says nothing for this long is let go.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From an error of the system to the next try.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -55,9 +49,9 @@ impl Drop for Server {
 }
 
 fn accept(mut listener: Listener, asked: &Sender<Asked>) {
-    let serving = Arc::new(AtomicUsize::new(0));
+    let clients = Arc::new(Clients::default());
     loop {
-        let stream = match listener.accept(PATIENCE) {
+        let stream = match listener.accept(TICK) {
             Ok(Some(stream)) => stream,
             Ok(None) => return,
             Err(error) => {
@@ -66,29 +60,52 @@ fn accept(mut listener: Listener, asked: &Sender<Asked>) {
                 continue;
             }
         };
-        if serving.load(Ordering::Acquire) >= MOST_CLIENTS {
-            debug!("too many configuration clients: one refused");
-            continue;
-        }
-        serving.fetch_add(1, Ordering::AcqRel);
-        let (asked, counter) = (asked.clone(), Arc::clone(&serving));
+        // Meanwhile, other clients wait for an instance of the pipe.
+        let place = clients.admit();
+        let asked = asked.clone();
         let client = move || {
-            if let Err(error) = serve(stream, &asked) {
+            if let Err(error) = serve(stream, &place, &asked) {
                 debug!(%error, "configuration client ended");
             }
-            counter.fetch_sub(1, Ordering::AcqRel);
         };
         let started = thread::Builder::new().name("uapi client".into());
-        if started.spawn(client).is_err() {
-            serving.fetch_sub(1, Ordering::AcqRel);
+        if let Err(error) = started.spawn(client) {
+            debug!(%error, "no thread for a configuration client");
         }
     }
 }
 
-fn serve(mut stream: Stream, asked: &Sender<Asked>) -> io::Result<()> {
-    converse(&mut stream, taupe_sys::interface::index, |request| {
-        let (sender, answer) = sync_channel(1);
-        asked.send(Asked::Configuration(request, sender)).ok()?;
-        answer.recv().ok()
-    })
+/// A client's connection. A write that has timed out may have written something, and cannot be
+/// repeated.
+struct Client(Stream);
+
+impl Read for Client {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.set_patience(TICK);
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Client {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.set_patience(SILENCE);
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn serve(stream: Stream, place: &Place, asked: &Sender<Asked>) -> io::Result<()> {
+    converse(
+        &mut Client(stream),
+        place,
+        taupe_sys::interface::index,
+        |request| {
+            let (sender, answer) = sync_channel(1);
+            asked.send(Asked::Configuration(request, sender)).ok()?;
+            answer.recv().ok()
+        },
+    )
 }

@@ -1,0 +1,158 @@
+//! How many clients configure a device at once, and how long each may be silent.
+//!
+//! Clients beyond the limit wait in the system's queue. While they do, clients that are silent
+//! have to go after [`CROWDED_SILENCE`].
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Clients served at once.
+pub const MAX_CLIENTS: usize = 32;
+
+/// The timeout that each read from a client's connection needs to have, and each write to it that
+/// can be repeated after one.
+pub const TICK: Duration = Duration::from_millis(250);
+
+/// How long a client may be silent.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// The same while others wait.
+const CROWDED_SILENCE: Duration = Duration::from_secs(2);
+
+/// The clients of a device.
+#[derive(Default)]
+pub struct Clients {
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    served: usize,
+    is_waiting: bool,
+    /// When one last stopped waiting.
+    waited: Option<Instant>,
+}
+
+/// A client's right to be served, until it is dropped.
+pub struct Place(Arc<Clients>);
+
+impl Clients {
+    /// Waits until another client may be served.
+    #[must_use]
+    pub fn admit(self: &Arc<Self>) -> Place {
+        let mut state = self.state();
+        if state.served >= MAX_CLIENTS {
+            state.is_waiting = true;
+            while state.served >= MAX_CLIENTS {
+                let left = self.left.wait(state);
+                state = left.unwrap_or_else(PoisonError::into_inner);
+            }
+            state.is_waiting = false;
+            state.waited = Some(Instant::now());
+        }
+        state.served += 1;
+        Place(Arc::clone(self))
+    }
+
+    /// Returns whether clients wait. There are likely to be others behind one that has just been
+    /// admitted, so that this lasts until every connection has timed out once.
+    fn is_crowded(&self) -> bool {
+        let state = self.state();
+        let waited = state.waited;
+        state.is_waiting || waited.is_some_and(|at| at.elapsed() < 2 * TICK)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Tries `attempt`, a read or a write of a connection whose timeout is [`TICK`], until it
+    /// succeeds.
+    ///
+    /// # Errors
+    ///
+    /// The connection's, and [`io::ErrorKind::TimedOut`] when the client has been silent for too
+    /// long.
+    pub(crate) fn persist<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let began = Instant::now();
+        loop {
+            let error = match attempt() {
+                Err(error) => error,
+                done => return done,
+            };
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {}
+                _ => return Err(error),
+            }
+            let limit = if self.0.is_crowded() {
+                CROWDED_SILENCE
+            } else {
+                SILENCE
+            };
+            if began.elapsed() >= limit {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.state().served -= 1;
+        self.0.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// A client that says nothing. Returns how long that was accepted.
+    fn be_silent(place: &Place) -> Duration {
+        let began = Instant::now();
+        let silent = place.persist::<()>(|| {
+            thread::sleep(TICK);
+            Err(io::ErrorKind::WouldBlock.into())
+        });
+        assert_eq!(silent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        began.elapsed()
+    }
+
+    #[test]
+    fn a_client_waits_until_a_silent_one_has_to_leave() {
+        let clients = Arc::new(Clients::default());
+        let served: Vec<_> = (0..MAX_CLIENTS).map(|_| clients.admit()).collect();
+        assert!(!clients.is_crowded());
+        let silent: Vec<_> = served
+            .into_iter()
+            .map(|place| thread::spawn(move || be_silent(&place)))
+            .collect();
+        drop(clients.admit());
+        for one in silent {
+            let time = one.join().unwrap();
+            assert!(time >= CROWDED_SILENCE, "{time:?}");
+        }
+        let places: Vec<_> = (0..MAX_CLIENTS).map(|_| clients.admit()).collect();
+        drop(places);
+    }
+
+    #[test]
+    fn other_errors_and_answers_are_passed_on() {
+        let place = Arc::new(Clients::default()).admit();
+        let mut attempts = [
+            Err(io::ErrorKind::Interrupted.into()),
+            Err(io::ErrorKind::WouldBlock.into()),
+            Ok(7),
+        ]
+        .into_iter();
+        assert_eq!(place.persist(|| attempts.next().unwrap()).unwrap(), 7);
+        let broken = place.persist::<()>(|| Err(io::ErrorKind::BrokenPipe.into()));
+        assert_eq!(broken.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
