@@ -14,6 +14,7 @@
 //! Where only what has a mark uses the tunnel, none of this is asked: such packets have a
 //! table of their own, which knows of every destination where it goes.
 
+mod name_servers;
 mod routing;
 #[cfg(test)]
 mod tests;
@@ -110,6 +111,20 @@ pub fn plan(
     if personality == Personality::Taupe {
         plan.notes.extend(unreachable(&snapshot.unreachable));
     }
+    let routing = routing::Routing {
+        interface,
+        file,
+        snapshot,
+        personality,
+        options,
+        addresses: &addresses,
+        without_ipv6,
+    };
+    let addresses = routing.own_addresses();
+    let routing = routing::Routing {
+        addresses: &addresses,
+        ..routing
+    };
     plan.changes.push(Change::Device);
     plan.changes.push(Change::Configure);
     plan.changes
@@ -120,15 +135,6 @@ pub fn plan(
     plan.notes.extend(mtu.note());
     plan.changes.push(Change::Up { mtu: mtu.mtu });
     plan.changes.extend(snapshot.dns.clone().map(Change::Dns));
-    let routing = routing::Routing {
-        interface,
-        file,
-        snapshot,
-        personality,
-        options,
-        addresses: &addresses,
-        without_ipv6,
-    };
     match (options.chosen, &file.interface.table) {
         (Some(mark), _) => routing.lead_marked(mark, &mut plan),
         (None, Table::Off) => {}

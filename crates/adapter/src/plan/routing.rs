@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::destinations::{Class, of_peers};
-use taupe_config::file::{File, KillSwitch};
+use taupe_config::file::{File, KillSwitch, Table};
 use taupe_config::networks;
 use taupe_net::system::{Address, Family, Route, RouteKind, Rule};
 
@@ -50,6 +50,30 @@ struct Policy {
 }
 
 impl Routing<'_> {
+    /// The tunnel's addresses as the interface gets them. With an address the kernel adds a
+    /// route to its network, which would come before that of another interface in the same
+    /// network; such an address is added alone.
+    pub(super) fn own_addresses(&self) -> Vec<IpNet> {
+        let is_alone = |own: &IpNet| {
+            self.personality == Personality::Taupe
+                && self.file.interface.table == Table::Auto
+                && self.options.chosen.is_none()
+                && !self.options.override_routes
+                && !LINK_LOCAL.contains(own)
+                && self.is_others(&own.trunc())
+        };
+        let addresses = self.addresses.iter();
+        addresses
+            .map(|own| {
+                if is_alone(own) {
+                    host(own.addr())
+                } else {
+                    *own
+                }
+            })
+            .collect()
+    }
+
     /// Routes to a table that the file names: just as they are.
     pub(super) fn lead_into(&self, table: u32, plan: &mut Plan) {
         let routes = sorted(self.wanted());
@@ -118,12 +142,20 @@ impl Routing<'_> {
     pub(super) fn decide(&self, plan: &mut Plan) {
         let wanted = sorted(self.wanted());
         let implied = self.implied();
+        let contested = match self.personality {
+            Personality::Taupe => self.contested(&implied),
+            Personality::WgQuick => Networks::default(),
+        };
         let (defaults, others): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|net| net.prefix_len() == 0);
-        let others = others.into_iter();
-        let mut main: Vec<IpNet> = others
-            .filter(|net| implied.holding(net).is_none())
-            .collect();
+        let is_implied = |net: &IpNet| match implied.holding(net) {
+            None => false,
+            Some(holder) => {
+                !contested.contains(&holder) || (holder == *net && !self.is_others(net))
+            }
+        };
+        let mut main = others.clone();
+        main.retain(|net| !is_implied(net));
         let mut policies: [(Family, Policy); 2] = Family::ALL.map(|f| (f, Policy::default()));
         for (family, policy) in &mut policies {
             let of_family = defaults.iter().filter(|net| Family::of(net) == *family);
@@ -131,7 +163,7 @@ impl Routing<'_> {
             policy.full = !policy.routes.is_empty();
         }
         if self.personality == Personality::Taupe {
-            self.consider(&mut main, &mut policies, plan);
+            self.consider(&others, &mut main, &mut policies, plan);
         }
         let to_main = main.into_iter().map(|destination| Change::Route {
             destination,
@@ -144,6 +176,7 @@ impl Routing<'_> {
     /// What Taupe does beyond `wg-quick`.
     fn consider(
         &self,
+        wanted: &[IpNet],
         main: &mut Vec<IpNet>,
         policies: &mut [(Family, Policy); 2],
         plan: &mut Plan,
@@ -156,7 +189,8 @@ impl Routing<'_> {
             .each_ref()
             .map(|(family, policy)| (*family, policy.full));
         let is_full = |net: &IpNet| full.contains(&(Family::of(net), true));
-        *main = self.settle_conflicts(std::mem::take(main), &is_full, &mut plan.notes);
+        let all = wanted.iter().copied().collect();
+        *main = self.settle_conflicts(std::mem::take(main), &all, &is_full, &mut plan.notes);
         for (family, policy) in &mut *policies {
             if policy.full {
                 let of_family = main.iter().filter(|net| Family::of(net) == *family);
@@ -173,6 +207,7 @@ impl Routing<'_> {
                 }
             }
         }
+        self.lead_to_name_servers(main, &is_full, plan);
         let carrying = self.carrying_itself(main);
         main.retain(|net| !carrying.contains_key(net));
         for (family, policy) in &mut *policies {
@@ -274,7 +309,7 @@ impl Routing<'_> {
     }
 
     /// The networks that the tunnel takes, each once.
-    fn wanted(&self) -> Vec<IpNet> {
+    pub(super) fn wanted(&self) -> Vec<IpNet> {
         let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
         let networks = routed.filter_map(|p| first_bits(p.address(), p.length()));
         networks.filter(|net| self.has(Family::of(net))).collect()
@@ -293,7 +328,7 @@ impl Routing<'_> {
     }
 
     /// Whether the tunnel can carry a family.
-    fn has(&self, family: Family) -> bool {
+    pub(super) fn has(&self, family: Family) -> bool {
         family == Family::Ipv4 || !self.without_ipv6
     }
 
@@ -306,11 +341,31 @@ impl Routing<'_> {
         connected.copied().chain([LINK_LOCAL]).collect()
     }
 
+    /// Those of the tunnel's own networks in which others have a route or an address: the
+    /// kernel may lead a part of them elsewhere.
+    fn contested(&self, implied: &Networks) -> Networks {
+        let routes = self.existing().into_keys();
+        let local = self.local_networks().into_iter();
+        let others = routes.chain(local.map(|address| address.network.trunc()));
+        let within = others.filter(|net| !LINK_LOCAL.contains(net));
+        within.filter_map(|net| implied.holding(&net)).collect()
+    }
+
+    /// Whether another interface has a route to just this network.
+    fn is_others(&self, net: &IpNet) -> bool {
+        self.existing().contains_key(net)
+            || self
+                .local_networks()
+                .iter()
+                .any(|local| local.network.trunc() == *net)
+    }
+
     /// Leaves out what somebody else has a route to already, or makes ours the
     /// more specific ones.
     fn settle_conflicts(
         &self,
         main: Vec<IpNet>,
+        all: &Networks,
         is_full: &dyn Fn(&IpNet) -> bool,
         notes: &mut Vec<String>,
     ) -> Vec<IpNet> {
@@ -328,7 +383,6 @@ impl Routing<'_> {
                 result.push(net);
             }
         };
-        let all: Networks = main.iter().copied().collect();
         for net in main {
             let route = existing.get(&net);
             let what = match (route, owned.get(&net)) {
@@ -384,7 +438,7 @@ impl Routing<'_> {
 
     /// The routes of the main table that lead by other interfaces. The first of
     /// each destination is the kernel's choice.
-    fn existing(&self) -> HashMap<IpNet, &Route> {
+    pub(super) fn existing(&self) -> HashMap<IpNet, &Route> {
         let mut existing = HashMap::new();
         for route in &self.snapshot.routes {
             if route.table == Route::MAIN_TABLE {
@@ -398,7 +452,7 @@ impl Routing<'_> {
     }
 
     /// The networks in which other hosts can be reached directly.
-    fn local_networks(&self) -> Vec<&Address> {
+    pub(super) fn local_networks(&self) -> Vec<&Address> {
         let shared = |address: &&Address| {
             let network = &address.network;
             let alone = network.prefix_len() == network.max_prefix_len();
@@ -460,7 +514,7 @@ impl Routing<'_> {
     }
 
     /// A route as `ip` shows it.
-    fn describe(&self, route: &Route) -> String {
+    pub(super) fn describe(&self, route: &Route) -> String {
         let mut text = match route.kind {
             RouteKind::Unicast => String::new(),
             kind => format!("{kind} "),
@@ -478,7 +532,7 @@ impl Routing<'_> {
         text
     }
 
-    fn name(&self, index: Option<u32>) -> String {
+    pub(super) fn name(&self, index: Option<u32>) -> String {
         let links = self.snapshot.links.iter();
         let link = links.into_iter().find(|link| Some(link.index) == index);
         match (link, index) {

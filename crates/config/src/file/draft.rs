@@ -168,7 +168,7 @@ impl<'a> InterfaceDraft<'a> {
                     match taken(value::dns(part), report) {
                         Some(value::Dns::Server(server)) => {
                             self.dns_server = true;
-                            if let Some(what) = value::no_host(server) {
+                            if let Some(what) = value::no_server(server) {
                                 report.add(part, DiagnosticKind::Unusable { key, what });
                             }
                             plain.dns.push(server);

@@ -160,6 +160,10 @@ impl DiagnosticKind {
             Self::Unusable {
                 key: Key::Address, ..
             } => "write the address that the other side has given to this one",
+            Self::Unusable {
+                what: Unusable::NoScope,
+                ..
+            } => "write an address of the server that begins otherwise, such as fd00::1",
             Self::Unusable { .. } => "write the address of a host",
             Self::RepeatedAddress { .. } => "delete one of the two",
             Self::SingleUnspecified { network } if network.address().is_ipv4() => {
@@ -408,6 +412,9 @@ pub(super) fn unusable(what: Unusable) -> &'static str {
         Unusable::Multicast => "a multicast address, which no single host has",
         Unusable::Broadcast => "the broadcast address, which no single host has",
         Unusable::Loopback => "a loopback address: it never leaves this host",
+        Unusable::NoScope => {
+            "a link-local address without an interface: the C library cannot ask a server there"
+        }
         Unusable::Network => "the first address of its network, which names the network itself",
         Unusable::Everything => {
             "in a network of length 0: all other addresses would be its neighbours"

@@ -112,7 +112,8 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
                 Unusable::Loopback
                 | Unusable::Network
                 | Unusable::SubnetBroadcast
-                | Unusable::Everything,
+                | Unusable::Everything
+                | Unusable::NoScope,
             ..
         }
         | DiagnosticKind::SingleUnspecified { .. }

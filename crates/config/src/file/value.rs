@@ -363,6 +363,14 @@ pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
     }
 }
 
+/// Returns why no name server can be asked at an address.
+pub(super) fn no_server(address: IpAddr) -> Option<Unusable> {
+    match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => Some(Unusable::NoScope),
+        _ => no_host(address),
+    }
+}
+
 /// What is doubtful about the address of an interface.
 pub(super) fn doubt(address: InterfaceAddress) -> Option<Unusable> {
     let InterfaceAddress { address, length } = address;

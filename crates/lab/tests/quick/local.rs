@@ -1,7 +1,9 @@
 //! Tunnels for networks that the system reaches already.
 
+use crate::faults::own_resolv_conf;
 use crate::state::State;
 use crate::{NEIGHBOUR, World, called};
+use taupe_lab::capture::Capture;
 use taupe_lab::{Result, ensure};
 
 /// The tunnel wants the very network that the uplink is in.
@@ -97,6 +99,43 @@ pub(crate) fn endpoint() -> Result<()> {
         world.tunnelled(crate::BEYOND[0])?,
         "the tunnel does not work"
     );
+    ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
+    world.down(&file)?;
+    unchanged(&world, &before)
+}
+
+/// The file of a home router, in a network with the same addresses: the name server behind
+/// the tunnel has the address of a local one.
+pub(crate) fn name_server() -> Result<()> {
+    own_resolv_conf()?;
+    let world = World::new()?;
+    let server = "192.0.2.53";
+    let address = format!("{server}/24");
+    world.far.ip(&["address", "add", &address, "dev", "eth0"])?;
+    let file = world.file(
+        "Address = 192.0.2.209/24\nDNS = 192.0.2.53",
+        "AllowedIPs = 192.0.2.0/24, 0.0.0.0/0",
+    )?;
+    let before = State::of(&world.near)?;
+    let up = world.up(&file)?;
+    for words in [
+        ["192.0.2.0/24 is not tunnelled", "eth0"],
+        [
+            "the name server 192.0.2.53 is asked through the tunnel",
+            "eth0",
+        ],
+    ] {
+        let mut lines = up.stderr.lines();
+        let is_said = lines.any(|line| words.iter().all(|word| line.contains(word)));
+        ensure!(is_said, "nothing is said of {words:?}: {}", up.stderr);
+    }
+    let clear = Capture::start(&world.far, "eth0", "udp port 53")?;
+    let inside = Capture::start(&world.far, "wgfar", "udp port 53")?;
+    let asks = format!("echo a question > /dev/udp/{server}/53");
+    world.near.run(&["bash", "-c", &asks])?;
+    inside.stop_once("the question in the tunnel", |packets| !packets.is_empty())?;
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} questions in clear", packets.len());
     ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
     world.down(&file)?;
     unchanged(&world, &before)

@@ -41,6 +41,7 @@ fn main() {
         SystemTest::new("no_clear_text_after_a_kill", closed::killed_device),
         SystemTest::new("local_network_stays", local::network),
         SystemTest::new("existing_route_stays", local::route),
+        SystemTest::new("name_server_of_the_local_network", local::name_server),
         SystemTest::new("endpoint_inside_the_tunnel", local::endpoint),
         SystemTest::new("narrow_path_keeps_ipv6", narrow::keeps_ipv6),
         SystemTest::new("killed_at_every_step", faults::killed_at_every_step).limit(long),

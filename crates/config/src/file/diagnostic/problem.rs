@@ -61,6 +61,8 @@ pub enum Unusable {
     SubnetBroadcast,
     /// An address whose network, of length 0, is everything.
     Everything,
+    /// A link-local IPv6 address, which means nothing without an interface.
+    NoScope,
 }
 
 /// Why a text is not an endpoint.

@@ -407,6 +407,11 @@ fn doubtful_addresses() {
         in_interface("Address = 10.0.0.2/30, 10.0.1.0, 10.0.2.255/31"),
         []
     );
+    let (key, what) = (Key::Dns, Unusable::NoScope);
+    assert_eq!(
+        in_interface("DNS = 10.0.0.1, fe80::1"),
+        [(17, Warning, Kind::Unusable { key, what })]
+    );
     let what = Unusable::Multicast;
     let key = Key::Endpoint;
     assert_eq!(

@@ -1,0 +1,194 @@
+//! Routes to the name servers of the file.
+//!
+//! A name server that a peer's AllowedIPs contain is asked through the tunnel. A route to
+//! a network that contains it is not enough: this machine may be in a network with the same
+//! addresses, now or after it has moved, and the kernel prefers the more specific route.
+//! Example: the file of a home router at 192.168.178.1, used at home or in a network that
+//! numbers its hosts likewise. So each server has a route of its own.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use taupe_net::system::Family;
+
+use super::Plan;
+use super::routing::Routing;
+use crate::networks::{LINK_LOCAL, Networks, host};
+
+impl Routing<'_> {
+    /// Adds a route for each name server that the tunnel leads to, and says which ones it
+    /// does not lead to although it carries all of their family.
+    pub(super) fn lead_to_name_servers(
+        &self,
+        main: &mut Vec<IpNet>,
+        is_full: &dyn Fn(&IpNet) -> bool,
+        plan: &mut Plan,
+    ) {
+        let tunnelled: Networks = self.wanted().into_iter().collect();
+        let existing = self.existing();
+        for server in self.servers() {
+            let alone = host(server);
+            if tunnelled.holding(&alone).is_none() {
+                plan.notes.extend(is_full(&alone).then(|| {
+                    format!(
+                        "the name server {server} is not in AllowedIPs: names are asked outside of \
+                         the tunnel"
+                    )
+                }));
+                continue;
+            }
+            if main.contains(&alone) {
+                continue;
+            }
+            if let Some(route) = existing.get(&alone) {
+                plan.notes.push(format!(
+                    "the name server {server} is asked outside of the tunnel: there is a route \
+                     already, `{}`; remove it, or write another DNS",
+                    self.describe(route)
+                ));
+                continue;
+            }
+            let local = self.local_networks();
+            let near = local.iter().find(|near| near.network.contains(&server));
+            let near = near.map(|near| {
+                let name = self.name(Some(near.interface));
+                format!("the local network {} on {name}", near.network.trunc())
+            });
+            let mut endpoints = self.snapshot.endpoints.iter();
+            let is_endpoint = endpoints.any(|endpoint| endpoint.ip() == server);
+            plan.notes.extend(near.map(|near| match is_endpoint {
+                // The tunnel's own datagrams need the route.
+                true => format!(
+                    "the name server {server} is asked in {near}, where it is the endpoint of a peer \
+                     too; write another DNS"
+                ),
+                false => format!(
+                    "the name server {server} is asked through the tunnel, though it is in {near}; \
+                     DisallowedIPs = {server} under [Peer] has it asked there"
+                ),
+            }));
+            main.push(alone);
+        }
+    }
+
+    /// The file's name servers that another host has, each once.
+    fn servers(&self) -> Vec<IpAddr> {
+        let own = |server: IpAddr| {
+            let tunnels = self.addresses.iter().map(IpNet::addr);
+            let others = self.snapshot.addresses.iter();
+            let mut all = tunnels.chain(others.map(|address| address.network.addr()));
+            server.is_loopback() || all.any(|own| own == server)
+        };
+        let mut servers = Vec::new();
+        for &server in &self.file.interface.dns {
+            let is_usable = self.has(Family::of_address(server)) && !LINK_LOCAL.contains(&server);
+            if is_usable && !own(server) && !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        servers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Plan, plan};
+    use crate::fixtures::{file, host};
+    use crate::{Options, Personality};
+
+    fn made(interface: &str, peer: &str, personality: Personality, options: Options) -> Plan {
+        let file = file(interface, peer);
+        plan("wg0", &file, &host(), personality, options).expect("a plan")
+    }
+
+    fn taupe(interface: &str, peer: &str) -> Plan {
+        made(interface, peer, Personality::Taupe, Options::default())
+    }
+
+    fn commands(plan: &Plan, word: &str) -> Vec<String> {
+        let commands = plan.changes.iter();
+        let commands = commands.map(|change| change.command("wg0").to_string());
+        commands.filter(|command| command.contains(word)).collect()
+    }
+
+    const HOME: &str = "Address = 192.168.1.209/24\nDNS = 192.168.1.1";
+    const HOME_AND_ALL: &str = "AllowedIPs = 192.168.1.0/24, 0.0.0.0/0";
+
+    #[test]
+    fn a_name_server_with_the_address_of_the_local_router_is_in_the_tunnel() {
+        let plan = taupe(HOME, HOME_AND_ALL);
+        let server = ["ip -4 route add 192.168.1.1/32 dev wg0"];
+        assert_eq!(commands(&plan, " route add 192"), server);
+        // Its network stays where it is, by whichever metric it is there.
+        let address = ["ip -4 address add 192.168.1.209/32 dev wg0"];
+        assert_eq!(commands(&plan, "address add"), address);
+        let starts = [
+            "AllowedIPs 192.168.1.0/24 is not tunnelled: it is the local network of 192.168.1.7 on",
+            "the name server 192.168.1.1 is asked through the tunnel, though it is in the local",
+        ];
+        for start in starts {
+            let is_said = plan.notes.iter().any(|note| note.starts_with(start));
+            assert!(is_said, "{start}: {:?}", plan.notes);
+        }
+
+        let overriding = Options {
+            override_routes: true,
+            ..Options::default()
+        };
+        let plan = made(HOME, HOME_AND_ALL, Personality::Taupe, overriding);
+        assert_eq!(
+            commands(&plan, " route add 192"),
+            [
+                "ip -4 route add 192.168.1.128/25 dev wg0",
+                "ip -4 route add 192.168.1.0/25 dev wg0",
+                server[0]
+            ]
+        );
+        let plan = made(HOME, HOME_AND_ALL, Personality::WgQuick, Options::default());
+        assert_eq!(commands(&plan, " route add 192"), [""; 0]);
+        assert_eq!(plan.notes, [""; 0]);
+    }
+
+    #[test]
+    fn a_part_of_a_network_that_others_are_in_has_its_own_route() {
+        let plan = taupe("Address = 192.168.1.209/24", "AllowedIPs = 192.168.1.77/32");
+        let route = ["ip -4 route add 192.168.1.77/32 dev wg0"];
+        assert_eq!(commands(&plan, " route add"), route);
+        let plan = taupe("Address = 192.168.9.9/16", "AllowedIPs = 192.168.0.0/16");
+        assert_eq!(commands(&plan, " route add"), [""; 0]);
+        let start = "the local network 192.168.1.0/24 on eth0 is not tunnelled, though AllowedIPs";
+        assert!(plan.notes[0].starts_with(start), "{:?}", plan.notes);
+    }
+
+    #[test]
+    fn only_name_servers_that_a_peer_has_are_led_to() {
+        let own = "Address = 10.9.0.2/24\nDNS = ";
+        let routes = |servers: &str, peer: &str| {
+            let plan = taupe(&format!("{own}{servers}"), peer);
+            (commands(&plan, "/32 dev wg0"), plan.notes)
+        };
+        let (made, notes) = routes("10.1.1.1, 10.1.1.1", "AllowedIPs = 10.0.0.0/8");
+        assert_eq!(made, ["ip -4 route add 10.1.1.1/32 dev wg0"]);
+        assert_eq!(notes, [""; 0]);
+        for (servers, peer) in [
+            ("10.9.0.1", "AllowedIPs = 10.8.0.0/16"),
+            ("192.168.1.7, 127.0.0.1, 10.9.0.2", "AllowedIPs = 0.0.0.0/0"),
+        ] {
+            assert_eq!(routes(servers, peer).0, [""; 0], "{servers}");
+        }
+        let all_but = "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 192.168.1.1";
+        let plan = super::super::plan(
+            "wg0",
+            &crate::fixtures::taupe_file(HOME, all_but),
+            &host(),
+            Personality::Taupe,
+            Options::default(),
+        );
+        let notes = plan.expect("a plan").notes;
+        let start = "the name server 192.168.1.1 is not in AllowedIPs";
+        assert!(
+            notes.iter().any(|note| note.starts_with(start)),
+            "{notes:?}"
+        );
+    }
+}
