@@ -11,14 +11,14 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use taupe_sys::mounts::forbid_gaining_rights;
 
 use crate::Plan;
-use crate::hidden::hide;
+use crate::hidden::{Covered, hide};
 use crate::refusal::{Failed, failed};
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const SWITCH: &str = "/etc/nsswitch.conf";
 
 /// Makes the calling process's mount namespace, which is new, that of a cell.
-pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<(), Failed> {
+pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Failed> {
     // What is mounted and unmounted outside is so here, and not the other way round.
     let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", below).map_err(|error| failed("change how mounts spread", error.into()))?;
@@ -32,7 +32,7 @@ pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<(), Faile
         remarks.push(remark);
     }
     let switch = fs::read_to_string(SWITCH).ok().map(|text| nsswitch(&text));
-    let own_folders = hide(plan, remarks)?;
+    let covered = hide(plan, remarks)?;
     let files = [
         (RESOLVER, Some(text)),
         (SWITCH, switch.map(String::into_bytes)),
@@ -54,7 +54,7 @@ pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<(), Faile
                 true
             }
             // It was hidden, in a folder of the cell's own.
-            Ok(path) if own_folders.iter().any(|folder| path.starts_with(folder)) => {
+            Ok(path) if covered.own.iter().any(|folder| path.starts_with(folder)) => {
                 let made = path.parent().map_or(Ok(()), fs::create_dir_all);
                 let made = made.and_then(|()| fs::copy(beneath(&layer, RESOLVER), &path).map(drop));
                 made.map_err(|error| failed(format!("write {}", path.display()), error))?;
@@ -86,7 +86,7 @@ pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<(), Faile
         ),
         done => done.map_err(|error| failed("mount everything nosuid", error))?,
     }
-    Ok(())
+    Ok(covered)
 }
 
 fn bind(from: &Path, over: &Path) -> Result<(), Failed> {

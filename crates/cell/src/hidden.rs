@@ -37,9 +37,24 @@ const RUNTIME: [&str; 2] = ["/run", "/var/run"];
 const SYSTEM_BUS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 const SESSION_BUS: &str = "DBUS_SESSION_BUS_ADDRESS";
 
+/// Paths at which a cell has something else than what is there outside.
+pub(crate) struct Covered {
+    /// Folders of which the cell has its own, with most of what is there outside.
+    pub(crate) own: Vec<PathBuf>,
+    /// Paths with nothing.
+    pub(crate) empty: Vec<PathBuf>,
+}
+
+impl Covered {
+    /// Whether a path is one of these or below.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        let mut all = self.own.iter().chain(&self.empty);
+        all.any(|covered| path.starts_with(covered))
+    }
+}
+
 /// Hides what is a way out, and puts an empty file system over the folder of the cell.
-/// Returns the folders that are the cell's own now.
-pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Vec<PathBuf>, Failed> {
+pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Failed> {
     let mut roots: Vec<PathBuf> = RUNTIME
         .iter()
         .filter_map(|path| fs::canonicalize(path).ok())
@@ -72,7 +87,11 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Vec<PathBuf
             Err(_) => {}
         }
     }
-    Ok(roots)
+    hidden.push(plan.folder.clone());
+    Ok(Covered {
+        own: roots,
+        empty: hidden,
+    })
 }
 
 /// The buses, as the environment says where they are.

@@ -7,7 +7,7 @@ use std::io;
 use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{getegid, geteuid};
@@ -16,6 +16,7 @@ use taupe_net::link::LinkWatch;
 use taupe_sys::namespace::{Kind, enter_new};
 use taupe_sys::process::keep_network_sockets;
 
+use crate::hidden::Covered;
 use crate::refusal::{Facts, Refusal, failed};
 use crate::{Enclosed, Error, Namespaces, Plan, Waiting, files, message, network, rights};
 
@@ -43,8 +44,10 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
     let core = rights::without_core();
     let mut remarks = Vec::new();
     let folder = env::current_dir();
+    let covered;
     let told = match open(plan, &mut remarks) {
-        Ok(descriptors) => {
+        Ok((descriptors, found)) => {
+            covered = found;
             let mut text = vec![OPENED];
             text.extend(remarks.join("\n").bytes());
             let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -61,7 +64,7 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
         return NOT_SET_UP;
     }
     match message::receive(socket.as_fd()) {
-        Ok(Some(_)) => become_command(folder, Some(core), command),
+        Ok(Some(_)) => become_command(folder, Some(&covered), Some(core), command),
         // The tunnel has ended before it began, which is told of there.
         Ok(None) | Err(_) => NOT_SET_UP,
     }
@@ -94,8 +97,8 @@ pub(crate) fn opened(message: message::Message, waiting: Waiting) -> Result<Encl
 }
 
 /// Moves this process into new namespaces and makes them a cell: its TUN, the two sockets
-/// that watch it, and the namespaces.
-fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<[OwnedFd; 6], Refusal> {
+/// that watch it, and the namespaces; and the paths that it covers.
+fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered), Refusal> {
     // They are nobody's before they are mapped.
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let facts = Facts::gather();
@@ -116,21 +119,23 @@ fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<[OwnedFd; 6], Refusal>
     enter(Kind::Network)?;
     enter(Kind::Mount)?;
     let network::Opened { tun, watch } = network::set_up(plan, group, &facts, remarks)?;
-    files::set_up(plan, remarks).map_err(|error| Refusal::step(error, &facts))?;
+    let covered = files::set_up(plan, remarks);
+    let covered = covered.map_err(|error| Refusal::step(error, &facts))?;
     let namespace = |kind: Kind| {
         let path = format!("/proc/self/ns/{}", kind.name());
         let file = fs::File::open(&path).map(OwnedFd::from);
         file.map_err(|error| Refusal::step(failed(format!("open {path}"), error), &facts))
     };
     let [notices, questions] = watch.into_sockets();
-    Ok([
+    let descriptors = [
         tun,
         notices,
         questions,
         namespace(Kind::User)?,
         namespace(Kind::Network)?,
         namespace(Kind::Mount)?,
-    ])
+    ];
+    Ok((descriptors, covered))
 }
 
 /// Makes this process, which must have one thread, the command in a cell that is there.
@@ -152,17 +157,30 @@ pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
             return NOT_SET_UP;
         }
     }
-    become_command(folder, None, command)
+    become_command(folder, None, None, command)
 }
 
-/// `folder` is the present one, outside. Where this process stands is the folder as it is
-/// outside too, or the root: by its path it is the cell's, where some are hidden.
+/// Goes to the present folder, by its path outside: that leads to the cell's, where some are
+/// hidden, while this process still stands in the one outside.
+///
+/// A path need not lead to the folder: another file system may be mounted above it, or a
+/// process of more rights may have gone there. Then this process stays, as it would without a
+/// cell, unless the path is one that the cell covers.
+fn go_to(folder: &Path, covered: Option<&Covered>) -> io::Result<()> {
+    env::set_current_dir(folder).or_else(|error| match covered {
+        Some(covered) if !covered.has(folder) => Ok(()),
+        // One that joins has come to the root of the cell's file systems.
+        _ => Err(error),
+    })
+}
+
 fn become_command(
     folder: io::Result<PathBuf>,
+    covered: Option<&Covered>,
     core: Option<rights::Core>,
     command: &[OsString],
 ) -> u8 {
-    if let Err(error) = folder.and_then(env::set_current_dir) {
+    if let Err(error) = folder.and_then(|folder| go_to(&folder, covered)) {
         say(&format!(
             "the present folder cannot be entered from the tunnel: {error}; go to another one \
              first (`cd /`)"

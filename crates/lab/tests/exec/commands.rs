@@ -187,3 +187,29 @@ pub(crate) fn root() -> Result<()> {
     ensure!(attempt.stdout == "0\n5\nrefused\nanswered\n", "{attempt:?}");
     Ok(())
 }
+
+/// Started from a folder that no path leads to, as below a `/tmp` over which another was
+/// mounted: the command stays there. In one that the tunnel's namespace covers it may not.
+pub(crate) fn covered_folder() -> Result<()> {
+    let world = World::new()?;
+    let command = format!("{PROGRAM} exec {} -- cat here", home());
+    let below = |folder: &str, over: &str| {
+        format!(
+            "mkdir -p {folder} && cd {folder} && echo found > here && mount -t tmpfs lab {over} && \
+             {command}"
+        )
+    };
+    let script = below("/tmp/a/b", "/tmp");
+    let run = |script: &str| {
+        world
+            .near
+            .attempt(&["unshare", "--mount", "bash", "-c", script])
+    };
+    let attempt = run(&script)?;
+    ensure!(attempt.stdout == "found\n", "{attempt:?}");
+    let script = below("/run/other/b", "/run/other");
+    let attempt = run(&script)?;
+    ensure!(attempt.status == Some(125), "{attempt:?}");
+    ensure!(attempt.stderr.contains("cannot be entered"), "{attempt:?}");
+    Ok(())
+}

@@ -38,6 +38,7 @@ fn main() {
         SystemTest::new("silent_peer", commands::silent_peer),
         SystemTest::new("interrupt_from_the_terminal", commands::terminal),
         SystemTest::new("environment_and_folder_are_kept", commands::surroundings),
+        SystemTest::new("a_folder_that_a_mount_covers", commands::covered_folder),
         SystemTest::new("root_may_use_it_too", commands::root),
         SystemTest::new("several_commands_share_a_tunnel", shared::several),
         SystemTest::new("signal_ends_what_others_use", shared::ended),
