@@ -54,8 +54,8 @@ enum Failure {
         running: PathBuf,
     },
     #[error(
-        "{file} has been edited since {interface} was made from it: `taupe reload` it first; nothing \
-         was changed"
+        "{file} has been edited since {interface} was made from it: `taupe reload {file}` first; \
+         nothing was changed"
     )]
     Edited { interface: String, file: String },
     #[error("{file}: {problem}; nothing was changed")]
@@ -74,7 +74,7 @@ enum Failure {
         file: String,
         fault: Box<Fault>,
     },
-    #[error("{interface} does not follow {file}: {fault}; `taupe reload` tries it again")]
+    #[error("{interface} does not follow {file}: {fault}; `taupe reload {file}` tries it again")]
     NotFollowed {
         interface: String,
         file: String,
@@ -192,7 +192,8 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
         ));
     } else {
         say(&format_args!(
-            "{interface} is not up: this holds from `taupe up` on"
+            "{interface} is not up: this holds from `taupe up {}` on",
+            conf.word()
         ));
     }
     tell(&conf, is_up);
@@ -354,8 +355,9 @@ fn tell(conf: &Conf, is_up: bool) {
     let interface = &conf.interface;
     if !is_up && State::default().of_running(interface.as_str()).is_some() {
         say(&format_args!(
-            "[!] {interface} is up in adapter mode, for all applications: `taupe down` and `taupe up` \
-             it"
+            "[!] {interface} is up in adapter mode, for all applications: `taupe down {interface}`, \
+             then `taupe up {}`",
+            conf.word()
         ));
     }
 }

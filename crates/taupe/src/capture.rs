@@ -284,7 +284,11 @@ fn chooses_nothing(Header { memo, options, .. }: &Header) -> bool {
 /// What becomes of applications while the tunnel is down, and until when: behind the words
 /// that say that it is.
 pub(crate) fn meanwhile(lock: Lock, interface: &str) -> String {
-    let word = word_of(interface);
+    until(lock, interface, &word_of(interface))
+}
+
+/// [`meanwhile`] of a tunnel that `taupe up` is told by `word`.
+pub(crate) fn until(lock: Lock, interface: &str, word: &str) -> String {
     match lock {
         Lock::Nobody => format!("{lock} until `taupe up {word}`"),
         _ => format!("{lock} until `taupe up {word}` or `taupe down {interface}`"),

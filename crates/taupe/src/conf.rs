@@ -112,6 +112,17 @@ impl Conf {
         }
     }
 
+    /// Word for `taupe up`, from whichever folder: the name of a file that is in its place, or
+    /// the absolute path.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn word(&self) -> String {
+        let path = std::path::absolute(&self.shown).unwrap_or_else(|_| self.path.clone());
+        if path == named(&folder(), OsStr::new(self.interface.as_str())) {
+            return self.interface.to_string();
+        }
+        path.display().to_string()
+    }
+
     /// The mode of the file, and what the way to it lets of that through: all, as
     /// long as every folder can be entered, and nothing otherwise. Both are 0 where files
     /// have no modes.

@@ -33,7 +33,7 @@ use taupe_net::system::{System, SystemError};
 use taupe_sys::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
 use taupe_transparent::fault::Fault;
-use taupe_transparent::programs::{Programs, Way};
+use taupe_transparent::programs::{Gap, Programs, Way};
 use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
 
@@ -172,6 +172,8 @@ pub(crate) struct Tunnel {
     /// What this machine forwards uses it too.
     forwarded: bool,
     uplinks: Vec<Uplink>,
+    /// Promises of transparent mode that do not hold here.
+    gaps: Vec<GapLine>,
     /// What its kernel's part has done since it was made, unless that is nothing.
     counters: Vec<Counter>,
     peers: Vec<Peer>,
@@ -193,6 +195,14 @@ struct Uplink {
     name: String,
     /// What they send by it goes to the tunnel; by one that is not it is dropped.
     guarded: bool,
+}
+
+/// A promise that the kernel, or the place where Taupe runs, does not let it keep.
+#[derive(Serialize)]
+struct GapLine {
+    /// A word that stays the same.
+    code: &'static str,
+    text: String,
 }
 
 #[derive(Serialize)]
@@ -276,6 +286,7 @@ impl Tunnel {
             rules: Vec::new(),
             forwarded: false,
             uplinks: Vec::new(),
+            gaps: Vec::new(),
             counters: Vec::new(),
             peers: Vec::new(),
             lock: programs.as_ref().map(Programs::lock),
@@ -347,6 +358,13 @@ impl Tunnel {
                     guarded: is_guarded,
                 });
             }
+            let gaps = programs.gaps().into_iter();
+            self.gaps = gaps
+                .map(|gap| GapLine {
+                    code: gap_code(gap),
+                    text: gap.to_string(),
+                })
+                .collect();
         }
         let counts = programs
             .counts()?
@@ -487,6 +505,17 @@ const fn lock_word(lock: Lock) -> &'static str {
         Lock::Chosen => "app",
         Lock::Everybody => "all",
         Lock::Nobody => "off",
+    }
+}
+
+/// The word for a gap.
+const fn gap_code(gap: Gap) -> &'static str {
+    match gap {
+        Gap::Handover => "handover",
+        Gap::Families => "families",
+        Gap::Forwarding => "forwarding",
+        Gap::Services => "services",
+        Gap::Outsiders => "outsiders",
     }
 }
 

@@ -2,6 +2,7 @@
 //! crate `adapter` to know; here the file is found and read, and the device's
 //! process is started.
 
+mod ending;
 mod foreground;
 mod transparent;
 
@@ -15,6 +16,7 @@ use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
 use crate::via::{self, Through};
 use crate::{background, endpoints, rivals, root};
+use ending::Ending;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
@@ -411,7 +413,13 @@ fn take_down(
         personality,
         save: save && !is_transparent(interface.as_str()),
     };
+    let ending = Ending::of(interface.as_str());
     let down = adapter::down(&request, &mut console);
+    if let Ok(()) = &down
+        && let Some(ending) = ending
+    {
+        ending.wait();
+    }
     if let Ok(()) | Err(DownError::NotUp { .. }) = &down
         && let_go(interface.as_str(), keep_closed)?
         && down.is_err()

@@ -20,7 +20,7 @@ use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
 use taupe_config::prefix::Prefix;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::fault::Fault;
 use crate::maps::Maps;
@@ -138,8 +138,9 @@ fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
     programs.set_lock(choice.lock)?;
     programs.set_forwarded(choice.forwarded)?;
     programs.set_names(choice.names)?;
+    // `up`, `lock` and `status` tell them.
     for gap in programs.gaps() {
-        warn!("{gap}");
+        debug!("{gap}");
     }
     Ok(())
 }

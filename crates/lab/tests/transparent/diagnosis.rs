@@ -3,7 +3,7 @@
 use crate::world::{SERVER, World, succeeded};
 use taupe_lab::peers::Implementation;
 use taupe_lab::sandbox::step;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 /// Questions for names go through the tunnel behind `BypassLanTraffic`.
 pub(crate) fn name_servers_in_a_local_network() -> Result<()> {
@@ -63,4 +63,38 @@ pub(crate) fn without_descriptors() -> Result<()> {
         ensure!(!up.stderr.contains("CONFIG_"), "{}", up.stderr);
     }
     Ok(())
+}
+
+/// Promises that this kernel does not let Taupe keep are told by `up`, once, by `status`, and in
+/// its JSON.
+pub(crate) fn gaps_are_told() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("AllowedApps = mole")?;
+    let up = world.taupe(&["up", &file])?;
+    succeeded("up", &up)?;
+    let json = |arguments: &[&str]| -> Result<serde_json::Value> {
+        let said = world.taupe(arguments)?.stdout;
+        serde_json::from_str(&said).map_err(|error| Error::unmet(format!("{error}: {said}")))
+    };
+    let status = json(&["status", "--json"])?;
+    let gaps = status["tunnels"][0]["gaps"].as_array();
+    let gaps = gaps.ok_or_else(|| Error::unmet(format!("no gaps: {status}")))?;
+    let text = world.taupe(&["status"])?.stdout;
+    for gap in gaps {
+        let gap = gap["text"].as_str().unwrap_or_default();
+        ensure!(!gap.is_empty(), "{status}");
+        ensure!(up.stderr.matches(gap).count() == 1, "{gap}: {}", up.stderr);
+        ensure!(text.contains(gap), "{gap}: {text}");
+    }
+    // Whether there are any the kernel says to `doctor` too.
+    let doctor = json(&["doctor", "--json"])?;
+    let checks = doctor["checks"].as_array();
+    let mut checks = checks.into_iter().flatten();
+    let programs = checks.find(|check| check["name"] == "transparent-mode");
+    let is_refused = programs.is_some_and(|check| check["result"] == "warn");
+    let is_told = gaps
+        .iter()
+        .any(|gap| gap["code"] == "handover" || gap["code"] == "families");
+    ensure!(!is_refused || is_told, "{doctor}\n{status}");
+    world.down(&file)
 }

@@ -203,6 +203,24 @@ impl Nested {
     }
 }
 
+/// When `down` returns, its process has ended: the next `up` needs the same two names.
+pub(crate) fn again_at_once() -> Result<()> {
+    let nested = Nested::new()?;
+    let (inner, outer) = (nested.inner("")?, nested.outer("")?);
+    for number in 0..12 {
+        step(&format!("{number}"));
+        nested.up(&["--adapter", &inner, "--via", &outer])?;
+        let process = nested.world.server_of(INNER)?;
+        nested.world.down(&inner)?;
+        let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
+        let stat = std::fs::read_to_string(stat).unwrap_or_default();
+        // It may not have been waited for yet.
+        let has_ended = stat.is_empty() || stat.contains(") Z ");
+        ensure!(has_ended, "it is there after `down`: {stat}");
+    }
+    Ok(())
+}
+
 /// Takes so many bytes and sends as many back.
 fn serve_bulk(host: &Host, at: SocketAddr, bulk: u32) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;

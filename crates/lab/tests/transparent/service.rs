@@ -96,6 +96,9 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
         "lock: {}",
         lock.stderr
     );
+    // The file is in no place where its name would do.
+    let advice = format!("`taupe up {file}`");
+    ensure!(lock.stderr.contains(&advice), "lock: {}", lock.stderr);
     let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
     ensure!(
         explained.stdout.contains("home is down: ") && explained.stdout.contains("held back"),

@@ -44,6 +44,11 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
     for note in &tunnel.notes {
         let _ = writeln!(text, "  {note}");
     }
+    // A gap that degrades the tunnel is a finding already.
+    let is_finding = |text: &str| tunnel.findings.iter().any(|finding| finding.text == text);
+    for gap in tunnel.gaps.iter().filter(|gap| !is_finding(&gap.text)) {
+        let _ = writeln!(text, "  {}", gap.text);
+    }
     if let Some(outer) = &tunnel.via {
         let _ = writeln!(text, "  goes through {outer}");
     }

@@ -2,7 +2,7 @@
 
 use super::{Failure, wrong};
 use crate::arguments::Up;
-use crate::capture::{ALL, Plan, meanwhile};
+use crate::capture::{ALL, Plan, meanwhile, until, word_of};
 use crate::check::{Checked, check_alone};
 use crate::conf::Conf;
 use crate::console::say;
@@ -207,10 +207,8 @@ impl<'a> Captured<'a> {
         match brought_up {
             Ok(()) => {
                 hand_over(self.interface, &self.left);
-                if self.mark.is_none()
-                    && let Ok(Some(gap)) = capture::gap_of_names(self.interface)
-                {
-                    say(&format_args!("[!] {gap}"));
+                if self.mark.is_none() {
+                    tell_of_gaps(self.interface);
                 }
                 say(&format_args!(
                     "{0} is up; through the tunnel: {1}; `taupe status {0}` says whether its peer \
@@ -243,12 +241,20 @@ impl<'a> Captured<'a> {
     }
 }
 
+/// Says which promises of transparent mode do not hold for a tunnel.
+pub(super) fn tell_of_gaps(interface: &str) {
+    for gap in capture::gaps(interface).unwrap_or_default() {
+        say(&format_args!("[!] {gap}"));
+    }
+}
+
 /// Leaves names to the device's process, and says which have no address yet.
 pub(super) fn hand_over(interface: &str, left: &[Named]) {
     if let Err(error) = endpoints::hand_over(interface, left) {
         say(&format_args!(
-            "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload` tries \
-             it again"
+            "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload {}` \
+             tries it again",
+            word_of(interface)
         ));
     }
     for sentence in endpoints::await_addresses(interface, left) {
@@ -285,13 +291,17 @@ pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
         None => capture::close(interface, &plan.choice),
         Some(mark) => marks::close(interface, mark, &plan.choice),
     };
+    let word = conf.word();
     if closed? {
-        let meanwhile = meanwhile(plan.choice.lock, interface);
+        let meanwhile = until(plan.choice.lock, interface, &word);
         say(&format_args!("{interface} is locked: {meanwhile}"));
+        if mark.is_none() {
+            tell_of_gaps(interface);
+        }
     } else {
         say(&format_args!(
             "{interface} is up, and what its applications send will be held back when it isn't \
-             (`taupe reload` has it follow its file)"
+             (`taupe reload {word}` has it follow its file)"
         ));
     }
     Ok(())

@@ -31,12 +31,12 @@ impl fmt::Display for Gap {
             Self::Handover => {
                 "TCP connections that other programs hand to selected applications, or start them \
                  with, bypass the tunnel, since this kernel does not let its functions be traced \
-                 (CONFIG_FUNCTION_TRACER)"
+                 (`taupe doctor` says why)"
             }
             Self::Families => {
                 "chosen applications that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by SMC, \
-                 RDS, RXRPC or TIPC do so past the tunnel, since this kernel runs without BPF LSM \
-                 (which bpf in lsm= on its command line switches on)"
+                 RDS, RXRPC or TIPC do so past the tunnel, since no program of BPF LSM runs on this \
+                 kernel (`taupe doctor` says why)"
             }
             Self::Forwarding => {
                 "what this machine forwards goes past the tunnel by links that appear while Taupe \

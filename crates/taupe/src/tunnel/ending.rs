@@ -1,0 +1,49 @@
+//! The end of a device's process, which `down` waits for: a tunnel that is taken down can be
+//! brought up again at once, also one that another went through.
+
+use crate::console::say;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use taupe_adapter::State;
+
+/// Time that a process has to end after its interface has gone.
+const LIMIT: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+
+/// A process that is to end.
+pub(super) struct Ending {
+    handle: OwnedFd,
+    id: String,
+}
+
+impl Ending {
+    /// Finds the process of a tunnel that `taupe up` has made, by its configuration socket.
+    pub(super) fn of(interface: &str) -> Option<Self> {
+        let headers = State::default().here();
+        headers.iter().find(|one| one.interface == interface)?;
+        let socket = Path::new(taupe_sys::run_directory::PATH).join(format!("{interface}.sock"));
+        let connection = UnixStream::connect(socket).ok()?;
+        let id = socket_peercred(&connection).ok()?.pid;
+        let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
+        let id = id.as_raw_nonzero().to_string();
+        Some(Self { handle, id })
+    }
+
+    /// Waits until it has ended, or says that it has not.
+    pub(super) fn wait(self) {
+        let mut process = [PollFd::new(&self.handle, PollFlags::IN)];
+        if poll(&mut process, Some(&LIMIT)) == Ok(0) {
+            let id = self.id;
+            say(&format_args!(
+                "[!] its process {id} has not ended within {} s",
+                LIMIT.tv_sec
+            ));
+        }
+    }
+}
