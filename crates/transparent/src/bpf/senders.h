@@ -52,47 +52,79 @@ inline_always bool is_sent_by_caller(struct bpf_sock *full, struct sock *sk)
 	return !is_udp || full->type == SOCK_RAW || !kernel(((struct udp_sock *)sk)->encap_type);
 }
 
+/* What is known of the sender of a packet whose socket is not selected. */
+enum sender {
+	/* Nothing that changes the verdict. */
+	SENDER_ANY,
+	/* It is the running task. */
+	SENDER_CALLER,
+	/* Under LOCK_EVERYBODY every socket that a process has made or used has storage. This one
+	 * is older, and no process was found that has it. */
+	SENDER_UNKNOWN,
+};
+
+apart enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 verdict)
+{
+	struct state *state = get_state();
+	struct sock *sk;
+	bool is_for_all;
+
+	if (!state)
+		return SENDER_ANY;
+	is_for_all = now_of(state->lock) == LOCK_EVERYBODY;
+	if (full->protocol == IPPROTO_TCP && !is_for_all)
+		return SENDER_ANY;
+	sk = sock_of(skb);
+	if (!is_here(sk, state))
+		return SENDER_ANY;
+	if (is_sent_by_caller(full, sk))
+		return SENDER_CALLER;
+	if (verdict == UNMARKED && is_for_all &&
+	    (!kernel(sk->sk_socket) || is_open_by_process(sk)))
+		return SENDER_UNKNOWN;
+	return SENDER_ANY;
+}
+
+apart u32 verdict_before(struct bpf_sock *sk)
+{
+	return verdict_at(sk);
+}
+
 /*
  * The verdict on the socket of a packet that leaves; UNTOLD where the packet has to be
  * dropped, which is counted. Until now the socket may have been noted as an unselected
- * maker's, or not at all.
+ * maker's, or not at all. Comparing paths leaves 32 bytes of stack to the caller, so what
+ * needs more is in functions of its own.
  */
 inline_always u32 verdict_leaving(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	u32 verdict = verdict_at(sk);
+	u32 verdict = verdict_before(sk);
 	struct bpf_sock *full;
 	struct state *state;
-	struct sock *kernels;
-	bool is_for_all;
 
 	if (verdict != UNMARKED && verdict != DIRECT)
 		return verdict;
-	state = get_state();
 	full = bpf_sk_fullsock(sk);
-	if (!state || !full)
+	if (!full)
 		return verdict;
-	is_for_all = now_of(state->lock) == LOCK_EVERYBODY;
-	if (full->protocol == IPPROTO_TCP && !is_for_all)
+	switch (sender_of(skb, full, verdict)) {
+	case SENDER_ANY:
 		return verdict;
-	kernels = sock_of(skb);
-	if (!is_here(kernels, state))
-		return verdict;
-	if (is_sent_by_caller(full, kernels)) {
-		verdict = used(full, state, true);
-		if (verdict == UNTOLD)
-			count(R_PATH_TOO_DEEP);
-		if (verdict == UNMARKED) {
-			count(R_SOCKET_WITHOUT_STORAGE);
-			verdict = UNTOLD;
-		}
-		return verdict;
-	}
-	/* Under this lock every socket that a process has made or used has storage. This one is
-	 * older, and no process was found that has it. */
-	if (verdict == UNMARKED && is_for_all &&
-	    (!kernel(kernels->sk_socket) || is_open_by_process(kernels))) {
+	case SENDER_UNKNOWN:
 		count(R_OWNER_UNKNOWN);
 		return UNTOLD;
+	case SENDER_CALLER:
+		break;
+	}
+	state = get_state();
+	if (!state)
+		return verdict;
+	verdict = used(full, state, true);
+	if (verdict == UNTOLD)
+		count(R_PATH_TOO_DEEP);
+	if (verdict == UNMARKED) {
+		count(R_SOCKET_WITHOUT_STORAGE);
+		verdict = UNTOLD;
 	}
 	return verdict;
 }

@@ -181,25 +181,38 @@ int taupe_bind6(struct bpf_sock_addr *context)
 	return bound(context);
 }
 
-/* Checks that a packet is the link's own or bypasses the tunnel by its destination. Comparing
- * paths needs the whole stack, so the packet is in a frame of its own. */
-apart bool is_direct(struct __sk_buff *skb, u32 generation)
-{
-	struct packet packet;
-
-	read_packet(skb, &packet, OUT);
-	return is_of_link(&packet) || way_of(&packet.flow, generation) == CLASS_DIRECT;
-}
-
 /*
  * The second layer, for devices that no filter of ours is attached to: an uplink
  * that came while nobody was there to guard it, above all.
  */
+apart int may_leave(struct __sk_buff *skb, u32 verdict)
+{
+	struct state *state = get_state();
+	struct packet packet;
+
+	if (!state)
+		return REFUSE;
+	if (is_inside(verdict)) {
+		if (is_open(state))
+			return ALLOW;
+	} else {
+		if (verdict == OWN || !is_shut(state))
+			return ALLOW;
+		read_packet(skb, &packet, OUT);
+		if (is_of_link(&packet) ||
+		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+			return ALLOW;
+	}
+	if (is_guarded(device_of(skb)))
+		return ALLOW;
+	count(R_OUT_UNGUARDED);
+	return REFUSE;
+}
+
 SEC("cgroup_skb/egress")
 int taupe_leave(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
-	struct state *state;
 	u32 verdict;
 
 	if (!sk)
@@ -211,22 +224,7 @@ int taupe_leave(struct __sk_buff *skb)
 		return ALLOW;
 	if (verdict == UNTOLD)
 		return REFUSE;
-	state = get_state();
-	if (!state)
-		return REFUSE;
-	if (is_inside(verdict)) {
-		if (is_open(state))
-			return ALLOW;
-	} else {
-		if (verdict == OWN || !is_shut(state))
-			return ALLOW;
-		if (is_direct(skb, now_of(state->generation)))
-			return ALLOW;
-	}
-	if (is_guarded(device_of(skb)))
-		return ALLOW;
-	count(R_OUT_UNGUARDED);
-	return REFUSE;
+	return may_leave(skb, verdict);
 }
 
 /*
