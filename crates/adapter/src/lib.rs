@@ -38,6 +38,7 @@ mod networks;
 mod plan;
 mod reload;
 mod save;
+mod stopped;
 mod tables;
 mod up;
 mod verify;

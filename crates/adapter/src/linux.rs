@@ -28,7 +28,7 @@ use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
 use crate::verify::Deviation;
-use crate::{Devices, Outer, Personality, Report, hook, tables};
+use crate::{Devices, Outer, Personality, Report, hook, stopped, tables};
 use endpoints::resolve;
 
 /// The file of [`Change::ValidMark`].
@@ -243,7 +243,10 @@ impl<'a> Linux<'a> {
         let end = Instant::now() + FAREWELL;
         loop {
             match UnixStream::connect(&socket) {
-                Ok(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+                Ok(stream) if Instant::now() < end => {
+                    stopped::resume(&stream);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 Ok(_) => {
                     return Err(StepError::Io {
                         what: format!(

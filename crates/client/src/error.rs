@@ -20,7 +20,10 @@ pub enum Error {
     NoKernelSupport,
     /// The device cannot be reached, or the connection to it broke.
     #[error("cannot talk to the device: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    /// The device's process is there, and does not answer.
+    #[error("its process does not answer: it may be stopped (SIGSTOP), frozen or overloaded")]
+    Silent,
     /// What the device answers is not an answer.
     #[error("the device's answer is cut short or malformed")]
     Malformed,
@@ -49,6 +52,7 @@ impl Error {
             Self::NoDevice => number::NODEV,
             Self::NoKernelSupport => number::PROTONOSUPPORT,
             Self::Io(error) => error.raw_os_error().unwrap_or(number::IO),
+            Self::Silent => number::TIMEDOUT,
             Self::NoPostQuantum => number::OPNOTSUPP,
             Self::Malformed => number::PROTO,
             Self::Refused { errno, .. } => *errno,
@@ -61,6 +65,15 @@ impl Error {
         match self {
             Self::Io(error) if error.raw_os_error().is_some() => system_text(error),
             _ => text(self.errno()),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Io(error),
         }
     }
 }
@@ -93,6 +106,7 @@ pub fn text(errno: i32) -> String {
         number::PROTONOSUPPORT => "Protocol not supported",
         number::OPNOTSUPP => "Operation not supported",
         98 => "Address already in use",
+        number::TIMEDOUT => "Connection timed out",
         _ => return format!("error {errno}"),
     };
     known.to_owned()
@@ -118,6 +132,7 @@ mod number {
     pub(super) const PROTO: i32 = Errno::PROTO.raw_os_error();
     pub(super) const PROTONOSUPPORT: i32 = Errno::PROTONOSUPPORT.raw_os_error();
     pub(super) const OPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
+    pub(super) const TIMEDOUT: i32 = Errno::TIMEDOUT.raw_os_error();
 }
 #[cfg(not(target_os = "linux"))]
 mod number {
@@ -126,6 +141,7 @@ mod number {
     pub(super) const PROTO: i32 = 71;
     pub(super) const PROTONOSUPPORT: i32 = 93;
     pub(super) const OPNOTSUPP: i32 = 95;
+    pub(super) const TIMEDOUT: i32 = 110;
 }
 
 fn because(reason: Option<&str>) -> String {

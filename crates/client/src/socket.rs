@@ -19,6 +19,13 @@ use windows as system;
 
 pub(crate) use system::{Stream, connect, interfaces};
 
+/// How long a device may be silent, unless it has much to do.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much longer it may be silent for each block of a request: it computes a shared secret with
+/// every peer.
+const PATIENCE_EACH: Duration = Duration::from_secs(1);
+
 /// How much is read or written at a time, in bytes.
 const BLOCK: usize = 64 << 10;
 
@@ -50,14 +57,16 @@ pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error>
     Ok(device)
 }
 
-pub(crate) fn apply(mut stream: Stream, request: &SetRequest) -> Result<(), Error> {
+pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
+    let mut stream = system::be_patient(stream, PATIENCE)?;
     let mut text = Blocks {
         stream: &mut stream,
         held: Zeroizing::new(Vec::with_capacity(BLOCK)),
         failed: None,
+        written: 0,
     };
     let written = write_set(&mut text, request).and_then(|()| text.flush());
-    let failed = text.failed;
+    let (failed, blocks) = (text.failed, text.written);
     if written.is_err() {
         // A device that has had enough of a request may still say why.
         let error = failed.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
@@ -67,6 +76,7 @@ pub(crate) fn apply(mut stream: Stream, request: &SetRequest) -> Result<(), Erro
             Err(_) => Err(error.into()),
         };
     }
+    let mut stream = system::be_patient(stream, PATIENCE + PATIENCE_EACH * blocks)?;
     let mut answer = SetAnswer::new();
     receive(&mut stream, |bytes| answer.push(bytes))?;
     Ok(answer.finish()?)
@@ -95,12 +105,15 @@ struct Blocks<'a> {
     stream: &'a mut Stream,
     held: Zeroizing<Vec<u8>>,
     failed: Option<io::Error>,
+    /// Blocks.
+    written: u32,
 }
 
 impl Blocks<'_> {
     fn flush(&mut self) -> std::fmt::Result {
         let written = self.stream.write_all(&self.held);
         self.held.clear();
+        self.written += 1;
         written.map_err(|error| {
             self.failed = Some(error);
             std::fmt::Error

@@ -17,8 +17,8 @@ pub const TICK: Duration = Duration::from_millis(250);
 /// How long a client may be silent.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// The same while others wait.
-const CROWDED_SILENCE: Duration = Duration::from_secs(2);
+/// The same while others wait, whose patience with a device that does not answer is 2 s.
+const CROWDED_SILENCE: Duration = Duration::from_secs(1);
 
 /// The clients of a device.
 #[derive(Default)]

@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::PATIENCE;
 
 const DIRECTORY: &str = "/var/run/wireguard";
 
@@ -35,13 +40,13 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A connection to the device of that name; `None` when no program in user
-/// space is that device. A socket that nobody listens on is removed.
+/// A connection to the device of that name, whose silence lasts [`PATIENCE`] at most; `None` when
+/// no program in user space is that device. A socket that nobody listens on is removed.
 pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     let Some(path) = path(interface) else {
         return Ok(None);
     };
-    match UnixStream::connect(&path) {
+    match connect_to(&path) {
         Ok(stream) => Ok(Some(stream)),
         // Longer than an address can be.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
@@ -52,6 +57,17 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Connects. The queue of a program that does not accept connections may be full.
+fn connect_to(path: &Path) -> io::Result<Stream> {
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    // Connecting has this limit too (socket(7)).
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.connect(&address)?;
+    Ok(OwnedFd::from(socket).into())
 }
 
 /// Where the socket is, if there is one.
@@ -67,6 +83,7 @@ fn path(interface: &str) -> Option<PathBuf> {
 /// Lets the program at the other end be silent for so long and no longer.
 pub(crate) fn be_patient(stream: Stream, patience: Duration) -> io::Result<Stream> {
     stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     Ok(stream)
 }
 

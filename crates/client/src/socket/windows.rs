@@ -4,11 +4,10 @@ use std::io;
 use std::time::Duration;
 use taupe_sys::windows::pipe;
 
+use super::PATIENCE;
+
 /// A connection.
 pub(crate) type Stream = pipe::Stream;
-
-/// How long a device may be silent. It answers at once, but for the largest of requests.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The names of all tunnels that have a pipe.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {

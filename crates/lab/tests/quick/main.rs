@@ -11,6 +11,7 @@ mod narrow;
 mod same;
 mod save;
 mod state;
+mod stopped;
 mod tunnel;
 
 use std::net::IpAddr;
@@ -54,6 +55,7 @@ fn main() {
         SystemTest::new("killed_device_then_down", life::killed_device),
         SystemTest::new("killed_device_then_up", life::killed_then_up),
         SystemTest::new("killed_device_and_up_at_once", life::killed_and_up_at_once),
+        SystemTest::new("stopped_process", stopped::process),
         SystemTest::new("deleted_interface_then_down", life::deleted_interface),
         SystemTest::new("foreign_interface", life::foreign_interface),
         SystemTest::new("foreground_and_its_signals", life::foreground),

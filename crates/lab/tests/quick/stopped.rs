@@ -1,0 +1,63 @@
+//! A tunnel whose process is there and does not answer.
+
+use crate::state::State;
+use crate::{INTERFACE, World, device_process};
+use rustix::process::{Pid, Signal, kill_process};
+use std::time::{Duration, Instant};
+use taupe_lab::process::Attempt;
+use taupe_lab::sandbox::{figure, step};
+use taupe_lab::{Error, Result, ensure};
+
+/// Three times what a command waits for: for an answer to each of two questions, or for the end
+/// of a process.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Its process is stopped (SIGSTOP): commands say so, and `down` works.
+pub(crate) fn process() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", "AllowedIPs = 0.0.0.0/0, ::/0")?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    let stop = |signal| {
+        let number = i32::try_from(device_process(&world.near)?).ok();
+        let process = number.and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| Error::unmet("a process has no number"))?;
+        kill_process(process, signal).map_err(Error::io("kill"))
+    };
+    stop(Signal::STOP)?;
+    let said = quickly(&world, &["status", "--json"])?;
+    ensure!(said.stdout.contains("\"process-silent\""), "{said:?}");
+    ensure!(said.status == Some(2), "{said:?}");
+    for command in [
+        &["show", INTERFACE][..],
+        &["showconf", INTERFACE],
+        &["set", INTERFACE, "fwmark", "7"],
+    ] {
+        let said = quickly(&world, command)?;
+        ensure!(said.status == Some(1), "{said:?}");
+        ensure!(said.stderr.contains("does not answer"), "{said:?}");
+    }
+    let said = quickly(&world, &["down", &file])?;
+    ensure!(said.status == Some(0), "{said:?}");
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "down left behind:\n{left}");
+    step("one that goes on is as it was");
+    world.up(&file)?;
+    stop(Signal::STOP)?;
+    quickly(&world, &["status"])?;
+    stop(Signal::CONT)?;
+    let said = world.taupe(&["show", INTERFACE])?;
+    ensure!(said.status == Some(0), "{said:?}");
+    world.down(&file)?;
+    Ok(())
+}
+
+/// Runs a command, which must not wait for long.
+fn quickly(world: &World, arguments: &[&str]) -> Result<Attempt> {
+    let began = Instant::now();
+    let attempt = world.taupe(arguments)?;
+    let time = began.elapsed();
+    figure(&arguments.join(" "), time);
+    ensure!(time < LIMIT, "{arguments:?} took {time:?}");
+    Ok(attempt)
+}
