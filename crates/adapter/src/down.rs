@@ -11,7 +11,7 @@ use crate::journal::{self, Header, Journal, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
-use crate::up::{is_ours, recover};
+use crate::up::{is_ours, lives_elsewhere, recover};
 use crate::{Devices, Leftover, Personality, Report, list, tell};
 use crate::{plan, save};
 
@@ -170,7 +170,15 @@ pub fn down_on(
             namespace: journal.header().namespace.clone(),
         });
     }
-    let is_stale = |journal: &mut Journal| found.is_some() && !is_ours(journal, found);
+    let lives_elsewhere = match &journal {
+        Some(journal) => {
+            machine.follow(journal.interface(), journal.socket());
+            lives_elsewhere(machine, journal, found)
+        }
+        None => false,
+    };
+    let is_stale =
+        |journal: &mut Journal| found.is_some() && !is_ours(journal, found) && !lives_elsewhere;
     if let Some(stale) = journal.take_if(is_stale) {
         report.note(&format!(
             "the {interface} that `taupe up` has made is gone; undoing what it has left"
@@ -182,6 +190,7 @@ pub fn down_on(
                 leftovers,
             });
         }
+        machine.follow(None, None);
         if !machine.is_wireguard() {
             report.note(&format!("the {interface} that is there now is no tunnel"));
             return Ok(());
@@ -195,7 +204,7 @@ pub fn down_on(
         report.note(&format!("{problem}; going by what was there at `up`"));
     }
     let descent = match &journal {
-        Some(journal) => Descent::of_journal(journal, file, found),
+        Some(journal) => Descent::of_journal(machine, journal, file, found),
         None if found.is_none() => {
             return Err(DownError::NotUp {
                 interface: name(),
@@ -322,17 +331,23 @@ struct Descent {
 }
 
 impl Descent {
-    fn of_journal(journal: &Journal, file: Option<(&Path, &File)>, found: Option<u32>) -> Self {
+    fn of_journal(
+        machine: &mut dyn Machine,
+        journal: &Journal,
+        file: Option<(&Path, &File)>,
+        found: Option<u32>,
+    ) -> Self {
         let header = journal.header();
         let hooks = file.map(|(_, file)| &file.interface.hooks);
         let pre_down = hooks.map_or(&header.pre_down, |hooks| &hooks.pre_down);
         let post_down = hooks.map_or(&header.post_down, |hooks| &hooks.post_down);
-        Self::with_hooks(journal, found, pre_down, post_down)
+        Self::with_hooks(machine, journal, found, pre_down, post_down)
     }
 
     /// PreDown is for what PostUp has done, PostDown for what PreUp or anything
     /// after it has.
     fn with_hooks(
+        machine: &mut dyn Machine,
         journal: &Journal,
         found: Option<u32>,
         pre_down: &[String],
@@ -343,7 +358,7 @@ impl Descent {
             .changes()
             .map(|(number, change)| (number, change.clone()));
         let mut changes: Vec<_> = changes.collect();
-        let alive = is_ours(journal, found);
+        let alive = is_ours(journal, found) || lives_elsewhere(machine, journal, found);
         if found.is_some() && !alive {
             // Somebody else has an interface of this name now; what ended with
             // ours has ended.
@@ -384,7 +399,13 @@ pub(crate) fn come_down(
 ) -> Vec<Leftover> {
     let header = journal.header().clone();
     let interface = header.interface.as_str();
-    let descent = Descent::with_hooks(&journal, found, &header.pre_down, &header.post_down);
+    let descent = Descent::with_hooks(
+        machine,
+        &journal,
+        found,
+        &header.pre_down,
+        &header.post_down,
+    );
     // What fails here is told, but does not keep anything from being undone.
     let run_all = |hooks: &[Hook], machine: &mut dyn Machine, report: &mut dyn Report| {
         for hook in hooks.iter().filter(|_| with_hooks) {

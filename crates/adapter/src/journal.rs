@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Request;
 use crate::change::Change;
+use crate::identity::{Place, Socket};
 use crate::namespace::Namespace;
 
 /// Where journals are.
@@ -52,6 +53,8 @@ enum Record {
     Interface(u32),
     /// A command of the file has changed what the step of this number made.
     Altered(usize),
+    /// The device's process has this configuration socket.
+    Socket(Socket),
     /// Everything has been done.
     Complete,
     /// The file was saved.
@@ -190,6 +193,18 @@ impl State {
         said.is_running(interface).then_some(said.header)
     }
 
+    /// The place of the interface of a tunnel that is up. `None` as with
+    /// [`State::of_running`].
+    #[must_use]
+    pub fn place(&self, interface: &str) -> Option<Place> {
+        let (_, index) = self.applied(interface)?;
+        if taupe_sys::interface::index(interface) == Some(index) {
+            return Some(Place::Here);
+        }
+        let name = taupe_sys::interface::name(index);
+        Some(name.map_or(Place::Elsewhere, Place::Renamed))
+    }
+
     /// The changes of a tunnel that is up on this interface that are to be as they
     /// were made, and the interface's index. `None` as with [`State::of_running`].
     pub(crate) fn applied(&self, interface: &str) -> Option<(Vec<(usize, Change)>, u32)> {
@@ -221,10 +236,11 @@ impl State {
     pub fn killed(&self) -> Vec<String> {
         let here = Namespace::current();
         let complete = self.journals(&here).filter(|said| said.complete);
-        let mut names: Vec<_> = complete
-            .map(|said| said.header.interface)
-            .filter(|name| taupe_sys::interface::index(name).is_none())
-            .collect();
+        let killed = complete.filter(|said| {
+            let name = &said.header.interface;
+            taupe_sys::interface::index(name).is_none() && !said.lives(name)
+        });
+        let mut names: Vec<_> = killed.map(|said| said.header.interface).collect();
         names.sort();
         names
     }
@@ -325,6 +341,7 @@ struct Said {
     /// The numbers of those that a command of the file has changed.
     altered: BTreeSet<usize>,
     interface: Option<u32>,
+    socket: Option<Socket>,
     complete: bool,
 }
 
@@ -339,6 +356,11 @@ impl Journal {
     #[must_use]
     pub fn interface(&self) -> Option<u32> {
         self.said.interface
+    }
+
+    /// The configuration socket of the device's process, once it was known.
+    pub(crate) fn socket(&self) -> Option<Socket> {
+        self.said.socket
     }
 
     /// Whether everything was done that was to be done.
@@ -376,6 +398,10 @@ impl Journal {
 
     pub(crate) fn has_interface(&mut self, index: u32) -> Result<(), Error> {
         self.write(Record::Interface(index))
+    }
+
+    pub(crate) fn has_socket(&mut self, socket: Socket) -> Result<(), Error> {
+        self.write(Record::Socket(socket))
     }
 
     /// Notes that a command of the file has changed what a step made: from now on
@@ -429,6 +455,9 @@ impl Journal {
         }
         if let Some(index) = self.interface() {
             anew.has_interface(index)?;
+        }
+        if let Some(socket) = self.socket() {
+            anew.has_socket(socket)?;
         }
         anew.completed()?;
         fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;
@@ -484,6 +513,7 @@ impl Said {
             steps: Vec::new(),
             altered: BTreeSet::new(),
             interface: None,
+            socket: None,
             complete: false,
         }
     }
@@ -515,12 +545,17 @@ impl Said {
         Ok(Some(said))
     }
 
-    /// Whether the tunnel was brought up here, and its interface is there.
+    /// Whether the tunnel was brought up here, and its device is there.
     fn is_running(&self, interface: &str) -> bool {
         self.complete
             && self.header.namespace == Namespace::current()
             && self.interface.is_some()
-            && self.interface == taupe_sys::interface::index(interface)
+            && (self.interface == taupe_sys::interface::index(interface) || self.lives(interface))
+    }
+
+    /// Whether the device's process is there, whatever its interface is called.
+    fn lives(&self, interface: &str) -> bool {
+        self.socket.is_some_and(|socket| socket.lives(interface))
     }
 
     fn applied(&self) -> Vec<(usize, Change)> {
@@ -545,6 +580,7 @@ impl Said {
                 None => return Err(format!("there is no step {number}")),
             },
             Record::Interface(index) => self.interface = Some(index),
+            Record::Socket(socket) => self.socket = Some(socket),
             Record::Altered(number) => drop(self.altered.insert(number)),
             Record::Complete => self.complete = true,
             Record::Saved(seen) => self.header.seen = seen,

@@ -18,6 +18,7 @@
 //! | `journal.rs` | which steps have been taken, on disk |
 //! | `mtu.rs` | the MTU of the interface |
 //! | `namespace.rs` | where a tunnel is |
+//! | `identity.rs` | the running device, whatever its interface is called |
 //! | `machine.rs` | what steps are taken on, so that tests can make it fail |
 //! | `linux.rs` | the real one |
 //! | `up.rs`, `down.rs`, `reload.rs` | the order of it all |
@@ -29,6 +30,7 @@ mod change;
 pub mod dns;
 mod down;
 mod hook;
+mod identity;
 pub mod journal;
 mod linux;
 mod machine;
@@ -59,6 +61,7 @@ use thiserror::Error;
 
 pub use change::{Change, Hook, Phase};
 pub use down::{Down, DownError, down, down_on};
+pub use identity::{Place, Socket};
 pub use journal::{Journal, State};
 pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};

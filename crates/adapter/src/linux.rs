@@ -1,13 +1,12 @@
 //! The system that this process runs on.
 
+mod delete;
 mod endpoints;
 mod verify;
 
 use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -18,17 +17,17 @@ use taupe_net::link::RouteWatch;
 use taupe_net::system::{
     Address, Family, Firewall, Link, Mark, Route, RouteKind, Rule, System, SystemError,
 };
-use taupe_sys::run_directory;
 
 use crate::change::{Change, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};
+use crate::identity::Socket;
 use crate::journal::{State, Turn};
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
 use crate::verify::Deviation;
-use crate::{Devices, Outer, Personality, Report, hook, stopped, tables};
+use crate::{Devices, Outer, Personality, Report, hook, tables};
 use endpoints::resolve;
 
 /// The file of [`Change::ValidMark`].
@@ -49,6 +48,10 @@ pub struct Linux<'a> {
     interface: &'a str,
     state: &'a State,
     devices: &'a mut dyn Devices,
+    /// The index of the device's interface, where the journal has it.
+    index: Option<u32>,
+    /// The configuration socket of the device's process, likewise.
+    socket: Option<Socket>,
     system: System,
     paths: Paths,
     /// The file of the last look, with addresses for names.
@@ -84,6 +87,8 @@ impl<'a> Linux<'a> {
             interface,
             state,
             devices,
+            index: None,
+            socket: None,
             system: System::open()?,
             paths: Paths::system(),
             configuration: None,
@@ -99,8 +104,15 @@ impl<'a> Linux<'a> {
         self.outer_endpoints = outer.map(|outer| outer.endpoints.clone());
     }
 
+    /// The tunnel's own interface, if it is in this network namespace.
     fn link(&mut self) -> Result<Option<Link>, SystemError> {
-        self.system.link(self.interface)
+        match self.index {
+            None => self.system.link(self.interface),
+            index => {
+                let links = self.system.links()?;
+                Ok(links.into_iter().find(|link| Some(link.index) == index))
+            }
+        }
     }
 
     fn index(&mut self) -> Result<u32, StepError> {
@@ -229,43 +241,6 @@ impl<'a> Linux<'a> {
             ..SetRequest::default()
         })
     }
-
-    /// Deletes the interface, and waits for its process to give up the
-    /// configuration socket, so that the next one can have it.
-    fn delete(&mut self) -> Result<(), StepError> {
-        if self.not_started {
-            return Ok(());
-        }
-        if let Some(link) = self.link()? {
-            gone(self.system.delete_link(link.index), &[Errno::NODEV])?;
-        }
-        let socket = PathBuf::from(run_directory::PATH).join(format!("{}.sock", self.interface));
-        let end = Instant::now() + FAREWELL;
-        loop {
-            match UnixStream::connect(&socket) {
-                Ok(stream) if Instant::now() < end => {
-                    stopped::resume(&stream);
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Ok(_) => {
-                    return Err(StepError::Io {
-                        what: format!(
-                            "the process of {} does not end: {} still answers",
-                            self.interface,
-                            socket.display()
-                        ),
-                        source: io::ErrorKind::TimedOut.into(),
-                    });
-                }
-                // It was killed, and left its socket.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    let _ = fs::remove_file(&socket);
-                    return Ok(());
-                }
-                Err(_) => return Ok(()),
-            }
-        }
-    }
 }
 
 impl Machine for Linux<'_> {
@@ -279,6 +254,23 @@ impl Machine for Linux<'_> {
     }
 
     fn interface(&mut self) -> Result<Option<u32>, StepError> {
+        let link = self.system.link(self.interface)?;
+        Ok(link.map(|link| link.index))
+    }
+
+    fn socket(&mut self) -> Option<Socket> {
+        Socket::of(self.interface)
+    }
+
+    fn lives(&mut self, socket: Socket) -> bool {
+        socket.lives(self.interface)
+    }
+
+    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
+        (self.index, self.socket) = (index, socket);
+    }
+
+    fn own_interface(&mut self) -> Result<Option<u32>, StepError> {
         Ok(self.link()?.map(|link| link.index))
     }
 

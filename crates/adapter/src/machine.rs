@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::change::{Change, Phase};
 use crate::dns;
+use crate::identity::Socket;
 use crate::journal;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
@@ -47,6 +48,24 @@ pub trait Machine {
     /// # Errors
     /// As [`Machine::interface`].
     fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+        self.interface()
+    }
+
+    /// The configuration socket of the device that has the tunnel's name.
+    fn socket(&mut self) -> Option<Socket>;
+
+    /// Whether the process that made a configuration socket is there.
+    fn lives(&mut self, socket: Socket) -> bool;
+
+    /// Makes the following steps concern this device, whatever its interface is
+    /// called; without an index, the one that has the tunnel's name.
+    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>);
+
+    /// The index of that device's interface, if it is in this network namespace.
+    ///
+    /// # Errors
+    /// When links cannot be listed.
+    fn own_interface(&mut self) -> Result<Option<u32>, StepError> {
         self.interface()
     }
 

@@ -12,7 +12,7 @@ use crate::journal::{self, Header, Journal, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
 use crate::plan::{self, PlanError};
-use crate::up::{Cause, is_ours, is_somebody_elses, take};
+use crate::up::{Cause, is_ours, is_somebody_elses, lives_elsewhere, take};
 use crate::verify::{self, Drift};
 use crate::{Leftover, Report, Request, list, tell};
 
@@ -33,6 +33,13 @@ pub enum ReloadError {
     /// Somebody else has made it.
     #[error("{0} was not brought up by `taupe up`; `taupe down` and `taupe up` make it so")]
     NotOurs(String),
+    /// Its interface is in another network namespace.
+    #[error(
+        "the interface of {0} was moved to another network namespace, where its addresses and \
+         routes are not known; move it back (`ip -n NAMESPACE link set {0} netns PID`), or \
+         `taupe down` it, and `taupe up`"
+    )]
+    Moved(String),
     /// It is up in another network namespace.
     #[error("{0} was brought up in another network namespace; run this there")]
     Elsewhere(String),
@@ -110,10 +117,14 @@ pub fn reload_on(
     if journal.header().namespace != machine.namespace() {
         return Err(ReloadError::Elsewhere(interface.to_owned()));
     }
-    if found.is_none() {
+    machine.follow(journal.interface(), journal.socket());
+    if lives_elsewhere(machine, &journal, found) {
+        if machine.own_interface()?.is_none() {
+            return Err(ReloadError::Moved(interface.to_owned()));
+        }
+    } else if found.is_none() {
         return Err(ReloadError::Killed(interface.to_owned()));
-    }
-    if !is_ours(&journal, found) {
+    } else if !is_ours(&journal, found) {
         return Err(ReloadError::NotOurs(interface.to_owned()));
     }
     tell_of_changes(journal.header(), request, report);

@@ -196,7 +196,7 @@ fn settle_past(
     if journal.is_complete() && is_ours(&journal, found) {
         found = machine.interface_of_living().map_err(UpError::Look)?;
     }
-    let is_ours = is_ours(&journal, found);
+    let is_ours = is_ours(&journal, found) || lives_elsewhere(machine, &journal, found);
     if journal.is_complete() && is_ours {
         return Err(UpError::AlreadyUp {
             interface: interface.to_owned(),
@@ -211,6 +211,7 @@ fn settle_past(
         // firewall tables have no owner.
         return Err(exists(machine));
     }
+    machine.follow(journal.interface(), journal.socket());
     if journal.changes().next().is_some() {
         report.note(&format!(
             "the last {interface} was killed: undoing what it has left"
@@ -255,6 +256,17 @@ pub(crate) fn is_ours(journal: &Journal, found: Option<u32>) -> bool {
     found.is_some_and(|found| journal.interface().is_none_or(|index| index == found))
 }
 
+/// Whether the journal's device is there, though no interface of the tunnel's name
+/// is its own: that has been renamed, or moved to another network namespace.
+pub(crate) fn lives_elsewhere(
+    machine: &mut dyn Machine,
+    journal: &Journal,
+    found: Option<u32>,
+) -> bool {
+    let socket = journal.socket();
+    !is_ours(journal, found) && socket.is_some_and(|socket| machine.lives(socket))
+}
+
 /// All the steps.
 fn climb(
     machine: &mut dyn Machine,
@@ -269,6 +281,8 @@ fn climb(
         options,
         ..
     } = *request;
+    // Nothing of an earlier device is left.
+    machine.follow(None, None);
     // Before anything is looked at, as they may be what makes it so: routes,
     // or a network by which names can be resolved.
     for hook in plan::hooks(Phase::PreUp, &file.interface.hooks.pre_up, interface) {
@@ -283,6 +297,11 @@ fn climb(
         take(machine, journal, interface, change, report)?;
         if let (Change::Device, Ok(Some(index))) = (change, machine.interface()) {
             journal.has_interface(index)?;
+            let socket = machine.socket();
+            if let Some(socket) = socket {
+                journal.has_socket(socket)?;
+            }
+            machine.follow(Some(index), socket);
         }
     }
     verify::note_alterations(machine, journal)?;

@@ -314,6 +314,7 @@ impl Tunnel {
         let mut file = header.and_then(file_of);
         if is_running {
             tunnel.findings.extend(settings::findings(interface));
+            tunnel.notes.extend(settings::place(interface));
         }
         if is_running && let Some(device) = &device {
             let before = tunnel.findings.len();

@@ -12,6 +12,7 @@ use taupe_net::system::SystemError;
 
 use crate::dns::{self, Paths};
 use crate::fixtures::host;
+use crate::identity::Socket;
 use crate::verify::Deviation;
 use crate::{
     Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
@@ -64,6 +65,8 @@ pub(super) struct Model {
     pub(super) fault: Option<(usize, Fault)>,
     /// The fault has happened.
     pub(super) struck: bool,
+    /// The number of the device whose process is there.
+    process: Option<u32>,
     /// What a PostUp command does.
     pub(super) hook: Option<fn(&mut World)>,
     /// Hooks of this phase fail.
@@ -101,6 +104,7 @@ impl Model {
             calls: 0,
             fault: None,
             struck: false,
+            process: None,
             hook: None,
             failing: None,
             resolvable: true,
@@ -137,6 +141,13 @@ impl Model {
     pub(super) fn kill_device(&mut self) {
         self.world.link = None;
         self.world.mark = 0;
+        self.world.of_device.clear();
+        self.process = None;
+    }
+
+    /// Somebody moves its interface to another network namespace.
+    pub(super) fn move_device(&mut self) {
+        self.world.link = None;
         self.world.of_device.clear();
     }
 
@@ -260,6 +271,7 @@ impl Model {
                 assert_eq!(self.world.link, None, "one interface of a name");
                 self.made += 1;
                 self.world.link = Some(self.made);
+                self.process = Some(self.made);
             }
             Change::ValidMark { .. } => self.world.valid_mark = true,
             Change::Mark(mark) => {
@@ -296,6 +308,10 @@ impl Model {
     fn remove(&mut self, change: &Change) {
         match change {
             Change::Hook(_) | Change::Configure | Change::Up { .. } => {}
+            // Its own interface is elsewhere, and this one is somebody else's.
+            Change::Device if self.process.is_some() && self.world.link != self.process => {
+                self.process = None;
+            }
             Change::Device => self.kill_device(),
             Change::Mark(_) => self.world.mark = 0,
             Change::ValidMark { original } => self.world.valid_mark &= original.is_none(),
@@ -319,6 +335,16 @@ impl Machine for Model {
     fn interface(&mut self) -> Result<Option<u32>, StepError> {
         Ok(self.world.link)
     }
+
+    fn socket(&mut self) -> Option<Socket> {
+        self.process.map(|number| Socket::numbered(number.into()))
+    }
+
+    fn lives(&mut self, socket: Socket) -> bool {
+        self.socket() == Some(socket)
+    }
+
+    fn follow(&mut self, _: Option<u32>, _: Option<Socket>) {}
 
     fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
         if std::mem::take(&mut self.is_dying) {

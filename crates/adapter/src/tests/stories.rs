@@ -2,7 +2,7 @@
 
 use super::model::{Listener, Model};
 use crate::fixtures::file;
-use crate::{DownError, Personality, Phase, UpError};
+use crate::{DownError, Personality, Phase, ReloadError, UpError};
 
 const HOOKED: &str = "PreUp = a\nPostUp = b\nPreDown = c\nPostDown = d\nAddress = 10.9.0.2/24";
 const FULL: &str = "AllowedIPs = 0.0.0.0/0";
@@ -160,6 +160,33 @@ fn an_interface_that_took_a_killed_ones_name_survives() {
         "what the killed one left has gone"
     );
     assert!(!model.has_journal());
+}
+
+#[test]
+fn a_tunnel_whose_interface_was_moved_is_up_and_goes_down() {
+    for taken in [false, true] {
+        let mut model = Model::new();
+        up(&mut model);
+        model.move_device();
+        if taken {
+            model.intrude();
+        }
+        let before = model.world.clone();
+        let again = model.up(&hooked(), Personality::Taupe, &mut Listener::default());
+        let again = again.expect("alive");
+        assert!(matches!(again, Err(UpError::AlreadyUp { .. })), "{again:?}");
+        if !taken {
+            let reload = model.reload(&hooked(), &mut Listener::default());
+            let reload = reload.expect("alive");
+            assert!(matches!(reload, Err(ReloadError::Moved(_))), "{reload:?}");
+        }
+        assert_eq!(model.world, before);
+        down(&mut model).expect("down");
+        assert_eq!(model.world.link, before.link);
+        assert!(model.world.of_host.is_empty(), "{:?}", model.world);
+        assert!(!model.has_journal());
+        assert_eq!(model.ran[2..], [Phase::PreDown, Phase::PostDown]);
+    }
 }
 
 #[test]

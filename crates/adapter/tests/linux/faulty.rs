@@ -5,7 +5,7 @@ use std::path::Path;
 
 use taupe_adapter::{
     Change, Deviation, Linux, LookError, Machine, Namespace, Personality, Report, SaveError,
-    Snapshot, StepError,
+    Snapshot, Socket, StepError,
 };
 use taupe_config::file::File;
 
@@ -103,6 +103,22 @@ impl Machine for Faulty<'_, '_> {
 
     fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError> {
         self.call(|inner| inner.undo(change))
+    }
+
+    fn socket(&mut self) -> Option<Socket> {
+        self.inner.socket()
+    }
+
+    fn lives(&mut self, socket: Socket) -> bool {
+        self.inner.lives(socket)
+    }
+
+    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
+        self.inner.follow(index, socket);
+    }
+
+    fn own_interface(&mut self) -> Result<Option<u32>, StepError> {
+        self.inner.own_interface()
     }
 
     fn verify(

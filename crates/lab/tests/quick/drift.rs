@@ -1,10 +1,12 @@
 //! Network settings that other programs change while a tunnel is up.
 
+use crate::closed::strike_device;
 use crate::faults::own_resolv_conf;
 use crate::state::State;
 use crate::{BEYOND, INTERFACE, World, read};
 use std::fs;
 use std::time::Duration;
+use taupe_lab::host::Host;
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::step;
@@ -197,4 +199,51 @@ pub(crate) fn by_a_hook() -> Result<()> {
         "a file is left"
     );
     Ok(())
+}
+
+/// A hook moves or renames the interface: the tunnel is up, and goes down.
+pub(crate) fn moved() -> Result<()> {
+    let world = World::new()?;
+    let other = Host::new("other")?;
+    let before = State::of(&world.near)?;
+    for (hook, note) in [
+        (
+            "ip link set %i netns other",
+            "moved to another network namespace",
+        ),
+        (
+            "ip link set %i down; ip link set %i name renamed; ip link set renamed up",
+            "is called renamed now",
+        ),
+    ] {
+        step(hook);
+        let file = world.file(&format!("PostUp = {hook}"), FULL)?;
+        world.up(&file)?;
+        let status = world.taupe(&["status", INTERFACE])?;
+        ensure!(status.status == Some(0), "{hook}: {status:?}");
+        ensure!(status.stdout.contains(note), "{hook}: {status:?}");
+        let again = world.taupe(&["up", "--adapter", &file])?;
+        ensure!(again.status == Some(1), "{hook}: {again:?}");
+        ensure!(again.stderr.contains("is up already"), "{hook}: {again:?}");
+        world.down(&file)?;
+        let left = before.difference(&State::of(&world.near)?);
+        ensure!(left.is_empty(), "{hook}: left behind:\n{left}");
+        let is_gone = || {
+            let links = other.ip(&["-o", "link"])?.stdout;
+            Ok(!links.contains(INTERFACE))
+        };
+        wait_until("end of the interface", SOON, is_gone)?;
+        let again = world.taupe(&["down", &file])?;
+        ensure!(again.stderr.contains("is not up"), "{hook}: {again:?}");
+    }
+    // After a kill nothing of it is there.
+    let file = world.file("PostUp = ip link set %i netns other", FULL)?;
+    world.up(&file)?;
+    strike_device(&world)?;
+    let status = || Ok(world.taupe(&["status", INTERFACE])?.status == Some(2));
+    wait_until("the word that it was killed", SOON, status)?;
+    world.down(&file)?;
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "after a kill left behind:\n{left}");
+    other.delete()
 }

@@ -6,7 +6,7 @@ use crate::{INTERFACE, World, called};
 use std::path::Path;
 use taupe_adapter::{
     Change, Deviation, Devices, Linux, LookError, Machine, Namespace, Options, Personality, Report,
-    Request, SaveError, Snapshot, State, StepError, up_on,
+    Request, SaveError, Snapshot, Socket, State, StepError, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
 use taupe_lab::process;
@@ -238,6 +238,22 @@ impl Machine for Mortal<'_> {
 
     fn undo(&mut self, change: &Change) -> std::result::Result<Option<String>, StepError> {
         self.machine.undo(change)
+    }
+
+    fn socket(&mut self) -> Option<Socket> {
+        self.machine.socket()
+    }
+
+    fn lives(&mut self, socket: Socket) -> bool {
+        self.machine.lives(socket)
+    }
+
+    fn follow(&mut self, index: Option<u32>, socket: Option<Socket>) {
+        self.machine.follow(index, socket);
+    }
+
+    fn own_interface(&mut self) -> std::result::Result<Option<u32>, StepError> {
+        self.machine.own_interface()
     }
 
     fn verify(

@@ -65,6 +65,7 @@ fn main() {
         SystemTest::new("changed_settings_are_told_and_restored", drift::all).limit(long),
         SystemTest::new("changed_settings_are_noticed", drift::noticed),
         SystemTest::new("settings_of_a_hook_stay", drift::by_a_hook),
+        SystemTest::new("moved_and_renamed_interfaces", drift::moved),
         SystemTest::new("hooks_in_order", life::hooks),
         SystemTest::new("hook_language", life::hook_language),
         SystemTest::new("failing_hooks_leave_nothing", life::failing_hooks).limit(long),

@@ -2,7 +2,7 @@
 
 use super::judge::Finding;
 use crate::capture::word_of;
-use taupe_adapter::{Kind, verify};
+use taupe_adapter::{Kind, Place, State, verify};
 
 /// Compares what `up` has made with the system.
 pub(super) fn findings(interface: &str) -> Vec<Finding> {
@@ -19,6 +19,19 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
         Finding::new(code(finding.kind), text)
     });
     findings.collect()
+}
+
+/// The place of its interface, where somebody has changed that.
+pub(super) fn place(interface: &str) -> Option<String> {
+    match State::default().place(interface)? {
+        Place::Here => None,
+        Place::Renamed(name) => Some(format!("its interface is called {name} now")),
+        Place::Elsewhere => Some(
+            "its interface was moved to another network namespace: addresses and routes there are \
+             not compared"
+                .to_owned(),
+        ),
+    }
 }
 
 /// The word of a kind in JSON.
