@@ -9,10 +9,10 @@
 //! and with them whatever is pinned there.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, mount};
@@ -27,8 +27,12 @@ const FIRST: &str = "/proc/1/root";
 /// Where a BPF file system is on most systems.
 const SYSTEM: &str = "/proc/1/root/sys/fs/bpf";
 
-/// Where one is mounted where there is none.
+/// Where one is mounted where there is none, and the folder around it.
 const OWN: &str = "/proc/1/root/run/taupe/bpf";
+const OWN_PARENT: &str = "/proc/1/root/run/taupe";
+
+/// Whoever can open a directory can lock it, so root alone can.
+const PRIVATE: u32 = 0o700;
 
 /// `BPF_FS_MAGIC`.
 const MAGIC: u32 = 0xcafe_4a11;
@@ -151,11 +155,16 @@ impl Pins {
             reach_first()?;
             mount_own().map_err(Fault::call(format!("mounting a BPF file system on {OWN}")))?;
         }
+        let failed = |path: &Path| Fault::call(path.display().to_string());
+        // Where anybody may write to the file system, somebody may have been here before.
+        if let Some(all) = self.directory.parent() {
+            keep_private(all).map_err(failed(all))?;
+        }
         DirBuilder::new()
             .recursive(true)
-            .mode(0o700)
+            .mode(PRIVATE)
             .create(self.links())
-            .map_err(Fault::call(self.links().display().to_string()))
+            .map_err(failed(&self.links()))
     }
 
     /// Keeps other processes from changing the rules, until it is dropped.
@@ -245,6 +254,25 @@ fn reach_first() -> Result<(), Fault> {
     })
 }
 
+/// Makes a directory for root alone, unless it is there and is.
+fn keep_private(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(PRIVATE).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() || found.uid() != 0 {
+        return Err(io::Error::other(
+            "it is not a directory of root's; remove it, since its owner could keep a tunnel from \
+             coming up",
+        ));
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(())
+}
+
 /// Mounts a BPF file system among the first process's mounts.
 fn mount_own() -> io::Result<()> {
     let mounting = || -> io::Result<()> {
@@ -253,9 +281,11 @@ fn mount_own() -> io::Result<()> {
         unsafe { unshare_unsafe(UnshareFlags::FS) }?;
         let first = fs::File::open("/proc/1/ns/mnt")?;
         move_into_link_name_space(first.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        fs::create_dir_all(OWN)?;
+        for folder in [OWN_PARENT, OWN] {
+            keep_private(Path::new(folder))?;
+        }
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("bpf", OWN, "bpf", flags, None)?;
+        mount("bpf", OWN, "bpf", flags, Some(c"mode=0700"))?;
         Ok(())
     };
     // A thread stays in the mount namespace that it has moved into.
