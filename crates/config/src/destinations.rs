@@ -3,7 +3,7 @@
 //!
 //! The order in which a destination is judged, the first that fits:
 //!
-//! 1. this host and its link (loopback, `0.0.0.0`, `::`, link-local): direct,
+//! 1. this host (loopback, `0.0.0.0`, `::`): direct,
 //! 2. `DisallowedIPs`, and with `BypassLanTraffic` local networks: direct,
 //! 3. multicast and broadcast: dropped,
 //! 4. `AllowedIPs`: into the tunnel,
@@ -11,6 +11,10 @@
 //!    other that is public: refused, so that nothing leaves beside a tunnel that
 //!    was meant for everything,
 //! 6. anything else: direct.
+//!
+//! Link-local destinations ([`is_link_local`]) are direct before all of this when the next hop
+//! is the destination itself. The table cannot know the next hop: it has the class for those
+//! behind a router.
 
 use core::net::IpAddr;
 
@@ -18,18 +22,13 @@ use crate::file::Peer;
 use crate::networks::{self, Addresses, Family, family};
 use crate::prefix::{self, Prefix};
 
-/// Unspecified (which Linux takes for itself), loopback, link-local.
-const HOST: [&str; 6] = [
-    "0.0.0.0",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "::",
-    "::1",
-    "fe80::/10",
-];
+/// Unspecified (which Linux takes for itself), loopback.
+const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
 
-/// What `BypassLanTraffic` leaves out of the tunnel, besides link-local: private
-/// use (RFC 1918, RFC 4193), multicast, broadcast.
+/// Link-local networks.
+const LINK_LOCAL: [&str; 2] = ["169.254.0.0/16", "fe80::/10"];
+
+/// What `BypassLanTraffic` leaves out of the tunnel: private use (RFC 1918, RFC 4193), multicast, broadcast.
 const LAN: [&str; 7] = [
     "10.0.0.0/8",
     "172.16.0.0/12",
@@ -126,6 +125,20 @@ pub fn has(network: Prefix, address: IpAddr) -> bool {
     let length = if address.is_ipv4() { 32 } else { 128 };
     let one = Prefix::new(address, length);
     one.is_some_and(|one| networks::overlap(network, one))
+}
+
+/// The link-local networks, one of each family.
+#[must_use]
+pub fn link_local() -> Vec<Prefix> {
+    list(&LINK_LOCAL)
+}
+
+/// Whether an address is link-local.
+#[must_use]
+pub fn is_link_local(address: IpAddr) -> bool {
+    link_local()
+        .into_iter()
+        .any(|network| has(network, address))
 }
 
 /// Whether `BypassLanTraffic` leaves an address out of the tunnel.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_adapter::{Personality, State};
 use taupe_config::application::{AppRules, Decision, Doubt, Process, Rule};
-use taupe_config::destinations::{Class, class_of, has, is_local, of_peers};
+use taupe_config::destinations::{Class, class_of, has, is_link_local, is_local, of_peers};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{File, Forwarded, InterfaceAddress, Key, KillSwitch};
 use taupe_config::prefix::{self, Prefix};
@@ -195,6 +195,7 @@ impl Known {
             from,
             to,
             addresses,
+            is_neighbour: to.is_some_and(|to| is_neighbour(to.address)),
         })
     }
 
@@ -254,6 +255,16 @@ pub(crate) fn addresses() -> Result<Vec<IpAddr>, SystemError> {
     Ok(addresses.map(|address| address.network.addr()).collect())
 }
 
+/// Whether an address is link-local and no router is on the way there. Where the interface
+/// has to be known for that, as with IPv6, none is.
+pub(crate) fn is_neighbour(address: IpAddr) -> bool {
+    let gateway = || {
+        let route = System::open().ok()?.route_to(address, 0).ok()?;
+        route.gateway
+    };
+    is_link_local(address) && gateway().is_none()
+}
+
 /// Whether a process carries the tunnel: it has its configuration socket.
 fn is_device(subject: &Subject, interface: &str) -> bool {
     let socket = format!("{}/{interface}.sock", taupe_sys::run_directory::PATH);
@@ -269,6 +280,8 @@ struct Question<'a> {
     to: Option<Destination>,
     /// This host's.
     addresses: &'a [IpAddr],
+    /// The destination is link-local, and is itself the next hop.
+    is_neighbour: bool,
 }
 
 impl Question<'_> {
@@ -353,7 +366,7 @@ impl Explanation<'_> {
             ("own packets", own(is_own)),
             (
                 "this host and its link",
-                host(question, &table, self.is_asked_instead(question, decision)),
+                host(question, self.is_asked_instead(question, decision)),
             ),
             (
                 "questions for names",
@@ -585,9 +598,11 @@ fn own(is_own: bool) -> Verdict {
     }
 }
 
-fn host(question: &Question<'_>, table: &[(Prefix, Class)], is_asked_instead: bool) -> Verdict {
+fn host(question: &Question<'_>, is_asked_instead: bool) -> Verdict {
     let Some(Destination { address, port }) = question.to else {
-        return Verdict::Passes("past the tunnel: loopback, link-local, DHCP, NDP".into());
+        return Verdict::Passes(
+            "past the tunnel: loopback, link-local without a router, DHCP, NDP".into(),
+        );
     };
     if question.is_this_host(address) {
         if is_asked_instead {
@@ -596,10 +611,13 @@ fn host(question: &Question<'_>, table: &[(Prefix, Class)], is_asked_instead: bo
         }
         return Verdict::Decides(format!("past the tunnel: {address} is this host"));
     }
-    if is_link_local(address) && class_of(table, address) == Class::Direct {
+    if is_link_local(address) {
         return match port {
             Some(53) => Verdict::Passes("link-local, but a question for a name".into()),
-            _ => Verdict::Decides(format!("past the tunnel: {address} is link-local")),
+            _ if question.is_neighbour => {
+                Verdict::Decides(format!("past the tunnel: {address} is link-local"))
+            }
+            _ => Verdict::Passes(format!("{address} is link-local, but behind a router")),
         };
     }
     Verdict::Passes(format!("{address} is neither"))
@@ -622,13 +640,6 @@ fn longest<'a, 'b>(list: &'a [Entry<'b>], address: IpAddr) -> Option<&'a Entry<'
         .iter()
         .filter(|entry| network(entry).is_some_and(|network| has(network, address)));
     fitting.max_by_key(|entry| network(entry).map(|network| network.length()))
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }
 
 #[cfg(test)]

@@ -263,10 +263,19 @@ impl Tunnel {
         }
     }
 
+    /// Whether a socket is bound to the tunnel's interface, by which applications reach nothing
+    /// in transparent mode.
+    fn refuses(&self, socket: &Listed) -> bool {
+        matches!(self.inside, Inside::Listed(..))
+            && socket.connection.interface != 0
+            && taupe_sys::interface::index(&self.interface) == Some(socket.connection.interface)
+    }
+
     /// Where a packet of a socket in it goes.
     fn verdict(&self, to: Option<SocketAddr>) -> Verdict {
         let is_by_address = matches!(self.inside, Inside::Addresses(_));
         let class = match to {
+            Some(to) if !is_by_address && explain::is_neighbour(to.ip()) => Class::Direct,
             Some(to) if !is_by_address => class_of(&self.table, to.ip()),
             _ => Class::Tunnel,
         };
@@ -319,7 +328,10 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, Failure> {
             subject.as_ref()
         });
         let flow = |remote: Option<SocketAddr>, transfer: Option<[u64; 2]>| {
-            let verdict = tunnel.map_or(Verdict::Direct, |tunnel| tunnel.verdict(remote));
+            let verdict = tunnel.map_or(Verdict::Direct, |tunnel| match tunnel.refuses(socket) {
+                true => Verdict::Refused,
+                false => tunnel.verdict(remote),
+            });
             let remote = match (tunnel, remote) {
                 (Some(tunnel), Some(remote)) => Some(tunnel.asked(remote)?),
                 _ => remote,

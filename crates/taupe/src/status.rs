@@ -367,6 +367,9 @@ impl Tunnel {
                 })
                 .collect();
         }
+        if is_running && programs.are_flows_refused() {
+            self.findings.push(judge::flows_refused());
+        }
         let counts = programs
             .counts()?
             .into_iter()

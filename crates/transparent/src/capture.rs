@@ -55,8 +55,12 @@ const EXPIRY: Duration = Duration::from_secs(30);
 
 /// From one look at filters to the next: tcx has no notices. Until then what somebody
 /// has done to them holds chosen applications back.
-const LOOK: Timespec = Timespec {
-    tv_sec: 10,
+const LOOK: Duration = Duration::from_secs(10);
+
+/// From one look whether flows have been refused to the next. Until then the application that
+/// has opened too many has no room for more.
+const RELIEF: Timespec = Timespec {
+    tv_sec: 2,
     tv_nsec: 0,
 };
 
@@ -414,14 +418,14 @@ struct Keeper {
 
 impl Keeper {
     fn run(mut self) {
-        let mut expired = Instant::now();
+        let (mut expired, mut looked) = (Instant::now(), Instant::now());
         let mut is_stale = false;
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.watch.fd(), PollFlags::IN),
                 PollFd::new(&self.stop, PollFlags::IN),
             ];
-            match poll(&mut fds, Some(&LOOK)) {
+            match poll(&mut fds, Some(&RELIEF)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return warn!(%error, "waiting for changes of links"),
             }
@@ -429,8 +433,13 @@ impl Keeper {
             if stopped {
                 return;
             }
+            self.relieve();
             // A notice that has been taken does not come again.
             is_stale |= changed;
+            if !is_stale && looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
             if is_stale {
                 match self.watch.survey() {
                     Ok(survey) => (self.survey, is_stale) = (survey, false),
@@ -447,6 +456,14 @@ impl Keeper {
                     warn!(%fault, "forgetting flows");
                 }
             }
+        }
+    }
+
+    /// Makes room for an application that has been refused a flow.
+    fn relieve(&mut self) {
+        match self.programs.relieve_flows() {
+            Ok(forgotten) => self.translator.forget(&forgotten),
+            Err(fault) => warn!(%fault, "making room for flows"),
         }
     }
 

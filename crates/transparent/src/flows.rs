@@ -110,6 +110,18 @@ pub(crate) enum Opener {
     Peer,
 }
 
+/// Flows that the kernel's part has forgotten, as their applications see them.
+#[derive(Clone, Debug, Default)]
+pub struct Forgotten(pub(crate) Vec<Tuple>);
+
+impl Forgotten {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// Why a flow cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -309,6 +321,16 @@ impl Table {
             return None;
         }
         Some(Index(index))
+    }
+
+    /// Removes the flow that an application sees as `tuple`, if there is one.
+    pub(crate) fn forget(&mut self, tuple: &Tuple) {
+        let hash = tuple.hash(&self.hashing);
+        let slots = &self.slots;
+        let found = (self.inner).find(hash, |&index| flow(slots, index).inner == *tuple);
+        if let Some(&index) = found {
+            self.remove(Index(index));
+        }
     }
 
     /// Opens a flow that [`Self::find_inner`] or [`Self::find_outer`],

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
@@ -19,18 +18,23 @@ use crate::filters::Place;
 use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
-    DestinationKey, ExactKey, Flow, FlowKey, NameKey, NetworkKey, OF_CLIENT, OF_STRANGER, Reason,
-    SCHEMA, SERVICE_SIZE, ServiceKey, Shared, UplinkValue,
+    DestinationKey, ExactKey, NameKey, NetworkKey, Reason, SCHEMA, SERVICE_SIZE, ServiceKey,
+    Shared, UplinkValue,
 };
 
+mod flows;
+
+pub(crate) use self::flows::Flows;
+
 /// The names of the maps, which are also those of their pins.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 14] = [
     "state",
     "sockets",
     "names",
     "exact",
     "destinations",
     "flows",
+    "flow_owners",
     "uplinks",
     "locals",
     "stand_ins",
@@ -47,10 +51,6 @@ const DESTINATIONS: usize = 65536;
 /// Bits of the widest network that counts as one that this machine is in: an address
 /// with less is on a way to everywhere.
 const WIDEST: u8 = 8;
-
-/// How long a flow that was opened from the tunnel is remembered after its last
-/// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
-const SERVED_LIFE: Duration = Duration::from_secs(90);
 
 /// Addresses that others stand in for, at most: half the table.
 const MOST_STAND_INS: u32 = 4096;
@@ -89,7 +89,7 @@ pub(crate) struct Maps {
     names: LpmTrie<MapData, NameKey, u32>,
     exact: HashMap<MapData, ExactKey, u32>,
     destinations: LpmTrie<MapData, DestinationKey, u32>,
-    flows: HashMap<MapData, FlowKey, Flow>,
+    pub(crate) flows: Flows,
     uplinks: HashMap<MapData, u32, UplinkValue>,
     locals: HashMap<MapData, [u8; 16], u32>,
     stand_ins: HashMap<MapData, [u8; 16], [u8; 16]>,
@@ -102,13 +102,6 @@ pub(crate) struct Maps {
 impl Maps {
     /// Takes them from a loaded object.
     pub(crate) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
-        fn take<T: TryFrom<Map, Error = MapError>>(
-            object: &mut Ebpf,
-            name: &'static str,
-        ) -> Result<T, Fault> {
-            let map = object.take_map(name).ok_or(Fault::Missing(name))?;
-            T::try_from(map).map_err(Fault::map(name))
-        }
         let Some(Map::Array(state)) = object.map("state") else {
             return Err(Fault::Missing("state"));
         };
@@ -117,7 +110,7 @@ impl Maps {
             names: take(object, "names")?,
             exact: take(object, "exact")?,
             destinations: take(object, "destinations")?,
-            flows: take(object, "flows")?,
+            flows: Flows::take(object)?,
             uplinks: take(object, "uplinks")?,
             locals: take(object, "locals")?,
             stand_ins: take(object, "stand_ins")?,
@@ -393,40 +386,6 @@ impl Maps {
         Ok(())
     }
 
-    /// Removes flows that had no packet for `idle`, those that were opened from the
-    /// tunnel after [`SERVED_LIFE`] at the latest; how many are left.
-    pub(crate) fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
-        let now = monotonic();
-        let before =
-            |life: Duration| now.saturating_sub(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
-        let oldest = |flow: &Flow| match flow.opener {
-            OF_STRANGER => before(idle.min(SERVED_LIFE)),
-            _ => before(idle),
-        };
-        let (mut left, mut served, mut clients) = (0, 0, 0);
-        let mut old = Vec::new();
-        for entry in self.flows.iter() {
-            match entry {
-                Ok((key, flow)) if flow.seen < oldest(&flow) => old.push(key),
-                Ok((_, flow)) => {
-                    left += 1;
-                    served += u32::from(flow.opener == OF_STRANGER);
-                    clients += u32::from(flow.opener == OF_CLIENT);
-                }
-                // Somebody removed it meanwhile.
-                Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(Fault::map("listing flows")(error)),
-            }
-        }
-        for key in old {
-            gone(self.flows.remove(&key)).map_err(Fault::map("removing a flow"))?;
-        }
-        // What was opened meanwhile is counted next time.
-        self.state.served.store(served, Ordering::Relaxed);
-        self.state.clients.store(clients, Ordering::Relaxed);
-        Ok(left)
-    }
-
     pub(crate) fn count(&self, reason: Reason) -> Result<u64, Fault> {
         let values = self
             .counters
@@ -434,6 +393,14 @@ impl Maps {
             .map_err(Fault::map("reading a counter"))?;
         Ok(values.iter().sum())
     }
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(
+    object: &mut Ebpf,
+    name: &'static str,
+) -> Result<T, Fault> {
+    let map = object.take_map(name).ok_or(Fault::Missing(name))?;
+    T::try_from(map).map_err(Fault::map(name))
 }
 
 impl std::fmt::Debug for Maps {
@@ -475,11 +442,6 @@ pub(crate) fn take_pinned_uplinks(pins: &Pins) -> Result<Vec<u32>, Fault> {
         gone(uplinks.remove(index)).map_err(Fault::map("removing an uplink"))?;
     }
     Ok(indices)
-}
-
-/// The clock that the kernel's part dates flows by, in nanoseconds.
-fn monotonic() -> u64 {
-    u64::try_from(taupe_sys::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn collect<K>(keys: impl Iterator<Item = Result<K, MapError>>) -> Result<Vec<K>, Fault> {

@@ -15,7 +15,6 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
@@ -35,6 +34,7 @@ use crate::state::{Lock, Reason, SCHEMA};
 use crate::syscall::{self, Target};
 
 mod alone;
+mod flows;
 mod forwarding;
 mod gap;
 mod guards;
@@ -624,16 +624,6 @@ impl Programs {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.maps.state.up.load(Ordering::Acquire) != 0
-    }
-
-    /// Forgets flows without a packet for `idle`, a minute or longer; how many are
-    /// left. To be called some times a minute.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Map`].
-    pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
-        self.maps.expire_flows(idle)
     }
 
     /// How often each thing has happened since the tunnel was made.

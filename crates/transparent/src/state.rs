@@ -8,12 +8,12 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 36;
+pub(crate) const SCHEMA: u32 = 37;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -129,10 +129,10 @@ pub(crate) struct State {
     pub(crate) secured: AtomicU32,
     pub(crate) key: [AtomicU64; 2],
     pub(crate) rules: [RuleSet; 2],
-    /// Flows that were opened from the tunnel.
-    pub(crate) served: AtomicU32,
-    /// Flows that were opened by those whose packets this machine forwards.
-    pub(crate) clients: AtomicU32,
+    /// Entries of `flows`.
+    pub(crate) flows: AtomicI32,
+    /// The second in which a flow was last refused.
+    pub(crate) refused: AtomicU32,
     pub(crate) forwarded: AtomicU32,
     /// [`Names`].
     pub(crate) names: AtomicU32,
@@ -249,8 +249,11 @@ pub(crate) struct DestinationKey {
     pub(crate) address: [u8; 16],
 }
 
+/// How many flows there may be (`FLOWS_MAX`).
+pub(crate) const FLOWS_MAX: usize = 65_536;
+
 /// A key of `flows`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub(crate) struct FlowKey {
     pub(crate) remote: [u8; 16],
@@ -264,16 +267,35 @@ pub(crate) struct FlowKey {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct Flow {
+    /// In nanoseconds, to the second.
     pub(crate) seen: u64,
     pub(crate) ifindex: u32,
-    /// [`OF_STRANGER`], [`OF_CLIENT`] or a chosen socket.
+    pub(crate) is_answered: u32,
+    pub(crate) owner: FlowOwner,
+}
+
+/// Whose share of `flows` a flow takes (`struct flow_owner`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
+pub(crate) struct FlowOwner {
+    /// A selected socket, [`OF_STRANGER`], or a client whose packets are forwarded.
     pub(crate) opener: u32,
+    /// The interface that a client's packets come by.
+    pub(crate) interface: u32,
+    pub(crate) application: Application,
+}
+
+/// An executable, as a user runs it (`struct application`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
+pub(crate) struct Application {
+    pub(crate) inode: u64,
+    pub(crate) device: u32,
+    pub(crate) user: u32,
 }
 
 /// Who has opened a flow (`enum opener`): somebody in the tunnel.
 pub(crate) const OF_STRANGER: u32 = 1;
-/// Somebody whose packets this machine forwards.
-pub(crate) const OF_CLIENT: u32 = 2;
 
 /// A key of `networks`, behind the prefix length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -315,6 +337,7 @@ plain!(
     DestinationKey,
     FlowKey,
     Flow,
+    FlowOwner,
     NetworkKey,
     ServiceKey,
     UplinkValue
@@ -369,8 +392,8 @@ reasons! {
     OutDown = "packets dropped while the tunnel was down",
     /// Multicast, broadcast, or a family that the tunnel does not have.
     OutClass = "packets dropped because the tunnel does not carry their destination",
-    /// The table of flows was full, or the share of those opened from the tunnel.
-    OutFlowsFull = "packets dropped because too many flows are in use",
+    /// Whoever opened the flow has a fair share of the table already.
+    OutFlowsFull = "packets dropped because their application has as many flows as it may",
     /// Dropped by the second layer.
     OutUnguarded = "packets dropped on their way to an interface that was not guarded yet",
     /// Delivered from the tunnel.
@@ -386,8 +409,8 @@ reasons! {
     /// A path that cannot be compared to its end.
     PathTooDeep = "sockets refused because their executable or cgroup is more than 32 folders \
                    deep, which no rule about paths can tell",
-    /// Somebody sent something to the TUN directly.
-    TunMisused = "packets dropped that were sent to the tunnel's interface directly",
+    /// A socket is bound to the TUN, or somebody sent something there directly.
+    TunMisused = "sockets and packets refused that were to use the tunnel's interface directly",
     /// A kind of socket that no verdict can be had for.
     Family = "sockets refused that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by the kernel's \
               own (SMC, RDS, RXRPC, TIPC)",

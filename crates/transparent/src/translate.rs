@@ -56,7 +56,7 @@ pub use servers::Silence;
 /// What is meant by `now`: the boot clock.
 pub use taupe_protocol::time::Instant;
 
-use crate::flows::{DatagramFlow, Refusal, Table};
+use crate::flows::{DatagramFlow, Forgotten, Refusal, Table};
 use servers::Servers;
 
 /// What a tunnel translates to.
@@ -243,6 +243,16 @@ impl Translator {
             }
         }
         all
+    }
+
+    /// Forgets flows that the kernel's part has forgotten.
+    pub fn forget(&self, flows: &Forgotten) {
+        /// So many at once: packets wait for the lock.
+        const FLOWS: usize = 256;
+        for some in flows.0.chunks(FLOWS) {
+            let mut state = self.shared.lock();
+            some.iter().for_each(|flow| state.table.forget(flow));
+        }
     }
 
     /// The name servers that do not answer, where no other of their family does.

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_config::destinations::{Class, of_peers};
+use taupe_config::destinations::{self, Class};
 use taupe_config::file::{File, KillSwitch, Table};
 use taupe_config::networks;
+use taupe_config::prefix::Prefix;
 use taupe_net::system::{Address, Family, Route, RouteKind, Rule};
 
 use super::{Plan, Snapshot, distinct};
@@ -99,8 +100,19 @@ impl Routing<'_> {
             table,
         };
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
-        let judged = of_peers(&self.file.peers, bypass_lan);
-        for (network, class) in judged {
+        // A neighbour is reached by the main table. What is behind a router there is refused by
+        // the program at the sockets, since a route cannot tell the two apart.
+        let link_local = destinations::link_local();
+        let is_within_link = |network: Prefix| {
+            let mut links = link_local.iter();
+            links.any(|link| {
+                network.length() >= link.length() && destinations::has(*link, network.address())
+            })
+        };
+        let mut judged = destinations::of_peers(&self.file.peers, bypass_lan);
+        judged.retain(|(network, _)| !is_within_link(*network));
+        let past = link_local.iter().map(|link| (*link, Class::Direct));
+        for (network, class) in past.chain(judged) {
             let Some(destination) = first_bits(network.address(), network.length()) else {
                 continue;
             };

@@ -26,12 +26,12 @@ fn judged(allowed: &[Prefix], disallowed: &[Prefix], bypass_lan: bool, to: IpAdd
     let among = |list: &[Prefix]| list.iter().any(|net| contains(*net, to));
     let (this_host, local, group) = match to {
         IpAddr::V4(a) => (
-            a.is_unspecified() || a.is_loopback() || a.is_link_local(),
+            a.is_unspecified() || a.is_loopback(),
             a.is_private(),
             a.is_multicast() || a.is_broadcast(),
         ),
         IpAddr::V6(a) => (
-            a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local(),
+            a.is_unspecified() || a.is_loopback(),
             a.is_unique_local(),
             a.is_multicast(),
         ),
@@ -91,13 +91,14 @@ fn everything_of_ipv4_but_the_lan() {
         ("127.0.0.53", Class::Direct),
         ("0.0.0.0", Class::Direct),
         ("0.0.0.1", Class::Tunnel),
-        ("169.254.1.1", Class::Direct),
+        // Behind a router; neighbours are not the table's.
+        ("169.254.169.254", Class::Tunnel),
         ("224.0.0.251", Class::Drop),
         ("255.255.255.255", Class::Drop),
         ("2001:db8::1", Class::Refuse),
         ("fd00::1", Class::Refuse),
         ("::1", Class::Direct),
-        ("fe80::1", Class::Direct),
+        ("fe80::1", Class::Refuse),
         ("ff02::fb", Class::Drop),
     ] {
         assert_eq!(class(&table, address(to)), expected, "{to}");
@@ -259,7 +260,7 @@ proptest! {
         allowed.extend((0..2).filter(|bit| full >> bit & 1 == 1).map(|bit| everything[bit]));
         let table = table(&allowed, &disallowed, bypass_lan);
         prop_assert!(table.len() <= allowed.len() + disallowed.len() + 18);
-        let constants = [&HOST[..], &LAN, &GROUPS, &EVERYTHING].concat();
+        let constants = [&HOST[..], &LINK_LOCAL, &LAN, &GROUPS, &EVERYTHING].concat();
         let constants = list(&constants);
         let interesting = allowed.iter().chain(&disallowed).chain(&constants);
         let random = elsewhere.iter().flat_map(|a| {

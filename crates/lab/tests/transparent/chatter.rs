@@ -82,6 +82,31 @@ impl Voice {
     }
 }
 
+/// Sends a datagram to so many ports of each of the servers: more flows than one application
+/// may have.
+const PORTS: u16 = 36_000;
+
+fn flood(voice: &Voice) {
+    for remote in BEYOND {
+        let any = match remote {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let Ok(socket) = UdpSocket::bind((any, 0)) else {
+            continue;
+        };
+        for port in 20_000..20_000 + PORTS {
+            // Some are refused.
+            let _ = socket.send_to(&voice.record(), (remote, port));
+        }
+    }
+}
+
+/// Runs a flood of one, by this executable, to its end.
+pub(crate) fn flood_by(host: &Host, executable: &str, voice: &Voice) -> Result<()> {
+    host.run(&[executable, WORD, voice.name, "flood"]).map(drop)
+}
+
 /// Starts one, by this executable.
 pub(crate) fn start(host: &Host, executable: &str, voice: &Voice) -> Result<Process> {
     host.spawn(&[executable, WORD, voice.name])
@@ -110,6 +135,10 @@ pub(crate) fn main(words: &[&str]) -> ! {
     match words.get(1) {
         Some(&"given") => {
             let _ = given(voice);
+            std::process::exit(0);
+        }
+        Some(&"flood") => {
+            flood(voice);
             std::process::exit(0);
         }
         Some(_) => {

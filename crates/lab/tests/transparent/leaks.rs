@@ -117,10 +117,12 @@ enum Transition {
     Route,
     /// The chosen application is started again.
     Restart,
+    /// The chosen application opens more flows than it may have.
+    Flood,
 }
 
 /// Each with how often it is taken.
-const WEIGHTS: [(Transition, u32); 15] = [
+const WEIGHTS: [(Transition, u32); 16] = [
     (Transition::Kill, 12),
     (Transition::Up, 24),
     (Transition::DownAndUp, 3),
@@ -136,6 +138,7 @@ const WEIGHTS: [(Transition, u32); 15] = [
     (Transition::Second, 10),
     (Transition::Route, 8),
     (Transition::Restart, 4),
+    (Transition::Flood, 3),
 ];
 
 /// The uplinks, numbered as their networks and by what they are called.
@@ -359,6 +362,7 @@ impl Scene {
             Transition::Restart => {
                 self.talking[0] = chatter::start(&near, &self.chosen, &CHOSEN)?;
             }
+            Transition::Flood => chatter::flood_by(&near, &self.chosen, &CHOSEN)?,
         }
         Ok(())
     }

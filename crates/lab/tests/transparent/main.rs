@@ -8,6 +8,7 @@ mod captive;
 mod chatter;
 mod closed;
 mod diagnosis;
+mod floods;
 mod followed;
 mod forwarding;
 mod leaks;
@@ -53,6 +54,7 @@ fn main() {
         SystemTest::new("killed_and_up_at_once", life::killed_and_up_at_once).limit(long),
         SystemTest::new("everybody_is_held_back", closed::everybody).limit(long),
         SystemTest::new("nobody_is_held_back", closed::nobody).limit(long),
+        SystemTest::new("others_have_room", floods::others_have_room).limit(long),
         SystemTest::new("in_the_foreground", life::in_the_foreground).limit(long),
         SystemTest::new(
             "name_servers_in_a_local_network",

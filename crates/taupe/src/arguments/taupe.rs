@@ -172,7 +172,8 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
                 process-silent, changing, down, no-handshake, handshake-old,
                 peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
                 uplink-unguarded, unknown-layout, out-of-reach, names-past-tunnel,
-                no-pq-private-key, name-servers-silent
+                no-pq-private-key, flows-refused (an application has all the flows that it
+                may have), name-servers-silent
                 (while chosen applications ask, and none of a family answers)
   notes         sentences
   gaps          promises of transparent mode that this kernel, or the place where Taupe was

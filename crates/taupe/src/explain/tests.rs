@@ -61,6 +61,7 @@ fn steps_with(
         },
         to: (!to.is_empty()).then(|| to.parse().expect("a destination")),
         addresses: &["192.168.1.5".parse().expect("an address")],
+        is_neighbour: ["[fe80::1]:80", "169.254.1.1", "169.254.1.1:53"].contains(&to),
     };
     let steps = explanation.steps(&question);
     assert_eq!(steps.len(), 6 + usize::from(path == "/elsewhere"));
@@ -130,7 +131,9 @@ fn the_first_decision_that_applies_is_the_one() {
         ("/usr/bin/wget", "127.0.0.53:53", 2, "this host"),
         (curl, "[::ffff:192.168.1.5]:443", 2, "this host"),
         (curl, "[fe80::1]:80", 2, "link-local"),
+        (curl, "169.254.1.1", 2, "link-local"),
         (curl, "169.254.1.1:53", 3, "through"),
+        (curl, "169.254.169.254", 6, "through the tunnel"),
         (curl, "9.9.9.9:53", 3, "h.conf:4: DNS = 8.8.8.8"),
         (curl, "1.1.1.1:53", 3, "through the tunnel"),
         // Where the server is on the link does not matter.

@@ -131,6 +131,15 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
     )
 }
 
+/// Applications that open flows faster than these may be forgotten.
+pub(super) fn flows_refused() -> Finding {
+    Finding::new(
+        "flows-refused",
+        "an application has so many flows open that more of them are refused; other applications \
+         have room; lower its number of connections, or restart it (`taupe flows` lists them)",
+    )
+}
+
 /// Name servers of the tunnel that do not answer, though its peers do.
 pub(super) fn name_servers(silence: &Silence) -> Finding {
     let servers: Vec<_> = silence.servers.iter().map(ToString::to_string).collect();

@@ -138,6 +138,8 @@ enum {
 	MAP_LPM_TRIE = 11,
 	MAP_SK_STORAGE = 24,
 
+	UPDATE_NEW = 1, /* BPF_NOEXIST */
+
 	MAP_NO_PREALLOC = 1 << 0,
 	MAP_CLONE = 1 << 9,
 	MAP_MMAPABLE = 1 << 10,
@@ -253,9 +255,11 @@ enum {
 	IPPROTO_MPTCP = 262,
 
 	EPERM = 1,
+	EEXIST = 17,
 	ENAMETOOLONG = 36,
 	EPROTONOSUPPORT = 93,
 	EAFNOSUPPORT = 97,
+	EADDRNOTAVAIL = 99,
 	ENETUNREACH = 101,
 	ENOBUFS = 105,
 	ECONNREFUSED = 111,
@@ -289,8 +293,18 @@ struct path {
 	struct dentry *dentry;
 };
 
+struct super_block {
+	u32 s_dev;
+};
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+};
+
 struct file {
 	struct path f_path;
+	struct inode *f_inode;
 };
 
 struct mm_struct {

@@ -41,6 +41,12 @@ inline_always bool is_connection(struct sock *sk)
 	       tcp_state != TCP_CLOSE && tcp_state != TCP_LISTEN;
 }
 
+/* As note_for, which leaves its caller's stack to what compares paths. */
+apart u32 note_apart(struct sock *sk, u32 verdict, u32 generation, u64 task)
+{
+	return note_for(sk, verdict, generation, task);
+}
+
 inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 {
 	struct task_struct *task = context->task;
@@ -84,7 +90,7 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	}
 	if (!is_noted(verdict, state))
 		return 0;
-	if (!note(sk, verdict, generation))
+	if (!note_apart(sk, verdict, generation, (u64)kernel(context->task)))
 		return miss(context->meta);
 	bpf_get_socket_cookie(sk);
 	protocol = kernel(sk->sk_protocol);

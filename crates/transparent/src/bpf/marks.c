@@ -86,7 +86,8 @@ int taupe_keep(struct __sk_buff *skb)
 	if (now_of(state->up) ? skb->ifindex == now_of(state->tun) : is_open(state))
 		return ALLOW;
 	if (read_destination(skb, &remote) &&
-	    class_of(&remote, now_of(state->generation)) == CLASS_DIRECT)
+	    (class_of(&remote, now_of(state->generation)) == CLASS_DIRECT ||
+	     (is_link_local(&remote) && next_hop_of(skb) == HOP_DESTINATION)))
 		return ALLOW;
 	count(R_OUT_UNGUARDED);
 	return REFUSE;

@@ -272,16 +272,83 @@ inline_always bool is_question(u16 port, u32 protocol)
 	return port == htons(53) && (protocol == IPPROTO_UDP || protocol == IPPROTO_TCP);
 }
 
-/* Where a flow of a chosen socket goes. Questions for names go through the tunnel
- * even where the server is on the link: of a family that the tunnel lacks, they are
- * answered in user space, that there is no way. */
-inline_always u32 way_of(const struct flow_key *flow, u32 generation)
+/* 169.254.0.0/16 and fe80::/10. No router may forward these (RFC 3927 section 7, RFC 4291
+ * section 2.5.6), yet some do: in clouds, 169.254.169.254 is behind the default gateway. */
+inline_always bool is_link_local(const struct address *address)
 {
-	u32 class = class_of(&flow->remote, generation);
+	const u32 *words = address->words;
+
+	if (!words[0] && !words[1] && words[2] == htonl(0xffff))
+		return (words[3] & htonl(0xffff0000)) == htonl(0xa9fe0000);
+	return (words[0] & htonl(0xffc00000)) == htonl(0xfe800000);
+}
+
+inline_always u32 way(const struct flow_key *flow, u32 generation, bool is_on_link)
+{
+	u32 class = is_on_link && is_link_local(&flow->remote) ? CLASS_DIRECT
+							       : class_of(&flow->remote, generation);
 
 	if (class == CLASS_DIRECT && is_question(flow->remote_port, flow->protocol))
 		return CLASS_TUNNEL;
 	return class;
+}
+
+/* Where a flow of a chosen socket goes, by its addresses alone: link-local ones pass for
+ * neighbours. Questions for names go through the tunnel even where the server is on the
+ * link: of a family that the tunnel lacks, they are answered in user space, that there is
+ * no way. */
+inline_always u32 way_of(const struct flow_key *flow, u32 generation)
+{
+	return way(flow, generation, true);
+}
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sk_buff___routed {
+	unsigned long _skb_refdst;
+};
+
+struct rtable {
+	u8 rt_uses_gateway;
+};
+
+struct rt6_info {
+	u32 rt6i_flags;
+};
+
+#pragma clang attribute pop
+
+#define REFDST_NOREF 1UL
+#define RTF_GATEWAY 2
+
+/* Who gets a packet on its way out next, by the route that the kernel has found for it. */
+enum next_hop {
+	/* It has no route: a packet socket has addressed it. */
+	HOP_UNKNOWN,
+	HOP_DESTINATION,
+	HOP_GATEWAY,
+};
+
+inline_always enum next_hop next_hop_of(struct __sk_buff *skb)
+{
+	struct sk_buff___routed *routed = (void *)skb;
+	unsigned long route = kernel(routed->_skb_refdst) & ~REFDST_NOREF;
+	bool is_gateway;
+
+	if (!route)
+		return HOP_UNKNOWN;
+	if (skb->protocol == htons(ETH_P_IPV6))
+		is_gateway = kernel(((struct rt6_info *)route)->rt6i_flags) & RTF_GATEWAY;
+	else
+		is_gateway = kernel(((struct rtable *)route)->rt_uses_gateway);
+	return is_gateway ? HOP_GATEWAY : HOP_DESTINATION;
+}
+
+/* Where a packet of a chosen socket goes: a link-local destination is direct only where it
+ * is itself the next hop. */
+inline_always u32 way_out(struct __sk_buff *skb, const struct flow_key *flow, u32 generation)
+{
+	return way(flow, generation, next_hop_of(skb) == HOP_DESTINATION);
 }
 
 inline_always bool is_dhcp(const struct flow_key *flow)
@@ -291,15 +358,14 @@ inline_always bool is_dhcp(const struct flow_key *flow)
 		(flow->local_port == htons(546) && flow->remote_port == htons(547)));
 }
 
-/* Broadcast; link-local, to one or to all. No router takes it further. */
+/* Broadcast; link-local IPv6, to one or to all. */
 inline_always bool stays_on_link(const struct address *address)
 {
 	const u32 *words = address->words;
 
 	if (!words[0] && !words[1] && words[2] == htonl(0xffff))
 		return words[3] == 0xffffffff;
-	return (words[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
-	       (words[0] & htonl(0xffff0000)) == htonl(0xff020000);
+	return is_link_local(address) || (words[0] & htonl(0xffff0000)) == htonl(0xff020000);
 }
 
 /* What is about the link itself: DHCP and discovery. A chosen application could make

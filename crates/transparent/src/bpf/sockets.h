@@ -83,6 +83,16 @@ inline_always u32 used_by(struct bpf_sock_addr *context, const struct state *sta
 	return owner ? owner->verdict : DIRECT;
 }
 
+/* Whether a socket is bound to the tunnel's interface, by which nobody reaches anything: the
+ * interface has no address and no route, and the filter of the TUN drops what comes to it
+ * by another way than the uplinks. */
+inline_always bool is_bound_to_tun(struct bpf_sock_addr *context, const struct state *state)
+{
+	u32 tun = now_of(state->tun);
+
+	return tun && context->sk->bound_dev_if == tun;
+}
+
 /*
  * What a socket is connected to, or sends to. A resolver on this machine has another
  * address from here on.
@@ -93,6 +103,8 @@ inline_always int addressed(struct bpf_sock_addr *context, struct address *remot
 
 	if (!state || !context->sk)
 		return ALLOW;
+	if (is_bound_to_tun(context, state))
+		return refuse(R_TUN_MISUSED, ENETUNREACH);
 	switch (sends ? used(context->sk, state, true) : used_by(context, state)) {
 	case OWN:
 		return ALLOW;
@@ -160,6 +172,8 @@ inline_always int bound(struct bpf_sock_addr *context)
 
 	if (!state || !context->sk)
 		return ALLOW;
+	if (is_bound_to_tun(context, state))
+		return refuse(R_TUN_MISUSED, EADDRNOTAVAIL);
 	switch (used_by(context, state)) {
 	case UNTOLD:
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
@@ -200,7 +214,7 @@ apart int may_leave(struct __sk_buff *skb, u32 verdict)
 			return ALLOW;
 		read_packet(skb, &packet, OUT);
 		if (is_of_link(&packet) ||
-		    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
+		    way_out(skb, &packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 			return ALLOW;
 	}
 	if (is_guarded(device_of(skb)))

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 36
+#define SCHEMA 37
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -101,10 +101,10 @@ struct state {
 	u32 secured;  /* the hook of BPF LSM has been called */
 	u64 key[2];   /* of the hash of paths */
 	struct rule_set rules[2];
-	/* Flows that were opened from the tunnel; user space counts them anew each
-	 * time it forgets some. */
-	u32 served;
-	u32 clients; /* and by those that this machine forwards for, likewise */
+	/* Entries of `flows`. User space counts them anew each time it removes some. */
+	s32 flows;
+	/* The second (bpf_ktime_get_ns) in which a flow was last refused. */
+	u32 refused;
 	u32 forwarded; /* what it forwards goes to the tunnel */
 	u32 names;     /* enum names */
 	u32 unseen; /* processes whose files could not be looked through */
@@ -118,11 +118,20 @@ struct {
 	MAP_TYPE(value, struct state);
 } state SEC(".maps");
 
+/* An application: an executable, as a user runs it. */
+struct application {
+	u64 inode;
+	u32 device;
+	u32 user;
+};
+
 /* The verdict lives with the socket. CLONE: what a listener accepts inherits. */
 struct owner {
 	u32 verdict;
 	u32 generation; /* in which it was chosen */
 	u64 who;	/* the task that was last found not to be chosen */
+	/* Of a chosen socket, who has made it, or used it first. */
+	struct application application;
 };
 
 struct {
@@ -204,17 +213,33 @@ enum opener {
 	OF_CLIENT = 2, /* somebody whose packets this machine forwards */
 };
 
+/*
+ * Whose share of the table a flow takes. An application has one share, however many
+ * processes and sockets it has. A user would be too much: on most machines all chosen
+ * applications are one user's. A cgroup would be too much where a session has one, and too
+ * little where a user may make as many as wanted.
+ *
+ * Strangers have one share. Clients have one for each interface that they come by, for
+ * behind address translation they cannot be told apart.
+ */
+struct flow_owner {
+	u32 opener; /* enum opener */
+	u32 interface;
+	struct application application; /* 0 where nobody has noted it */
+};
+
 struct flow {
 	u64 seen; /* bpf_ktime_get_ns, to the second */
 	u32 ifindex;
-	u32 opener;
+	u32 is_answered; /* by a packet from the tunnel */
+	struct flow_owner owner;
 };
 
-/* How many there may be, and how many of them that no socket here has opened: who
- * fills such a share keeps nobody else from opening any. */
+/*
+ * How many flows there may be. An owner may have as many as are free: one alone has half of
+ * the table at most, two have a third each, and there is always room for another one's.
+ */
 #define FLOWS_MAX 65536
-#define SERVED_MAX (FLOWS_MAX / 2)
-#define CLIENTS_MAX (FLOWS_MAX / 4)
 
 struct {
 	MAP_UINT(type, MAP_HASH);
@@ -223,6 +248,15 @@ struct {
 	MAP_TYPE(key, struct flow_key);
 	MAP_TYPE(value, struct flow);
 } flows SEC(".maps");
+
+/* How many flows each owner has. */
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, FLOWS_MAX);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct flow_owner);
+	MAP_TYPE(value, s32);
+} flow_owners SEC(".maps");
 
 /* Guarded uplinks: entered only after the filters are attached. */
 struct uplink {

@@ -37,8 +37,10 @@ int taupe_tun(struct __sk_buff *skb)
 	local = bpf_map_lookup_elem(&locals, &packet.flow.local);
 	if (flow) {
 		ifindex = flow->ifindex;
-		if (flow->opener == OF_CLIENT)
+		if (flow->owner.opener == OF_CLIENT)
 			origin = FOR_CLIENT;
+		if (unlikely(!flow->is_answered))
+			flow->is_answered = 1;
 		count(R_IN_DELIVERED);
 	} else if (local) {
 		ifindex = *local;

@@ -7,6 +7,7 @@
 #pragma once
 #include "forward.h"
 #include "packet.h"
+#include "senders.h"
 #include "verdict.h"
 
 #define SECOND 1000000000ULL
@@ -44,6 +45,15 @@ struct {
 /* What the socket of a packet says of it; FORWARDED ones have none. */
 enum said { UNKNOWN, OURS, OTHERS, FORWARDED };
 
+/* Whether a socket is the kernel's own, which no process has a descriptor of. */
+inline_always bool is_kernels(struct __sk_buff *skb)
+{
+	struct sock *sk = sock_of(skb);
+
+	/* One that a process has closed has no socket any more. */
+	return kernel(sk->sk_socket) && !is_open_by_process(sk);
+}
+
 inline_always enum said socket_says(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full, *listener;
@@ -54,8 +64,9 @@ inline_always enum said socket_says(struct __sk_buff *skb)
 	if (full) {
 		if (chosen(full))
 			return OURS;
-		/* The kernel answers by raw sockets of its own: resets, and errors. */
-		return full->type == SOCK_RAW ? UNKNOWN : OTHERS;
+		/* The kernel answers by raw sockets of its own: resets, and errors. Anybody
+		 * else's could have the ports of a flow that is not theirs. */
+		return full->type == SOCK_RAW && is_kernels(skb) ? UNKNOWN : OTHERS;
 	}
 	/* A connection that is being accepted is the listener's. */
 	listener = bpf_get_listener_sock(sk);
@@ -100,33 +111,91 @@ inline_always enum said receiver_says(struct __sk_buff *skb, const struct flow_k
 	return said;
 }
 
+/* Whose share a flow takes that a packet opens. */
+inline_always void read_flow_owner(struct __sk_buff *skb, enum opener opener,
+				   struct flow_owner *owner)
+{
+	struct bpf_sock *sk = skb->sk, *socket;
+	struct owner *stored;
+
+	owner->opener = opener;
+	if (opener == OF_CLIENT)
+		owner->interface = skb->ingress_ifindex;
+	if (opener != OF_SOCKET || !sk)
+		return;
+	socket = bpf_sk_fullsock(sk);
+	if (!socket)
+		socket = bpf_get_listener_sock(sk);
+	if (!socket)
+		return;
+	stored = bpf_sk_storage_get(&sockets, socket, NULL, 0);
+	if (stored)
+		owner->application = stored->application;
+}
+
+/* Removes a flow. */
+apart u32 end_flow(struct state *state, const struct flow_key *key)
+{
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+	struct flow_owner owner;
+	s32 *count;
+
+	if (!flow)
+		return 0;
+	owner = flow->owner;
+	if (bpf_map_delete_elem(&flows, key))
+		return 0;
+	__sync_fetch_and_add(&state->flows, -1);
+	count = bpf_map_lookup_elem(&flow_owners, &owner);
+	if (count)
+		__sync_fetch_and_add(count, -1);
+	return 0;
+}
+
+/* Enters a flow, if its owner may have another one. */
+apart u32 open_flow(struct state *state, const struct flow_key *key, const struct flow *flow)
+{
+	s32 *count = bpf_map_lookup_elem(&flow_owners, &flow->owner), none = 0;
+	long failed;
+
+	if (!count) {
+		bpf_map_update_elem(&flow_owners, &flow->owner, &none, UPDATE_NEW);
+		count = bpf_map_lookup_elem(&flow_owners, &flow->owner);
+	}
+	if (!count || now_of(*count) >= FLOWS_MAX - now_of(state->flows))
+		return false;
+	failed = bpf_map_update_elem(&flows, key, flow, UPDATE_NEW);
+	if (failed)
+		/* Another processor has been faster. */
+		return failed == -EEXIST;
+	__sync_fetch_and_add(count, 1);
+	__sync_fetch_and_add(&state->flows, 1);
+	return true;
+}
+
 /* Notes that a flow lives; false where there is no place for a new one. */
 inline_always bool note_flow(struct __sk_buff *skb, struct state *state,
 			     const struct flow_key *key, struct flow *old, enum opener opener)
 {
-	u64 now = bpf_ktime_get_ns();
-	struct flow flow = { .seen = now, .ifindex = skb->ifindex, .opener = opener };
+	struct flow flow = { .seen = bpf_ktime_get_ns(), .ifindex = skb->ifindex };
 
-	if (old) {
-		if (old->opener == OF_STRANGER)
-			flow.opener = OF_STRANGER;
+	if (old && (old->owner.opener == OF_STRANGER || old->owner.opener == opener)) {
 		/* Not at every packet: processors would fight for the line. */
-		if (old->ifindex == flow.ifindex && old->opener == flow.opener &&
-		    now - old->seen < SECOND)
-			return true;
-		return bpf_map_update_elem(&flows, key, &flow, 0) == 0;
+		if (old->ifindex != flow.ifindex || flow.seen - old->seen >= SECOND) {
+			old->ifindex = flow.ifindex;
+			old->seen = flow.seen;
+		}
+		return true;
 	}
-	if ((opener == OF_STRANGER && now_of(state->served) >= SERVED_MAX) ||
-	    (opener == OF_CLIENT && now_of(state->clients) >= CLIENTS_MAX))
+	if (old)
+		end_flow(state, key);
+	read_flow_owner(skb, opener, &flow.owner);
+	if (!open_flow(state, key, &flow)) {
+		now_of(state->refused) = flow.seen / SECOND;
 		return false;
-	if (bpf_map_update_elem(&flows, key, &flow, 0))
-		return false;
-	if (opener == OF_CLIENT)
-		__sync_fetch_and_add(&state->clients, 1);
-	if (opener == OF_STRANGER) {
-		__sync_fetch_and_add(&state->served, 1);
+	}
+	if (opener == OF_STRANGER)
 		bpf_map_delete_elem(&strangers, key);
-	}
 	return true;
 }
 
@@ -234,8 +303,9 @@ int taupe_out(struct __sk_buff *skb)
 			return SHOT;
 		}
 	}
-	way = way_of(&packet.flow, now_of(state->generation));
-	if (is_of_link(&packet) && (!is_ours || stays_on_link(&packet.flow.remote)))
+	way = way_out(skb, &packet.flow, now_of(state->generation));
+	if (is_of_link(&packet) && (!is_ours || (stays_on_link(&packet.flow.remote) &&
+						 next_hop_of(skb) != HOP_GATEWAY)))
 		way = CLASS_DIRECT;
 	if (packet.is_fragment)
 		way = way_of_fragment(&packet, way);
@@ -244,6 +314,9 @@ int taupe_out(struct __sk_buff *skb)
 			count(R_NAME_HERE);
 			return SHOT;
 		}
+		/* Of a link-local destination that was behind a gateway before. */
+		if (flow)
+			end_flow(state, &packet.flow);
 		put_label(skb, state, MAY_LEAVE);
 		return NEXT;
 	}
@@ -332,12 +405,15 @@ int taupe_in(struct __sk_buff *skb)
 	flow = bpf_map_lookup_elem(&flows, &packet.flow);
 	if (likely(!flow && !packet.is_error))
 		return NEXT;
-	if (is_of_link(&packet) || is_open(state) ||
+	if (is_of_link(&packet) || is_open(state))
+		return NEXT;
+	/* A link-local destination in the tunnel is behind a gateway. */
+	if (!(flow && is_link_local(&packet.flow.remote)) &&
 	    way_of(&packet.flow, now_of(state->generation)) == CLASS_DIRECT)
 		return NEXT;
-	if (flow && flow->opener == OF_CLIENT) {
+	if (flow && flow->owner.opener == OF_CLIENT) {
 		if (!now_of(state->forwarded)) {
-			bpf_map_delete_elem(&flows, &packet.flow);
+			end_flow(state, &packet.flow);
 			return NEXT;
 		}
 		count(R_CLEAR_FLOW);
@@ -348,7 +424,7 @@ int taupe_in(struct __sk_buff *skb)
 		return NEXT;
 	if (said == OTHERS) {
 		/* The chosen socket is gone, and an unchosen one has its ports now. */
-		bpf_map_delete_elem(&flows, &packet.flow);
+		end_flow(state, &packet.flow);
 		return NEXT;
 	}
 	count(R_CLEAR_FLOW);

@@ -112,16 +112,40 @@ inline_always bool is_noted(u32 verdict, const struct state *state)
 	return verdict == TUNNEL || now_of(state->lock) == LOCK_EVERYBODY;
 }
 
+/* Writes down the application that a task, as a number, is of. Apart: its callers have no
+ * stack left. */
+apart u32 read_application(u64 of, struct application *application)
+{
+	struct task_struct *task = (struct task_struct *)of;
+	struct mm_struct *memory = kernel(task->mm);
+	struct file *executable = kernel(memory->exe_file);
+	struct inode *inode = kernel(executable->f_inode);
+	struct super_block *super = kernel(inode->i_sb);
+	struct cred *cred = kernel(task->real_cred);
+
+	application->inode = kernel(inode->i_ino);
+	application->device = kernel(super->s_dev);
+	application->user = kernel(cred->uid).val;
+	return 0;
+}
+
 /* Writes down whose a socket is; false where there is no memory for it. */
-inline_always bool note(void *sk, u32 verdict, u32 generation)
+inline_always bool note_for(void *sk, u32 verdict, u32 generation, u64 task)
 {
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
 
 	if (!owner)
 		return false;
+	if (is_inside(verdict) && !is_inside(owner->verdict))
+		read_application(task, &owner->application);
 	owner->generation = generation;
 	now_of(owner->verdict) = verdict;
 	return true;
+}
+
+inline_always bool note(void *sk, u32 verdict, u32 generation)
+{
+	return note_for(sk, verdict, generation, (u64)bpf_get_current_task());
 }
 
 /* The task that runs as it is now: another value after an exec, as another user, in

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use taupe_config::{
     application::{self, AppRules, Application, Decision, Rule},
-    destinations::{Class, class_of},
+    destinations::{Class, class_of, is_link_local},
     prefix::Prefix,
 };
 use thiserror::Error;
@@ -143,6 +143,7 @@ impl Rules {
 
     fn class(&self, destination: IpAddr) -> Choice {
         match class_of(&self.destinations, destination) {
+            _ if is_link_local(destination) => Choice::Direct,
             Class::Tunnel => Choice::Tunnel,
             Class::Direct => Choice::Direct,
             Class::Refuse => Choice::Refuse,

@@ -8,6 +8,7 @@
 
 use crate::client::WORD;
 use crate::inward::LIMIT;
+use crate::link_local;
 use crate::scene::{
     self, Application, CAPTURE, QUIET, REMOTE, Scene, TUNNEL, at, choice, everything_but, install,
     nothing, unmet, without_tcx,
@@ -356,6 +357,12 @@ fn direct_destinations() -> Result<()> {
         let said = yard.ask(&[way, &at(remote, port)])?;
         ensure!(said == who, "{way} {remote} {port}: {said}");
     }
+    step("link-local, behind a router");
+    let [behind, _] = link_local::BEHIND;
+    link_local::answer(&yard.scene.far, "lo", behind, "far")?;
+    link_local::answer(&yard.scene.beyond, "lo", behind, "beyond")?;
+    let said = yard.ask(&["udp", &at(behind, 80)])?;
+    ensure!(said == "beyond", "{behind}: {said}");
     step("from there");
     let to: SocketAddr = at(GUEST[0], 80).parse().map_err(unmet)?;
     yard.scene.far.enter(|| {

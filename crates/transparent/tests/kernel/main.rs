@@ -8,6 +8,7 @@ mod closed;
 mod forwarding;
 mod identity;
 mod inward;
+mod link_local;
 mod links;
 mod names;
 mod namespaces;
@@ -16,6 +17,7 @@ mod old;
 mod outward;
 mod scene;
 mod senders;
+mod shares;
 mod together;
 mod verdict;
 
@@ -43,6 +45,8 @@ fn main() {
         names::tests(),
         namespaces::tests(),
         senders::tests(),
+        link_local::tests(),
+        shares::tests(),
         old::tests(),
     ];
     Suite::new(tests.into_iter().flatten().collect())

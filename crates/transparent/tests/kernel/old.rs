@@ -10,7 +10,7 @@ use taupe_lab::{Result, ensure};
 
 /// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
 /// processor takes some ten times as long for each.
-const CORE: [&str; 16] = [
+const CORE: [&str; 18] = [
     "names_paths_and_folders",
     "sockets_from_before",
     "sockets_that_are_inherited",
@@ -27,11 +27,13 @@ const CORE: [&str; 16] = [
     "a_vlan_is_an_uplink",
     "forwarded_as_it_is",
     "resolvers_of_this_machine",
+    "link_local_behind_a_router",
+    "a_flood_of_flows",
 ];
 
 /// The others: with `DEBIAN_12=whole` in the environment, as in the long tests. With names
 /// there, those alone.
-const REST: [&str; 30] = [
+const REST: [&str; 31] = [
     "connections_of_mptcp",
     "subflows_of_others",
     "what_waits_for_a_neighbour",
@@ -62,6 +64,7 @@ const REST: [&str; 30] = [
     "a_question_from_before",
     "services_that_resolve",
     "sockets_without_a_known_owner",
+    "a_flow_of_another_socket",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);

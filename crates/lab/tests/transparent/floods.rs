@@ -1,0 +1,54 @@
+//! An application that opens more flows than it may have.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
+use taupe_lab::{Error, Result, ensure};
+
+use crate::chatter::{self, CHOSEN};
+use crate::world::{Application, TUNNEL, World, expect};
+
+/// How long it may take until the application's idle flows have given way: they do so every
+/// two seconds, and a refusal is told for ten.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Neither the flood nor what follows shuts another application out or leaves in clear, and
+/// `status` tells of it as long as it lasts.
+pub(crate) fn others_have_room() -> Result<()> {
+    let world = World::new()?;
+    let (mole, other) = (chatter::install("mole")?, Application::new("vole")?);
+    let file = world.file("AllowedApps = mole, vole")?;
+    world.up(&file)?;
+    expect(&world, &other, 0, Some(TUNNEL[0]))?;
+    ensure!(findings(&world)?.is_empty(), "not up before the flood");
+    let clear = Capture::start(&world.far, "eth0", "udp portrange 20000-55999")?;
+    step("a flood");
+    chatter::flood_by(&world.near, &mole, &CHOSEN)?;
+    let told = findings(&world)?;
+    ensure!(told == ["flows-refused"], "{told:?}");
+    step("another application");
+    for family in [0, 1] {
+        expect(&world, &other, family, Some(TUNNEL[family]))?;
+    }
+    step("room again");
+    wait_until("an end of it", LIMIT, || Ok(findings(&world)?.is_empty()))?;
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    world.down(&file)
+}
+
+/// The codes of what keeps the tunnel from being up.
+fn findings(world: &World) -> Result<Vec<String>> {
+    let said = world.taupe(&["status", "--json"])?;
+    let status: Value = serde_json::from_str(&said.stdout)
+        .map_err(|error| Error::unmet(format!("{error}: {said:?}")))?;
+    let findings = status["tunnels"][0]["findings"].as_array();
+    let findings = findings.ok_or_else(|| Error::unmet(said.stdout.clone()))?;
+    let codes = findings
+        .iter()
+        .filter_map(|finding| finding["code"].as_str());
+    Ok(codes.map(str::to_owned).collect())
+}

@@ -1,0 +1,278 @@
+//! The kernel's table of flows, and who gives way in it.
+//!
+//! The kernel refuses an owner's new flow when the owner has as many as are free. What makes
+//! room is here: flows that have been idle for long go, and of an owner that has been refused
+//! also those that nobody has answered and those that have been idle for a while. No owner's
+//! flows give way to another's.
+
+use std::collections::{HashMap as Counts, HashSet};
+use std::net::Ipv6Addr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aya::Ebpf;
+use aya::maps::{HashMap, MapData, MapError};
+
+use taupe_net::ip::Version;
+
+use super::{collect, gone, take};
+use crate::fault::Fault;
+use crate::flows::{End, Tuple};
+use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OF_STRANGER, State};
+
+/// How long a flow that was opened from the tunnel is remembered after its last
+/// packet: longer than TIME_WAIT, which is the last to need it. Strangers make many.
+const SERVED_LIFE: Duration = Duration::from_secs(90);
+
+/// How long a flow stays that gives way to another one of its owner's: an answer may be on its
+/// way, or the next packet of a conversation.
+const UNANSWERED_LIFE: Duration = Duration::from_secs(1);
+const ANSWERED_LIFE: Duration = Duration::from_secs(60);
+
+/// How much of an owner's flows gives way at once.
+const SHARE: usize = 4;
+
+/// How long after a refusal flows count as refused.
+const REFUSED: u64 = 10;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// The table, and how many flows each owner has.
+pub(crate) struct Flows {
+    flows: HashMap<MapData, FlowKey, Flow>,
+    owners: HashMap<MapData, FlowOwner, i32>,
+    /// The refusal for which flows have given way last.
+    relieved: u32,
+}
+
+impl Flows {
+    pub(super) fn take(object: &mut Ebpf) -> Result<Self, Fault> {
+        Ok(Self {
+            flows: take(object, "flows")?,
+            owners: take(object, "flow_owners")?,
+            relieved: 0,
+        })
+    }
+
+    /// Removes flows that had no packet for `idle`, those that were opened from the
+    /// tunnel after [`SERVED_LIFE`] at the latest; how many are left.
+    pub(crate) fn expire(&mut self, state: &State, idle: Duration) -> Result<usize, Fault> {
+        let now = monotonic();
+        self.remove(state, |flows| {
+            let is_old = |flow: &Flow| {
+                let life = match flow.owner.opener {
+                    OF_STRANGER => idle.min(SERVED_LIFE),
+                    _ => idle,
+                };
+                flow.idle(now) > life
+            };
+            let old = flows.iter().filter(|(_, flow)| is_old(flow));
+            old.map(|(key, _)| *key).collect()
+        })
+        .map(|(_, left)| left)
+    }
+
+    /// Where flows have been refused since the last call, removes some of the owners that were
+    /// refused, and returns them.
+    pub(crate) fn relieve(&mut self, state: &State) -> Result<Vec<FlowKey>, Fault> {
+        let refused = state.refused.load(Ordering::Relaxed);
+        if refused == self.relieved {
+            return Ok(Vec::new());
+        }
+        self.relieved = refused;
+        let now = monotonic();
+        let (removed, _) = self.remove(state, |flows| victims(flows, now))?;
+        Ok(removed)
+    }
+
+    /// Whether a flow has been refused within the last seconds.
+    pub(crate) fn are_refused(state: &State) -> bool {
+        let refused = u64::from(state.refused.load(Ordering::Relaxed));
+        refused != 0 && monotonic() / SECOND <= refused + REFUSED
+    }
+
+    /// Removes flows of which `which` is given all, and counts the rest, since the kernel may
+    /// have opened or ended some meanwhile; the flows removed, and how many are left.
+    fn remove(
+        &mut self,
+        state: &State,
+        which: impl FnOnce(&[(FlowKey, Flow)]) -> Vec<FlowKey>,
+    ) -> Result<(Vec<FlowKey>, usize), Fault> {
+        let flows = self.list()?;
+        let removed = which(&flows);
+        for key in &removed {
+            gone(self.flows.remove(key)).map_err(Fault::map("removing a flow"))?;
+        }
+        let are_gone: HashSet<&FlowKey> = removed.iter().collect();
+        let mut counts: Counts<FlowOwner, i32> = Counts::new();
+        for (_, flow) in flows.iter().filter(|(key, _)| !are_gone.contains(key)) {
+            *counts.entry(flow.owner).or_default() += 1;
+        }
+        let left: i32 = counts.values().sum();
+        for owner in collect(self.owners.keys())? {
+            let counted = match counts.get(&owner) {
+                Some(count) => self.owners.insert(owner, count, 0),
+                None => gone(self.owners.remove(&owner)),
+            };
+            counted.map_err(Fault::map("counting flows"))?;
+        }
+        state.flows.store(left, Ordering::Relaxed);
+        Ok((removed, usize::try_from(left).unwrap_or(0)))
+    }
+
+    fn list(&self) -> Result<Vec<(FlowKey, Flow)>, Fault> {
+        let mut flows = Counts::new();
+        // Listing begins anew where the kernel removes an entry meanwhile.
+        for entry in self.flows.iter().take(2 * FLOWS_MAX) {
+            match entry {
+                Ok((key, flow)) => drop(flows.insert(key, flow)),
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(Fault::map("listing flows")(error)),
+            }
+        }
+        Ok(flows.into_iter().collect())
+    }
+}
+
+/// The flows that give way: of each owner who has about as many as are free, a part, those
+/// first that nobody has answered, and of these those first that have been idle for longest.
+fn victims(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
+    let free = FLOWS_MAX.saturating_sub(flows.len());
+    let mut owners: Counts<FlowOwner, Vec<(FlowKey, Flow)>> = Counts::new();
+    for (key, flow) in flows {
+        owners.entry(flow.owner).or_default().push((*key, *flow));
+    }
+    let mut victims = Vec::new();
+    for mut flows in owners.into_values() {
+        // The counts of the kernel and of this list may differ by a little.
+        if flows.len() < free - free / 8 {
+            continue;
+        }
+        let most = flows.len().div_ceil(SHARE);
+        flows.retain(|(_, flow)| {
+            let life = match flow.is_answered {
+                0 => UNANSWERED_LIFE,
+                _ => ANSWERED_LIFE,
+            };
+            flow.idle(now) >= life
+        });
+        flows.sort_unstable_by_key(|(_, flow)| (flow.is_answered, flow.seen));
+        victims.extend(flows.into_iter().take(most).map(|(key, _)| key));
+    }
+    victims
+}
+
+impl FlowKey {
+    pub(crate) fn tuple(&self) -> Tuple {
+        let end = |address: [u8; 16], port: [u8; 2]| {
+            let ip = match Ipv6Addr::from(address).to_ipv4_mapped() {
+                Some(v4) => u32::from(v4).into(),
+                None => u128::from_be_bytes(address),
+            };
+            End {
+                ip,
+                port: u16::from_be_bytes(port),
+            }
+        };
+        let is_v4 = Ipv6Addr::from(self.local).to_ipv4_mapped().is_some();
+        Tuple {
+            version: if is_v4 { Version::V4 } else { Version::V6 },
+            // A header's field has eight bits.
+            protocol: self.protocol as u8,
+            local: end(self.local, self.local_port),
+            remote: end(self.remote, self.remote_port),
+        }
+    }
+}
+
+impl Flow {
+    fn idle(&self, now: u64) -> Duration {
+        Duration::from_nanos(now.saturating_sub(self.seen))
+    }
+}
+
+/// The clock that the kernel's part dates flows by, in nanoseconds.
+fn monotonic() -> u64 {
+    u64::try_from(taupe_sys::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Application;
+
+    const NOW: u64 = 1000 * SECOND;
+
+    /// The flows of an application: how many, idle for so many seconds.
+    fn of(inode: u64, count: u32, is_answered: u32, idle: u64) -> Vec<(FlowKey, Flow)> {
+        let flow = |number: u32| {
+            let mut remote = [0; 16];
+            remote[..4].copy_from_slice(&number.to_ne_bytes());
+            remote[4..12].copy_from_slice(&inode.to_ne_bytes());
+            remote[12] = is_answered as u8;
+            remote[13] = idle as u8;
+            let key = FlowKey {
+                remote,
+                local: [0; 16],
+                local_port: [0; 2],
+                remote_port: [0; 2],
+                protocol: 17,
+            };
+            let owner = FlowOwner {
+                opener: 0,
+                interface: 0,
+                application: Application {
+                    inode,
+                    device: 1,
+                    user: 0,
+                },
+            };
+            let flow = Flow {
+                seen: NOW - idle * SECOND,
+                ifindex: 2,
+                is_answered,
+                owner,
+            };
+            (key, flow)
+        };
+        (0..count).map(flow).collect()
+    }
+
+    fn inode(key: &FlowKey) -> u64 {
+        u64::from_ne_bytes(key.remote[4..12].try_into().unwrap())
+    }
+
+    #[test]
+    fn nobody_gives_way_to_another_owner() {
+        let half = FLOWS_MAX as u32 / 2;
+        let flows = [of(1, half, 0, 5), of(2, 100, 0, 50), of(3, 100, 1, 200)].concat();
+        let victims = victims(&flows, NOW);
+        assert_eq!(victims.len(), FLOWS_MAX / 8);
+        assert!(victims.iter().all(|key| inode(key) == 1));
+    }
+
+    #[test]
+    fn the_unanswered_go_first_and_living_ones_stay() {
+        let quarter = FLOWS_MAX as u32 / 4;
+        let answered = [of(1, quarter, 1, 90), of(1, 100, 1, 59)].concat();
+        let flows = [answered.clone(), of(1, 10, 0, 3), of(1, quarter, 0, 0)].concat();
+        let gone = victims(&flows, NOW);
+        assert_eq!(gone.len(), flows.len().div_ceil(SHARE));
+        assert_eq!(gone.iter().filter(|key| key.remote[12] == 0).count(), 10);
+        assert!(gone[..10].iter().all(|key| key.remote[12] == 0));
+        assert!(gone[10..].iter().all(|key| key.remote[13] == 90));
+    }
+
+    #[test]
+    fn whoever_has_fewer_than_are_free_keeps_all() {
+        let third = FLOWS_MAX as u32 / 3;
+        assert_eq!(victims(&of(1, third, 0, 5), NOW), []);
+        let two = [of(1, third, 0, 5), of(2, third, 0, 5)].concat();
+        let gone = victims(&two, NOW);
+        assert!(
+            [1, 2]
+                .iter()
+                .all(|owner| gone.iter().any(|key| inode(key) == *owner))
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! The kernel's table of flows, as the daemon looks after it.
+
+use std::time::Duration;
+
+use super::Programs;
+use crate::fault::Fault;
+use crate::flows::Forgotten;
+use crate::maps::Flows;
+
+impl Programs {
+    /// Forgets flows without a packet for `idle`, a minute or longer; how many are
+    /// left. To be called some times a minute.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn expire_flows(&mut self, idle: Duration) -> Result<usize, Fault> {
+        self.maps.flows.expire(&self.maps.state, idle)
+    }
+
+    /// Makes room for an application that has been refused a flow since the last call: forgets
+    /// some of its own flows that nobody answers or that are idle, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Map`].
+    pub fn relieve_flows(&mut self) -> Result<Forgotten, Fault> {
+        let removed = self.maps.flows.relieve(&self.maps.state)?;
+        Ok(Forgotten(removed.iter().map(|key| key.tuple()).collect()))
+    }
+
+    /// Whether a flow has been refused within the last ten seconds.
+    #[must_use]
+    pub fn are_flows_refused(&self) -> bool {
+        Flows::are_refused(&self.maps.state)
+    }
+}

@@ -1,0 +1,100 @@
+//! The shares of applications in the table of flows, and who may use a flow.
+
+use crate::attacks::{datagram, inject};
+use crate::inward::{LIMIT, count};
+use crate::scene::{HOME, REMOTE, Scene, at, install, nothing, unmet};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Error, Result, ensure};
+use taupe_transparent::programs::Programs;
+use taupe_transparent::state::Reason;
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("a_flood_of_flows", flood),
+        SystemTest::new("a_flow_of_another_socket", another_socket),
+        SystemTest::new("pins_are_for_root_alone", pins_for_root),
+    ]
+}
+
+/// An application that opens all the flows it can has its share, and others have room.
+fn flood() -> Result<()> {
+    let mut scene = Scene::with(&["chosen", "second"], &[])?;
+    let (chosen, second) = (install("chosen")?, install("second")?);
+    let refused = |scene: &mut Scene| {
+        scene
+            .programs()
+            .map(|programs| programs.are_flows_refused())
+    };
+    ensure!(!refused(&mut scene)?, "refused before the flood");
+    let clear = scene.capture("host 198.51.100.1 or host 2001:db8:9::1")?;
+    step("a flood");
+    scene.run(&chosen, &["ports", &at(REMOTE[0], 0)])?;
+    let dropped = count(&mut scene, Reason::OutFlowsFull)?;
+    ensure!(dropped > 1000, "only {dropped} were refused");
+    ensure!(refused(&mut scene)?, "nobody tells of the flood");
+    step("another application");
+    for remote in REMOTE {
+        for way in ["tcp", "udp"] {
+            scene.expect(&second, &[way, &at(remote, 80)], "beyond")?;
+        }
+        scene.expect(&second, &["ping", remote], "answered")?;
+    }
+    step("a flood of that one, too");
+    scene.run(&second, &["ports", &at(REMOTE[1], 0)])?;
+    let third = install("third/chosen")?;
+    scene.expect(&third, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    step("the same applications, once the unanswered have given way");
+    for program in [&chosen, &second] {
+        // What was opened last is a second old by then.
+        wait_until("room for it", LIMIT, || {
+            relieve(scene.programs()?)?;
+            let said = scene.run(program, &["tcp", &at(REMOTE[0], 80)])?;
+            Ok(said == "beyond")
+        })?;
+    }
+    nothing(&scene, clear)
+}
+
+fn relieve(programs: &mut Programs) -> Result<usize> {
+    let forgotten = programs.relieve_flows().map_err(unmet)?;
+    Ok(forgotten.count())
+}
+
+/// A socket of nobody who is chosen does not get into the tunnel by having the addresses and
+/// ports of a chosen one's flow.
+fn another_socket() -> Result<()> {
+    const PORT: u16 = 7030;
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let chosen = install("chosen")?;
+    for (own, remote) in HOME.into_iter().zip(REMOTE) {
+        let to = at(remote, 80);
+        scene.expect(&chosen, &["from", &PORT.to_string(), &to], "beyond")?;
+        let before = count(&mut scene, Reason::OutTunnel)?;
+        let clear = Capture::start(&scene.far, "down0", &format!("udp src port {PORT}"))?;
+        inject(&scene.home, &[datagram(&at(own, PORT), &to, b"mine")])?;
+        clear.stop_once("the packet of a raw socket", |packets| !packets.is_empty())?;
+        let after = count(&mut scene, Reason::OutTunnel)?;
+        ensure!(
+            before == after,
+            "{remote}: {} in the tunnel",
+            after - before
+        );
+    }
+    Ok(())
+}
+
+/// Whoever can open a directory can lock it, and keep a tunnel from coming up.
+fn pins_for_root() -> Result<()> {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let _scene = Scene::with(&["chosen"], &[])?;
+    for folder in ["/run/taupe", "/run/taupe/bpf", "/run/taupe/bpf/taupe"] {
+        let metadata = Path::new(folder).metadata().map_err(Error::io(folder))?;
+        let mode = metadata.permissions().mode() & 0o777;
+        ensure!(mode == 0o700, "{folder} has the mode {mode:o}");
+    }
+    Ok(())
+}
