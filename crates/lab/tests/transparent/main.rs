@@ -97,6 +97,11 @@ fn main() {
         )
         .limit(long),
         SystemTest::new(
+            "a_new_network_hastens_look_ups",
+            names::a_new_network_hastens_look_ups,
+        )
+        .limit(long),
+        SystemTest::new(
             "reload_without_an_address",
             names::reload_without_an_address,
         )

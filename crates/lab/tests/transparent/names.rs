@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::mount_bind;
 use taupe_lab::capture::Capture;
@@ -96,6 +96,35 @@ pub(crate) fn a_name_without_an_address() -> Result<()> {
     Ok(())
 }
 
+/// After tries in vain the next is a long time off, but not when another network has come.
+pub(crate) fn a_new_network_hastens_look_ups() -> Result<()> {
+    let scene = Scene::new()?;
+    let world = &scene.world;
+    scene.answers.store(false, Ordering::Relaxed);
+    world.up(&scene.file)?;
+    // The pauses double, and a look-up goes on for 3 s after its last question. So this is in a
+    // pause of 32 s or a longer one, and the next question is 13 s off at least.
+    let quiet = Duration::from_secs(21);
+    let (mut asked, mut since) = (0, Instant::now());
+    wait_until("a long pause", Duration::from_secs(180), || {
+        let now = scene.asked.load(Ordering::Relaxed);
+        if now != asked {
+            (asked, since) = (now, Instant::now());
+        }
+        Ok(since.elapsed() >= quiet)
+    })?;
+    scene.answers.store(true, Ordering::Relaxed);
+    step("another address");
+    world
+        .near
+        .ip(&["address", "add", "192.168.1.77/24", "dev", "eth0"])?;
+    wait_until("an address", Duration::from_secs(8), || {
+        let shown = world.taupe(&["show", "home"])?;
+        Ok(shown.stdout.contains("192.168.1.2:51821"))
+    })?;
+    world.down(&scene.file)
+}
+
 /// Nor does it keep a reload from its end.
 pub(crate) fn reload_without_an_address() -> Result<()> {
     let scene = Scene::new()?;
@@ -140,6 +169,8 @@ struct Scene {
     other: Application,
     /// Whether the name server does.
     answers: Arc<AtomicBool>,
+    /// How many questions have come to it.
+    asked: Arc<AtomicU64>,
 }
 
 impl Scene {
@@ -158,7 +189,7 @@ impl Scene {
             "127.0.0.53" => &world.near,
             _ => &world.far,
         };
-        serve_names(host, resolver, Arc::clone(&answers))?;
+        let asked = serve_names(host, resolver, Arc::clone(&answers))?;
         let file = world.whole_file(
             &format!("Address = 10.77.0.1/32, fd77::1/128\n{line}"),
             &format!(
@@ -171,19 +202,25 @@ impl Scene {
             chosen: Application::new("mole")?,
             other: Application::new("bird")?,
             answers,
+            asked,
         })
     }
 }
 
-/// Tells everybody who asks for an IPv4 address where the neighbour is (RFC 1035).
-fn serve_names(host: &Host, resolver: &str, answers: Arc<AtomicBool>) -> Result<()> {
+/// Tells everybody who asks for an IPv4 address where the neighbour is (RFC 1035). Counts the
+/// questions.
+fn serve_names(host: &Host, resolver: &str, answers: Arc<AtomicBool>) -> Result<Arc<AtomicU64>> {
     let bind = || UdpSocket::bind((resolver, 53)).map_err(Error::io("port 53"));
     let socket = host.enter(bind)?;
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
     // Until the sandbox ends.
     thread::spawn(move || {
         let mut query = [0; 512];
         loop {
-            match socket.recv_from(&mut query) {
+            let received = socket.recv_from(&mut query);
+            count.fetch_add(1, Ordering::Relaxed);
+            match received {
                 Ok((length, from)) if answers.load(Ordering::Relaxed) => {
                     if let Some(answer) = answer_to(&query[..length]) {
                         let _ = socket.send_to(&answer, from);
@@ -196,7 +233,7 @@ fn serve_names(host: &Host, resolver: &str, answers: Arc<AtomicBool>) -> Result<
             }
         }
     });
-    Ok(())
+    Ok(asked)
 }
 
 fn answer_to(query: &[u8]) -> Option<Vec<u8>> {
