@@ -17,6 +17,9 @@ use taupe_sys::run_directory;
 
 use crate::stopped;
 
+/// How long a process has for an answer; one that is silent is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The file of a device's configuration socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Socket {
@@ -46,9 +49,10 @@ impl Socket {
         })
     }
 
-    /// Whether the process that made it is there.
+    /// Whether the process that made it is there. One that was killed a moment ago
+    /// still listens when its interface has gone, but does not answer.
     pub(crate) fn lives(self, interface: &str) -> bool {
-        Self::of(interface) == Some(self) && UnixStream::connect(path(interface)).is_ok()
+        Self::of(interface) == Some(self) && taupe_client::lives(interface, PATIENCE)
     }
 
     /// Removes it, whereupon its process ends and takes the interface along,
