@@ -74,6 +74,8 @@ pub(crate) struct Control {
     own_key: OwnKey,
     link: LinkWatch,
     underlay: Underlay,
+    /// The name of the interface, if it is made in the network that datagrams leave by.
+    beside: Option<Arc<str>>,
     routes: RouteWatch,
     timer: Timer,
     awakening: Awakening,
@@ -120,6 +122,10 @@ impl Control {
             state_dir,
             notices,
         } = options;
+        let beside = match (&underlay, &tun) {
+            (Underlay::Here, TunSource::Create | TunSource::Fd(_)) => Some(Arc::from(&*interface)),
+            _ => None,
+        };
         let listener = match uapi {
             UapiSource::Bind => Listener::bind(&interface)?,
             UapiSource::Fd(fd) => Listener::from_fd(fd)?,
@@ -158,6 +164,7 @@ impl Control {
             own_key: OwnKey::default(),
             link,
             underlay,
+            beside,
             routes,
             timer: Timer::new().map_err(system("cannot make a timer"))?,
             awakening: Awakening::new().map_err(system("cannot make a timer"))?,

@@ -45,6 +45,7 @@ mod loops;
 mod outbound;
 mod shared;
 mod sockets;
+mod source;
 mod tap;
 mod timer;
 mod uapi;
@@ -66,7 +67,7 @@ use crate::control::Control;
 use crate::shared::{Command, Shared};
 pub use crate::tap::{Tap, TapIn, TapOut};
 pub use taupe_protocol::Notice;
-pub use taupe_upkeep::resolver::{Resolver, SystemResolver};
+pub use taupe_upkeep::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
 
 /// What a device is made from.
 pub struct Options {

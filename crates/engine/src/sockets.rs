@@ -1,14 +1,18 @@
 //! The UDP sockets of a device, on one port, bound and replaced together: one per address
 //! family for data, from which everything is sent too, and one beside it for handshakes.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use taupe_net::udp::{BindError, Family, Header, Local, Options, Sent, Socket};
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;
+
+use crate::source;
 
 /// The sockets of a device; none while it is down.
 #[derive(Clone, Default)]
@@ -20,6 +24,10 @@ pub(crate) struct Sockets {
     /// handshakes come with the data then, as a few always do, which the kernel has merged
     /// with it.
     pub(crate) handshakes: Vec<Arc<Socket>>,
+    /// The name of the tunnel's interface, if it is in the network that these send by.
+    interface: Option<Arc<str>>,
+    /// The mark of what they send.
+    mark: Arc<AtomicU32>,
 }
 
 /// Bytes of a buffer of handshakes: some 5,000 ordinary ones or 2,000 parts of hybrid ones,
@@ -34,7 +42,11 @@ const PORT_TRIES: usize = 100;
 impl Sockets {
     /// Binds `port` in both families, or a free one when it is 0. A system that
     /// has only one of them gets one socket.
-    pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
+    pub(crate) fn bind(
+        port: u16,
+        options: Options,
+        interface: Option<Arc<str>>,
+    ) -> Result<Self, BindError> {
         let options = Options {
             // The least of the kind's four bytes comes first.
             keeps: Some(Kind::Data as u8),
@@ -58,6 +70,8 @@ impl Sockets {
                         handshakes: handshakes.collect(),
                         v4: data[0].clone(),
                         v6: data[1].clone(),
+                        interface: interface.clone(),
+                        mark: Arc::new(options.mark.into()),
                     });
                 }
             }
@@ -93,11 +107,39 @@ impl Sockets {
         // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.
         let link_local = matches!(endpoint.remote, SocketAddr::V6(remote)
             if remote.ip().is_unicast_link_local());
-        let local = endpoint.local.map(|local| Local {
-            address: local.address,
-            interface: if link_local { local.interface } else { 0 },
-        });
+        let local = match endpoint.local {
+            Some(local) => Some(Local {
+                address: local.address,
+                interface: if link_local { local.interface } else { 0 },
+            }),
+            None => match self.source(endpoint.remote) {
+                Ok(source) => source,
+                Err(error) => return Sent::failed(error),
+            },
+        };
         socket.send(endpoint.remote, local.as_ref(), header, buffer, segment)
+    }
+
+    /// The address to send from to a peer that has not been heard of; `None` leaves the
+    /// choice to the kernel.
+    fn source(&self, remote: SocketAddr) -> io::Result<Option<Local>> {
+        let Some(interface) = &self.interface else {
+            return Ok(None);
+        };
+        let source = source::choose(interface, remote, self.mark.load(Ordering::Relaxed))?;
+        Ok(source.map(|address| Local {
+            address,
+            interface: 0,
+        }))
+    }
+
+    /// Has all that is sent from now on a mark.
+    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
+        for socket in self.all() {
+            socket.set_mark(mark)?;
+        }
+        self.mark.store(mark, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Ends the threads that receive from these sockets.

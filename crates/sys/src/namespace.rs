@@ -125,6 +125,15 @@ impl Network {
         })?
     }
 
+    /// Returns a second handle of the same namespace.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no further descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Does something in it. What is opened then belongs to it, and stays there. This goes
     /// on in a thread of its own, so that no thread of anybody else's has to come back.
     ///

@@ -3,7 +3,6 @@
 
 use crate::check;
 use crate::conf::{self, Conf};
-use crate::endpoints;
 use crate::flows::traffic::Teller;
 use crate::interface::InterfaceName;
 use crate::rivals;
@@ -257,7 +256,6 @@ impl Plan {
                 }
             }
         };
-        endpoints::serve(interface);
         Ok(held)
     }
 }

@@ -3,13 +3,17 @@
 use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use crate::capture;
-use crate::via;
+use crate::endpoints;
+use crate::via::{self, Beginning};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 use taupe_adapter::Watch;
-use taupe_engine::{Engine, Exit, Options, StartError, TunSource, UapiSource, Underlay};
+use taupe_engine::{
+    Engine, Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
+};
 use taupe_sys::descriptor::inherited;
 use taupe_sys::signals::Termination;
 use taupe_transparent::capture::is_in_effect;
@@ -17,12 +21,13 @@ use taupe_transparent::fault::Fault;
 
 /// What the command needs of a device. [`Engine`] is one; tests have another.
 pub trait Device: Sized + Send + 'static {
-    /// Starts it. Its configuration socket answers when this returns.
+    /// Starts it, with what looks up its endpoints' names. Its configuration socket answers
+    /// when this returns.
     ///
     /// # Errors
     ///
     /// See [`StartError`].
-    fn start(options: Options) -> Result<Self, StartError>;
+    fn start(options: Options, resolver: Arc<dyn Resolver>) -> Result<Self, StartError>;
 
     /// What ends it when called, on whatever thread.
     fn stopper(&self) -> impl FnOnce() + Send + 'static;
@@ -32,8 +37,8 @@ pub trait Device: Sized + Send + 'static {
 }
 
 impl Device for Engine {
-    fn start(options: Options) -> Result<Self, StartError> {
-        Self::start(options)
+    fn start(options: Options, resolver: Arc<dyn Resolver>) -> Result<Self, StartError> {
+        Self::start_with(options, resolver)
     }
 
     fn stopper(&self) -> impl FnOnce() + Send + 'static {
@@ -158,8 +163,13 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let devices = start_both::<D>(options, order, is_closed);
     rustix::process::umask(umask);
-    let (device, outer) = devices?;
+    let Both {
+        device,
+        outer,
+        resolver,
+    } = devices?;
     let interface = order.interface.as_str();
+    let has_names_left = plan.is_some() || outer.is_some();
     let begun = plan.map(|(file, plan)| plan.begin(interface, file));
     let held = match begun.transpose() {
         Ok(held) => held,
@@ -174,6 +184,9 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
     };
     if let Some(outer) = &outer {
         outer.serve_endpoints();
+    }
+    if has_names_left {
+        endpoints::serve(interface, resolver);
     }
     let outer = outer.map(|outer| outer.join(device.stopper())).transpose();
     let outer = outer
@@ -205,20 +218,39 @@ fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     })
 }
 
+/// A device, and the one that it goes through.
+struct Both<D> {
+    device: D,
+    outer: Option<via::Started<D>>,
+    /// Looks up the names of the device's endpoints.
+    resolver: Arc<dyn Resolver>,
+}
+
 /// Starts a device, and before it the one that it goes through.
 fn start_both<D: Device>(
     mut options: Options,
     order: &DeviceOrder,
     is_closed: bool,
-) -> Result<(D, Option<via::Started<D>>), Failure> {
+) -> Result<Both<D>, Failure> {
     let beneath = order.beneath.as_ref();
     let outer = beneath.map(|beneath| via::start::<D>(beneath, order, is_closed));
-    let outer = outer.transpose()?.map(|(outer, underlay)| {
-        options.underlay = underlay;
-        outer
-    });
-    match D::start(options) {
-        Ok(device) => Ok((device, outer)),
+    let (outer, resolver): (_, Arc<dyn Resolver>) = match outer.transpose()? {
+        None => (None, Arc::new(SystemResolver::default())),
+        Some(Beginning {
+            outer,
+            underlay,
+            names,
+        }) => {
+            options.underlay = underlay;
+            (Some(outer), Arc::new(names))
+        }
+    };
+    match D::start(options, Arc::clone(&resolver)) {
+        Ok(device) => Ok(Both {
+            device,
+            outer,
+            resolver,
+        }),
         Err(error) => {
             if let Some(outer) = outer {
                 outer.end();

@@ -6,6 +6,7 @@
 //! never chosen.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File, Peer};
-use taupe_engine::{Resolver as _, SystemResolver};
+use taupe_engine::{Resolver, SystemResolver};
 use taupe_net::link::RouteWatch;
 
 /// From one look at the device to the next, while it is being configured; for its
@@ -69,12 +70,20 @@ pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
     resolve(&SystemResolver::default(), &name).ok()
 }
 
-/// Leaves to the device's process the names that have no address now: takes their
-/// endpoints out of the file. With the lock closed already, all names.
-pub(crate) fn leave(file: &mut File, is_closed: bool) -> Vec<Named> {
+/// Which names are left to the device's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leave {
+    /// All: this process cannot ask for them, or must not.
+    All,
+    /// Those that have no address now.
+    Missing,
+}
+
+/// Leaves names to the device's process: takes their endpoints out of the file.
+pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
     let mut left = Vec::new();
     for mut named in named(file) {
-        if !is_closed {
+        if which == Leave::Missing {
             match resolve(&SystemResolver::default(), &named.name) {
                 Ok(_) => continue,
                 Err(reason) => named.reason = Some(reason),
@@ -124,8 +133,8 @@ impl Named {
             None => String::new(),
         };
         format!(
-            "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: what \
-             the chosen applications send is held back until it has one; it is looked up again"
+            "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: traffic \
+             for it is blocked until it has one; it is looked up again"
         )
     }
 }
@@ -151,17 +160,16 @@ pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_cli
 
 /// Finds the addresses of peers that have a name and no endpoint, in a thread that ends
 /// with the device. To be called in the device's process.
-pub(crate) fn serve(interface: &str) {
+pub(crate) fn serve(interface: &str, resolver: Arc<dyn Resolver>) {
     let name = interface.to_owned();
-    let serve = move || find_all(&name);
+    let serve = move || find_all(&name, &*resolver);
     let started = thread::Builder::new().name("endpoints".into()).spawn(serve);
     if let Err(error) = started {
         tracing::warn!(%error, "endpoints without an address are not looked up");
     }
 }
 
-fn find_all(interface: &str) {
-    let resolver = SystemResolver::default();
+fn find_all(interface: &str, resolver: &dyn Resolver) {
     resolver.prepare();
     let mut network = RouteWatch::open();
     if let Err(error) = &network {
@@ -181,7 +189,7 @@ fn find_all(interface: &str) {
             continue;
         }
         for (peer, name) in missing {
-            let found = resolve(&resolver, &name).and_then(|address| {
+            let found = resolve(resolver, &name).and_then(|address| {
                 tracing::info!(%name, %address, "an endpoint has an address");
                 set(interface, peer, name.clone(), address)
             });
@@ -240,7 +248,7 @@ fn set(
     taupe_client::apply(interface, request).map_err(|error| error.to_string())
 }
 
-fn resolve(resolver: &SystemResolver, name: &EndpointName) -> Result<SocketAddr, String> {
+fn resolve(resolver: &dyn Resolver, name: &EndpointName) -> Result<SocketAddr, String> {
     let found = resolver.resolve(name, 0).map_err(|error| {
         let text = error.to_string();
         let text = text.strip_prefix("failed to lookup address information: ");

@@ -26,10 +26,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use taupe_adapter::Personality;
 use taupe_cell::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
 use taupe_config::file::File;
-use taupe_engine::{Options, StartError, TunSource, UapiSource, Underlay};
+use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 
 /// Why the command was not started.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +126,7 @@ fn begin<D: Device>(
     settings.logging.begin();
     let (listener, connection) = private_socket(&shared.folder().join(format!("{name}.device")))
         .map_err(system("make the device's socket"))?;
-    let device = D::start(Options {
+    let options = Options {
         interface: name.to_owned(),
         tun: TunSource::Elsewhere { tun, watch },
         underlay: Underlay::Here,
@@ -136,7 +137,8 @@ fn begin<D: Device>(
         notices: Some(Box::new(|notice| {
             say(&format_args!("taupe: {}", silence::text(&notice)))
         })),
-    })?;
+    };
+    let device = D::start(options, Arc::new(SystemResolver::default()))?;
     let configured =
         taupe_client::apply_over(connection, &taupe_client::request(&file, &endpoints));
     configured.map_err(|error| refused(error, file.interface.listen_port))?;

@@ -12,10 +12,11 @@ use crate::check::{self, Checked, Remark, Unreadable, check, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::{Console, NotPrinted, print, say};
 use crate::device::Device;
+use crate::endpoints::{self, Leave, Named};
 use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
 use crate::via::{self, Through};
-use crate::{background, endpoints, rivals, root};
+use crate::{background, rivals, root};
 use ending::Ending;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -204,8 +205,8 @@ fn bring_up<D: Device>(
             // What a killed process has left closed holds this one's questions back.
             let is_closed = is_in_effect(conf.interface.as_str())?;
             let through = Through::find(word, conf, is_closed)?;
-            let sentences = via::admit(&through.outer, conf, &mut file, is_closed)?;
-            Some((through, sentences))
+            let admitted = via::admit(&through.outer, conf, &mut file)?;
+            Some((through, admitted))
         }
     };
     let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
@@ -229,11 +230,9 @@ fn bring_up<D: Device>(
     };
     already_up(conf, personality)?;
     say(&mode);
-    let (through, sentences) = through.unzip();
-    sentences
-        .iter()
-        .flatten()
-        .for_each(|sentence| say(sentence));
+    let (through, admitted) = through.unzip();
+    let sentences = admitted.iter().flat_map(|admitted| &admitted.sentences);
+    sentences.for_each(|sentence| say(sentence));
     // wg-quick has its own words for that.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;
@@ -261,6 +260,7 @@ fn bring_up<D: Device>(
         settings: &up.device,
         captured: captured.as_ref(),
         through: through.as_ref(),
+        left: admitted.as_ref().map_or(&[], |admitted| &admitted.left),
     };
     if up.foreground {
         foreground::run::<D>(conf, &request, up, device, verbose)
@@ -326,6 +326,8 @@ struct DevicePlan<'a> {
     captured: Option<&'a Captured<'a>>,
     /// The tunnel that it goes through.
     through: Option<&'a Through>,
+    /// The names of its endpoints that are asked there.
+    left: &'a [Named],
 }
 
 impl DevicePlan<'_> {
@@ -353,6 +355,7 @@ impl DevicePlan<'_> {
         }
         if let (Some(through), Ok(())) = (self.through, brought_up) {
             through.tell_of_endpoints();
+            transparent::hand_over(through.inner.as_str(), self.left);
         }
     }
 }
@@ -452,11 +455,10 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     };
     let interface = conf.interface.as_str();
     let outer = via::present(interface);
-    let sentences = match &outer {
-        // Its names have been looked up by `up`, or are found by the device's process.
-        Some(outer) => via::admit(outer, conf, &mut file, is_in_effect(interface)?)?,
-        None => Vec::new(),
-    };
+    let admitted = outer
+        .as_ref()
+        .map(|outer| via::admit(outer, conf, &mut file));
+    let admitted = admitted.transpose()?;
     let plan = if is_in_effect(interface)? {
         transparent::plan_again(conf, &mut file)?
     } else if taupe_sys::interface::index(interface).is_none() {
@@ -469,9 +471,14 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     for remark in &remarks {
         say(remark);
     }
-    sentences.iter().for_each(|sentence| say(sentence));
+    let sentences = admitted.iter().flat_map(|admitted| &admitted.sentences);
+    sentences.for_each(|sentence| say(sentence));
     // As after `up`, a name that has no address now keeps nothing from being changed.
-    let left = plan.as_ref().map(|_| endpoints::leave(&mut file, false));
+    let left = match (admitted, &plan) {
+        (Some(admitted), _) => admitted.left,
+        (None, Some(_)) => endpoints::leave(&mut file, Leave::Missing),
+        (None, None) => Vec::new(),
+    };
     let memo = plan.as_ref().map_or("", |plan| plan.memo.as_str());
     let request = Request {
         outer: outer.as_ref(),
@@ -498,7 +505,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
             },
         });
     }
-    transparent::hand_over(interface, &left.unwrap_or_default());
+    transparent::hand_over(interface, &left);
     plan.iter().for_each(transparent::tell_of);
     Ok(())
 }

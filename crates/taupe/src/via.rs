@@ -5,12 +5,13 @@
 //! always are.
 
 mod device;
+mod names;
 
 use crate::arguments::Beneath;
 use crate::check::{self, Checked, Unreadable, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::say;
-use crate::endpoints::{self, Named};
+use crate::endpoints::{self, Leave, Named};
 use crate::interface::InterfaceName;
 use crate::reach;
 use ipnet::IpNet;
@@ -20,7 +21,7 @@ use taupe_adapter::journal::Header;
 use taupe_adapter::{LEAST_IPV6_MTU, Outer, Personality, State, carries_ipv6, mtu_inside};
 use taupe_config::file::{Endpoint, File, Peer, Table};
 
-pub(crate) use device::{Failure as NotStarted, Joined, Started, start};
+pub(crate) use device::{Beginning, Failure as NotStarted, Joined, Started, start};
 
 /// What IPv4 needs of a link (RFC 791, section 3.2), in bytes.
 const IPV4_MTU: u32 = 68;
@@ -85,6 +86,8 @@ pub(crate) enum Failure {
 /// A tunnel to go through, and what is to be looked up for it.
 pub(crate) struct Through {
     pub(crate) outer: Outer,
+    /// The interface of the inner tunnel.
+    pub(crate) inner: InterfaceName,
     interface: InterfaceName,
     named: Vec<Named>,
 }
@@ -141,6 +144,7 @@ impl Through {
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
             named: endpoints::named(&file),
+            inner: inner.interface.clone(),
             interface: conf.interface,
         })
     }
@@ -200,20 +204,12 @@ pub(crate) fn present(inner: &str) -> Option<Outer> {
     Some(outer)
 }
 
-/// Makes of a file what goes through the outer tunnel; what there is to say of that. The
-/// endpoints that are names are looked up unless what this process sends is held back.
-pub(crate) fn admit(
-    outer: &Outer,
-    conf: &Conf,
-    file: &mut File,
-    is_closed: bool,
-) -> Result<Vec<String>, Failure> {
+/// Makes of a file what goes through the outer tunnel; what there is to say of that.
+/// Endpoints that are names are taken out of it ([`Admitted::left`]): they are looked up
+/// through the outer tunnel, by the device's process.
+pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admitted, Failure> {
     for peer in &file.peers {
-        let found = match is_closed {
-            true => address(peer),
-            false => address(peer).or_else(|| endpoints::first_address(peer)),
-        };
-        if let Some(endpoint) = found
+        if let Some(endpoint) = address(peer)
             && let Err(reason) = reaches(outer, endpoint.ip())
         {
             return Err(Failure::Beyond {
@@ -236,7 +232,18 @@ pub(crate) fn admit(
         )),
         (own, theirs) => file.interface.fwmark = own.or(theirs),
     }
-    Ok(sentences)
+    Ok(Admitted {
+        sentences,
+        left: endpoints::leave(file, Leave::All),
+    })
+}
+
+/// A file that goes through an outer tunnel.
+pub(crate) struct Admitted {
+    /// What there is to say of it.
+    pub(crate) sentences: Vec<String>,
+    /// The names of its endpoints.
+    pub(crate) left: Vec<Named>,
 }
 
 /// Whether something can be sent there through a tunnel, or why not.
@@ -321,8 +328,8 @@ fn without_effect(file: &File) -> Option<String> {
         ("PreDown", !hooks.pre_down.is_empty()),
         ("PostDown", !hooks.post_down.is_empty()),
         (
-            "DNS",
-            !(interface.dns.is_empty() && interface.dns_search.is_empty()),
+            "a search domain under DNS",
+            !interface.dns_search.is_empty(),
         ),
         ("Table", interface.table != Table::Auto),
         ("SaveConfig", interface.save_config),

@@ -12,10 +12,11 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use taupe_engine::{Exit, Options, StartError, TunSource};
+use taupe_engine::{Exit, Options, Resolver, StartError, TunSource};
 
 type Outcome = Result<(), Failed>;
 type Test = (&'static str, fn() -> Outcome);
@@ -113,7 +114,7 @@ fn situation() -> String {
 }
 
 impl taupe_command::Device for Fake {
-    fn start(options: Options) -> Result<Self, StartError> {
+    fn start(options: Options, _: Arc<dyn Resolver>) -> Result<Self, StartError> {
         note("situation", &situation());
         let fails = |text: String| {
             Err(StartError::System {

@@ -90,7 +90,7 @@ impl Lookups {
             .name("names".into())
             .spawn(move || {
                 let addresses = resolver.resolve(&question.name, mark);
-                let addresses = addresses.map(|addresses| usable(&addresses, mark));
+                let addresses = addresses.map(|addresses| usable(&*resolver, &addresses, mark));
                 report(Answer {
                     question,
                     addresses,
@@ -108,7 +108,7 @@ impl Lookups {
 /// Those of the addresses that a datagram of the device could be sent to now: a
 /// system without IPv6, or a name server that sends its own word for "blocked"
 /// (`0.0.0.0`), must not take the endpoint to where nobody is.
-fn usable(addresses: &[SocketAddr], mark: u32) -> Vec<SocketAddr> {
+fn usable(resolver: &dyn Resolver, addresses: &[SocketAddr], mark: u32) -> Vec<SocketAddr> {
     let plain = |address: &SocketAddr| match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
         IpAddr::V6(_) => *address,
@@ -122,18 +122,29 @@ fn usable(addresses: &[SocketAddr], mark: u32) -> Vec<SocketAddr> {
         .take(MAX_ADDRESSES)
         .map(plain)
         .filter(|address| !anyone(address))
-        .filter(|address| socket_to(*address, mark).is_ok())
+        .filter(|address| resolver.can_send_to(*address, mark))
         .collect()
 }
 
 /// A UDP socket with a mark that is connected to `remote`, which nothing has
-/// been sent to; an error when no route leads there.
-pub(crate) fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+/// been sent to.
+///
+/// # Errors
+/// When no route leads there.
+pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0))?;
+    socket_from(any, remote, mark)
+}
+
+/// The same from an address of this machine.
+///
+/// # Errors
+/// The system's.
+pub fn socket_from(source: IpAddr, remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((source, 0))?;
     #[cfg(target_os = "linux")]
     if mark != 0 {
         socket2::SockRef::from(&socket).set_mark(mark)?;

@@ -30,6 +30,39 @@ pub trait Resolver: Send + Sync {
     /// # Errors
     /// That there are none, or that it cannot be known now.
     fn resolve(&self, name: &EndpointName, mark: u32) -> io::Result<Vec<SocketAddr>>;
+
+    /// Checks whether the device could send a datagram to an address now.
+    fn can_send_to(&self, address: SocketAddr, mark: u32) -> bool {
+        socket_to(address, mark).is_ok()
+    }
+}
+
+/// Asks name servers in order for the addresses of a name, until one has any. The calling
+/// thread's network namespace decides where the questions go.
+///
+/// # Errors
+/// When none has any.
+pub fn ask_servers(
+    servers: &[IpAddr],
+    mark: u32,
+    name: &EndpointName,
+) -> io::Result<Vec<SocketAddr>> {
+    let answers = servers
+        .iter()
+        .map(|server| ask(SocketAddr::new(*server, 53), mark, name));
+    let found = answers.into_iter().find(|found| !found.is_empty());
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no name server has an address"))
+}
+
+/// Returns the name servers of this system that are not on this machine itself.
+#[must_use]
+pub fn system_servers() -> Vec<IpAddr> {
+    let resolver = SystemResolver::default();
+    resolver.prepare();
+    resolver
+        .servers
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The system's own, and the name servers that it had before the tunnel.
@@ -64,11 +97,7 @@ impl Resolver for SystemResolver {
             let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
             let servers = servers.clone();
             debug!(%name, %error, ?servers, "asking the name servers from before the tunnel");
-            let found = servers
-                .into_iter()
-                .map(|server| ask(SocketAddr::new(server, 53), mark, name))
-                .find(|found| !found.is_empty());
-            found.ok_or(error)
+            ask_servers(&servers, mark, name).map_err(|_| error)
         })
     }
 }

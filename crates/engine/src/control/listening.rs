@@ -64,7 +64,10 @@ impl Control {
 
     fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
         let options = self.socket_options();
-        let bound = self.underlay.within(|| Sockets::bind(port, options));
+        let interface = self.beside.clone();
+        let bound = self
+            .underlay
+            .within(|| Sockets::bind(port, options, interface));
         bound.map_err(|source| udp::BindError::Io {
             what: "entering the outer tunnel's network",
             source,
@@ -133,11 +136,9 @@ impl Control {
             // It takes a right even so.
             return Ok(());
         }
-        for socket in self.shared.sockets.load().all() {
-            if let Err(error) = socket.set_mark(mark) {
-                warn!(%error, mark, "configuration refused: the mark cannot be set");
-                return Err(Errno::AddressInUse);
-            }
+        if let Err(error) = self.shared.sockets.load().set_mark(mark) {
+            warn!(%error, mark, "configuration refused: the mark cannot be set");
+            return Err(Errno::AddressInUse);
         }
         if let Underlay::Behind { mark: pass_on, .. } = &self.underlay
             && let Err(error) = pass_on(mark)

@@ -148,6 +148,7 @@ fn main() {
         SystemTest::new("nested_by_wireguard_go", nested::by_wireguard_go).limit(long),
         SystemTest::new("nested_and_silent", nested::who_is_silent).limit(long),
         SystemTest::new("nested_again_at_once", nested::again_at_once).limit(long),
+        SystemTest::new("nested_by_name", nested::names::through_the_outer_tunnel).limit(long),
         SystemTest::new("nested_and_refused", nested::refused).limit(long),
         SystemTest::new("not_locked", service::not_locked).limit(long),
         SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),

@@ -613,7 +613,7 @@ fn question(name: &str, is_long: bool) -> Vec<u8> {
 
 /// The names that somebody was asked for.
 #[derive(Clone, Debug, Default)]
-struct Names(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Names(Arc<Mutex<Vec<String>>>);
 
 impl Names {
     fn note(&self, name: String) {
@@ -621,7 +621,7 @@ impl Names {
         names.push(name);
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         names.clone()
     }
@@ -636,7 +636,7 @@ impl Names {
 }
 
 /// A resolver, until the sandbox ends.
-fn serve(host: &Host, address: &str, answer: Ipv4Addr, names: &Names) -> Result<()> {
+pub(crate) fn serve(host: &Host, address: &str, answer: Ipv4Addr, names: &Names) -> Result<()> {
     let at = SocketAddr::new(address.parse().map_err(|_| Error::unmet(address))?, 53);
     let (socket, listener) = host.enter(|| {
         let socket = UdpSocket::bind(at).map_err(Error::io(at.to_string()))?;

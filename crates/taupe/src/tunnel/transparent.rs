@@ -6,7 +6,7 @@ use crate::capture::{ALL, Plan, meanwhile, until, word_of};
 use crate::check::{Checked, check_alone};
 use crate::conf::Conf;
 use crate::console::say;
-use crate::endpoints::{self, Named};
+use crate::endpoints::{self, Leave, Named};
 use crate::mode::{Adapter, Mode, Transparent};
 use crate::processes::Subject;
 use crate::{families, names, rivals};
@@ -188,7 +188,7 @@ impl<'a> Captured<'a> {
             file: &conf.path,
             mark: plan.mark(),
             memo: plan.memo,
-            left: endpoints::leave(file, !is_new),
+            left: endpoints::leave(file, if is_new { Leave::Missing } else { Leave::All }),
             is_new,
             reset_existing: up.reset_existing,
         })

@@ -6,6 +6,7 @@ use crate::conf::Conf;
 use crate::device::Device;
 use crate::endpoints;
 use crate::reach;
+use crate::via::names::Inside;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use taupe_adapter::Personality;
 use taupe_cell::{NetworkError, Opened, lay};
 use taupe_client::SetRequest;
 use taupe_config::file::File;
-use taupe_engine::{Exit, Options, StartError, TunSource, UapiSource, Underlay};
+use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 use taupe_sys::namespace::Network;
 
 /// Why there is none.
@@ -52,14 +53,21 @@ pub(crate) struct Started<D> {
     interface: String,
 }
 
-/// Starts and configures it. What is beneath the inner device then comes with it. Names of
-/// its endpoints are looked up unless what this process sends is held back;
+/// An outer device that runs, with what the inner one needs of it.
+pub(crate) struct Beginning<D> {
+    pub(crate) outer: Started<D>,
+    pub(crate) underlay: Underlay,
+    /// Looks up names of the inner device's endpoints.
+    pub(crate) names: Inside,
+}
+
+/// Starts and configures it. Names of its endpoints are looked up unless what this process sends is held back;
 /// [`endpoints::serve`] finds those without an address.
 pub(crate) fn start<D: Device>(
     beneath: &Beneath,
     order: &DeviceOrder,
     is_closed: bool,
-) -> Result<(Started<D>, Underlay), Failure> {
+) -> Result<Beginning<D>, Failure> {
     let interface = beneath.interface.to_string();
     let file = read(beneath)?;
     let failed = |source| Failure::Namespace {
@@ -83,7 +91,8 @@ pub(crate) fn start<D: Device>(
     for remark in remarks {
         tracing::warn!("{interface}: {remark}");
     }
-    let device = D::start(Options {
+    let inside = network.try_clone().map_err(failed)?;
+    let options = Options {
         interface: interface.clone(),
         tun: TunSource::Elsewhere { tun, watch },
         underlay: Underlay::Here,
@@ -92,7 +101,8 @@ pub(crate) fn start<D: Device>(
         offloads: order.offloads,
         state_dir: None,
         notices: None,
-    });
+    };
+    let device = D::start(options, Arc::new(SystemResolver::default()));
     let device = device.map_err(|source| Failure::Start {
         interface: interface.clone(),
         source,
@@ -101,7 +111,11 @@ pub(crate) fn start<D: Device>(
     match started.configure(&file, is_closed) {
         Ok(()) => {
             let underlay = started.underlay(network);
-            Ok((started, underlay))
+            Ok(Beginning {
+                outer: started,
+                underlay,
+                names: Inside::new(&file, inside),
+            })
         }
         Err(source) => {
             let interface = started.interface.clone();
@@ -152,7 +166,7 @@ impl<D: Device> Started<D> {
 
     /// Finds the addresses of endpoints that have none.
     pub(crate) fn serve_endpoints(&self) {
-        endpoints::serve(&self.interface);
+        endpoints::serve(&self.interface, Arc::new(SystemResolver::default()));
     }
 
     pub(crate) fn end(self) {

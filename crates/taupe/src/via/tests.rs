@@ -35,8 +35,8 @@ fn admitted(outer: &Outer, lines: &str, endpoint: &str) -> Result<(Vec<String>, 
         shown: "inner.conf".into(),
     };
     let mut file = file(lines, endpoint);
-    admit(outer, &conf, &mut file, true)
-        .map(|said| (said, file))
+    admit(outer, &conf, &mut file)
+        .map(|admitted| (admitted.sentences, file))
         .map_err(|failure| failure.to_string())
 }
 
@@ -123,11 +123,13 @@ fn what_means_nothing_is_told_of() {
         None
     );
     let said = without_effect(&file(
-        "PostUp = true\nDNS = 10.0.0.1\nTable = off\nAllowedApps = curl",
+        "PostUp = true\nDNS = 10.0.0.1, lan\nTable = off\nAllowedApps = curl",
         "",
     ));
     assert_eq!(
         said.as_deref(),
-        Some("PostUp, DNS, Table, AllowedApps in line 6 and what belongs to it")
+        Some(
+            "PostUp, a search domain under DNS, Table, AllowedApps in line 6 and what belongs to it"
+        )
     );
 }

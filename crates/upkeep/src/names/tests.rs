@@ -3,6 +3,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use super::*;
+use crate::resolver::SystemResolver;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -145,7 +146,10 @@ fn usable_addresses() {
     ];
     let all: Vec<SocketAddr> = all.iter().map(parse).collect();
     let expected: Vec<SocketAddr> = ["127.0.0.1:7", "127.0.0.2:7"].iter().map(parse).collect();
-    assert_eq!(usable(&all, 0), expected);
+    assert_eq!(usable(&SystemResolver::default(), &all, 0), expected);
     let many = vec![expected[0]; MAX_ADDRESSES + 1];
-    assert_eq!(usable(&many, 0).len(), MAX_ADDRESSES);
+    assert_eq!(
+        usable(&SystemResolver::default(), &many, 0).len(),
+        MAX_ADDRESSES
+    );
 }
