@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::change::{Change, Hook, Phase};
 use crate::journal::{self, Header, Journal, State};
+use crate::last_state::LastState;
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
@@ -227,6 +228,7 @@ pub fn down_on(
         }
     };
     let mut leftovers = Vec::new();
+    descent.stand_in(machine, report);
     for hook in &descent.pre_down {
         match run(machine, hook, interface, report) {
             Ok(()) => {}
@@ -248,10 +250,13 @@ pub fn down_on(
             interface: name(),
         })?;
     }
-    leftovers.extend(undo(machine, journal, descent.changes, interface, report));
+    let _ = machine.stand_in(None);
+    leftovers.extend(undo(machine, journal, &descent.changes, interface, report));
+    descent.stand_in(machine, report);
     for hook in &descent.post_down {
         leftovers.extend(run(machine, hook, interface, report).err());
     }
+    let _ = machine.stand_in(None);
     if leftovers.is_empty() {
         return Ok(());
     }
@@ -328,6 +333,8 @@ struct Descent {
     post_down: Vec<Hook>,
     /// The device can still be asked.
     alive: bool,
+    /// What it was, if it is gone and commands may ask for it.
+    gone: Option<LastState>,
 }
 
 impl Descent {
@@ -370,11 +377,14 @@ impl Descent {
             );
         let pre_down = if was_up { pre_down } else { &[] };
         let post_down = if changes.is_empty() { &[] } else { post_down };
+        let has_commands = !(pre_down.is_empty() && post_down.is_empty());
+        let gone = journal.device().cloned();
         Self {
             pre_down: plan::hooks(Phase::PreDown, pre_down, interface).collect(),
             changes,
             post_down: plan::hooks(Phase::PostDown, post_down, interface).collect(),
             alive,
+            gone: gone.filter(|_| found.is_none() && has_commands),
         }
     }
 
@@ -385,6 +395,18 @@ impl Descent {
             changes: changes.into_iter().enumerate().collect(),
             post_down: plan::hooks(Phase::PostDown, &hooks.post_down, interface).collect(),
             alive: true,
+            gone: None,
+        }
+    }
+
+    /// Has `wg show` answered for a device that is gone, until the caller ends that.
+    fn stand_in(&self, machine: &mut dyn Machine, report: &mut dyn Report) {
+        if let Some(gone) = &self.gone
+            && let Err(error) = machine.stand_in(Some(gone))
+        {
+            report.note(&format!(
+                "commands cannot ask what the device was: its socket cannot be made: {error}"
+            ));
         }
     }
 }
@@ -414,9 +436,13 @@ pub(crate) fn come_down(
             }
         }
     };
+    descent.stand_in(machine, report);
     run_all(&descent.pre_down, machine, report);
-    let leftovers = undo(machine, Some(journal), descent.changes, interface, report);
+    let _ = machine.stand_in(None);
+    let leftovers = undo(machine, Some(journal), &descent.changes, interface, report);
+    descent.stand_in(machine, report);
     run_all(&descent.post_down, machine, report);
+    let _ = machine.stand_in(None);
     leftovers
 }
 
@@ -431,17 +457,17 @@ pub(crate) fn come_home(
     let outliving = journal
         .changes()
         .filter(|(_, change)| matches!(change, Change::Dns(_)));
-    let changes = outliving
+    let changes: Vec<_> = outliving
         .map(|(number, change)| (number, change.clone()))
         .collect();
-    undo(machine, Some(journal), changes, &interface, report)
+    undo(machine, Some(journal), &changes, &interface, report)
 }
 
 /// Undoes the changes, last to first, and ends the journal when all are undone.
 fn undo(
     machine: &mut dyn Machine,
     mut journal: Option<Journal>,
-    changes: Vec<(usize, Change)>,
+    changes: &[(usize, Change)],
     interface: &str,
     report: &mut dyn Report,
 ) -> Vec<Leftover> {

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::Request;
 use crate::change::Change;
 use crate::identity::{Place, Socket};
+use crate::last_state::LastState;
 use crate::namespace::Namespace;
 
 /// Where journals are.
@@ -55,6 +56,8 @@ enum Record {
     Altered(usize),
     /// The device's process has this configuration socket.
     Socket(Socket),
+    /// What the device is, before commands of the file are run.
+    Device(LastState),
     /// Everything has been done.
     Complete,
     /// The file was saved.
@@ -342,6 +345,7 @@ struct Said {
     altered: BTreeSet<usize>,
     interface: Option<u32>,
     socket: Option<Socket>,
+    device: Option<LastState>,
     complete: bool,
 }
 
@@ -410,6 +414,16 @@ impl Journal {
         self.write(Record::Altered(number))
     }
 
+    /// Writes down what the device is.
+    pub(crate) fn has_device(&mut self, state: LastState) -> Result<(), Error> {
+        self.write(Record::Device(state))
+    }
+
+    /// The device as it was last written down.
+    pub(crate) fn device(&self) -> Option<&LastState> {
+        self.said.device.as_ref()
+    }
+
     pub(crate) fn completed(&mut self) -> Result<(), Error> {
         self.write(Record::Complete)
     }
@@ -458,6 +472,9 @@ impl Journal {
         }
         if let Some(socket) = self.socket() {
             anew.has_socket(socket)?;
+        }
+        if let Some(state) = self.device() {
+            anew.has_device(state.clone())?;
         }
         anew.completed()?;
         fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;
@@ -514,6 +531,7 @@ impl Said {
             altered: BTreeSet::new(),
             interface: None,
             socket: None,
+            device: None,
             complete: false,
         }
     }
@@ -582,6 +600,7 @@ impl Said {
             Record::Interface(index) => self.interface = Some(index),
             Record::Socket(socket) => self.socket = Some(socket),
             Record::Altered(number) => drop(self.altered.insert(number)),
+            Record::Device(state) => self.device = Some(state),
             Record::Complete => self.complete = true,
             Record::Saved(seen) => self.header.seen = seen,
         }

@@ -20,8 +20,9 @@ use taupe_net::system::{
 
 use crate::change::{Change, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};
-use crate::identity::Socket;
+use crate::identity::{self, Socket};
 use crate::journal::{State, Turn};
+use crate::last_state::{LastState, StandIn};
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
@@ -65,6 +66,8 @@ pub struct Linux<'a> {
     not_started: bool,
     /// Where the datagrams go that leave this machine, when it isn't to the file's peers.
     outer_endpoints: Option<Vec<SocketAddr>>,
+    /// What answers in the place of a device that is gone.
+    stand_in: Option<StandIn>,
 }
 
 /// Whether new interfaces have no IPv6: it is switched off, or the kernel has none.
@@ -96,6 +99,7 @@ impl<'a> Linux<'a> {
             turn: None,
             not_started: false,
             outer_endpoints: None,
+            stand_in: None,
         })
     }
 
@@ -494,6 +498,20 @@ impl Machine for Linux<'_> {
         index: Option<u32>,
     ) -> Result<Vec<Option<Deviation>>, StepError> {
         self.deviations(changes, index)
+    }
+
+    fn device(&mut self) -> Option<LastState> {
+        let device = taupe_client::read(self.interface).ok()?;
+        Some(LastState::of(&device))
+    }
+
+    fn stand_in(&mut self, state: Option<&LastState>) -> std::io::Result<()> {
+        // The one before has to leave the socket's name.
+        drop(self.stand_in.take());
+        let path = identity::path(self.interface);
+        let begun = state.map(|state| StandIn::begin(&path, state));
+        self.stand_in = begun.transpose()?;
+        Ok(())
     }
 
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {

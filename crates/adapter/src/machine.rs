@@ -11,6 +11,7 @@ use crate::change::{Change, Phase};
 use crate::dns;
 use crate::identity::Socket;
 use crate::journal;
+use crate::last_state::LastState;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
 use crate::verify::Deviation;
@@ -137,6 +138,20 @@ pub trait Machine {
             self.undo(change)?;
         }
         self.apply(change)
+    }
+
+    /// The device as it is now, for [`Machine::stand_in`]. `None` if it does not answer.
+    fn device(&mut self) -> Option<LastState> {
+        None
+    }
+
+    /// Answers `wg show` in the place of a device that is gone until it is called with
+    /// `None`, for commands of the file.
+    ///
+    /// # Errors
+    /// When there can be no socket.
+    fn stand_in(&mut self, _: Option<&LastState>) -> io::Result<()> {
+        Ok(())
     }
 
     /// Makes the running device what the last [`Machine::look`] has found out.

@@ -161,6 +161,9 @@ pub fn reload_on(
         cause,
         leftovers: go_back(machine, &mut journal, interface, done, mark, report),
     })?;
+    if let Some(device) = machine.device() {
+        journal.has_device(device)?;
+    }
     Ok(journal.rewrite(&Request {
         personality,
         options,

@@ -103,6 +103,15 @@ pub enum Cause {
         /// Why it was not taken.
         error: StepError,
     },
+    /// The system has taken a step back.
+    #[error(
+        "`{command}` did not last: a later step, or another program on this system, has removed \
+         what it made"
+    )]
+    Lost {
+        /// The command that the step is like.
+        command: String,
+    },
     /// The person wanted it to stop.
     #[error("interrupted")]
     Interrupted,
@@ -293,7 +302,12 @@ fn climb(
     for note in &plan.notes {
         report.note(note);
     }
-    for change in &plan.changes {
+    let is_hook = |change: &Change| matches!(change, Change::Hook(_));
+    let first_hook = plan.changes.iter().position(is_hook);
+    let (steps, hooks) = plan
+        .changes
+        .split_at(first_hook.unwrap_or(plan.changes.len()));
+    for change in steps {
         take(machine, journal, interface, change, report)?;
         if let (Change::Device, Ok(Some(index))) = (change, machine.interface()) {
             journal.has_interface(index)?;
@@ -304,9 +318,43 @@ fn climb(
             machine.follow(Some(index), socket);
         }
     }
+    if personality == Personality::Taupe {
+        confirm(machine, journal, interface)?;
+    }
+    if let Some(device) = machine.device() {
+        journal.has_device(device)?;
+    }
+    for hook in hooks {
+        take(machine, journal, interface, hook, report)?;
+    }
     verify::note_alterations(machine, journal)?;
     journal.completed()?;
     Ok(())
+}
+
+/// Fails if a later step has undone an earlier one: the system may remove addresses and
+/// routes without an error, and packets for the tunnel would leave by the uplink.
+fn confirm(machine: &mut dyn Machine, journal: &Journal, interface: &str) -> Result<(), Cause> {
+    let drifts = verify::drifts(machine, journal.applied(), journal.interface());
+    // What cannot be looked at now is judged by `status`.
+    let drifts = drifts.unwrap_or_default();
+    let is_lost = |drift: &&verify::Drift| {
+        let leads = matches!(
+            drift.change,
+            Change::Address(_)
+                | Change::Route { .. }
+                | Change::Unreachable { .. }
+                | Change::Special { .. }
+                | Change::Rule(_)
+        );
+        leads && drift.deviation == verify::Deviation::Removed
+    };
+    match drifts.iter().find(is_lost) {
+        None => Ok(()),
+        Some(drift) => Err(Cause::Lost {
+            command: drift.change.command(interface).to_string(),
+        }),
+    }
 }
 
 /// One step. What turns out to be there already is not ours to undo.

@@ -5,11 +5,13 @@ mod drift;
 mod faults;
 mod files;
 mod gateway;
+mod hooks;
 mod life;
 mod local;
 mod narrow;
 mod same;
 mod save;
+mod source;
 mod state;
 mod stopped;
 mod tunnel;
@@ -45,6 +47,7 @@ fn main() {
         SystemTest::new("name_server_of_the_local_network", local::name_server),
         SystemTest::new("endpoint_inside_the_tunnel", local::endpoint),
         SystemTest::new("narrow_path_keeps_ipv6", narrow::keeps_ipv6),
+        SystemTest::new("source_of_datagrams", source::never_the_tunnels_own),
         SystemTest::new("killed_at_every_step", faults::killed_at_every_step).limit(long),
         SystemTest::new("second_up", life::second_up),
         SystemTest::new("two_at_once", life::two_at_once),
@@ -68,6 +71,7 @@ fn main() {
         SystemTest::new("moved_and_renamed_interfaces", drift::moved),
         SystemTest::new("hooks_in_order", life::hooks),
         SystemTest::new("hook_language", life::hook_language),
+        SystemTest::new("hooks_after_a_kill", hooks::after_a_kill),
         SystemTest::new("failing_hooks_leave_nothing", life::failing_hooks).limit(long),
         SystemTest::new("unresolvable_endpoint", life::unresolvable),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
