@@ -116,10 +116,7 @@ impl World {
     fn new(input: &mut Input<'_>) -> Self {
         let choices = input.byte();
         let list = |names: &[&str]| -> Vec<Rule> {
-            let rule = |name: &&str| Rule {
-                application: Application::of_windows(name).expect("a name"),
-                line: 1,
-            };
+            let rule = |name: &&str| Rule::new(Application::of_windows(name).expect("a name"), 1);
             names.iter().map(rule).collect()
         };
         // The mole is chosen by all of them.
@@ -132,6 +129,7 @@ impl World {
         let apps = AppRules {
             allowed: list(allowed),
             disallowed: list(disallowed),
+            ..AppRules::default()
         };
         let everything = ["0.0.0.0/0", "::/0"].map(|text| prefix::parse(text).expect("a network"));
         let rules = Rules::new(apps, destinations::table(&everything, &[], false));

@@ -6,6 +6,7 @@
 //! whoever decides in the kernel.
 
 mod doubt;
+mod rules;
 mod windows;
 
 use core::fmt;
@@ -14,6 +15,7 @@ use core::str::FromStr;
 use thiserror::Error;
 
 pub use doubt::Doubt;
+pub use rules::{AppRules, Children, Decision, Judgement, Rule};
 pub use windows::Place;
 
 /// The longest name of a file or cgroup, in bytes (Linux's `NAME_MAX`).
@@ -528,6 +530,20 @@ impl Application {
         Some(Pattern { text, open: true })
     }
 
+    /// Whether it is told by executables: only such a rule is inherited. A user or a control
+    /// group has its processes by itself.
+    #[must_use]
+    pub fn is_executable(&self) -> bool {
+        match self {
+            Self::Name(_) | Self::Executable(_) | Self::Directory(_) | Self::Windows(_) => true,
+            Self::CgroupName(_)
+            | Self::Cgroup(_)
+            | Self::User(_)
+            | Self::Flatpak(_)
+            | Self::Snap(_) => false,
+        }
+    }
+
     /// Whether every process that belongs to `other` belongs to it, as far as
     /// that can be told without a look at the system.
     #[must_use]
@@ -552,86 +568,6 @@ impl Application {
 fn in_cgroup(pattern: &Pattern, path: &[u8]) -> bool {
     let mut parts = path.split(|byte| *byte == b'/');
     parts.any(|part| !part.is_empty() && pattern.fits(part))
-}
-
-/// An application, and where a file names it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rule {
-    /// Which it is.
-    pub application: Application,
-    /// The line of the file, counted from 1; 0 when it is from no file.
-    pub line: usize,
-}
-
-/// Which applications use the tunnel.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct AppRules {
-    /// `AllowedApps`, in the order of the file.
-    pub allowed: Vec<Rule>,
-    /// `DisallowedApps`, likewise.
-    pub disallowed: Vec<Rule>,
-}
-
-/// What is decided for an application.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Decision {
-    /// It uses the tunnel.
-    Tunnel,
-    /// It goes past the tunnel.
-    Bypass,
-}
-
-impl AppRules {
-    /// Whether there are none: everything is tunnelled.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.allowed.is_empty() && self.disallowed.is_empty()
-    }
-
-    /// Decides for a process, and says by which rule, if it is by one.
-    ///
-    /// As WireSock decides: what is allowed uses the tunnel, also when it is
-    /// disallowed as well; what is disallowed goes past it. For the rest it depends
-    /// on which lists there are: with `AllowedApps` it goes past the tunnel,
-    /// without it uses it.
-    #[must_use]
-    pub fn decide<'a>(&'a self, process: &Process<'_>) -> (Decision, Option<&'a Rule>) {
-        let first = |rules: &'a [Rule]| rules.iter().find(|rule| rule.application.matches(process));
-        if let Some(rule) = first(&self.allowed) {
-            return (Decision::Tunnel, Some(rule));
-        }
-        if let Some(rule) = first(&self.disallowed) {
-            return (Decision::Bypass, Some(rule));
-        }
-        let rest = if self.allowed.is_empty() {
-            Decision::Tunnel
-        } else {
-            Decision::Bypass
-        };
-        (rest, None)
-    }
-
-    /// Puts numbers in place of users' names.
-    ///
-    /// # Errors
-    /// The first rule whose user `look_up` does not know; those before it have
-    /// their numbers.
-    pub fn resolve_users(
-        &mut self,
-        mut look_up: impl FnMut(&str) -> Option<u32>,
-    ) -> Result<(), &Rule> {
-        for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
-            if let Application::User(user) = &mut rule.application
-                && let User::Name(name) = user
-            {
-                match look_up(name) {
-                    Some(id) => *user = User::Id(id),
-                    None => return Err(rule),
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 mod lists;
 
 use crate::arguments::{AppAction, AppOrder, AppPlace};
-use crate::capture::{Plan, Unsupported, user_id};
+use crate::capture::{Plan, Unsupported};
 use crate::check::{self, Checked, Remark, check, check_text};
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
+use crate::judge::{Judge, resolved};
 use crate::processes::{Subject, sockets};
 use crate::{doubts, rivals, root};
 use lists::{Refused, edit};
@@ -366,9 +367,8 @@ fn tell(conf: &Conf, is_up: bool) {
 fn list(order: &AppOrder) -> Result<(), Failure> {
     let conf = Conf::find(&order.file, Personality::Taupe)?;
     let (_, mut file) = read(&conf)?;
-    let rules = &mut file.transparent.apps;
-    // A user whom nobody knows runs nothing.
-    let _ = rules.resolve_users(user_id);
+    let rules = resolved(std::mem::take(&mut file.transparent.apps));
+    let judge = Judge::of(conf.interface.as_str());
     let (running, sockets) = (Subject::all(), sockets());
     let mut text = String::new();
     let lists = [
@@ -387,7 +387,7 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
             );
             // Of several rules the first one decides.
             let own = running.iter().filter(|subject| {
-                let decided = rules.decide(&subject.process()).1;
+                let decided = judge.judge(&rules, subject).rule;
                 decided.is_some_and(|by| std::ptr::eq(by, rule))
             });
             for subject in own {

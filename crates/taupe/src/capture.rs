@@ -3,6 +3,7 @@
 
 use crate::check;
 use crate::conf::{self, Conf};
+use crate::doubts;
 use crate::flows::traffic::Teller;
 use crate::interface::InterfaceName;
 use crate::rivals;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
+use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_config::prefix::Prefix;
@@ -125,7 +127,7 @@ impl Plan {
             return Err(Unsupported::Forwarded);
         }
         let mut rules = transparent.apps.clone();
-        if let Err(rule) = rules.resolve_users(user_id) {
+        if let Err(rule) = resolve(&mut rules) {
             return Err(Unsupported::NoUser {
                 line: rule.line,
                 name: rule.application.to_string(),
@@ -340,9 +342,16 @@ fn without_ipv6(interface: &str) -> Result<(), Failure> {
     }
 }
 
+/// Looks up what rules name on this system: users, and where symbolic links lead. The `Err`
+/// is a rule about a user whom nobody knows.
+pub(crate) fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
+    rules.follow_links(doubts::target);
+    rules.resolve_users(user_id)
+}
+
 /// The number of the user of this name, by `/etc/passwd` and whatever else the
 /// system asks.
-pub(crate) fn user_id(name: &str) -> Option<u32> {
+fn user_id(name: &str) -> Option<u32> {
     let user = nix::unistd::User::from_name(name).ok().flatten()?;
     Some(user.uid.as_raw())
 }

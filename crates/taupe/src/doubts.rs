@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use taupe_config::application::{Application, Doubt, Process};
+use taupe_config::application::{Application, Children, Doubt, Process};
 use taupe_config::file::edit::entries;
 use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
@@ -24,12 +24,16 @@ const FIRST_LINE: usize = 256;
 pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
     // Only where somebody asks for them.
     let candidates = LazyCell::new(candidates);
+    let file = parsed.file.as_ref();
+    let children = file.map_or(Children::default(), |file| file.transparent.apps.children);
     for key in [Key::AllowedApps, Key::DisallowedApps] {
         for entry in entries(text, key) {
             let application = entry.text.parse::<Application>().ok();
             let doubt = |application| {
                 let missing = || unknown(whole_name(application)?, &candidates);
-                doubt(application).or_else(missing)
+                doubt(application)
+                    .or_else(|| of_starter(application, children))
+                    .or_else(missing)
             };
             if let Some(doubt) = application.as_ref().and_then(doubt) {
                 parsed.warn(entry.line, entry.column, DiagnosticKind::Doubtful(doubt));
@@ -104,7 +108,7 @@ fn of_path(path: &str, end: &str) -> Option<Doubt> {
     if end.is_empty() && real.is_dir() {
         return Some(Doubt::Folder { path: shown() });
     }
-    if real != Path::new(path) {
+    if real != Path::new(path) && !can_be_rule(&real) {
         return Some(Doubt::Link {
             path: shown(),
             target: format!("{}{end}", escaped(real.as_os_str().as_bytes())),
@@ -128,13 +132,92 @@ fn of_name(application: &Application) -> Option<Doubt> {
         uid: 0,
     };
     let path = path.display().to_string();
-    if !application.matches(&process) {
+    if !application.matches(&process) && !can_be_rule(&real) {
         let target = escaped(real.as_os_str().as_bytes());
         return Some(Doubt::NameOfLink { path, target });
     }
     let interpreter = interpreter(&real)?;
     // Most such scripts start what has their own name.
     (!is_in_own_folder(name)).then_some(Doubt::NameOfScript { path, interpreter })
+}
+
+/// Programs that do what the name of a link to them says.
+const SHARED: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
+
+/// Returns the executable or folder that a rule is about as well, since it names a symbolic
+/// link to it.
+pub(crate) fn target(application: &Application) -> Option<Application> {
+    let (path, end) = match application {
+        Application::Executable(path) => (PathBuf::from(path), ""),
+        Application::Directory(path) => (PathBuf::from(path), "/"),
+        Application::Name(_) => (in_path(whole_name(application)?)?, ""),
+        _ => return None,
+    };
+    let real = path.canonicalize().ok()?;
+    let is_it = end.is_empty() != real.is_dir();
+    if !is_it || real == path || !can_be_rule(&real) {
+        return None;
+    }
+    let kind = if end.is_empty() { "exe" } else { "dir" };
+    let target: Application = format!("{kind}:{}", real.to_str()?).parse().ok()?;
+    (!application.covers(&target)).then_some(target)
+}
+
+/// Whether a rule can be about what a link leads to: its path can be written, and it is not
+/// shared with other links.
+fn can_be_rule(real: &Path) -> bool {
+    let name = real.file_name().unwrap_or_default();
+    let path = real.to_str().map(|path| format!("exe:{path}"));
+    !SHARED.iter().any(|shared| name == *shared)
+        && path.is_some_and(|path| path.parse::<Application>().is_ok())
+}
+
+/// Programs that have another one do their work, which they do not start.
+const CLIENTS: [(&str, &str); 7] = [
+    ("docker", "dockerd"),
+    ("emacsclient", "emacs"),
+    ("gnome-terminal", "gnome-terminal-server"),
+    ("mpc", "mpd"),
+    ("pkcon", "packagekitd"),
+    ("snap", "snapd"),
+    ("transmission-remote", "transmission-daemon"),
+];
+
+/// Programs that have programs of other names do their work, which they start.
+const STARTERS: [&str; 22] = [
+    "apt", "apt-get", "bash", "dash", "doas", "env", "fish", "git", "heroic", "ksh", "lutris",
+    "nohup", "setsid", "sh", "steam", "su", "sudo", "wine", "wine64", "xargs", "xdg-open", "zsh",
+];
+
+/// Finds out whether other programs do an application's work.
+fn of_starter(application: &Application, children: Children) -> Option<Doubt> {
+    let name = match application {
+        Application::Name(_) => whole_name(application)?.to_owned(),
+        Application::Executable(path) => path.rsplit('/').next()?.to_owned(),
+        _ => return None,
+    };
+    if let Some((name, worker)) = CLIENTS.iter().find(|(client, _)| *client == name) {
+        let (name, worker) = ((*name).to_owned(), (*worker).to_owned());
+        return Some(Doubt::Client { name, worker });
+    }
+    if children == Children::Inherit {
+        return None;
+    }
+    match application {
+        Application::Executable(path) if is_app_image(Path::new(path)) => {
+            Some(Doubt::AppImage { path: path.clone() })
+        }
+        _ => STARTERS
+            .contains(&&*name)
+            .then_some(Doubt::Starter { name }),
+    }
+}
+
+/// Whether a file is an AppImage, whose programs run from a folder that it mounts
+/// (`AppImage specification`, "image format": `AI` and the type behind ELF's first 8 bytes).
+fn is_app_image(path: &Path) -> bool {
+    let first = first_bytes(path).unwrap_or_default();
+    first.starts_with(b"\x7fELF") && matches!(first.get(8..11), Some([b'A', b'I', 1 | 2]))
 }
 
 /// The name that all its executables have.
@@ -174,6 +257,15 @@ fn is_executable(path: &Path) -> bool {
 
 /// What runs a script (`execve(2)`), as it can be shown; `None` for what is none.
 pub(crate) fn interpreter(path: &Path) -> Option<String> {
+    let first = first_bytes(path)?;
+    let rest = first.strip_prefix(b"#!")?;
+    let line = rest.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace);
+    words.find(|word| !word.is_empty()).map(escaped)
+}
+
+/// Reads the beginning of a file.
+fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     // Anybody can have put a pipe or a device there, which nobody is to wait for.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
@@ -182,10 +274,7 @@ pub(crate) fn interpreter(path: &Path) -> Option<String> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     let mut first = Vec::with_capacity(FIRST_LINE);
     file.take(FIRST_LINE as u64).read_to_end(&mut first).ok()?;
-    let rest = first.strip_prefix(b"#!")?;
-    let line = rest.split(|byte| *byte == b'\n').next()?;
-    let mut words = line.split(u8::is_ascii_whitespace);
-    words.find(|word| !word.is_empty()).map(escaped)
+    Some(first)
 }
 
 #[cfg(test)]
@@ -197,8 +286,9 @@ mod tests {
     struct Scratch(PathBuf);
 
     impl Scratch {
-        fn new() -> Self {
-            let path = std::env::temp_dir().join(format!("taupe-doubts-{}", std::process::id()));
+        fn new(name: &str) -> Self {
+            let name = format!("taupe-doubts-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
             fs::create_dir(&path).expect("a folder");
             Self(path.canonicalize().expect("a folder"))
         }
@@ -207,6 +297,24 @@ mod tests {
     impl Drop for Scratch {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn programs_that_have_others_do_their_work() {
+        let scratch = Scratch::new("starters");
+        let image = scratch.0.join("Tool.AppImage");
+        fs::write(&image, b"\x7fELF\x02\x01\x01\0AI\x02").expect("written");
+        let of = |text: &str, children| of_starter(&text.parse().expect(text), children);
+        let image = image.display().to_string();
+        for text in ["git", "/bin/sh", &image] {
+            assert_eq!(of(text, Children::Inherit), None);
+            assert!(of(text, Children::Own).is_some(), "{text}");
+        }
+        assert_eq!(of("curl", Children::Own), None);
+        for children in [Children::Inherit, Children::Own] {
+            let doubt = of("docker", children);
+            assert!(matches!(doubt, Some(Doubt::Client { .. })), "{doubt:?}");
         }
     }
 
@@ -226,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_is_another_or_nothing_is_doubted() {
-        let scratch = Scratch::new();
+        let scratch = Scratch::new("paths");
         let at = |name: &str| scratch.0.join(name).display().to_string();
         fs::write(at("program"), b"\x7fELF").expect("written");
         fs::write(at("script"), "#! /bin/sh -e\ntrue\n").expect("written");
@@ -247,10 +355,24 @@ mod tests {
         let (path, interpreter) = (at("script"), "/bin/sh".into());
         let script = Doubt::Script { path, interpreter };
         assert_eq!(doubt(at("script")), Some(script));
-        let (path, target) = (at("link"), at("program"));
-        assert_eq!(doubt(at("link")), Some(Doubt::Link { path, target }));
-        let (path, target) = (at("way/"), at("folder/"));
-        assert_eq!(doubt(at("way/")), Some(Doubt::Link { path, target }));
+        // A rule is about what a link leads to, unless others lead there too.
+        assert_eq!(doubt(at("link")), None);
+        assert_eq!(doubt(at("way/")), None);
+        fs::write(at("busybox"), b"\x7fELF").expect("written");
+        symlink("busybox", at("applet")).expect("a link");
+        let (path, target) = (at("applet"), at("busybox"));
+        assert_eq!(doubt(at("applet")), Some(Doubt::Link { path, target }));
+        let leads_to = |text: String| super::target(&text.parse().expect("an application"));
+        for (text, expected) in [
+            (at("link"), Some(at("program"))),
+            (at("way/"), Some(at("folder/"))),
+            (at("applet"), None),
+            (at("program"), None),
+            (at("folder/"), None),
+            (at("missing"), None),
+        ] {
+            assert_eq!(leads_to(text).map(|target| target.to_string()), expected);
+        }
         // Who they are is not told by a file.
         for text in ["uid:4711", "cgroup:x", "no-such-program-anywhere", "fire*"] {
             assert_eq!(doubt(text.into()), None);

@@ -1,15 +1,17 @@
 //! What becomes of an application's packets, or of what is forwarded, and why: the order
 //! of decisions, with the one that applies.
 
+mod application;
 mod questions;
 
 use crate::arguments::{Destination, ExplainOrder};
-use crate::capture::{meanwhile, user_id};
+use crate::capture::meanwhile;
 use crate::check::{self, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::print;
 use crate::doubts::interpreter;
 use crate::families::{self, Lack};
+use crate::judge::{Judge, resolved};
 use crate::processes::{NoSubject, Subject};
 use crate::root;
 use std::collections::HashSet;
@@ -21,7 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use taupe_adapter::{Personality, State};
-use taupe_config::application::{AppRules, Decision, Doubt, Process, Rule};
+use taupe_config::application::{Decision, Doubt, Judgement, Process};
 use taupe_config::destinations::{Class, class_of, has, is_link_local, is_local, of_peers};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{File, Forwarded, InterfaceAddress, Key, KillSwitch};
@@ -148,6 +150,7 @@ pub(crate) struct Known {
     shown: PathBuf,
     text: Zeroizing<Vec<u8>>,
     pub(crate) file: File,
+    judge: Judge,
     /// The tunnel is up in adapter mode, by the mark of sockets.
     by_mark: bool,
 }
@@ -157,9 +160,9 @@ impl Known {
         let checked = check_alone(conf, Personality::Taupe)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
-        // A user whom nobody knows runs nothing.
-        let _ = file.transparent.apps.resolve_users(user_id);
+        file.transparent.apps = resolved(file.transparent.apps);
         Ok(Self {
+            judge: Judge::of(conf.interface.as_str()),
             interface: conf.interface.to_string(),
             shown: conf.shown.clone(),
             text: checked.text,
@@ -179,6 +182,7 @@ impl Known {
         let from = match subject {
             Some(subject) => Sender::Process {
                 process: subject.process(),
+                judgement: self.judge.judge(&self.file.transparent.apps, subject),
                 is_own: is_device(subject, &self.interface),
                 is_elsewhere: subject.is_elsewhere,
             },
@@ -294,6 +298,7 @@ impl Question<'_> {
 enum Sender<'a> {
     Process {
         process: Process<'a>,
+        judgement: Judgement<'a>,
         /// It is the tunnel's own.
         is_own: bool,
         /// It is in another network.
@@ -343,11 +348,13 @@ impl Explanation<'_> {
         let table = of_peers(&self.file.peers, self.bypasses_lan());
         let (is_own, decision, chosen) = match &question.from {
             Sender::Process {
-                process, is_own, ..
+                process,
+                judgement,
+                is_own,
+                ..
             } => {
-                let (decision, rule) = self.file.transparent.apps.decide(process);
-                let verdict = self.application(decision, rule, question.to, &table);
-                (*is_own, decision, ("application", verdict))
+                let verdict = self.application(process, judgement, question.to, &table);
+                (*is_own, judgement.decision, (APPLICATION, verdict))
             }
             Sender::Elsewhere => {
                 let (decision, verdict) = self.forwarded();
@@ -428,51 +435,6 @@ impl Explanation<'_> {
                 self.at(Key::DisallowedIps, entry)
             )),
             _ => Verdict::Passes(format!("{address} is in none")),
-        }
-    }
-
-    fn application(
-        &self,
-        decision: Decision,
-        rule: Option<&Rule>,
-        to: Option<Destination>,
-        table: &[(Prefix, Class)],
-    ) -> Verdict {
-        let AppRules {
-            allowed,
-            disallowed,
-        } = &self.file.transparent.apps;
-        let line = |rule: &Rule, key: Key| {
-            let file = self.shown.display();
-            format!(
-                "{file}:{}: {} = {}",
-                rule.line,
-                key.name(),
-                rule.application
-            )
-        };
-        match (decision, rule) {
-            (Decision::Bypass, Some(rule)) => Verdict::Decides(format!(
-                "past the tunnel{} ({})",
-                self.meanwhile(to, table),
-                line(rule, Key::DisallowedApps)
-            )),
-            (Decision::Bypass, None) => Verdict::Decides(format!(
-                "past the tunnel{}: none of the {} AllowedApps is this one",
-                self.meanwhile(to, table),
-                allowed.len()
-            )),
-            (Decision::Tunnel, Some(rule)) => Verdict::Passes(format!(
-                "uses the tunnel ({})",
-                line(rule, Key::AllowedApps)
-            )),
-            (Decision::Tunnel, None) if disallowed.is_empty() => {
-                Verdict::Passes("uses the tunnel: the file chooses none, so all do".into())
-            }
-            (Decision::Tunnel, None) => Verdict::Passes(format!(
-                "uses the tunnel: none of the {} DisallowedApps is this one",
-                disallowed.len()
-            )),
         }
     }
 

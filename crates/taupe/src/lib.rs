@@ -53,6 +53,8 @@ mod flows;
 #[cfg(target_os = "linux")]
 mod json;
 #[cfg(target_os = "linux")]
+mod judge;
+#[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
 mod linux;

@@ -11,6 +11,9 @@ use taupe_config::application::Process;
 /// What the kernel puts behind the path of a file that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
+/// More programs than these have not started one another.
+const DEEPEST: usize = 64;
+
 /// Which sockets there are, in `/proc/self/net`.
 const SOCKETS: [&str; 8] = [
     "tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6",
@@ -24,6 +27,8 @@ pub(crate) struct Subject {
     pub(crate) path: Vec<u8>,
     cgroup: Vec<u8>,
     pub(crate) uid: u32,
+    /// The process that has started it, or that it has been given to since.
+    parent: Option<u32>,
     /// It runs in another network namespace than this one, where no rule is about it.
     pub(crate) is_elsewhere: bool,
 }
@@ -60,6 +65,7 @@ impl Subject {
             path: path.into_os_string().into_vec(),
             cgroup: cgroup("self"),
             uid: rustix::process::getuid().as_raw(),
+            parent: Some(std::os::unix::process::parent_id()),
             is_elsewhere: false,
         })
     }
@@ -73,12 +79,14 @@ impl Subject {
             path.truncate(path.len() - DELETED.len());
         }
         let status = fs::read_to_string(folder.join("status")).ok()?;
-        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        let (uids, parent) = (field("Uid:")?, field("PPid:")?);
         Some(Self {
             id: Some(id),
             path,
             cgroup: cgroup(&id.to_string()),
             uid: uids.split_whitespace().next()?.parse().ok()?,
+            parent: parent.trim().parse().ok(),
             // Who may not look takes it for one of here.
             is_elsewhere: network(&id.to_string())
                 .is_some_and(|there| network("self").is_some_and(|here| there != here)),
@@ -91,6 +99,18 @@ impl Subject {
         let mut ids = ids();
         ids.retain(|id| network(&id.to_string()) == here);
         ids.into_iter().filter_map(Self::of).collect()
+    }
+
+    /// The programs that have started it, the last first, as far as they still run in this
+    /// network. The first process hands on no rule.
+    pub(crate) fn ancestors(&self) -> Vec<Self> {
+        let above = |child: &Self| {
+            let parent = child.parent.filter(|parent| *parent > 1)?;
+            Self::of(parent).filter(|parent| !parent.is_elsewhere)
+        };
+        std::iter::successors(above(self), above)
+            .take(DEEPEST)
+            .collect()
     }
 
     /// As if it ran in this network.

@@ -1,7 +1,7 @@
 //! Applications that two tunnels would have at once, in one network namespace.
 
-use crate::capture::user_id;
 use crate::check;
+use crate::judge::resolved;
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
 use taupe_config::application::{AppRules, Rule};
@@ -71,10 +71,7 @@ fn rules_of(file: &Path) -> Result<AppRules, String> {
     let text = check::read(file).map_err(|error| format!("cannot be read ({error})"))?;
     let file = check::parse(file, &text, Dialect::Taupe).file;
     let file = file.ok_or("has errors (`taupe check` says which)")?;
-    let mut rules = file.transparent.apps;
-    // A name that nobody has is in no process.
-    let _ = rules.resolve_users(user_id);
-    Ok(rules)
+    Ok(resolved(file.transparent.apps))
 }
 
 /// What two files both choose: the rule of each, or none where it is by none.
@@ -113,15 +110,15 @@ mod tests {
 
     fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
         let list = |texts: &[&str]| {
-            let rule = |(index, text): (usize, &&str)| Rule {
-                application: text.parse().expect("an application"),
-                line: index + 1,
+            let rule = |(index, text): (usize, &&str)| {
+                Rule::new(text.parse().expect("an application"), index + 1)
             };
             texts.iter().enumerate().map(rule).collect()
         };
         AppRules {
             allowed: list(allowed),
             disallowed: list(disallowed),
+            ..AppRules::default()
         }
     }
 

@@ -27,11 +27,12 @@ mod flows;
 pub(crate) use self::flows::Flows;
 
 /// The names of the maps, which are also those of their pins.
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 15] = [
     "state",
     "sockets",
     "names",
     "exact",
+    "processes",
     "destinations",
     "flows",
     "flow_owners",
@@ -46,6 +47,7 @@ pub(crate) const NAMES: [&str; 14] = [
 
 /// How many entries two generations of rules have in common (`max_entries`).
 const RULES: usize = 8192;
+const EXACT: usize = 16384;
 const DESTINATIONS: usize = 65536;
 
 /// Bits of the widest network that counts as one that this machine is in: an address
@@ -86,8 +88,8 @@ const SERVICE_BUS: u32 = 2;
 /// All maps, open.
 pub(crate) struct Maps {
     pub(crate) state: Shared,
-    names: LpmTrie<MapData, NameKey, u32>,
-    exact: HashMap<MapData, ExactKey, u32>,
+    names: LpmTrie<MapData, NameKey, u64>,
+    exact: HashMap<MapData, ExactKey, u64>,
     destinations: LpmTrie<MapData, DestinationKey, u32>,
     pub(crate) flows: Flows,
     uplinks: HashMap<MapData, u32, UplinkValue>,
@@ -162,7 +164,7 @@ impl Maps {
             false => Ok(()),
         };
         within("names of applications", rules.names.len(), RULES / 2)?;
-        within("paths and users", rules.exact.len(), RULES / 2)?;
+        within("paths and users", rules.exact.len(), EXACT / 2)?;
         within("networks", destinations.len(), DESTINATIONS / 2)?;
         for ((bits, key), value) in &rules.names {
             self.names
@@ -191,6 +193,7 @@ impl Maps {
             (&state.otherwise, rules.otherwise),
             (&state.path_depths, rules.path_depths),
             (&state.cgroup_depths, rules.cgroup_depths),
+            (&state.children, rules.children),
         ] {
             to.store(value, Ordering::Relaxed);
         }

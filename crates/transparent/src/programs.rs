@@ -41,6 +41,7 @@ mod guards;
 mod looking;
 mod names;
 mod places;
+mod processes;
 mod removal;
 
 pub use self::gap::Gap;
@@ -49,6 +50,7 @@ pub use self::looking::{
     Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services,
 };
 use self::places::Place;
+pub use self::processes::Judged;
 
 /// What `scripts/bpf` made of `bpf/taupe.c` and `bpf/marks.c`.
 static FILTERS_OBJECT: &[u8] = include_bytes_aligned!("bpf/taupe.o");
@@ -198,6 +200,7 @@ impl Programs {
         for name in maps::NAMES {
             loader.map_pin_path(name, pins.map(name));
         }
+        loader.map_max_entries(processes::MAP, processes::most());
         let mut object = with_locked_memory(|| Self::load_object(&mut loader, way, is_wanted))?;
         Ok(Self {
             way,
@@ -488,9 +491,11 @@ impl Programs {
     /// Has the rules of a generation hold, which are in the maps.
     fn switch(&mut self, generation: u32) -> Result<(), Fault> {
         let in_use = &self.maps.state.generation;
+        self.keep_processes();
         in_use.store(generation, Ordering::Release);
         // What is decided by the others has been, when sockets are looked through.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
+        self.learn_processes()?;
         self.reclassify()?;
         // Until programs that had begun with the others have ended.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))

@@ -2,18 +2,22 @@
 //!
 //! `bpf/identity.h` is the other half. What is written in the file becomes entries
 //! of two maps: names in a trie, where the longest match answers for all that are
-//! shorter; paths (by a keyed hash of each directory above and the last part) and
-//! users in a hash table.
+//! shorter; paths (by a keyed hash of each directory above and the last part),
+//! users and the numbers of rules in a hash table.
+//!
+//! A rule's number is a keyed hash of its list and its text. So a rule has the same number
+//! in every rule set, and `bpf/processes.h` finds out whether a process's rule is still there.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
-use taupe_config::application::{AppRules, Application, User};
+use taupe_config::application::{AppRules, Application, Children, User};
 
 use crate::fault::Fault;
 use crate::state::{
-    ALLOW, BELOW, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, TUNNEL, space,
+    ALLOW, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER, TUNNEL,
+    space,
 };
 
 /// The longest name that is told from its beginning: the kernel's part cuts
@@ -24,13 +28,15 @@ const NAME_MAX: usize = NAME_SIZE - 2;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compiled {
     /// By the number of bits that count, and the key.
-    pub(crate) names: BTreeMap<(u32, NameKey), u32>,
-    pub(crate) exact: BTreeMap<ExactKey, u32>,
+    pub(crate) names: BTreeMap<(u32, NameKey), u64>,
+    pub(crate) exact: BTreeMap<ExactKey, u64>,
     pub(crate) kinds: u32,
     pub(crate) everyone: u32,
     pub(crate) otherwise: u32,
     pub(crate) path_depths: u32,
     pub(crate) cgroup_depths: u32,
+    /// `enum children`.
+    pub(crate) children: u32,
 }
 
 /// A name, or the beginning of one.
@@ -38,7 +44,7 @@ struct Name {
     kind: Kind,
     text: Vec<u8>,
     open: bool,
-    bits: u32,
+    rule: u64,
 }
 
 impl Name {
@@ -55,119 +61,151 @@ pub(crate) fn compile(
     generation: u32,
     key: (u64, u64),
 ) -> Result<Compiled, Fault> {
-    let mut compiled = Compiled {
-        otherwise: match rules.allowed.is_empty() {
-            true => TUNNEL,
-            false => DIRECT,
+    let mut compiler = Compiler {
+        compiled: Compiled {
+            otherwise: match rules.allowed.is_empty() {
+                true => TUNNEL,
+                false => DIRECT,
+            },
+            children: match rules.children {
+                Children::Own => 0,
+                Children::Inherit => 1,
+            },
+            ..Compiled::default()
         },
-        ..Compiled::default()
+        generation,
+        key,
+        names: Vec::new(),
     };
-    let mut names = Vec::new();
     for (rules, bits) in [(&rules.allowed, ALLOW), (&rules.disallowed, DISALLOW)] {
         for rule in rules {
-            compiled.add(&rule.application, bits, generation, key, &mut names)?;
+            let number = number(&rule.application, bits, key);
+            let value = u64::from(number) << RULE_NUMBER | u64::from(bits);
+            compiler.exact(Kind::Rule, number.into(), value);
+            for application in std::iter::once(&rule.application).chain(&rule.target) {
+                compiler.add(application, value)?;
+            }
         }
     }
-    compiled.unite(&names, generation);
-    Ok(compiled)
+    Ok(compiler.finish())
 }
 
-impl Compiled {
-    fn add(
-        &mut self,
-        application: &Application,
-        bits: u32,
-        generation: u32,
-        key: (u64, u64),
-        names: &mut Vec<Name>,
-    ) -> Result<(), Fault> {
-        let mut name = |kind, text: &str, open| {
-            if text.len() > NAME_MAX {
-                return Err(Fault::LongName(text.to_owned()));
-            }
-            names.push(Name {
-                kind,
-                text: text.as_bytes().to_vec(),
-                open,
-                bits,
-            });
-            Ok(())
-        };
+/// The number of a rule of the list that these bits are for.
+pub(crate) fn number(application: &Application, bits: u32, key: (u64, u64)) -> u32 {
+    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
+    hasher.write_u32(bits);
+    hasher.write(application.to_string().as_bytes());
+    // Its lower half.
+    hasher.finish() as u32
+}
+
+/// Two rules about one task, as `both_rules` of `bpf/identity.h` has it.
+fn both(one: u64, other: u64) -> u64 {
+    const BITS: u64 = (ALLOW | DISALLOW) as u64;
+    let allows = |rule: u64| rule & u64::from(ALLOW) != 0;
+    let number = match one & BITS == 0 || (allows(other) && !allows(one)) {
+        true => other,
+        false => one,
+    };
+    number >> RULE_NUMBER << RULE_NUMBER | (one | other) & BITS
+}
+
+struct Compiler {
+    compiled: Compiled,
+    generation: u32,
+    key: (u64, u64),
+    names: Vec<Name>,
+}
+
+impl Compiler {
+    /// Enters an application for a rule, as maps have rules.
+    fn add(&mut self, application: &Application, rule: u64) -> Result<(), Fault> {
         match application {
             Application::Name(pattern) => {
-                self.kinds |= Kind::Name as u32;
-                name(Kind::Name, pattern.text(), pattern.is_open())?;
+                self.name(Kind::Name, pattern.text(), pattern.is_open(), rule)?;
                 if !pattern.is_open() {
-                    name(Kind::Name, &format!("{}.exe", pattern.text()), false)?;
+                    self.name(Kind::Name, &format!("{}.exe", pattern.text()), false, rule)?;
                 }
             }
             Application::CgroupName(_) | Application::Flatpak(_) | Application::Snap(_) => {
-                self.kinds |= Kind::CgroupName as u32;
                 if let Some(pattern) = application.cgroup_name() {
-                    name(Kind::CgroupName, pattern.text(), pattern.is_open())?;
+                    self.name(Kind::CgroupName, pattern.text(), pattern.is_open(), rule)?;
                 }
             }
             // No process here has such a path.
             Application::Windows(_) => {}
-            Application::Executable(path) => {
-                self.path(Kind::Path, path, bits, generation, key);
-            }
-            Application::Directory(path) => {
-                self.path(Kind::Path, path, bits << BELOW, generation, key);
-            }
-            Application::Cgroup(path) => {
-                let bits = bits | bits << BELOW;
-                self.path(Kind::CgroupPath, path, bits, generation, key);
-            }
+            Application::Executable(path) => self.path(Kind::Path, path, rule),
+            Application::Directory(path) => self.path(Kind::Folder, path, rule),
+            Application::Cgroup(path) => self.path(Kind::CgroupPath, path, rule),
             Application::User(User::Id(id)) => {
-                self.kinds |= Kind::User as u32;
-                self.exact(Kind::User, u64::from(*id), bits, generation);
+                self.compiled.kinds |= Kind::User as u32;
+                self.exact(Kind::User, u64::from(*id), rule);
             }
             Application::User(User::Name(name)) => return Err(Fault::User(name.clone())),
         }
         Ok(())
     }
 
-    fn exact(&mut self, kind: Kind, id: u64, bits: u32, generation: u32) {
+    fn name(&mut self, kind: Kind, text: &str, open: bool, rule: u64) -> Result<(), Fault> {
+        if text.len() > NAME_MAX {
+            return Err(Fault::LongName(text.to_owned()));
+        }
+        self.compiled.kinds |= kind as u32;
+        self.names.push(Name {
+            kind,
+            text: text.as_bytes().to_vec(),
+            open,
+            rule,
+        });
+        Ok(())
+    }
+
+    fn exact(&mut self, kind: Kind, id: u64, rule: u64) {
         let key = ExactKey {
-            space: space(kind, generation),
+            space: space(kind, self.generation),
             zero: 0,
             id,
         };
-        *self.exact.entry(key).or_default() |= bits;
+        let entry = self.compiled.exact.entry(key).or_default();
+        *entry = both(*entry, rule);
     }
 
-    fn path(&mut self, kind: Kind, path: &str, bits: u32, generation: u32, key: (u64, u64)) {
+    fn path(&mut self, kind: Kind, path: &str, rule: u64) {
         let mut parts = 0;
         let mut hash = 0;
         for part in path.split('/').filter(|part| !part.is_empty()) {
-            hash = below(hash, part.as_bytes(), key);
+            hash = below(hash, part.as_bytes(), self.key);
             parts += 1;
         }
+        let compiled = &mut self.compiled;
+        let (depths, kinds) = match kind {
+            Kind::CgroupPath => (&mut compiled.cgroup_depths, Kind::CgroupPath),
+            _ => (&mut compiled.path_depths, Kind::Path),
+        };
         match parts {
-            // The root: everything is below it.
-            0 => self.everyone |= bits >> BELOW,
+            // The root: everything is below it, whose lower half are bits.
+            0 => compiled.everyone |= rule as u32,
             1..=PATH_DEPTH => {
-                let depths = match kind {
-                    Kind::Path => &mut self.path_depths,
-                    _ => &mut self.cgroup_depths,
-                };
                 *depths |= 1 << (parts - 1);
-                self.kinds |= kind as u32;
-                self.exact(kind, hash, bits, generation);
+                compiled.kinds |= kinds as u32;
+                self.exact(kind, hash, rule);
             }
             // Nothing that deep is compared; a file cannot name it either.
             _ => {}
         }
     }
 
-    /// Gives each name the bits of all that cover it: only one will be found.
-    fn unite(&mut self, names: &[Name], generation: u32) {
-        for name in names {
-            let bits = names
-                .iter()
-                .filter(|other| other.covers(name))
-                .fold(0, |bits, other| bits | other.bits);
+    /// Gives each name the rules of all that cover it: only one will be found.
+    fn finish(self) -> Compiled {
+        let Self {
+            mut compiled,
+            names,
+            generation,
+            ..
+        } = self;
+        for name in &names {
+            let covering = names.iter().filter(|other| other.covers(name));
+            let rule = covering.fold(0, |rule, other| both(rule, other.rule));
             let mut key = NameKey {
                 space: space(name.kind, generation),
                 name: [0; NAME_SIZE],
@@ -176,8 +214,9 @@ impl Compiled {
                 *to = *from;
             }
             let length = name.text.len() + usize::from(!name.open);
-            self.names.insert((32 + 8 * length as u32, key), bits);
+            compiled.names.insert((32 + 8 * length as u32, key), rule);
         }
+        compiled
     }
 }
 
@@ -195,22 +234,20 @@ fn below(above: u64, part: &[u8], key: (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALLOW, BELOW, Compiled, DISALLOW, Kind, NAME_SIZE, compile};
+    use super::{ALLOW, Compiled, DISALLOW, Kind, NAME_SIZE, compile};
     use taupe_config::application::{AppRules, Rule};
 
     fn rules(allowed: &str, disallowed: &str) -> AppRules {
         let list = |text: &str| {
             let entries = text.split(',').filter(|entry| !entry.is_empty());
             entries
-                .map(|entry| Rule {
-                    application: entry.parse().expect(entry),
-                    line: 0,
-                })
+                .map(|entry| Rule::new(entry.parse().expect(entry), 0))
                 .collect()
         };
         AppRules {
             allowed: list(allowed),
             disallowed: list(disallowed),
+            ..AppRules::default()
         }
     }
 
@@ -223,7 +260,7 @@ mod tests {
             key.space >> 1 == kind as u32 && bytes.get(..length) == key.name.get(..length)
         });
         fits.max_by_key(|((bits, _), _)| *bits)
-            .map(|(_, bits)| *bits)
+            .map(|(_, rule)| *rule as u32)
     }
 
     #[test]
@@ -267,13 +304,48 @@ mod tests {
             compile(&rules("/usr/bin/curl,/opt/", "cgroup:/a/b"), 1, (1, 2)).expect("compiled");
         assert_eq!(compiled.path_depths, 0b101);
         assert_eq!(compiled.cgroup_depths, 0b10);
-        let mut bits: Vec<_> = compiled.exact.iter().collect();
-        bits.sort_by_key(|(_, bits)| **bits);
-        assert_eq!(
-            bits.iter().map(|(_, bits)| **bits).collect::<Vec<_>>(),
-            [ALLOW, ALLOW << BELOW, DISALLOW | DISALLOW << BELOW]
-        );
-        assert!(bits.iter().all(|(key, _)| key.space & 1 == 1));
+        let entries = |kind: Kind| {
+            let all = compiled.exact.iter();
+            let own = all.filter(move |(key, _)| key.space == (kind as u32) << 1 | 1);
+            own.map(|(_, rule)| *rule as u32).collect::<Vec<_>>()
+        };
+        assert_eq!(entries(Kind::Path), [ALLOW]);
+        assert_eq!(entries(Kind::Folder), [ALLOW]);
+        assert_eq!(entries(Kind::CgroupPath), [DISALLOW]);
+        assert_eq!(entries(Kind::Rule).len(), 3);
+        assert_eq!(compiled.exact.len(), 6);
+    }
+
+    #[test]
+    fn a_rule_has_its_number_in_every_set() {
+        let numbers = |allowed, disallowed, generation| {
+            let rules = rules(allowed, disallowed);
+            let compiled = compile(&rules, generation, (1, 2)).expect("compiled");
+            let is_rule = |space: u32| space >> 1 == Kind::Rule as u32;
+            let all = compiled.exact.keys();
+            all.filter(|key| is_rule(key.space))
+                .map(|key| key.id)
+                .collect::<Vec<_>>()
+        };
+        let mole = numbers("mole", "", 0);
+        assert_eq!(mole, numbers("mole", "", 1));
+        assert!(numbers("cat, mole", "dog", 1).contains(&mole[0]));
+        // Of the other list it is another one.
+        assert_ne!(mole, numbers("", "mole", 0));
+    }
+
+    #[test]
+    fn an_allowed_rule_gives_its_number() {
+        for (allowed, disallowed) in [("curl", "c*"), ("c*", "curl")] {
+            let compiled = compile(&rules(allowed, disallowed), 0, (1, 2)).expect("compiled");
+            let own = super::number(&allowed.parse().expect(allowed), ALLOW, (1, 2));
+            let exact = compiled
+                .names
+                .iter()
+                .filter(|((bits, _), _)| *bits == 32 + 8 * 5);
+            let found: Vec<_> = exact.map(|(_, rule)| (*rule >> 32) as u32).collect();
+            assert_eq!(found, [own]);
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 37;
+pub(crate) const SCHEMA: u32 = 38;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -21,8 +21,8 @@ pub(crate) const PATH_DEPTH: usize = 32;
 /// Bits of a rule (`RULE_*`).
 pub(crate) const ALLOW: u32 = 1 << 0;
 pub(crate) const DISALLOW: u32 = 1 << 1;
-/// By how many bits they are shifted where they are about what is below.
-pub(crate) const BELOW: u32 = 2;
+/// By how many bits a rule's number is shifted in values of `names` and `exact`.
+pub(crate) const RULE_NUMBER: u32 = 32;
 
 /// A kind of rule (`KIND_*`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     CgroupName = 1 << 2,
     CgroupPath = 1 << 3,
     User = 1 << 4,
+    Folder = 1 << 5,
+    Rule = 1 << 6,
 }
 
 /// Verdicts (`enum verdict`).
@@ -113,7 +115,7 @@ pub(crate) struct RuleSet {
     pub(crate) otherwise: AtomicU32,
     pub(crate) path_depths: AtomicU32,
     pub(crate) cgroup_depths: AtomicU32,
-    zero: AtomicU32,
+    pub(crate) children: AtomicU32,
 }
 
 #[repr(C)]
@@ -138,6 +140,8 @@ pub(crate) struct State {
     pub(crate) names: AtomicU32,
     /// Processes in the tunnel's network namespace whose files could not be looked through.
     pub(crate) unseen: AtomicU32,
+    /// Rules were replaced, and not all processes have theirs yet.
+    pub(crate) learning: AtomicU32,
 }
 
 impl State {

@@ -52,6 +52,23 @@ pub enum Doubt {
         /// What runs in its place.
         interpreter: String,
     },
+    /// A program asks another one, which it does not start, to do its work.
+    Client {
+        /// Its name.
+        name: String,
+        /// The other one's name.
+        worker: String,
+    },
+    /// A program starts others of other names, and `Children = own` leaves these out.
+    Starter {
+        /// Its name.
+        name: String,
+    },
+    /// An AppImage runs programs from a folder of its own, which `Children = own` leaves out.
+    AppImage {
+        /// Its path.
+        path: String,
+    },
 }
 
 impl Doubt {
@@ -77,6 +94,10 @@ impl Doubt {
                  /proc/PID/exe` tells what it is"
                     .into()
             }
+            Self::Client { worker, .. } => format!("write {worker} too"),
+            Self::Starter { .. } | Self::AppImage { .. } => {
+                "delete Children = own, or write the programs that it starts too".into()
+            }
         }
     }
 }
@@ -96,8 +117,8 @@ impl fmt::Display for Doubt {
             ),
             Self::Link { path, target } => write!(
                 f,
-                "{path} leads through a symbolic link: what runs is {target}, which this does not \
-                 match"
+                "{path} leads through a symbolic link: what runs is {target}, which other links share \
+                 and this does not match"
             ),
             Self::Script { path, interpreter } => write!(
                 f,
@@ -105,11 +126,25 @@ impl fmt::Display for Doubt {
             ),
             Self::NameOfLink { path, target } => write!(
                 f,
-                "{path} is a symbolic link: what runs is {target}, whose name is another"
+                "{path} is a symbolic link: what runs is {target}, which other links share and this \
+                 does not match"
             ),
             Self::NameOfScript { path, interpreter } => write!(
                 f,
                 "{path} is a script: what runs is {interpreter}, and then what the script starts"
+            ),
+            Self::Client { name, worker } => write!(
+                f,
+                "{name} has {worker} do its work, and does not start it: this does not match {worker}"
+            ),
+            Self::Starter { name } => write!(
+                f,
+                "{name} starts other programs, which this does not match because of Children = own"
+            ),
+            Self::AppImage { path } => write!(
+                f,
+                "{path} is an AppImage: its programs run from a folder that it mounts in /tmp, which \
+                 this does not match because of Children = own"
             ),
         }
     }

@@ -11,15 +11,13 @@ fn rules(allowed: &str, disallowed: &str) -> AppRules {
     let list = |text: &str| {
         let texts = text.split_terminator(", ").enumerate();
         texts
-            .map(|(index, text)| Rule {
-                application: application(text),
-                line: index + 1,
-            })
+            .map(|(index, text)| Rule::new(application(text), index + 1))
             .collect()
     };
     AppRules {
         allowed: list(allowed),
         disallowed: list(disallowed),
+        ..AppRules::default()
     }
 }
 
@@ -293,6 +291,68 @@ fn decisions_name_their_rule() {
 }
 
 #[test]
+fn what_another_program_has_started() {
+    let judge = |rules: &AppRules, paths: &[&str]| {
+        let mut processes = paths.iter().map(|path| process(path, "/app.slice"));
+        let own = processes.next().expect("a process");
+        let Judgement {
+            decision,
+            rule,
+            is_inherited,
+        } = rules.judge(&own, processes);
+        (decision, rule.map(|rule| rule.line), is_inherited)
+    };
+    let (tunnel, bypass) = (Decision::Tunnel, Decision::Bypass);
+    let mut rules = rules("git, /opt/app/, uid:0", "ssh");
+    for (paths, expected) in [
+        (&["/bin/curl"][..], (bypass, None, false)),
+        (&["/bin/curl", "/bin/git"], (tunnel, Some(1), true)),
+        (
+            &["/bin/curl", "/bin/sh", "/opt/app/x"],
+            (tunnel, Some(2), true),
+        ),
+        // Its own rule comes first, then that of the nearest.
+        (&["/bin/ssh", "/bin/git"], (bypass, Some(1), false)),
+        (&["/bin/git", "/bin/ssh"], (tunnel, Some(1), false)),
+        (
+            &["/bin/curl", "/bin/ssh", "/bin/git"],
+            (bypass, Some(1), true),
+        ),
+        (
+            &["/bin/curl", "/bin/git", "/bin/ssh"],
+            (tunnel, Some(1), true),
+        ),
+    ] {
+        assert_eq!(judge(&rules, paths), expected, "{paths:?}");
+    }
+    rules.children = Children::Own;
+    let paths = ["/bin/curl", "/bin/git"];
+    assert_eq!(judge(&rules, &paths), (bypass, None, false));
+    // A user or control group has its processes by itself.
+    let rules = super::tests::rules("cgroup:app.slice, uid:1000", "");
+    let other = Process {
+        uid: 0,
+        cgroup: b"/",
+        ..process("/bin/curl", "")
+    };
+    let parent = process("/bin/git", "/app.slice");
+    assert_eq!(rules.judge(&other, [parent]).decision, bypass);
+}
+
+#[test]
+fn a_link_is_what_it_leads_to() {
+    let mut rules = rules("firefox, curl", "");
+    rules.follow_links(|application| {
+        let target = application.to_string() == "firefox";
+        target.then(|| self::application("/usr/lib/firefox-esr/firefox-esr"))
+    });
+    let decide = |path| rules.decide(&process(path, "/")).1.map(|rule| rule.line);
+    assert_eq!(decide("/usr/lib/firefox-esr/firefox-esr"), Some(1));
+    assert_eq!(decide("/bin/firefox-esr"), None);
+    assert_eq!(decide("/bin/curl"), Some(2));
+}
+
+#[test]
 fn users_are_looked_up() {
     let mut rules = rules("uid:alice, uid:7", "uid:bob, x");
     let known = |name: &str| (name == "alice").then_some(1000);
@@ -393,9 +453,13 @@ proptest! {
     ) {
         let list = |paths: &[String]| -> Vec<Rule> {
             let rules = paths.iter().enumerate();
-            rules.map(|(line, path)| Rule { application: application(path), line }).collect()
+            rules.map(|(line, path)| Rule::new(application(path), line)).collect()
         };
-        let rules = AppRules { allowed: list(&allowed), disallowed: list(&disallowed) };
+        let rules = AppRules {
+            allowed: list(&allowed),
+            disallowed: list(&disallowed),
+            ..AppRules::default()
+        };
         let expected = match (allowed.contains(&path), disallowed.contains(&path)) {
             (true, _) => Decision::Tunnel,
             (false, true) => Decision::Bypass,

@@ -324,6 +324,9 @@ pub enum DiagnosticKind {
     /// Not one of its words.
     #[error("SystemBus is neither allow nor refuse")]
     SystemBus,
+    /// Not one of its words.
+    #[error("Children is neither inherit nor own")]
+    Children,
     /// Not a routing table.
     #[error("Table is not auto, off, a number from 1 to 4294967295, or a name")]
     Table,

@@ -134,6 +134,10 @@ impl DiagnosticKind {
             }
             Self::Forwarded => "write tunnel or direct",
             Self::SystemBus => "write allow or refuse",
+            Self::Children => {
+                "write inherit (what an application starts has its rule) or own (each program is \
+                 compared for itself)"
+            }
             Self::Table => "write auto, off or such as 1000",
             Self::Mtu => "write such as MTU = 1420, or delete the line: it is then found out",
             Self::MtuTooSmall {

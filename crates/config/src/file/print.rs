@@ -252,12 +252,14 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
         kill_switch,
         forwarded,
         system_bus,
+        children,
         first: _,
         mark,
     } = transparent;
     let AppRules {
         allowed,
         disallowed,
+        children: _,
     } = apps;
     let mark = mark.unwrap_or_default();
     for (key, rules) in [
@@ -283,6 +285,9 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
     }
     if let Some(system_bus) = system_bus {
         writeln!(out, "{mark}{} = {system_bus}", Key::SystemBus)?;
+    }
+    if let Some(children) = children {
+        writeln!(out, "{mark}{} = {children}", Key::Children)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::report::Report;
 use super::seen::Seen;
 use super::value::{self, Value};
 use super::word::Key;
-use crate::application::{AppRules, Rule};
+use crate::application::{AppRules, Children, Rule};
 
 /// How many applications a list can have, and how many bytes altogether: as many
 /// as WireSock's.
@@ -31,6 +31,8 @@ pub struct Transparent {
     pub forwarded: Option<Forwarded>,
     /// `SystemBus`.
     pub system_bus: Option<SystemBus>,
+    /// `Children`; `apps` has it too, or the default.
+    pub children: Option<Children>,
     /// The first of these keys and its line, if there is one.
     pub first: Option<(Key, usize)>,
     /// What makes that line a comment to other programs, if anything does.
@@ -75,6 +77,15 @@ impl fmt::Display for SystemBus {
         f.write_str(match self {
             Self::Allow => "allow",
             Self::Refuse => "refuse",
+        })
+    }
+}
+
+impl fmt::Display for Children {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inherit => "inherit",
+            Self::Own => "own",
         })
     }
 }
@@ -161,6 +172,11 @@ impl<'a> TransparentDraft<'a> {
                 let read = system_bus(value);
                 set(&mut plain.system_bus, key, value, first, read, report);
             }
+            Key::Children => {
+                let read = children(value);
+                set(&mut plain.children, key, value, first, read, report);
+                plain.apps.children = plain.children.unwrap_or_default();
+            }
             _ => {}
         }
     }
@@ -176,6 +192,7 @@ impl<'a> TransparentDraft<'a> {
         let AppRules {
             allowed,
             disallowed,
+            ..
         } = &self.plain.apps;
         let whole = |list: &List, rules: &[Rule]| list.pieces.len() == rules.len();
         if !whole(&self.allowed, allowed) || !whole(&self.disallowed, disallowed) {
@@ -216,10 +233,7 @@ impl<'a> List<'a> {
             }
             self.pieces.push(part);
             match part.text.parse() {
-                Ok(application) => rules.push(Rule {
-                    application,
-                    line: part.number,
-                }),
+                Ok(application) => rules.push(Rule::new(application, part.number)),
                 Err(problem) => {
                     let value = quotable_application(part.text);
                     report.add(part, DiagnosticKind::Application { problem, value });
@@ -261,4 +275,9 @@ fn forwarded(value: Piece<'_>) -> Value<'_, Forwarded> {
 fn system_bus(value: Piece<'_>) -> Value<'_, SystemBus> {
     let all = [SystemBus::Allow, SystemBus::Refuse];
     value::word(value, &all).ok_or((value, DiagnosticKind::SystemBus))
+}
+
+fn children(value: Piece<'_>) -> Value<'_, Children> {
+    let all = [Children::Inherit, Children::Own];
+    value::word(value, &all).ok_or((value, DiagnosticKind::Children))
 }

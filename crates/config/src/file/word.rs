@@ -49,6 +49,7 @@ pub enum Key {
     KillSwitch,
     Forwarded,
     SystemBus,
+    Children,
     PqPrivateKey,
     PqPublicKey,
     PostQuantum,
@@ -56,7 +57,7 @@ pub enum Key {
 
 impl Key {
     /// Every key, by its number.
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -81,6 +82,7 @@ impl Key {
         Self::KillSwitch,
         Self::Forwarded,
         Self::SystemBus,
+        Self::Children,
         Self::PqPrivateKey,
         Self::PqPublicKey,
         Self::PostQuantum,
@@ -114,6 +116,7 @@ impl Key {
             Self::KillSwitch => "KillSwitch",
             Self::Forwarded => "Forwarded",
             Self::SystemBus => "SystemBus",
+            Self::Children => "Children",
             Self::PqPrivateKey => "PqPrivateKey",
             Self::PqPublicKey => "PqPublicKey",
             Self::PostQuantum => "PostQuantum",
@@ -153,6 +156,7 @@ impl Key {
                 | Self::KillSwitch
                 | Self::Forwarded
                 | Self::SystemBus
+                | Self::Children
         )
     }
 
@@ -225,6 +229,7 @@ impl Key {
             Self::KillSwitch => "app",
             Self::Forwarded => "direct",
             Self::SystemBus => "allow",
+            Self::Children => "inherit",
             Self::PqPrivateKey => return format!("{self} = (what `taupe genkey --pq` prints)"),
             Self::PqPublicKey => {
                 return format!("{self} = (what `taupe pubkey --pq` prints at the peer)");

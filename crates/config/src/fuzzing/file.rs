@@ -190,14 +190,17 @@ pub fn same_file(a: &File, b: &File) -> bool {
 
 fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
     let Transparent {
-        apps: AppRules {
-            allowed,
-            disallowed,
-        },
+        apps:
+            AppRules {
+                allowed,
+                disallowed,
+                children,
+            },
         bypass_lan,
         kill_switch,
         forwarded,
         system_bus,
+        children: _,
         first: _,
         mark,
     } = a;
@@ -211,6 +214,8 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         && *kill_switch == b.kill_switch
         && *forwarded == b.forwarded
         && *system_bus == b.system_bus
+        && *children == b.apps.children
+        && a.children == b.children
         && *mark == b.mark
 }
 

@@ -349,6 +349,7 @@ impl Draft {
             let bypass = chance.one_of(&["true", "false"]);
             lines.push(Line::new(Key::BypassLanTraffic, bypass));
             lines.push(Line::new(Key::SystemBus, "allow"));
+            lines.push(Line::new(Key::Children, "own"));
         }
         if chance.below(2) == 0 {
             let held = chance.one_of(&["app", "all", "off"]);

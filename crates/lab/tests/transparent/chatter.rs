@@ -112,6 +112,16 @@ pub(crate) fn start(host: &Host, executable: &str, voice: &Voice) -> Result<Proc
     host.spawn(&[executable, WORD, voice.name])
 }
 
+/// Starts one by a launcher, which waits for it: when the launcher ends, so does it.
+pub(crate) fn launch(
+    host: &Host,
+    launcher: &str,
+    executable: &str,
+    voice: &Voice,
+) -> Result<Process> {
+    host.spawn(&[launcher, WORD, voice.name, "launch", executable])
+}
+
 /// A copy of this program with this name, without its symbols.
 pub(crate) fn install(name: &str) -> Result<String> {
     let own = std::env::current_exe().map_err(Error::io("own executable"))?;
@@ -132,20 +142,30 @@ pub(crate) fn main(words: &[&str]) -> ! {
         Some(&"other") => &OTHER,
         _ => &CHOSEN,
     };
-    match words.get(1) {
-        Some(&"given") => {
+    match words.get(1..) {
+        Some(["given"]) => {
             let _ = given(voice);
             std::process::exit(0);
         }
-        Some(&"flood") => {
+        Some(["flood"]) => {
             flood(voice);
             std::process::exit(0);
         }
-        Some(_) => {
+        Some(["launch", program]) => {
+            let _ = Command::new(program)
+                .args([WORD, voice.name, "launched"])
+                .status();
+            std::process::exit(0);
+        }
+        Some(["launched"]) => {
+            let with_launcher = rustix::process::set_parent_process_death_signal;
+            with_launcher(Some(rustix::process::Signal::KILL)).expect("a signal");
+        }
+        Some(["once"]) => {
             let _ = short_lived(voice);
             std::process::exit(0);
         }
-        None => {}
+        _ => {}
     }
     let remotes = BEYOND.map(|address| SocketAddr::new(address, voice.port));
     let neighbour = SocketAddr::new(NEIGHBOUR, voice.port);

@@ -115,14 +115,17 @@ enum Transition {
     Second,
     /// The default route moves to the other uplink.
     Route,
-    /// The chosen application is started again.
+    /// The chosen application is started again, perhaps by another one that is chosen.
     Restart,
     /// The chosen application opens more flows than it may have.
     Flood,
+    /// The file of the chosen application that runs has another name for a moment, as while
+    /// a package is upgraded.
+    Rename,
 }
 
 /// Each with how often it is taken.
-const WEIGHTS: [(Transition, u32); 16] = [
+const WEIGHTS: [(Transition, u32); 17] = [
     (Transition::Kill, 12),
     (Transition::Up, 24),
     (Transition::DownAndUp, 3),
@@ -137,8 +140,9 @@ const WEIGHTS: [(Transition, u32); 16] = [
     (Transition::Replug, 10),
     (Transition::Second, 10),
     (Transition::Route, 8),
-    (Transition::Restart, 4),
     (Transition::Flood, 3),
+    (Transition::Restart, 6),
+    (Transition::Rename, 6),
 ];
 
 /// The uplinks, numbered as their networks and by what they are called.
@@ -151,6 +155,8 @@ struct Scene {
     device: Tunnel,
     file: String,
     chosen: String,
+    /// What the chosen application starts, which no rule names.
+    started: String,
     talking: [Process; 2],
     heard: [Arc<Heard>; 2],
     capture: Capture,
@@ -183,6 +189,7 @@ impl Scene {
             taupe_lab::host::add_address(&world.far, "lo", &format!("192.168.{network}.2/32"))?;
         }
         let (chosen, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
+        let started = chatter::install("vole")?;
         let tunnel = TUNNEL.map(address);
         let hear = |voice: &'static Voice| chatter::hear(&world.far, voice, tunnel);
         let heard = [hear(&CHOSEN)?, hear(&OTHER)?];
@@ -209,6 +216,7 @@ impl Scene {
             rng: Rng::with_seed(seed),
             file,
             chosen,
+            started,
             talking,
             heard,
             capture,
@@ -360,7 +368,21 @@ impl Scene {
             }
             Transition::Route => self.set_route(1 - self.route)?,
             Transition::Restart => {
-                self.talking[0] = chatter::start(&near, &self.chosen, &CHOSEN)?;
+                self.talking[0] = match self.rng.bool() {
+                    true => chatter::start(&near, &self.chosen, &CHOSEN)?,
+                    false => chatter::launch(&near, &self.chosen, &self.started, &CHOSEN)?,
+                };
+            }
+            Transition::Rename => {
+                let old = format!("{}.old", self.chosen);
+                let rename = |from: &str, to: &str| {
+                    std::fs::rename(from, to).map_err(Error::io(from.to_owned()))
+                };
+                rename(&self.chosen, &old)?;
+                // Long enough for sockets to be made meanwhile.
+                sleep(Duration::from_millis(PAUSE));
+                self.pause();
+                rename(&old, &self.chosen)?;
             }
             Transition::Flood => chatter::flood_by(&near, &self.chosen, &CHOSEN)?,
         }

@@ -17,6 +17,7 @@ mod marks;
 mod names;
 mod nested;
 mod old;
+mod processes;
 mod resolvers;
 mod roaming;
 mod seeing;
@@ -156,6 +157,10 @@ fn main() {
         SystemTest::new("edited_by_hand", app::edited_by_hand).limit(long),
         SystemTest::new("reloaded_whole_or_not", app::reloaded_whole_or_not).limit(long),
         SystemTest::new("in_two_files", app::in_two_files).limit(long),
+        SystemTest::new("renamed_while_it_runs", processes::renamed_while_it_runs).limit(long),
+        SystemTest::new("started_by_another", processes::started_by_another).limit(long),
+        SystemTest::new("links_and_what_is_explained", processes::links).limit(long),
+        SystemTest::new("started_by_another_by_mark", processes::by_mark).limit(long),
         SystemTest::new("chosen_by_mark", marks::chosen_by_mark).limit(long),
         SystemTest::new("marked_and_killed", marks::marked_and_killed).limit(long),
         SystemTest::new("all_but_one_by_mark", marks::all_but_one_by_mark).limit(long),

@@ -54,6 +54,7 @@ fn steps_with(
         from: match path {
             "" => Sender::Elsewhere,
             _ => Sender::Process {
+                judgement: file.transparent.apps.judge(&process, []),
                 process,
                 is_own: path == "/own",
                 is_elsewhere: path == "/elsewhere",

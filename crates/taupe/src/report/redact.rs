@@ -11,11 +11,12 @@ use taupe_config::key::Encoding;
 use zeroize::Zeroizing;
 
 /// The keys of files whose values are shown. What is not here may be a secret.
-const SHOWN: [&str; 19] = [
+const SHOWN: [&str; 20] = [
     "Address",
     "AllowedApps",
     "AllowedIPs",
     "BypassLanTraffic",
+    "Children",
     "DisallowedApps",
     "DisallowedIPs",
     "DNS",

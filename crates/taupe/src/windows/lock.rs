@@ -253,10 +253,7 @@ mod tests {
         ] {
             fs::write(folder.join(path), "").unwrap();
         }
-        let rule = |text: String| Rule {
-            application: Application::of_windows(&text).unwrap(),
-            line: 1,
-        };
+        let rule = |text: String| Rule::new(Application::of_windows(&text).unwrap(), 1);
         let at = folder.display();
         let apps = AppRules {
             allowed: vec![
@@ -265,6 +262,7 @@ mod tests {
                 rule(format!(r"{at}\none.exe")),
             ],
             disallowed: Vec::new(),
+            ..AppRules::default()
         };
         let found = chosen(&apps);
         assert_eq!(found.lacking.len(), 1, "{:?}", found.lacking);
@@ -287,10 +285,7 @@ mod tests {
         for path in [deep.join("lost.exe"), "here.exe".into()] {
             fs::write(folder.join(path), "").unwrap();
         }
-        let rule = |text: &str, line| Rule {
-            application: Application::of_windows(text).unwrap(),
-            line,
-        };
+        let rule = |text: &str, line| Rule::new(Application::of_windows(text).unwrap(), line);
         let apps = AppRules {
             allowed: vec![
                 rule(&format!(r"{}\", folder.display()), 3),
@@ -298,6 +293,7 @@ mod tests {
                 rule("no-such-program", 5),
             ],
             disallowed: Vec::new(),
+            ..AppRules::default()
         };
         let found = chosen(&apps);
         assert!(found.programs.contains(&folder.join("here.exe")));

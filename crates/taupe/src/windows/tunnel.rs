@@ -345,6 +345,7 @@ fn unused(file: &File, mode: Mode) -> Vec<&'static str> {
         ("SaveConfig", interface.save_config),
         ("search domains in DNS", has_search),
         ("SystemBus", file.transparent.system_bus.is_some()),
+        ("Children", file.transparent.children.is_some()),
     ];
     let unused = all.into_iter().filter(|(_, is_there)| *is_there);
     unused.map(|(name, _)| name).collect()

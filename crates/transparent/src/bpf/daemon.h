@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The process that serves the tunnel: which it is, and its end. */
+/* The process that serves the tunnel, and the end of processes. */
 #pragma once
-#include "state.h"
+#include "processes.h"
 
 /*
  * Whoever reads this is the daemon from then on: in a PID namespace it has no other
@@ -28,11 +28,12 @@ int taupe_exit(u64 *arguments)
 	struct state *state = get_state();
 	struct signal_struct *signal;
 
-	if (!state || kernel(task->tgid) != (s32)state->daemon)
-		return 0;
 	signal = kernel(task->signal);
 	/* Other threads of it still run. */
-	if (kernel(signal->live.counter) > 0)
+	if (!state || kernel(signal->live.counter) > 0)
+		return 0;
+	forget_process(task);
+	if (kernel(task->tgid) != (s32)state->daemon)
 		return 0;
 	now_of(state->up) = 0;
 	/* Its number will be somebody else's. */

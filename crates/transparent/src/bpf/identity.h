@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Who a task is: the name and the path of its executable, its cgroup and its
- * user, compared with the rules. The answer is bits, allow and disallow; which
- * wins is verdict.h's.
+ * Compares a task with the rules: the name and path of its executable, its control group
+ * and its user. processes.h keeps the rule about the executable; the rest is read when it
+ * is needed.
  *
- * Everything is read from the task as it is now, in the kernel: no process
- * needs to have been seen starting, and an executable that was upgraded still
- * has its path. A thread has the executable of its process.
+ * Everything is read from the task as it is now, in the kernel: no process needs to have
+ * been seen starting, and an executable that was upgraded still has its path. A thread has
+ * the executable of its process.
  *
- * There is no scratch memory per processor: a program that runs for a system
- * call can be preempted by another one on the same processor. All is on the
- * stack, of which there are 512 bytes for a program and all that it calls: where
- * paths are compared, none are left.
+ * There is no scratch memory per processor: a program that runs for a system call can be
+ * preempted by another one on the same processor. All is on the stack, of which there are
+ * 512 bytes for a program and all that it calls: where paths are compared, none are left.
  */
 #pragma once
 #include "siphash.h"
@@ -41,11 +40,20 @@ inline_always u64 lower(u64 word)
 	return word | ((from_a & ~above_z & ~word & high) >> 2);
 }
 
-alone u32 name_bits(u64 name, u32 kind, u32 generation)
+/* Two rules about one task: what is allowed is allowed, and the first number counts. */
+inline_always u64 both_rules(u64 one, u64 other)
+{
+	bool is_second = !(one & RULE_BITS) || (other & RULE_ALLOW && !(one & RULE_ALLOW));
+	u64 number = (is_second ? other : one) >> RULE_NUMBER;
+
+	return number << RULE_NUMBER | (u32)(one | other);
+}
+
+alone u64 name_rule(u64 name, u32 kind, u32 generation)
 {
 	struct name_key key = {};
 	s64 size;
-	u32 *bits;
+	u64 *rule;
 
 	size = bpf_probe_read_kernel_str(key.bytes, sizeof(key.bytes), (void *)name);
 	if (size <= 0)
@@ -57,8 +65,8 @@ alone u32 name_bits(u64 name, u32 kind, u32 generation)
 	/* A name that was cut ends with NUL here, where a rule's goes on: only a
 	 * wildcard can match it, since user space takes no rule that long. */
 	key.prefix_len = 32 + 8 * size;
-	bits = bpf_map_lookup_elem(&names, &key);
-	return bits ? *bits : 0;
+	rule = bpf_map_lookup_elem(&names, &key);
+	return rule ? *rule : 0;
 }
 
 /* ---- Paths ---- */
@@ -94,23 +102,39 @@ alone u64 component_hash(u64 name)
 	return sip_end(&sip, (u64)length << 56);
 }
 
-/* The hash of a path, from that of the directory above and the last component. */
-inline_always u64 path_hash(u64 above, u64 component, const struct state *state)
+/* The hash of a path, from that of the directory above and the last component. By itself,
+ * so that the verifier sees it once and not at each step. */
+alone u64 path_hash(u64 above, u64 component)
 {
+	struct state *state = get_state();
 	struct sip sip;
 
+	if (!state)
+		return 0;
 	sip_begin(&sip, state->key);
 	sip_word(&sip, above);
 	sip_word(&sip, component);
 	return sip_end(&sip, 16ULL << 56);
 }
 
-inline_always u32 exact_bits(u32 kind, u64 id, u32 generation)
+inline_always u64 exact_rule(u32 kind, u64 id, u32 generation)
 {
 	struct exact_key key = { .space = space_of(kind, generation), .id = id };
-	u32 *bits = bpf_map_lookup_elem(&exact, &key);
+	u64 *rule = bpf_map_lookup_elem(&exact, &key);
 
-	return bits ? *bits : 0;
+	return rule ? *rule : 0;
+}
+
+/* Adds the rule for a place to those above it, by the hash of the path to it: `is_end` if it
+ * is not on the way to another one. A control group's rule is for all below it too. By itself,
+ * so that the verifier does not follow what each step of a path has found. */
+alone u64 with_place(u64 rule, u32 space, u64 hash, u32 is_end)
+{
+	u32 kind = space >> 1;
+
+	if (kind == KIND_PATH && !is_end)
+		kind = KIND_FOLDER;
+	return both_rules(rule, exact_rule(kind, hash, space & 1));
 }
 
 /* ---- Cgroups ---- */
@@ -134,7 +158,7 @@ inline_always struct kernfs_node *cgroup_of(struct task_struct *task)
 
 /* ---- From the leaf to the root ---- */
 
-/* path_bits, cgroup_path_bits, cgroup_name_bits */
+/* path_rule, cgroup_path_rule, cgroup_name_rule */
 #ifdef OLD
 #include "steps.h"
 #else
@@ -147,31 +171,44 @@ alone u32 user_bits(u64 task, u32 generation)
 {
 	struct cred *cred = kernel(((struct task_struct *)task)->real_cred);
 
-	return exact_bits(KIND_UID, kernel(cred->uid).val, generation);
+	return exact_rule(KIND_UID, kernel(cred->uid).val, generation);
 }
 
 /* ---- All of it ---- */
 
-/* What the rules say about a task. Stops at the first that allows, which no
- * other rule can change. */
-inline_always u32 task_bits(struct task_struct *task, u32 kinds, u32 generation)
+/* Returns the rule about a task's executable. */
+inline_always u64 executable_rule(u64 task, u32 generation)
 {
-	struct mm_struct *memory = kernel(task->mm);
+	struct mm_struct *memory = kernel(((struct task_struct *)task)->mm);
 	struct file *executable = kernel(memory->exe_file);
-	u32 bits = 0;
+	struct state *state = get_state();
+	u64 rule = 0;
+	u32 kinds;
 
+	if (!state)
+		return RULE_UNTOLD;
+	kinds = state->rules[generation & 1].kinds;
 	if (kinds & KIND_NAME) {
 		struct dentry *dentry = kernel(executable->f_path.dentry);
 
-		bits |= name_bits((u64)kernel(dentry->d_name.name), KIND_NAME, generation);
+		rule = name_rule((u64)kernel(dentry->d_name.name), KIND_NAME, generation);
 	}
-	if (kinds & KIND_PATH && !(bits & RULE_ALLOW))
-		bits |= path_bits((u64)executable, generation);
-	if (kinds & KIND_UID && !(bits & RULE_ALLOW))
+	if (kinds & KIND_PATH && !(rule & RULE_ALLOW))
+		rule = both_rules(rule, path_rule((u64)executable, generation));
+	return rule;
+}
+
+/* Returns what rules say of a task's user and control group. Stops at the first that
+ * allows, which no other rule can change. */
+inline_always u32 surroundings_bits(struct task_struct *task, u32 kinds, u32 generation)
+{
+	u32 bits = 0;
+
+	if (kinds & KIND_UID)
 		bits |= user_bits((u64)task, generation);
 	if (kinds & KIND_CGROUP_NAME && !(bits & RULE_ALLOW))
-		bits |= cgroup_name_bits((u64)task, generation);
+		bits |= (u32)cgroup_name_rule((u64)task, generation);
 	if (kinds & KIND_CGROUP_PATH && !(bits & RULE_ALLOW))
-		bits |= cgroup_path_bits((u64)task, generation);
+		bits |= (u32)cgroup_path_rule((u64)task, generation);
 	return bits;
 }

@@ -346,12 +346,24 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct upid {
+	s32 nr;
+	void *ns;
+};
+
+struct pid {
+	u32 level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	u32 flags;
 	s32 tgid;
 	u64 start_time;
 	u64 self_exec_id;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct mm_struct *mm;
 	struct cred *real_cred;
 	struct css_set *cgroups;

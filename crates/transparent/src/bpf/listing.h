@@ -10,11 +10,6 @@ struct bpf_iter__bpf_sk_storage_map {
 	struct owner *owner;
 };
 
-struct bpf_iter__task {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-};
-
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct net___list {
@@ -161,18 +156,8 @@ int taupe_namespaces(struct bpf_iter__task *context)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct upid {
-	void *ns;
-};
-
-struct pid {
-	u32 level;
-	struct upid numbers[1];
-};
-
-struct task_struct___pid {
+struct task_struct___tasks {
 	struct list_head tasks;
-	struct pid *thread_pid;
 };
 
 #pragma clang attribute pop
@@ -190,18 +175,14 @@ struct search {
 /* The PID namespace of this depth that a process is in, its own or one around that. */
 inline_always void *space_at(struct pid *pid, u32 level)
 {
-	/* `numbers` goes on behind the structure, which no relocation knows. */
-	u64 size = __builtin_preserve_type_info(*(struct upid *)0, 1);
-	struct upid *number = (void *)&pid->numbers[0] + level * size;
-
-	return kernel(number->ns);
+	return kernel(number_at(pid, level)->ns);
 }
 
 static long outside_step(u32 step, struct search *search)
 {
 	struct task_struct *task = (void *)search->next -
-		__builtin_preserve_field_info(((struct task_struct___pid *)0)->tasks, 0);
-	struct pid *pid = kernel(((struct task_struct___pid *)task)->thread_pid);
+		__builtin_preserve_field_info(((struct task_struct___tasks *)0)->tasks, 0);
+	struct pid *pid = kernel(task->thread_pid);
 
 	if (!(kernel(task->flags) & PF_KTHREAD) && pid &&
 	    kernel(kernel(kernel(task->nsproxy)->net_ns)->net_cookie) == search->netns &&
@@ -223,7 +204,7 @@ int taupe_outside(struct bpf_iter__task *context)
 {
 	struct task_struct *task = bpf_get_current_task();
 	struct task_struct *leader = kernel(task->group_leader);
-	struct pid *pid = kernel(((struct task_struct___pid *)leader)->thread_pid);
+	struct pid *pid = kernel(leader->thread_pid);
 	struct state *state = get_state();
 	struct search search = {};
 
@@ -233,7 +214,7 @@ int taupe_outside(struct bpf_iter__task *context)
 	search.netns = state->netns;
 	search.level = kernel(pid->level);
 	search.space = space_at(pid, search.level);
-	search.end = &((struct task_struct___pid *)leader)->tasks;
+	search.end = &((struct task_struct___tasks *)leader)->tasks;
 	search.next = kernel(search.end->next);
 	if (search.next)
 		bpf_loop(PROCESSES_MAX, outside_step, &search, 0);

@@ -8,18 +8,9 @@
  */
 #define OLD
 #include "daemon.h"
+#include "judged.h"
 #include "packet.h"
 #include "verdict.h"
-
-/* Whether a task is where the tunnel is: user space says which inode that has, for
- * it cannot learn the cookie before Linux 5.14. Sockets are made in the task's. */
-inline_always bool runs_here(struct task_struct *task, const struct state *state)
-{
-	struct nsproxy *spaces = kernel(task->nsproxy);
-	struct net *net = kernel(spaces->net_ns);
-
-	return kernel(net->ns.inum) == state->netns;
-}
 
 /* There is no other error than EPERM before Linux 5.18. */
 SEC("cgroup/sock_create")
@@ -32,7 +23,7 @@ int taupe_mark(struct bpf_sock *sk)
 	if (!state || !runs_here(task, state))
 		return ALLOW;
 	generation = now_of(state->generation);
-	verdict = verdict_on((u64)task, generation);
+	verdict = verdict_on((u64)task, state, generation);
 	if (verdict == UNTOLD) {
 		count(R_PATH_TOO_DEEP);
 		return REFUSE;

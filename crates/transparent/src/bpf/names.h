@@ -199,6 +199,23 @@ struct bpf_sock_addr_kern {
 /* Where the path begins in an address (sockaddr_un). */
 #define PATH_OFFSET 2
 
+/* Returns the service that a socket of AF_UNIX is connected to, or 0. The stack has no room
+ * for the path where rules are compared. */
+apart u32 service_of(struct bpf_sock_addr *context)
+{
+	struct bpf_sock_addr_kern *whole = (void *)context;
+	struct service_key key = {};
+	u32 *service, length;
+
+	/* A path may end with the address, without NUL. */
+	length = kernel(whole->uaddrlen) - PATH_OFFSET + 1;
+	if (length > sizeof(key.path))
+		length = sizeof(key.path);
+	bpf_probe_read_kernel_str(key.path, length, kernel(whole->uaddr) + PATH_OFFSET);
+	service = bpf_map_lookup_elem(&services, &key);
+	return service ? *service : 0;
+}
+
 /*
  * Services that resolve names are asked by sockets of their own, too. The C library takes
  * one that is refused for one that does not run, and asks name servers itself. What else is
@@ -212,26 +229,19 @@ SEC("classifier")
 int taupe_unix(struct bpf_sock_addr *context)
 {
 	struct state *state = state_here(context);
-	struct bpf_sock_addr_kern *whole = (void *)context;
-	struct service_key key = {};
-	u32 *service, names, bits, generation, length;
+	u32 service, names, bits, generation;
 
 	if (!state)
 		return ALLOW;
 	names = now_of(state->names);
 	if (!(names & NAMES) || is_open(state))
 		return ALLOW;
-	/* A path may end with the address, without NUL. */
-	length = kernel(whole->uaddrlen) - PATH_OFFSET + 1;
-	if (length > sizeof(key.path))
-		length = sizeof(key.path);
-	bpf_probe_read_kernel_str(key.path, length, kernel(whole->uaddr) + PATH_OFFSET);
-	service = bpf_map_lookup_elem(&services, &key);
+	service = service_of(context);
 	if (!service)
 		return ALLOW;
 	generation = now_of(state->generation);
-	bits = bits_of(bpf_get_current_task(), state, generation);
-	if (*service == SERVICE_BUS) {
+	bits = task_bits((u64)bpf_get_current_task(), generation);
+	if (service == SERVICE_BUS) {
 		if (names & NAMES_BUS || !(bits & (RULE_ALLOW | RULE_UNTOLD)) || bits & RULE_EXEMPT)
 			return ALLOW;
 	} else {

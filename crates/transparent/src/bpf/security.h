@@ -84,7 +84,7 @@ int taupe_family(u64 *arguments)
 	u32 generation, bits;
 	bool is_carried;
 
-	if (!state || kernel(kernel(kernel(task->nsproxy)->net_ns)->net_cookie) != state->netns)
+	if (!state || !runs_here(task, state))
 		return 0;
 	if (!now_of(state->secured))
 		now_of(state->secured) = 1;
@@ -95,7 +95,7 @@ int taupe_family(u64 *arguments)
 	if (!is_carried && !(LINK_FAMILIES >> family & 1))
 		return 0;
 	generation = now_of(state->generation);
-	bits = bits_of(task, state, generation);
+	bits = task_bits((u64)task, generation);
 	if (is_carried ? (bits & RULE_EXEMPT || verdict_of(bits, state, generation) == DIRECT)
 		       : !(bits & (RULE_ALLOW | RULE_UNTOLD)))
 		return 0;

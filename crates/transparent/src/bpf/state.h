@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 37
+#define SCHEMA 38
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -33,18 +33,27 @@ enum class {
 	CLASS_DROP = 4,	  /* multicast and broadcast */
 };
 
-/* What a rule says, in values of `names` and `exact`. */
+/*
+ * What a rule says, in values of `names` and `exact`. These are the lower half of a value;
+ * the upper half is the rule's number, which is the same in every generation. So a process
+ * can keep a rule whose path or name it has no more, for as long as the rules have it.
+ */
 enum {
 	RULE_ALLOW = 1 << 0,
 	RULE_DISALLOW = 1 << 1,
-	/* The same for everything below a directory. */
-	RULE_BELOW = 2,
 	RULE_BITS = RULE_ALLOW | RULE_DISALLOW,
+	/* Only in `processes`, while they learn new rules: these have it no more. */
+	RULE_GONE = 1 << 3,
 	/* Never in maps: of a task whose path is too deep to be compared. */
 	RULE_UNTOLD = 1 << 4,
 	/* Never in maps: of the tunnel's own process. */
 	RULE_EXEMPT = 1 << 5,
+	/* Only in `processes`: of the first process, which does not hand on a rule. */
+	RULE_OF_INIT = 1 << 6,
+	/* Never in maps: no rule names the task, and it has inherited one. */
+	RULE_INHERITED = 1 << 7,
 };
+#define RULE_NUMBER 32
 
 /* Kinds of rules: what is in the rule set at all. */
 enum {
@@ -53,6 +62,17 @@ enum {
 	KIND_CGROUP_NAME = 1 << 2,
 	KIND_CGROUP_PATH = 1 << 3,
 	KIND_UID = 1 << 4,
+	/* Everything below a folder. */
+	KIND_FOLDER = 1 << 5,
+	/* The rule of a number. */
+	KIND_RULE = 1 << 6,
+};
+
+/* Which rule a program has that no rule names. */
+enum children {
+	CHILDREN_OWN = 0,
+	/* That of the program that started it. */
+	CHILDREN_INHERIT = 1,
 };
 
 /*
@@ -66,7 +86,7 @@ struct rule_set {
 	u32 otherwise;	  /* enum verdict of a task that no rule names */
 	u32 path_depths;  /* bit d: a rule for paths of d + 1 components */
 	u32 cgroup_depths;
-	u32 zero;
+	u32 children;	  /* enum children */
 };
 
 /* What is held back while the tunnel is down. With LOCK_EVERYBODY each socket of the
@@ -108,6 +128,7 @@ struct state {
 	u32 forwarded; /* what it forwards goes to the tunnel */
 	u32 names;     /* enum names */
 	u32 unseen; /* processes whose files could not be looked through */
+	u32 learning; /* rules were replaced, and not all processes have theirs yet */
 };
 
 struct {
@@ -159,10 +180,10 @@ struct {
 	MAP_UINT(max_entries, 8192);
 	MAP_UINT(map_flags, MAP_NO_PREALLOC);
 	MAP_TYPE(key, struct name_key);
-	MAP_TYPE(value, u32);
+	MAP_TYPE(value, u64);
 } names SEC(".maps");
 
-/* Hashes of paths, and user ids. */
+/* Hashes of paths, user ids and numbers of rules. */
 struct exact_key {
 	u32 space; /* as above */
 	u32 zero;
@@ -171,11 +192,36 @@ struct exact_key {
 
 struct {
 	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 8192);
+	MAP_UINT(max_entries, 16384);
 	MAP_UINT(map_flags, MAP_NO_PREALLOC);
 	MAP_TYPE(key, struct exact_key);
-	MAP_TYPE(value, u32);
+	MAP_TYPE(value, u64);
 } exact SEC(".maps");
+
+/* A process of any namespace: numbers are used again, with another start. */
+struct process_key {
+	u64 start; /* by the monotonic clock */
+	u32 id;	   /* as in the first PID namespace */
+	u32 zero;
+};
+
+/* The rules of a process: values of `names` and `exact`, or 0. */
+struct process {
+	u64 own;	/* about its executable */
+	u64 inherited;	/* from the program that started it */
+	u64 executed;	/* when it began this program; 0: not seen */
+	u32 generation; /* in which they hold */
+	u32 zero;
+};
+
+/* User space makes it as large as there can be processes. */
+struct {
+	MAP_UINT(type, MAP_HASH);
+	MAP_UINT(max_entries, 32768);
+	MAP_UINT(map_flags, MAP_NO_PREALLOC);
+	MAP_TYPE(key, struct process_key);
+	MAP_TYPE(value, struct process);
+} processes SEC(".maps");
 
 /* An address of either family: IPv4 is ::ffff:0:0/96. */
 struct address {

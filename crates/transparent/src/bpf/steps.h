@@ -58,12 +58,12 @@ alone u64 cgroup_part(u64 task, u32 back)
 	return PATH_STEPS;
 }
 
-/* What rules say of a place, whose parts `part` tells. */
-inline_always u32 parts_bits(u64 (*part)(u64, u32), u64 of, u32 kind, u32 generation)
+/* Returns the rule for a place, whose parts `part` tells. */
+inline_always u64 parts_rule(u64 (*part)(u64, u32), u64 of, u32 kind, u32 generation)
 {
 	struct state *state = get_state();
-	u64 count = part(of, ~0U), hash = 0;
-	u32 bits = 0, depths;
+	u64 count = part(of, ~0U), hash = 0, rule = 0;
+	u32 depths;
 
 	if (!state || count > PATH_DEPTH)
 		return RULE_UNTOLD;
@@ -71,32 +71,30 @@ inline_always u32 parts_bits(u64 (*part)(u64, u32), u64 of, u32 kind, u32 genera
 				   : state->rules[generation & 1].cgroup_depths;
 	for (u32 depth = 0; depth < PATH_DEPTH && depth < count; depth++) {
 		u64 name = part(of, count - 1 - depth);
-		u32 found;
 
 		/* It has been moved meanwhile. */
 		if (name <= PATH_STEPS)
 			return RULE_UNTOLD;
-		hash = path_hash(hash, component_hash(name), state);
+		hash = path_hash(hash, component_hash(name));
 		/* Most depths have no rule. */
-		if (!(depths >> depth & 1))
-			continue;
-		found = exact_bits(kind, hash, generation);
-		bits |= found >> RULE_BELOW | (depth + 1 == count ? found : 0);
+		if (depths >> depth & 1)
+			rule = with_place(rule, space_of(kind, generation), hash,
+					  depth + 1 == count);
 	}
-	return bits & RULE_BITS;
+	return rule;
 }
 
-alone u32 path_bits(u64 file, u32 generation)
+alone u64 path_rule(u64 file, u32 generation)
 {
-	return parts_bits(path_part, file, KIND_PATH, generation);
+	return parts_rule(path_part, file, KIND_PATH, generation);
 }
 
-alone u32 cgroup_path_bits(u64 task, u32 generation)
+alone u64 cgroup_path_rule(u64 task, u32 generation)
 {
-	return parts_bits(cgroup_part, task, KIND_CGROUP_PATH, generation);
+	return parts_rule(cgroup_part, task, KIND_CGROUP_PATH, generation);
 }
 
-alone u32 cgroup_name_bits(u64 task, u32 generation)
+alone u64 cgroup_name_rule(u64 task, u32 generation)
 {
 	struct kernfs_node *node = cgroup_of((struct task_struct *)task);
 	u32 bits = 0;
@@ -106,7 +104,7 @@ alone u32 cgroup_name_bits(u64 task, u32 generation)
 
 		if (!above)
 			return bits;
-		bits |= name_bits((u64)kernel(node->name), KIND_CGROUP_NAME, generation);
+		bits |= (u32)name_rule((u64)kernel(node->name), KIND_CGROUP_NAME, generation);
 		node = above;
 	}
 	return bits | RULE_UNTOLD;

@@ -12,9 +12,11 @@
  *   lifecycle.h  sockets from before
  *   daemon.h     whose process serves the tunnel, and its end
  *   listing.h    chosen sockets, and namespaces, for user space
+ *   judged.h     the verdicts on processes, for user space
  *
  *   guards.h                whether a device has the filters
  *   verdict.h, identity.h   what the rules say of a task
+ *   processes.h             the rules that processes keep and hand on
  *   subflow.h               subflows of MPTCP
  *   packet.h                what flow a packet belongs to, and where that goes
  *   state.h                 the maps
@@ -22,6 +24,7 @@
  * scripts/bpf compiles it.
  */
 #include "daemon.h"
+#include "judged.h"
 #include "lifecycle.h"
 #include "listing.h"
 #include "security.h"

@@ -14,8 +14,7 @@ struct trail {
 		struct kernfs_node *node;
 		struct {
 			u64 hash;
-			u32 bits;
-			u32 depths;
+			u64 rule;
 		};
 	};
 	u32 count;
@@ -31,38 +30,27 @@ static long fold_step(u32 depth, void *context)
 	struct trail *trail = context;
 	struct state *state = get_state();
 	u32 from_leaf = trail->count - 1 - depth;
-	struct exact_key key = {};
-	u32 *found;
+	bool is_path = trail->space >> 1 == KIND_PATH;
+	struct rule_set *rules;
 
 	if (!state || depth >= trail->count || from_leaf >= PATH_DEPTH)
 		return 1;
-	trail->hash = path_hash(trail->hash, trail->parts[from_leaf], state);
+	rules = &state->rules[trail->space & 1];
+	trail->hash = path_hash(trail->hash, trail->parts[from_leaf]);
 	/* Most depths have no rule. */
-	if (!(trail->depths >> (depth & 31) & 1))
-		return 0;
-	key.space = trail->space;
-	key.id = trail->hash;
-	found = bpf_map_lookup_elem(&exact, &key);
-	if (found)
-		trail->bits |= *found >> RULE_BELOW | (from_leaf ? 0 : *found);
+	if ((is_path ? rules->path_depths : rules->cgroup_depths) >> (depth & 31) & 1)
+		trail->rule = with_place(trail->rule, trail->space, trail->hash, !from_leaf);
 	return 0;
 }
 
-/* What rules say of the place that a trail has led from. */
-inline_always u32 trail_bits(struct trail *trail, u32 kind, u32 generation)
+/* Returns the rule for the place that a trail has led from. */
+inline_always u64 trail_rule(struct trail *trail, u32 kind, u32 generation)
 {
-	struct state *state = get_state();
-	struct rule_set *rules;
-
-	if (!state)
-		return 0;
-	rules = &state->rules[generation & 1];
 	trail->hash = 0;
-	trail->bits = 0;
-	trail->depths = kind == KIND_PATH ? rules->path_depths : rules->cgroup_depths;
+	trail->rule = 0;
 	trail->space = space_of(kind, generation);
 	bpf_loop(PATH_DEPTH, fold_step, trail, 0);
-	return trail->bits & RULE_BITS;
+	return trail->rule;
 }
 
 static long path_step(u32 round, void *context)
@@ -90,7 +78,7 @@ static long path_step(u32 round, void *context)
 	return 0;
 }
 
-alone u32 path_bits(u64 file, u32 generation)
+alone u64 path_rule(u64 file, u32 generation)
 {
 	struct file *executable = (struct file *)file;
 	struct vfsmount *mount = kernel(executable->f_path.mnt);
@@ -102,7 +90,7 @@ alone u32 path_bits(u64 file, u32 generation)
 	bpf_loop(PATH_STEPS, path_step, &trail, 0);
 	if (!trail.done)
 		return RULE_UNTOLD;
-	return trail_bits(&trail, KIND_PATH, generation);
+	return trail_rule(&trail, KIND_PATH, generation);
 }
 
 static long cgroup_step(u32 round, void *context)
@@ -139,12 +127,12 @@ static long cgroup_name_step(u32 round, void *context)
 		climb->done = true;
 		return 1;
 	}
-	climb->bits |= name_bits((u64)kernel(climb->node->name), KIND_CGROUP_NAME, climb->generation);
+	climb->bits |= (u32)name_rule((u64)kernel(climb->node->name), KIND_CGROUP_NAME, climb->generation);
 	climb->node = above;
 	return 0;
 }
 
-alone u32 cgroup_name_bits(u64 task, u32 generation)
+alone u64 cgroup_name_rule(u64 task, u32 generation)
 {
 	struct climb climb = { .node = cgroup_of((struct task_struct *)task), .generation = generation };
 
@@ -152,7 +140,7 @@ alone u32 cgroup_name_bits(u64 task, u32 generation)
 	return climb.done ? climb.bits : climb.bits | RULE_UNTOLD;
 }
 
-alone u32 cgroup_path_bits(u64 task, u32 generation)
+alone u64 cgroup_path_rule(u64 task, u32 generation)
 {
 	struct trail trail = {};
 
@@ -160,5 +148,5 @@ alone u32 cgroup_path_bits(u64 task, u32 generation)
 	bpf_loop(PATH_STEPS, cgroup_step, &trail, 0);
 	if (!trail.done)
 		return RULE_UNTOLD;
-	return trail_bits(&trail, KIND_CGROUP_PATH, generation);
+	return trail_rule(&trail, KIND_CGROUP_PATH, generation);
 }

@@ -1,23 +1,45 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The verdict on a task, and on a socket. */
 #pragma once
-#include "identity.h"
+#include "processes.h"
 #include "subflow.h"
 
-/* What the rules say of a task. The tunnel's own process is nobody's concern, and no rule
- * is about the kernel's threads. */
-inline_always u32 bits_of(struct task_struct *task, const struct state *state, u32 generation)
+/*
+ * Returns what the rules say of a task: the rules that name it, or else the one that it has
+ * inherited. The tunnel's own process is nobody's concern, and no rule is about the kernel's
+ * threads.
+ */
+alone u32 task_bits(u64 of, u32 generation)
 {
-	const struct rule_set *rules = &state->rules[generation & 1];
-	u32 bits = rules->everyone;
+	struct task_struct *task = (struct task_struct *)of;
+	struct state *state = get_state();
+	const struct rule_set *rules;
+	struct process *process;
+	u32 bits, entry = 0;
 
+	if (!state)
+		return RULE_UNTOLD;
+	rules = &state->rules[generation & 1];
 	if (kernel(task->flags) & PF_KTHREAD)
 		return RULE_DISALLOW;
 	if (kernel(task->tgid) == (s32)now_of(state->daemon))
 		return RULE_EXEMPT;
+	bits = rules->everyone;
+	if (bits & RULE_ALLOW)
+		return bits;
+	if (keeps_processes(state, generation)) {
+		process = process_of(task);
+		if (process && process->generation == generation)
+			entry = entry_bits(process);
+		else
+			entry = enter_process(of, executable_rule(of, generation), generation,
+					      false);
+		bits |= entry & (RULE_BITS | RULE_UNTOLD);
+	}
 	if (!(bits & RULE_ALLOW))
-		bits |= task_bits(task, rules->kinds, generation);
-	return bits;
+		bits |= surroundings_bits(task, rules->kinds, generation);
+	entry = entry >> INHERITED & RULE_BITS;
+	return bits & RULE_BITS || !entry ? bits : bits | entry | RULE_INHERITED;
 }
 
 /*
@@ -34,18 +56,15 @@ inline_always u32 verdict_of(u32 bits, const struct state *state, u32 generation
 		return UNTOLD;
 	if (bits & RULE_DISALLOW)
 		return DIRECT;
+	/* It may be about to inherit a rule. */
+	if (now_of(state->learning) && state->rules[~generation & 1].otherwise == TUNNEL)
+		return TUNNEL;
 	return state->rules[generation & 1].otherwise;
 }
 
-alone u32 verdict_on(u64 task, u32 generation)
+inline_always u32 verdict_on(u64 task, const struct state *state, u32 generation)
 {
-	struct state *state = get_state();
-	u32 bits;
-
-	if (!state)
-		return UNTOLD;
-	bits = bits_of((struct task_struct *)task, state, generation);
-	return verdict_of(bits, state, generation);
+	return verdict_of(task_bits(task, generation), state, generation);
 }
 
 /* Whether a socket of the kernel's is one that verdicts are about. */
@@ -188,7 +207,7 @@ apart u32 used(void *sk, const struct state *state, bool often)
 	if (owner && now_of(owner->verdict) != DIRECT) {
 		/* Used under new rules, it is not let go by them. */
 		if (now_of(owner->generation) != generation &&
-		    verdict_on((u64)bpf_get_current_task(), generation) == TUNNEL)
+		    verdict_on((u64)bpf_get_current_task(), state, generation) == TUNNEL)
 			owner->generation = generation;
 		return owner->verdict;
 	}
@@ -197,7 +216,7 @@ apart u32 used(void *sk, const struct state *state, bool often)
 		if (owner && now_of(owner->who) == who)
 			return DIRECT;
 	}
-	verdict = verdict_on((u64)bpf_get_current_task(), generation);
+	verdict = verdict_on((u64)bpf_get_current_task(), state, generation);
 	if (verdict == UNTOLD)
 		return verdict;
 	if (is_noted(verdict, state) && !(owner && verdict == DIRECT))

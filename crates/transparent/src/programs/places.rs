@@ -20,7 +20,7 @@ pub(super) enum Place {
 }
 
 /// Those of [`Way::Filters`](super::Way::Filters): what each is built on, for those whose kernel lacks it.
-pub(super) const FILTERS: [(&str, Place, &str); 31] = [
+pub(super) const FILTERS: [(&str, Place, &str); 35] = [
     (
         "taupe_socket",
         Place::Cgroup("socket", attach_type::SOCK_CREATE),
@@ -86,16 +86,12 @@ pub(super) const FILTERS: [(&str, Place, &str); 31] = [
         Place::Cgroup("arrive", attach_type::CGROUP_INGRESS),
         "storage of sockets and bpf_skc_to_tcp_sock in cgroup programs (Linux 5.9)",
     ),
-    (
-        "taupe_exit",
-        Place::Tracepoint("sched_process_exit"),
-        "BTF tracepoints (Linux 5.5)",
-    ),
-    (
-        "taupe_adopt",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
+    ("taupe_fork", Place::Tracepoint("sched_process_fork"), TRACE),
+    ("taupe_exec", Place::Tracepoint("sched_process_exec"), TRACE),
+    ("taupe_exit", Place::Tracepoint("sched_process_exit"), TRACE),
+    ("taupe_learn", Place::Iterator("task"), TASKS),
+    ("taupe_judged", Place::Iterator("task"), TASKS),
+    ("taupe_adopt", Place::Iterator("task"), TASKS),
     ("taupe_classify", Place::Iterator("task_file"), FILES),
     ("taupe_leaving", Place::Iterator("task_file"), FILES),
     ("taupe_let_go", Place::Iterator("task_file"), FILES),
@@ -109,11 +105,7 @@ pub(super) const FILTERS: [(&str, Place, &str); 31] = [
         Place::Iterator("bpf_sk_storage_map"),
         "iterators over the storage of sockets, and their cookies (Linux 5.12)",
     ),
-    (
-        "taupe_namespaces",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
+    ("taupe_namespaces", Place::Iterator("task"), TASKS),
     (
         "taupe_outside",
         Place::Iterator("task"),
@@ -143,7 +135,7 @@ pub(super) const FILTERS: [(&str, Place, &str); 31] = [
 ];
 
 /// Those of [`Way::Marks`](super::Way::Marks).
-pub(super) const MARKS: [(&str, Place, &str); 4] = [
+pub(super) const MARKS: [(&str, Place, &str); 8] = [
     (
         "taupe_mark",
         Place::Cgroup("mark", attach_type::SOCK_CREATE),
@@ -155,20 +147,18 @@ pub(super) const MARKS: [(&str, Place, &str); 4] = [
         Place::Cgroup("keep", attach_type::CGROUP_EGRESS),
         "storage of sockets in cgroup programs (Linux 5.9)",
     ),
-    (
-        "taupe_exit",
-        Place::Tracepoint("sched_process_exit"),
-        "BTF tracepoints (Linux 5.5)",
-    ),
-    (
-        "taupe_adopt",
-        Place::Iterator("task"),
-        "iterators over tasks (Linux 5.8)",
-    ),
+    ("taupe_fork", Place::Tracepoint("sched_process_fork"), TRACE),
+    ("taupe_exec", Place::Tracepoint("sched_process_exec"), TRACE),
+    ("taupe_exit", Place::Tracepoint("sched_process_exit"), TRACE),
+    ("taupe_learn", Place::Iterator("task"), TASKS),
+    ("taupe_judged", Place::Iterator("task"), TASKS),
+    ("taupe_adopt", Place::Iterator("task"), TASKS),
 ];
 
 const CALLS: &str = "bpf_set_retval (Linux 5.18) and bpf_skc_to_mptcp_sock (Linux 5.19)";
 const ANSWERS: &str = "programs at recvmsg and getpeername (Linux 5.8)";
+const TRACE: &str = "BTF tracepoints (Linux 5.5)";
+const TASKS: &str = "iterators over tasks (Linux 5.8)";
 const HOOKS: &str = "security hooks";
 const FILES: &str = "iterators over files and bpf_sock_from_file (Linux 5.11)";
 pub(super) const PACKETS: &str = "bpf_skc_to_tcp_sock in packet filters (Linux 5.9)";

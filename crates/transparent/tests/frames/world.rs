@@ -184,15 +184,13 @@ impl Default for Setup {
 
 pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
     let list = |texts: &[&str]| {
-        let rule = |text: &&str| Rule {
-            application: Application::of_windows(text).unwrap(),
-            line: 1,
-        };
+        let rule = |text: &&str| Rule::new(Application::of_windows(text).unwrap(), 1);
         texts.iter().map(rule).collect()
     };
     AppRules {
         allowed: list(allowed),
         disallowed: list(disallowed),
+        ..AppRules::default()
     }
 }
 

@@ -202,6 +202,21 @@ fn act(words: &[&str]) -> io::Result<String> {
             let output = Command::new(program).arg(WORD).args(rest).output()?;
             Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
         }
+        // Starts another program in its place, with what this one has been given.
+        ["launch", program, rest @ ..] => {
+            Command::new(program).arg(WORD).args(rest).status()?;
+            exit(0)
+        }
+        // The same, and ends at once.
+        ["leave", program, rest @ ..] => {
+            Command::new(program).arg(WORD).args(rest).spawn()?;
+            exit(0)
+        }
+        // Becomes another program.
+        ["become", program, rest @ ..] => {
+            use std::os::unix::process::CommandExt as _;
+            Err(Command::new(program).arg(WORD).args(rest).exec())
+        }
         // Makes the sockets, then waits to be told what to do with them.
         ["hold", to] => {
             let to = address(to);

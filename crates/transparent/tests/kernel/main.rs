@@ -15,6 +15,7 @@ mod namespaces;
 mod oddities;
 mod old;
 mod outward;
+mod processes;
 mod scene;
 mod senders;
 mod shares;
@@ -33,6 +34,7 @@ fn main() {
     }
     let tests = [
         identity::tests(),
+        processes::tests(),
         verdict::tests(),
         outward::tests(),
         inward::tests(),

@@ -10,8 +10,10 @@ use taupe_lab::{Result, ensure};
 
 /// The core, of those that need nothing but `ip`, `tc` and `tcpdump`: an emulated
 /// processor takes some ten times as long for each.
-const CORE: [&str; 18] = [
+const CORE: [&str; 20] = [
     "names_paths_and_folders",
+    "a_verdict_stays_with_its_process",
+    "started_by_another",
     "sockets_from_before",
     "sockets_that_are_inherited",
     "connections_that_are_handed_over",
@@ -33,12 +35,14 @@ const CORE: [&str; 18] = [
 
 /// The others: with `DEBIAN_12=whole` in the environment, as in the long tests. With names
 /// there, those alone.
-const REST: [&str; 31] = [
+const REST: [&str; 33] = [
     "connections_of_mptcp",
     "subflows_of_others",
     "what_waits_for_a_neighbour",
     "a_filter_without_an_entry",
     "allowed_wins_and_the_rest",
+    "started_before_the_rules",
+    "rules_that_change",
     "rules_from_another_process",
     "nobody_is_held_back",
     "everybody_is_held_back",

@@ -72,15 +72,13 @@ pub(crate) fn unmet(error: impl std::fmt::Display) -> Error {
 pub(crate) fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
     let list = |list: &[&str]| {
         list.iter()
-            .map(|entry| Rule {
-                application: entry.parse().expect("an application"),
-                line: 0,
-            })
+            .map(|entry| Rule::new(entry.parse().expect("an application"), 0))
             .collect()
     };
     AppRules {
         allowed: list(allowed),
         disallowed: list(disallowed),
+        ..AppRules::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keys about applications.
 
 use super::*;
-use crate::application::Rule;
+use crate::application::{Children, Rule};
 use crate::fuzzing::same_file;
 
 /// A file of one peer with lines below `[Interface]` and `[Peer]`, from line 3
@@ -19,9 +19,11 @@ fn transparent(interface: &str, peer: &str) -> Transparent {
 
 /// The applications of a list, each with its line.
 fn list(rules: &[Rule]) -> String {
-    let rules = rules
-        .iter()
-        .map(|Rule { application, line }| format!("{line}: {application}"));
+    let rules = rules.iter().map(
+        |Rule {
+             application, line, ..
+         }| format!("{line}: {application}"),
+    );
     rules.collect::<Vec<_>>().join(", ")
 }
 
@@ -66,8 +68,7 @@ DisallowedIPs = 192.168.1.0/24
 #[test]
 fn in_either_section_bare_or_marked() {
     let lists = "AllowedApps = Firefox.exe,/opt/My Games/ , uid:1000\nallowedapps=ch*";
-    let settings =
-        "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel\nSystemBus = Allow";
+    let settings = "BypassLanTraffic = TRUE\nKillSwitch = All\nForwarded = Tunnel\nSystemBus = Allow\nChildren = OWN";
     for mark in ["", "#@ws:", "#@taupe:", "  #@taupe: "] {
         let lines = |lines: &str| -> String {
             let lines = lines.lines().map(|line| format!("{mark}{line}\n"));
@@ -92,6 +93,8 @@ fn in_either_section_bare_or_marked() {
             assert_eq!(transparent.kill_switch, Some(KillSwitch::All));
             assert_eq!(transparent.forwarded, Some(Forwarded::Tunnel));
             assert_eq!(transparent.system_bus, Some(SystemBus::Allow));
+            assert_eq!(transparent.children, Some(Children::Own));
+            assert_eq!(transparent.apps.children, Children::Own);
             let mark = Some(mark.trim()).filter(|mark| !mark.is_empty());
             assert_eq!(transparent.mark, mark);
         }

@@ -2,7 +2,7 @@
 //! `{other}` are public keys, `{zero}` is all zeros; those of ML-KEM begin with `pq`.
 
 /// A kind and the line of `[Interface]` that is wrong.
-pub(super) const INTERFACE: [(&str, &str); 112] = [
+pub(super) const INTERFACE: [(&str, &str); 113] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -77,6 +77,7 @@ pub(super) const INTERFACE: [(&str, &str); 112] = [
     ("KillSwitch", "KillSwitch = on"),
     ("Forwarded", "#@taupe:Forwarded = true"),
     ("SystemBus", "SystemBus = open"),
+    ("Children", "Children = all"),
     ("NotAPqKey", "PqPrivateKey = {own}"),
     ("NotAPqKey", "PqPrivateKey = {pq-peer}"),
     ("NotAPqKey", "#@taupe:PqPrivateKey = {pq-512}"),

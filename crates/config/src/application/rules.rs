@@ -1,0 +1,171 @@
+//! Which applications use the tunnel: the entries of a file, and what they decide.
+
+use super::{Application, Process, User};
+
+/// An application, and where a file names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Which it is.
+    pub application: Application,
+    /// The line of the file, counted from 1; 0 when it is from no file.
+    pub line: usize,
+    /// The executable or folder to which a symbolic link leads that `application` names: it
+    /// belongs to the rule too. See [`AppRules::follow_links`].
+    pub target: Option<Application>,
+}
+
+impl Rule {
+    /// A rule about an application, of which no link is known.
+    #[must_use]
+    pub fn new(application: Application, line: usize) -> Self {
+        Self {
+            application,
+            line,
+            target: None,
+        }
+    }
+
+    /// Whether a process belongs to it.
+    #[must_use]
+    pub fn matches(&self, process: &Process<'_>) -> bool {
+        let mut all = std::iter::once(&self.application).chain(&self.target);
+        all.any(|application| application.matches(process))
+    }
+}
+
+/// Which applications use the tunnel.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct AppRules {
+    /// `AllowedApps`, in the order of the file.
+    pub allowed: Vec<Rule>,
+    /// `DisallowedApps`, likewise.
+    pub disallowed: Vec<Rule>,
+    /// `Children`.
+    pub children: Children,
+}
+
+/// The rule of a program that no entry names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Children {
+    /// The rule of the program that started it.
+    #[default]
+    Inherit,
+    /// None: each program is compared for itself.
+    Own,
+}
+
+/// What is decided for an application.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Decision {
+    /// It uses the tunnel.
+    Tunnel,
+    /// It goes past the tunnel.
+    Bypass,
+}
+
+/// What is decided for a process, and by what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Judgement<'a> {
+    /// Where its packets go.
+    pub decision: Decision,
+    /// The rule that decides, if one does.
+    pub rule: Option<&'a Rule>,
+    /// The rule names a program that has started this one.
+    pub is_inherited: bool,
+}
+
+impl AppRules {
+    /// Whether there are none: everything is tunnelled.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allowed.is_empty() && self.disallowed.is_empty()
+    }
+
+    /// Decides for a process, and says by which rule, if it is by one.
+    ///
+    /// As WireSock decides: what is allowed uses the tunnel, also when it is
+    /// disallowed as well; what is disallowed goes past it. For the rest it depends
+    /// on which lists there are: with `AllowedApps` it goes past the tunnel,
+    /// without it uses it.
+    #[must_use]
+    pub fn decide<'a>(&'a self, process: &Process<'_>) -> (Decision, Option<&'a Rule>) {
+        let first = |rules: &'a [Rule]| rules.iter().find(|rule| rule.matches(process));
+        if let Some(rule) = first(&self.allowed) {
+            return (Decision::Tunnel, Some(rule));
+        }
+        if let Some(rule) = first(&self.disallowed) {
+            return (Decision::Bypass, Some(rule));
+        }
+        let rest = if self.allowed.is_empty() {
+            Decision::Tunnel
+        } else {
+            Decision::Bypass
+        };
+        (rest, None)
+    }
+
+    /// Decides for a process as [`Self::decide`] does; for one that no rule names and that
+    /// inherits ([`Children`]), by the first of its `ancestors` (its parent, then that one's,
+    /// and so on) whose executable a rule names.
+    #[must_use]
+    pub fn judge<'a, 'p>(
+        &'a self,
+        process: &Process<'_>,
+        ancestors: impl IntoIterator<Item = Process<'p>>,
+    ) -> Judgement<'a> {
+        let (decision, rule) = self.decide(process);
+        let own = Judgement {
+            decision,
+            rule,
+            is_inherited: false,
+        };
+        if rule.is_some() || self.children == Children::Own {
+            return own;
+        }
+        let first = |rules: &'a [Rule], ancestor: &Process<'_>| {
+            let mut rules = rules.iter();
+            rules.find(|rule| rule.application.is_executable() && rule.matches(ancestor))
+        };
+        let inherited = |decision, rule| Judgement {
+            decision,
+            rule: Some(rule),
+            is_inherited: true,
+        };
+        let by = ancestors.into_iter().find_map(|ancestor| {
+            let allowed = first(&self.allowed, &ancestor);
+            let allowed = allowed.map(|rule| inherited(Decision::Tunnel, rule));
+            let disallowed = || first(&self.disallowed, &ancestor);
+            allowed.or_else(|| disallowed().map(|rule| inherited(Decision::Bypass, rule)))
+        });
+        by.unwrap_or(own)
+    }
+
+    /// Has rules that name a symbolic link match what `look_up` says it leads to.
+    pub fn follow_links(&mut self, mut look_up: impl FnMut(&Application) -> Option<Application>) {
+        for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
+            rule.target = look_up(&rule.application);
+        }
+    }
+
+    /// Puts numbers in place of users' names.
+    ///
+    /// # Errors
+    /// The first rule whose user `look_up` does not know; those before it have
+    /// their numbers.
+    pub fn resolve_users(
+        &mut self,
+        mut look_up: impl FnMut(&str) -> Option<u32>,
+    ) -> Result<(), &Rule> {
+        for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
+            if let Application::User(user) = &mut rule.application
+                && let User::Name(name) = user
+            {
+                match look_up(name) {
+                    Some(id) => *user = User::Id(id),
+                    None => return Err(rule),
+                }
+            }
+        }
+        Ok(())
+    }
+}

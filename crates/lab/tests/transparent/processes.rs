@@ -1,0 +1,255 @@
+//! Programs whose files are renamed while they run, programs that start others, and links.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use taupe_lab::capture::Capture;
+use taupe_lab::process::{Process, wait_until};
+use taupe_lab::sandbox::{scratch, step};
+use taupe_lab::{Error, Result, ensure};
+
+use crate::world::{Application, BEYOND, PORT, TUNNEL, UPLINK, World, expect, succeeded};
+
+/// How long a program may take to ask three times.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program that asks a server beyond again and again, by sockets of its own, and writes
+/// down who that takes it for.
+struct Asking {
+    process: Process,
+    answers: PathBuf,
+}
+
+impl Asking {
+    fn start(world: &World, application: &Application) -> Result<Self> {
+        let answers = scratch("answers");
+        let answer = answers.display();
+        let script = format!(
+            "while :; do exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line >> {answer}; \
+             exec 3>&-; read -r -t 0.1 <> <(:); done 2>/dev/null",
+            BEYOND[0]
+        );
+        let process = world.near.spawn(&[&application.0, "-c", &script])?;
+        Ok(Self { process, answers })
+    }
+
+    fn answers(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.answers).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Fails unless the next three answers, which it asks for from now on, are this.
+    fn expect(&self, who: &str) -> Result<()> {
+        // One may be on its way.
+        let old = self.answers().len() + 1;
+        wait_until("three answers", PATIENCE, || {
+            Ok(self.answers().len() >= old + 3)
+        })?;
+        let answers = self.answers();
+        let new = answers.get(old..).unwrap_or_default();
+        ensure!(
+            new.iter().all(|answer| answer == who),
+            "process {}: {new:?}, not {who}",
+            self.process.id()
+        );
+        Ok(())
+    }
+}
+
+fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+    fs::rename(from, to).map_err(Error::io("rename"))
+}
+
+/// An upgrade moves an executable, or its folder, away while it runs.
+pub(crate) fn renamed_while_it_runs() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let folder = scratch("applications").display().to_string();
+    let old = format!("{}.old", mole.0);
+    for rule in ["mole", &mole.0, &format!("{folder}/")] {
+        step(rule);
+        let file = world.file(&format!("AllowedApps = {rule}"))?;
+        world.up(&file)?;
+        let asking = Asking::start(&world, &mole)?;
+        asking.expect(TUNNEL[0])?;
+        let clear = Capture::start(&world.far, "eth0", &format!("tcp port {PORT}"))?;
+        match rule.ends_with('/') {
+            true => rename(&folder, format!("{folder}.old"))?,
+            false => rename(&mole.0, &old)?,
+        }
+        asking.expect(TUNNEL[0])?;
+        step("explain");
+        let id = asking.process.id().to_string();
+        let explained = world.taupe(&["explain", &id, "198.51.100.1:8080"])?;
+        succeeded("explain", &explained)?;
+        let why = format!("AllowedApps = {rule}), which named its executable");
+        ensure!(explained.stdout.contains(&why), "{}", explained.stdout);
+        step("other rules, and this one still");
+        succeeded("app", &world.taupe(&["app", "allow", &file, "cat"])?)?;
+        asking.expect(TUNNEL[0])?;
+        let packets = clear.stop()?;
+        ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+        world.down(&file)?;
+        match rule.ends_with('/') {
+            true => rename(format!("{folder}.old"), &folder)?,
+            false => rename(&old, &mole.0)?,
+        }
+    }
+    Ok(())
+}
+
+/// What a program says that `mole` starts: by another program, if there is one.
+fn started(world: &World, mole: &Application, by: &str, bird: &Application) -> Result<String> {
+    let ask = format!(
+        "exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line",
+        BEYOND[0]
+    );
+    let script = format!("{by} {} -c '{ask}'; true", bird.0);
+    let said = world.near.run(&["timeout", "20", &mole.0, "-c", &script])?;
+    Ok(said.text().to_owned())
+}
+
+/// How a program starts another one, the last from where an AppImage would be mounted.
+const WAYS: [&str; 5] = [
+    "",
+    "exec",
+    "env A=1",
+    "setsid -w",
+    "nice -n 1 bash -c '\"$0\" \"$@\"'",
+];
+
+/// A launcher, a shell, or a program of several executables: what it starts has its rule.
+pub(crate) fn started_by_another() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let mounted = Application::copy_of(Path::new("/bin/bash"), "../.mount_x/AppRun");
+    let mounted = mounted.or_else(|_| {
+        fs::create_dir_all(scratch(".mount_x")).map_err(Error::io("folder"))?;
+        Application::copy_of(Path::new("/bin/bash"), "../.mount_x/AppRun")
+    })?;
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    for way in WAYS {
+        for program in [&bird, &mounted] {
+            step(&format!("{way} {}", program.0));
+            let said = started(&world, &mole, way, program)?;
+            ensure!(said == TUNNEL[0], "{said}");
+        }
+    }
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    step("a program that has a rule");
+    let file = world.file("AllowedApps = mole\nDisallowedApps = bird")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    let said = started(&world, &mole, "", &bird)?;
+    ensure!(said == UPLINK[0], "{said}");
+    step("held back when the tunnel's process is killed");
+    let file = world.file("AllowedApps = mole")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    let device = world.device()?;
+    rustix::process::kill_process(device, rustix::process::Signal::KILL)
+        .map_err(Error::io("kill"))?;
+    let clear = Capture::start(&world.far, "eth0", &format!("tcp port {PORT}"))?;
+    let said = started(&world, &mole, "", &bird)?;
+    ensure!(said.is_empty(), "{said}");
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    world.up(&file)?;
+    step("each for itself");
+    let file = world.file("AllowedApps = mole\nChildren = own")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    let said = started(&world, &mole, "", &bird)?;
+    ensure!(said == UPLINK[0], "{said}");
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    world.down(&file)?;
+    step("everything but one, and what it starts");
+    let file = world.file("DisallowedApps = mole")?;
+    world.up(&file)?;
+    let said = started(&world, &mole, "", &bird)?;
+    ensure!(said == UPLINK[0], "{said}");
+    expect(&world, &bird, 0, Some(TUNNEL[0]))?;
+    world.down(&file)
+}
+
+/// A rule that names a symbolic link is about what it leads to, and `check` and `explain` say
+/// what holds.
+pub(crate) fn links() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let link = format!("{}-link", mole.0);
+    symlink("mole", &link).map_err(Error::io("link"))?;
+    let folder = scratch("way").display().to_string();
+    symlink("applications", &folder).map_err(Error::io("link"))?;
+    for rule in [link.clone(), format!("{folder}/")] {
+        step(&rule);
+        let file = world.file(&format!("AllowedApps = {rule}"))?;
+        let checked = world.taupe(&["check", &file])?;
+        ensure!(checked.status == Some(0), "{}", checked.stderr);
+        ensure!(!checked.stdout.contains("symbolic"), "{}", checked.stdout);
+        world.up(&file)?;
+        for program in [mole.0.clone(), link.clone()] {
+            expect(&world, &Application(program), 0, Some(TUNNEL[0]))?;
+        }
+        let explained = world.taupe(&["explain", &mole.0, "198.51.100.1:8080"])?;
+        let why = format!("uses the tunnel ({file}:");
+        ensure!(explained.stdout.contains(&why), "{}", explained.stdout);
+        world.down(&file)?;
+    }
+    step("a child, explained");
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let script = format!("{} -c 'echo $$; read -r <> <(:)'; true", bird.0);
+    let launcher = world.near.spawn(&[&mole.0, "-c", &script])?;
+    let children = format!("/proc/{0}/task/{0}/children", launcher.id());
+    let child = || fs::read_to_string(&children).unwrap_or_default();
+    let is_bird = || {
+        let exe = fs::read_link(format!("/proc/{}/exe", child().trim()));
+        Ok(exe.is_ok_and(|exe| exe == Path::new(&bird.0)))
+    };
+    wait_until("the child", PATIENCE, is_bird)?;
+    let explained = world.taupe(&["explain", child().trim(), "198.51.100.1:8080"])?;
+    ensure!(
+        explained.stdout.contains("as the program that started it"),
+        "{}",
+        explained.stdout
+    );
+    let list = world.taupe(&["app", "list", &file])?;
+    let process = format!("process {}, {}", child().trim(), bird.0);
+    ensure!(list.stdout.contains(&process), "{}", list.stdout);
+    step("without inheritance");
+    let file = world.file("AllowedApps = mole, /bin/sh\nChildren = own")?;
+    succeeded("reload", &world.taupe(&["reload", &file])?)?;
+    let explained = world.taupe(&["explain", child().trim(), "198.51.100.1:8080"])?;
+    ensure!(
+        explained.stdout.contains("past the tunnel"),
+        "{}",
+        explained.stdout
+    );
+    let checked = world.taupe(&["check", &file])?;
+    ensure!(
+        checked.stdout.contains("Children = own"),
+        "{}",
+        checked.stdout
+    );
+    world.down(&file)
+}
+
+/// In adapter mode, by the mark of sockets.
+pub(crate) fn by_mark() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
+    for way in WAYS {
+        let said = started(&world, &mole, way, &bird)?;
+        ensure!(said == TUNNEL[0], "{way}: {said}");
+    }
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    step("renamed");
+    let asking = Asking::start(&world, &mole)?;
+    asking.expect(TUNNEL[0])?;
+    rename(&mole.0, format!("{}.old", mole.0))?;
+    asking.expect(TUNNEL[0])?;
+    world.down(&file)
+}

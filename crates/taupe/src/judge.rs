@@ -1,0 +1,56 @@
+//! Decides for processes as the kernel does.
+
+use crate::capture::resolve;
+use crate::processes::Subject;
+use taupe_config::application::{AppRules, Judgement};
+use taupe_transparent::programs::{Judged, Programs};
+
+/// Decides which processes use a tunnel. If the tunnel is up, the kernel is asked; else it is
+/// what the kernel would decide.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    kernel: Option<Judged>,
+}
+
+impl Judge {
+    /// Asks the kernel about the tunnel `interface`. Who may not ask gets what the kernel
+    /// would decide.
+    pub(crate) fn of(interface: &str) -> Self {
+        let programs = Programs::open(interface).ok().flatten();
+        Self {
+            kernel: programs.and_then(|programs| programs.judged().ok()),
+        }
+    }
+
+    /// Decides for a process, or for an executable as if it were started from here.
+    pub(crate) fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> Judgement<'a> {
+        let process = subject.process();
+        let known = match (&self.kernel, subject.id) {
+            (Some(kernel), Some(id)) => kernel.judge(id, rules),
+            (Some(kernel), None) => {
+                let own = rules.judge(&process, []);
+                let parent = std::os::unix::process::parent_id();
+                let inherited = || kernel.judge_child(parent, rules);
+                own.rule.map(|_| own).or_else(inherited).or(Some(own))
+            }
+            (None, _) => None,
+        };
+        let Some(mut judgement) = known else {
+            let ancestors = subject.ancestors();
+            return rules.judge(&process, ancestors.iter().map(Subject::process));
+        };
+        // The kernel does not say which user or control group it is.
+        let own = rules.judge(&process, []);
+        if judgement.rule.is_none() && !judgement.is_inherited && own.decision == judgement.decision
+        {
+            judgement.rule = own.rule;
+        }
+        judgement
+    }
+}
+
+/// Reads a rule set as it is on this system: a user whom nobody knows runs nothing.
+pub(crate) fn resolved(mut rules: AppRules) -> AppRules {
+    let _ = resolve(&mut rules);
+    rules
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The rules of processes. A process has the rule about its executable from the moment that
+ * it begins it, until it begins another one or the rules lose this one: a package upgrade
+ * may rename or remove the file meanwhile. A program that no rule names has the rule of the
+ * program that started it (`Children = inherit`), across any number of forks and execs.
+ *
+ *   fork    the child has its parent's rules: it is the same program
+ *   exec    the rule about the new executable is its own; the rule it had is inherited
+ *   exit    its entry goes
+ *   new rules, and processes from before   taupe_learn goes through all processes:
+ *           until all have their new rules, they keep the old ones too
+ *
+ * A process without an entry gets one where its rule is needed. It has come from another
+ * network namespace, or there was no memory.
+ */
+#pragma once
+#include "identity.h"
+
+inline_always struct process_key process_key_of(struct task_struct *task)
+{
+	struct task_struct *leader = kernel(task->group_leader);
+	struct process_key key = {
+		.start = kernel(leader->start_time),
+		.id = kernel(task->tgid),
+	};
+
+	return key;
+}
+
+apart struct process *process_of(struct task_struct *task)
+{
+	struct process_key key = process_key_of(task);
+
+	return bpf_map_lookup_elem(&processes, &key);
+}
+
+/* Whether a task is in the tunnel's network namespace. User space says which inode that
+ * has where it cannot learn the cookie (before Linux 5.14). */
+inline_always bool runs_here(struct task_struct *task, const struct state *state)
+{
+	struct net *net = kernel(kernel(task->nsproxy)->net_ns);
+#ifdef OLD
+	return kernel(net->ns.inum) == state->netns;
+#else
+	return kernel(net->net_cookie) == state->netns;
+#endif
+}
+
+/* Where a process's number in the PID namespace of this depth is. `numbers` goes on behind
+ * the structure, which no relocation knows. */
+inline_always struct upid *number_at(struct pid *pid, u32 level)
+{
+	u64 size = __builtin_preserve_type_info(*(struct upid *)0, 1);
+
+	return (void *)&pid->numbers[0] + level * size;
+}
+
+/* Whether any rule is about executables: without one there is nothing to keep. */
+inline_always bool keeps_processes(const struct state *state, u32 generation)
+{
+	return state->rules[generation & 1].kinds & (KIND_NAME | KIND_PATH);
+}
+
+/* Returns the rule that a process hands on to what it starts. */
+inline_always u64 heritage(const struct process *process)
+{
+	u64 own = process->own;
+
+	return own & RULE_BITS && !(own & RULE_OF_INIT) ? own : process->inherited;
+}
+
+/*
+ * Returns a rule that a process has as it is in this generation: 0 if it is gone. While
+ * processes learn new rules, one that is gone stays in effect: the process's parent may be
+ * about to get a rule that replaces it, and nothing may leave in clear until then.
+ */
+alone u64 kept_rule(u64 rule, u32 generation)
+{
+	struct state *state = get_state();
+	u64 kept = 0;
+
+	if (rule & RULE_BITS)
+		kept = exact_rule(KIND_RULE, rule >> RULE_NUMBER, generation);
+	if (!kept && rule & RULE_BITS && state && now_of(state->learning))
+		kept = rule | RULE_GONE;
+	return kept;
+}
+
+/* Two rules of a process, of which one that is gone gives its bits, but not its number. */
+inline_always u64 both_kept(u64 one, u64 other)
+{
+	u64 first = one & RULE_GONE ? other : one, second = one & RULE_GONE ? one : other;
+
+	if (second & RULE_GONE && first & RULE_BITS)
+		return first | ((u32)second & ~RULE_GONE);
+	return both_rules(first, second);
+}
+
+/* Returns what a process that runs inherits from its parent as that is now. */
+inline_always u64 from_parent(struct task_struct *task, u64 start, u32 generation)
+{
+	struct process *parent = process_of(kernel(task->real_parent));
+
+	if (!parent)
+		return 0;
+	/* What the parent has begun since then has not started this process. */
+	return kept_rule(parent->executed > start ? parent->inherited : heritage(parent), generation);
+}
+
+/* How an entry of `processes` is given to callers: what the own rule says, and behind it
+ * what the inherited one says. */
+#define INHERITED 8
+
+inline_always u32 entry_bits(const struct process *process)
+{
+	return ((u32)process->own & 0xff) | ((u32)process->inherited & RULE_BITS) << INHERITED;
+}
+
+/*
+ * Writes the rules of a process down, of which `rule` is about its executable, and returns
+ * their bits. A process that has not `executed` just now keeps the rule that it has.
+ */
+alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
+{
+	struct task_struct *task = (struct task_struct *)of;
+	struct process_key key = process_key_of(task);
+	struct process *old = bpf_map_lookup_elem(&processes, &key);
+	struct process new = { .own = rule, .generation = generation };
+	struct state *state = get_state();
+	bool inherits;
+
+	if (!state)
+		return RULE_UNTOLD;
+	inherits = state->rules[generation & 1].children == CHILDREN_INHERIT;
+	if (key.id == 1)
+		new.own |= RULE_OF_INIT;
+	if (executed) {
+		new.executed = bpf_ktime_get_ns();
+		if (old && inherits)
+			new.inherited = kept_rule(heritage(old), generation);
+	} else {
+		if (old) {
+			new.executed = old->executed;
+			new.own = both_kept(new.own, kept_rule(old->own, generation));
+			if (old->generation == generation)
+				new.own |= old->own & RULE_UNTOLD;
+			if (inherits)
+				new.inherited = kept_rule(old->inherited, generation);
+		}
+		if (inherits)
+			new.inherited = both_kept(from_parent(task, key.start, generation),
+						  new.inherited);
+	}
+	bpf_map_update_elem(&processes, &key, &new, 0);
+	/* Its end may have come before the entry. */
+	if (kernel(kernel(task->signal)->live.counter) <= 0)
+		bpf_map_delete_elem(&processes, &key);
+	return entry_bits(&new);
+}
+
+/* ---- Where processes begin and end ---- */
+
+apart void copy_process(struct task_struct *from, struct task_struct *to)
+{
+	struct process_key key = process_key_of(to);
+	struct process *process = process_of(from);
+	struct process copy;
+
+	if (!process)
+		return;
+	copy = *process;
+	bpf_map_update_elem(&processes, &key, &copy, 0);
+}
+
+SEC("tp_btf/sched_process_fork")
+int taupe_fork(u64 *arguments)
+{
+	/* As numbers, which pointers that are checked aren't. */
+	struct task_struct *parent = (void *)kernel(arguments[0]);
+	struct task_struct *child = (void *)kernel(arguments[1]);
+	struct state *state = get_state();
+	u32 generation;
+
+	if (!state || kernel(parent->tgid) == kernel(child->tgid) ||
+	    kernel(parent->flags) & PF_KTHREAD)
+		return 0;
+	generation = now_of(state->generation);
+	if (!keeps_processes(state, generation))
+		return 0;
+	if (!process_of(parent)) {
+		if (!runs_here(parent, state))
+			return 0;
+		enter_process((u64)parent, executable_rule((u64)parent, generation), generation,
+			      false);
+	}
+	copy_process(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int taupe_exec(u64 *arguments)
+{
+	struct task_struct *task = (void *)kernel(arguments[0]);
+	struct state *state = get_state();
+	u32 generation;
+
+	if (!state)
+		return 0;
+	generation = now_of(state->generation);
+	if (!keeps_processes(state, generation) || (!process_of(task) && !runs_here(task, state)))
+		return 0;
+	enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
+	return 0;
+}
+
+inline_always void forget_process(struct task_struct *task)
+{
+	struct process_key key = process_key_of(task);
+
+	bpf_map_delete_elem(&processes, &key);
+}
+
+/* ---- Processes from before ---- */
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+/*
+ * Gives all processes of this network namespace their rules, and writes a byte for each
+ * whose rules have become others: its children are to be looked at again.
+ */
+SEC("iter/task")
+int taupe_learn(struct bpf_iter__task *context)
+{
+	struct task_struct *task = kernel(context->task);
+	struct state *state = get_state();
+	struct process *process;
+	u64 own = 0, inherited = 0, rule = 0;
+	u32 generation;
+	u8 one = 1;
+
+	if (!state || !task)
+		return 0;
+	generation = now_of(state->generation);
+	/* One that is ending has no executable any more. A thread has its leader's entry, unless
+	 * the leader has ended. */
+	if (!keeps_processes(state, generation) || !kernel(task->mm) ||
+	    (kernel(task->group_leader) != task && kernel(kernel(task->group_leader)->mm)) ||
+	    !runs_here(task, state))
+		return 0;
+	process = process_of(task);
+	if (process && process->generation == generation) {
+		own = process->own;
+		inherited = process->inherited;
+	} else {
+		rule = executable_rule((u64)task, generation);
+	}
+	enter_process((u64)task, rule, generation, false);
+	process = process_of(task);
+	if (process && (process->own != own || process->inherited != inherited))
+		bpf_seq_write(context->meta->seq, &one, sizeof(one));
+	return 0;
+}

@@ -1,0 +1,271 @@
+//! The rules of processes, while files are renamed, programs start others, and rules change.
+
+use crate::client;
+use crate::scene::{Application, REMOTE, Scene, at, everything_but, install, rules, unmet};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taupe_config::application::{AppRules, Children};
+use taupe_lab::sandbox::{SystemTest, step};
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new(
+            "a_verdict_stays_with_its_process",
+            a_verdict_stays_with_its_process,
+        ),
+        SystemTest::new("started_by_another", started_by_another),
+        SystemTest::new("started_by_tools", started_by_tools),
+        SystemTest::new("started_before_the_rules", started_before_the_rules),
+        SystemTest::new("each_for_itself", each_for_itself),
+        SystemTest::new("rules_that_change", rules_that_change),
+    ]
+}
+
+/// Starts a program that answers whether it is chosen.
+fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracle> {
+    let words = [how, &["oracle"]].concat();
+    let mut application = scene.start(program, &words)?;
+    let id = application.line()?;
+    Ok(Oracle {
+        name: format!("{program} {how:?}"),
+        id,
+        application,
+    })
+}
+
+struct Oracle {
+    name: String,
+    id: String,
+    application: Application,
+}
+
+impl Oracle {
+    fn says(&mut self, expected: &str) -> Result<()> {
+        let said = self.application.ask()?;
+        ensure!(
+            said == expected,
+            "{} (process {}): {said}, not {expected}",
+            self.name,
+            self.id
+        );
+        Ok(())
+    }
+}
+
+/// The path of a file in the test's folder, where nothing needs to be.
+fn place(name: &str) -> String {
+    taupe_lab::sandbox::scratch(name).display().to_string()
+}
+
+fn rename(from: &str, to: &str) -> Result<()> {
+    fs::rename(from, to).map_err(Error::io(from))
+}
+
+/// Has other rules hold.
+fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
+    let home = scene.home.clone();
+    let programs = scene.programs()?;
+    home.enter(|| {
+        let replaced = programs.replace(rules, &everything_but(&[]));
+        replaced.map_err(unmet)
+    })
+}
+
+fn a_verdict_stays_with_its_process() -> Result<()> {
+    let (mole, other) = (install("bin/mole")?, install("bin/bird")?);
+    let (folder, exact) = (install("app/one/tool")?, install("c/exact")?);
+    let (bin, app) = (place("bin/"), place("app/"));
+    let chosen = ["mole", &app, &exact];
+    let mut scene = Scene::with(&chosen, &[])?;
+    let mut by_name = oracle(&scene, &mole, &[])?;
+    let mut by_folder = oracle(&scene, &folder, &[])?;
+    let mut by_path = oracle(&scene, &exact, &[])?;
+    let mut unchosen = oracle(&scene, &other, &[])?;
+    let mut all = |expected| -> Result<()> {
+        by_name.says(expected)?;
+        by_folder.says(expected)?;
+        by_path.says(expected)?;
+        unchosen.says("bypass")
+    };
+    all("tunnel")?;
+    step("renamed");
+    let old = format!("{mole}.old");
+    rename(&mole, &old)?;
+    rename(&place("app"), &place("gone"))?;
+    fs::remove_file(&exact).map_err(Error::io("remove"))?;
+    all("tunnel")?;
+    step("an executable that gets a chosen one's name");
+    rename(&other, &mole)?;
+    all("tunnel")?;
+    let to = at(REMOTE[0], 80);
+    scene.expect(&mole, &["tcp", &to], "beyond")?;
+    scene.expect(&old, &["tcp", &to], "far")?;
+    rename(&mole, &other)?;
+    step("other rules, and these still");
+    replace(&mut scene, &rules(&[&chosen[..], &["cat"]].concat(), &[]))?;
+    all("tunnel")?;
+    replace(&mut scene, &rules(&["bird"], &["mole"]))?;
+    let mut renamed = oracle(&scene, &other, &[])?;
+    renamed.says("tunnel")?;
+    step("other rules without these");
+    replace(&mut scene, &rules(&["nobody"], &[]))?;
+    all("bypass")?;
+    renamed.says("bypass")?;
+    step("everything but one, which is renamed");
+    replace(&mut scene, &rules(&[], &["bird"]))?;
+    let mut direct = oracle(&scene, &other, &[])?;
+    direct.says("bypass")?;
+    rename(&other, &format!("{bin}robin"))?;
+    direct.says("bypass")?;
+    let mut renamed = oracle(&scene, &format!("{bin}robin"), &[])?;
+    renamed.says("tunnel")
+}
+
+/// How a program can start another one: to wait for it, to end before it, or to become it.
+const WAYS: [&str; 3] = ["launch", "leave", "become"];
+
+fn started_by_another() -> Result<()> {
+    let (mole, bird, dog) = (install("mole")?, install("bird")?, install("dog")?);
+    let mut scene = Scene::with(&["mole"], &["dog"])?;
+    let mut running = Vec::new();
+    for way in WAYS {
+        step(way);
+        for (how, expected) in [
+            (&[&*mole, way, &bird][..], "tunnel"),
+            (&[&*bird, way, &bird], "bypass"),
+            (&[&*bird, way, &mole], "tunnel"),
+            (&[&*mole, way, &dog], "bypass"),
+            // What a program that has a rule starts has that one's.
+            (&[&*mole, way, &bird, way, &bird], "tunnel"),
+            (&[&*mole, way, &dog, way, &bird], "bypass"),
+            (&[&*dog, way, &mole, way, &bird], "tunnel"),
+        ] {
+            let [program, how @ ..] = how else { continue };
+            let mut oracle = oracle(&scene, program, how)?;
+            oracle.says(expected)?;
+            running.push((oracle, expected));
+        }
+    }
+    step("by threads");
+    let to = at(REMOTE[0], 80);
+    scene.expect(&mole, &["thread", "child", &bird, "tcp", &to], "beyond")?;
+    scene.expect(&mole, &["child", &bird, "thread", "tcp", &to], "beyond")?;
+    step("other rules, and these still");
+    for allowed in [&["mole", "cat"][..], &["mole"]] {
+        replace(&mut scene, &rules(allowed, &["dog"]))?;
+        for (oracle, expected) in &mut running {
+            oracle.says(expected)?;
+        }
+    }
+    step("without the rule of who has started them");
+    replace(&mut scene, &rules(&["nobody"], &[]))?;
+    for (oracle, _) in &mut running {
+        oracle.says("bypass")?;
+    }
+    Ok(())
+}
+
+fn started_by_tools() -> Result<()> {
+    let bird = install("bird")?;
+    let mut scene = Scene::with(&["mole"], &[])?;
+    let to = at(REMOTE[0], 80);
+    let command = [
+        "env",
+        "A=1",
+        "setsid",
+        "-w",
+        &bird,
+        client::WORD,
+        "tcp",
+        &to,
+    ];
+    for (allowed, who) in [("mole", "far"), ("env", "beyond"), ("setsid", "beyond")] {
+        replace(&mut scene, &rules(&[allowed], &[]))?;
+        let said = scene.home.run(&command)?;
+        ensure!(said.text() == who, "{allowed}: {}", said.text());
+    }
+    Ok(())
+}
+
+fn started_before_the_rules() -> Result<()> {
+    let (mole, bird) = (install("mole")?, install("bird")?);
+    let mut scene = Scene::new()?;
+    let mut child = oracle(&scene, &mole, &["launch", &bird])?;
+    let mut grandchild = oracle(&scene, &mole, &["launch", &bird, "launch", &bird])?;
+    let mut other = oracle(&scene, &bird, &["launch", &bird])?;
+    scene.set_up(&rules(&["mole"], &[]), &everything_but(&[]))?;
+    child.says("tunnel")?;
+    grandchild.says("tunnel")?;
+    other.says("bypass")?;
+    step("everything but these");
+    replace(&mut scene, &rules(&[], &["mole"]))?;
+    child.says("bypass")?;
+    grandchild.says("bypass")?;
+    other.says("tunnel")?;
+    step("each for itself, and again not");
+    for (children, expected) in [(Children::Own, "tunnel"), (Children::Inherit, "bypass")] {
+        let rules = AppRules {
+            children,
+            ..rules(&[], &["mole"])
+        };
+        replace(&mut scene, &rules)?;
+        child.says(expected)?;
+        grandchild.says(expected)?;
+    }
+    Ok(())
+}
+
+fn each_for_itself() -> Result<()> {
+    let (mole, bird) = (install("mole")?, install("bird")?);
+    let mut scene = Scene::with(&["nobody"], &[])?;
+    let rules = AppRules {
+        children: Children::Own,
+        ..rules(&["mole"], &[])
+    };
+    replace(&mut scene, &rules)?;
+    for way in WAYS {
+        step(way);
+        oracle(&scene, &mole, &[way, &bird])?.says("bypass")?;
+        oracle(&scene, &bird, &[way, &mole])?.says("tunnel")?;
+    }
+    step("renamed");
+    let mut renamed = oracle(&scene, &mole, &[])?;
+    rename(&mole, &format!("{mole}.old"))?;
+    renamed.says("tunnel")
+}
+
+/// While rules change that name the same application in other words, what it has started is
+/// never out of the tunnel.
+fn rules_that_change() -> Result<()> {
+    const TIMES: usize = 24;
+    let (mole, bird) = (install("mole")?, install("bird")?);
+    let mut scene = Scene::with(&["mole"], &[])?;
+    let mut oracle = oracle(&scene, &mole, &["launch", &bird])?;
+    oracle.says("tunnel")?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut count = 0_u32;
+            while !is_over.load(Ordering::Relaxed) {
+                oracle.says("tunnel")?;
+                count += 1;
+            }
+            Ok(count)
+        });
+        let sets = [
+            rules(&["mol*"], &[]),
+            rules(&[&mole], &[]),
+            rules(&["mole"], &[]),
+            rules(&[], &["dog"]),
+        ];
+        let mut sets = sets.iter().cycle().take(TIMES);
+        let replaced = sets.try_for_each(|rules| replace(&mut scene, rules));
+        is_over.store(true, Ordering::Relaxed);
+        let asked = asking.join().map_err(|_| Error::unmet("a panic"))?;
+        replaced?;
+        let asked: u32 = asked?;
+        ensure!(asked > 0, "nothing was asked");
+        Ok(())
+    })
+}
