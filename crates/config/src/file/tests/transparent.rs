@@ -77,7 +77,7 @@ fn in_either_section_bare_or_marked() {
         let (lists, settings) = (lines(lists), lines(settings));
         for (interface, peer, first) in [
             (&*lists, &*settings, 3),
-            (&settings, &lists, 10),
+            (&settings, &lists, 11),
             (&(lists.clone() + &settings), "", 3),
         ] {
             let transparent = transparent(interface, peer);
