@@ -20,7 +20,7 @@ pub(crate) fn choose(interface: &str, remote: SocketAddr, mark: u32) -> io::Resu
     let chosen = socket_to(remote, mark).and_then(|socket| socket.local_addr());
     // Where no route leads, the send itself says so.
     let Ok(chosen) = chosen else { return Ok(None) };
-    let Some((index, addresses)) = look(interface) else {
+    let Some((index, addresses)) = look(interface, remote.ip(), mark) else {
         return Ok(None);
     };
     let (own, others): (Vec<_>, Vec<_>) = addresses
@@ -43,11 +43,17 @@ pub(crate) fn choose(interface: &str, remote: SocketAddr, mark: u32) -> io::Resu
     }
 }
 
-/// The index of the interface, and all addresses of this network.
-fn look(interface: &str) -> Option<(u32, Vec<Address>)> {
+/// Returns the index of the interface, and all addresses of this network. `None` if datagrams
+/// to `remote` enter the tunnel itself, as to a peer behind another one: there the tunnel's
+/// address is the right source.
+fn look(interface: &str, remote: IpAddr, mark: u32) -> Option<(u32, Vec<Address>)> {
     let mut system = System::open().ok()?;
-    let link = system.link(interface).ok()??;
-    Some((link.index, system.addresses().ok()?))
+    let index = system.link(interface).ok()??.index;
+    let enters = system
+        .route_to(remote, mark)
+        .is_ok_and(|route| route.interface == index);
+    let addresses = system.addresses().ok()?;
+    (!enters).then_some((index, addresses))
 }
 
 /// Checks whether answers to an address can come from other networks.
