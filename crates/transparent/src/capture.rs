@@ -461,9 +461,12 @@ impl Keeper {
 
     /// Makes room for an application that has been refused a flow.
     fn relieve(&mut self) {
-        match self.programs.relieve_flows() {
-            Ok(forgotten) => self.translator.forget(&forgotten),
-            Err(fault) => warn!(%fault, "making room for flows"),
+        let translator = &self.translator;
+        let relieved = self
+            .programs
+            .relieve_flows(|flows| translator.forget(flows));
+        if let Err(fault) = relieved {
+            warn!(%fault, "making room for flows");
         }
     }
 

@@ -110,17 +110,9 @@ pub(crate) enum Opener {
     Peer,
 }
 
-/// Flows that the kernel's part has forgotten, as their applications see them.
+/// Flows that the kernel's part is about to forget, as their applications see them.
 #[derive(Clone, Debug, Default)]
 pub struct Forgotten(pub(crate) Vec<Tuple>);
-
-impl Forgotten {
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-}
 
 /// Why a flow cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -245,7 +245,7 @@ impl Translator {
         all
     }
 
-    /// Forgets flows that the kernel's part has forgotten.
+    /// Forgets flows that the kernel's part is about to forget.
     pub fn forget(&self, flows: &Forgotten) {
         /// So many at once: packets wait for the lock.
         const FLOWS: usize = 256;

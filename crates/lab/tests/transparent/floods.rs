@@ -9,7 +9,7 @@ use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
 use crate::chatter::{self, CHOSEN};
-use crate::world::{Application, TUNNEL, World, expect};
+use crate::world::{Application, ENDPOINT_PORT, TUNNEL, World, expect};
 
 /// How long it may take until the application's idle flows have given way: they do so every
 /// two seconds, and a refusal is told for ten.
@@ -24,7 +24,9 @@ pub(crate) fn others_have_room() -> Result<()> {
     world.up(&file)?;
     expect(&world, &other, 0, Some(TUNNEL[0]))?;
     ensure!(findings(&world)?.is_empty(), "not up before the flood");
-    let clear = Capture::start(&world.far, "eth0", "udp portrange 20000-55999")?;
+    // The tunnel's own datagrams may have a port of these too.
+    let filter = format!("udp portrange 20000-55999 and not udp port {ENDPOINT_PORT}");
+    let clear = Capture::start(&world.far, "eth0", &filter)?;
     step("a flood");
     chatter::flood_by(&world.near, &mole, &CHOSEN)?;
     let told = findings(&world)?;

@@ -69,20 +69,29 @@ impl Flows {
             let old = flows.iter().filter(|(_, flow)| is_old(flow));
             old.map(|(key, _)| *key).collect()
         })
-        .map(|(_, left)| left)
     }
 
-    /// Where flows have been refused since the last call, removes some of the owners that were
-    /// refused, and returns them.
-    pub(crate) fn relieve(&mut self, state: &State) -> Result<Vec<FlowKey>, Fault> {
+    /// If flows have been refused since the last call, removes some of the owners that were
+    /// refused. The translator has to `forget` them first: it would deliver an
+    /// answer for a flow that the kernel does not know any more, and what the kernel sends in
+    /// return without a socket, a reset for one, would leave in clear.
+    pub(crate) fn relieve(
+        &mut self,
+        state: &State,
+        forget: impl FnOnce(&[FlowKey]),
+    ) -> Result<(), Fault> {
         let refused = state.refused.load(Ordering::Relaxed);
         if refused == self.relieved {
-            return Ok(Vec::new());
+            return Ok(());
         }
         self.relieved = refused;
         let now = monotonic();
-        let (removed, _) = self.remove(state, |flows| victims(flows, now))?;
-        Ok(removed)
+        self.remove(state, |flows| {
+            let victims = victims(flows, now);
+            forget(&victims);
+            victims
+        })
+        .map(drop)
     }
 
     /// Whether a flow has been refused within the last seconds.
@@ -92,12 +101,12 @@ impl Flows {
     }
 
     /// Removes flows of which `which` is given all, and counts the rest, since the kernel may
-    /// have opened or ended some meanwhile; the flows removed, and how many are left.
+    /// have opened or ended some meanwhile; how many are left.
     fn remove(
         &mut self,
         state: &State,
         which: impl FnOnce(&[(FlowKey, Flow)]) -> Vec<FlowKey>,
-    ) -> Result<(Vec<FlowKey>, usize), Fault> {
+    ) -> Result<usize, Fault> {
         let flows = self.list()?;
         let removed = which(&flows);
         for key in &removed {
@@ -117,7 +126,7 @@ impl Flows {
             counted.map_err(Fault::map("counting flows"))?;
         }
         state.flows.store(left, Ordering::Relaxed);
-        Ok((removed, usize::try_from(left).unwrap_or(0)))
+        Ok(usize::try_from(left).unwrap_or(0))
     }
 
     fn list(&self) -> Result<Vec<(FlowKey, Flow)>, Fault> {

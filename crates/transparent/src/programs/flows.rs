@@ -6,6 +6,7 @@ use super::Programs;
 use crate::fault::Fault;
 use crate::flows::Forgotten;
 use crate::maps::Flows;
+use crate::state::FlowKey;
 
 impl Programs {
     /// Forgets flows without a packet for `idle`, a minute or longer; how many are
@@ -18,15 +19,17 @@ impl Programs {
         self.maps.flows.expire(&self.maps.state, idle)
     }
 
-    /// Makes room for an application that has been refused a flow since the last call: forgets
-    /// some of its own flows that nobody answers or that are idle, and returns them.
+    /// Makes room for an application that has been refused a flow since the last call: removes
+    /// some of its own flows that nobody answers or that are idle, after `forget` has been given
+    /// them for the translator.
     ///
     /// # Errors
     ///
     /// [`Fault::Map`].
-    pub fn relieve_flows(&mut self) -> Result<Forgotten, Fault> {
-        let removed = self.maps.flows.relieve(&self.maps.state)?;
-        Ok(Forgotten(removed.iter().map(|key| key.tuple()).collect()))
+    pub fn relieve_flows(&mut self, forget: impl FnOnce(&Forgotten)) -> Result<(), Fault> {
+        self.maps.flows.relieve(&self.maps.state, |victims| {
+            forget(&Forgotten(victims.iter().map(FlowKey::tuple).collect()));
+        })
     }
 
     /// Whether a flow has been refused within the last ten seconds.
