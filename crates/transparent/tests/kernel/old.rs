@@ -77,7 +77,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
     let limit = match asked_for() {
         Some(_) => LIMIT * 12,
         // Beside other tests an emulated processor gets little of a true one.
-        None => LIMIT * 10,
+        None => LIMIT * 15,
     };
     vec![SystemTest::new("debian_12", debian_12).limit(limit)]
 }
