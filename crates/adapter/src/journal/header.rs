@@ -90,8 +90,8 @@ impl Header {
         self.config == file || !self.config.exists()
     }
 
-    /// Whether the file that the tunnel was made from has been written since, but for
-    /// what [`Journal::saved`] tells of.
+    /// Returns true if the configuration file was written after the tunnel was made.
+    /// Taupe's own save, recorded by [`Journal::saved`](super::Journal::saved), does not count.
     #[must_use]
     pub fn is_edited(&self) -> bool {
         let now = Seen::of(&self.config);
