@@ -5,14 +5,19 @@
 //! addresses, now or after it has moved, and the kernel prefers the more specific route.
 //! Example: the file of a home router at 192.168.178.1, used at home or in a network that
 //! numbers its hosts likewise. So each server has a route of its own.
+//!
+//! In a full tunnel that route is not one of the main table. It would go with the device, and
+//! the main table would lead questions into the local network. It would also lead the device's
+//! own questions for names of endpoints into the tunnel, when the system's name server has the
+//! address of one of the file's. The route has a table before the main one, which packets with
+//! the tunnel's mark do not see, and which refuses questions once the device is gone.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_net::system::Family;
 
-use super::Plan;
-use super::routing::Routing;
+use super::routing::{Policy, Routing};
 use crate::networks::{LINK_LOCAL, Networks, host};
 
 impl Routing<'_> {
@@ -21,15 +26,20 @@ impl Routing<'_> {
     pub(super) fn lead_to_name_servers(
         &self,
         main: &mut Vec<IpNet>,
+        policies: &mut [(Family, Policy); 2],
         is_full: &dyn Fn(&IpNet) -> bool,
-        plan: &mut Plan,
+        notes: &mut Vec<String>,
     ) {
         let tunnelled: Networks = self.wanted().into_iter().collect();
         let existing = self.existing();
+        let is_endpoint = |server: IpAddr| {
+            let mut endpoints = self.snapshot.endpoints.iter();
+            endpoints.any(|endpoint| endpoint.ip() == server)
+        };
         for server in self.servers() {
             let alone = host(server);
             if tunnelled.holding(&alone).is_none() {
-                plan.notes.extend(is_full(&alone).then(|| {
+                notes.extend(is_full(&alone).then(|| {
                     format!(
                         "the name server {server} is not in AllowedIPs: names are asked outside of \
                          the tunnel"
@@ -37,37 +47,47 @@ impl Routing<'_> {
                 }));
                 continue;
             }
-            if main.contains(&alone) {
-                continue;
-            }
-            if let Some(route) = existing.get(&alone) {
-                plan.notes.push(format!(
-                    "the name server {server} is asked outside of the tunnel: there is a route \
-                     already, `{}`; remove it, or write another DNS",
-                    self.describe(route)
-                ));
-                continue;
+            let family = Family::of_address(server);
+            let policy = policies.iter_mut().find(|(of, _)| *of == family);
+            let policy = policy.map(|(_, policy)| policy);
+            let route = existing.get(&alone);
+            match policy.filter(|policy| policy.full || is_endpoint(server)) {
+                Some(policy) => {
+                    main.retain(|net| *net != alone);
+                    policy.hosts.push(alone);
+                }
+                None => {
+                    if main.contains(&alone) {
+                        continue;
+                    }
+                    if let Some(route) = route {
+                        notes.push(format!(
+                            "the name server {server} is asked outside of the tunnel: there is a \
+                             route already, `{}`; remove it, or write another DNS",
+                            self.describe(route)
+                        ));
+                        continue;
+                    }
+                    main.push(alone);
+                }
             }
             let local = self.local_networks();
             let near = local.iter().find(|near| near.network.contains(&server));
-            let near = near.map(|near| {
-                let name = self.name(Some(near.interface));
-                format!("the local network {} on {name}", near.network.trunc())
-            });
-            let mut endpoints = self.snapshot.endpoints.iter();
-            let is_endpoint = endpoints.any(|endpoint| endpoint.ip() == server);
-            plan.notes.extend(near.map(|near| match is_endpoint {
-                // The tunnel's own datagrams need the route.
-                true => format!(
-                    "the name server {server} is asked in {near}, where it is the endpoint of a peer \
-                     too; write another DNS"
-                ),
-                false => format!(
-                    "the name server {server} is asked through the tunnel, though it is in {near}; \
-                     DisallowedIPs = {server} under [Peer] has it asked there"
-                ),
-            }));
-            main.push(alone);
+            let reason = match (near, route) {
+                (Some(near), _) => {
+                    let name = self.name(Some(near.interface));
+                    let network = near.network.trunc();
+                    format!("it is in the local network {network} on {name}")
+                }
+                (None, Some(route)) => {
+                    format!("there is another route to it, `{}`", self.describe(route))
+                }
+                (None, None) => continue,
+            };
+            notes.push(format!(
+                "the name server {server} is asked through the tunnel, though {reason}; \
+                 DisallowedIPs = {server} under [Peer] has it asked there"
+            ));
         }
     }
 
@@ -114,11 +134,32 @@ mod tests {
     const HOME: &str = "Address = 192.168.1.209/24\nDNS = 192.168.1.1";
     const HOME_AND_ALL: &str = "AllowedIPs = 192.168.1.0/24, 0.0.0.0/0";
 
+    /// The commands for the routes before the main table, and the rule that leads there.
+    fn before_main(server: &str, table: u32) -> [String; 3] {
+        [
+            format!("ip -4 route add {server}/32 dev wg0 table {table}"),
+            format!("ip -4 route add unreachable {server}/32 metric 4294967295 table {table}"),
+            format!("ip -4 rule add not fwmark 51820 table {table}"),
+        ]
+    }
+
     #[test]
     fn a_name_server_with_the_address_of_the_local_router_is_in_the_tunnel() {
         let plan = taupe(HOME, HOME_AND_ALL);
-        let server = ["ip -4 route add 192.168.1.1/32 dev wg0"];
-        assert_eq!(commands(&plan, " route add 192"), server);
+        let server = before_main("192.168.1.1", 51821);
+        assert_eq!(commands(&plan, " table 51821"), server);
+        assert_eq!(commands(&plan, " route add 192"), server[..1]);
+        // Asked before the main table.
+        let rules = commands(&plan, " rule add ");
+        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+        assert_eq!(
+            rules[rules.len() - 3..],
+            [
+                "ip -4 rule add not fwmark 51820 table 51820",
+                "ip -4 rule add table main suppress_prefixlength 0",
+                &server[2]
+            ]
+        );
         // Its network stays where it is, by whichever metric it is there.
         let address = ["ip -4 address add 192.168.1.209/32 dev wg0"];
         assert_eq!(commands(&plan, "address add"), address);
@@ -141,12 +182,73 @@ mod tests {
             [
                 "ip -4 route add 192.168.1.128/25 dev wg0",
                 "ip -4 route add 192.168.1.0/25 dev wg0",
-                server[0]
+                &server[0]
             ]
         );
         let plan = made(HOME, HOME_AND_ALL, Personality::WgQuick, Options::default());
         assert_eq!(commands(&plan, " route add 192"), [""; 0]);
         assert_eq!(plan.notes, [""; 0]);
+    }
+
+    #[test]
+    fn in_a_full_tunnel_no_route_of_the_main_table_leads_to_a_name_server() {
+        let own = "Address = 10.9.0.2/24\nDNS = 10.8.0.1";
+        let all = "AllowedIPs = 0.0.0.0/0";
+        let plan = taupe(own, all);
+        assert_eq!(
+            commands(&plan, " table 51821"),
+            before_main("10.8.0.1", 51821)
+        );
+        assert_eq!(commands(&plan, " route add 10.8.0.1/32 dev wg0"), {
+            let [server, ..] = before_main("10.8.0.1", 51821);
+            [server]
+        });
+        assert!(
+            plan.notes.iter().all(|note| !note.contains("name server")),
+            "{:?}",
+            plan.notes
+        );
+        // Nor one that the file names itself, nor one of others.
+        let mut host = host();
+        host.routes.push(crate::fixtures::route("10.8.0.1/32", 2));
+        let all = "AllowedIPs = 0.0.0.0/0, 10.8.0.1/32";
+        let options = Options::default();
+        let plan = super::super::plan("wg0", &file(own, all), &host, Personality::Taupe, options)
+            .expect("a plan");
+        assert_eq!(
+            commands(&plan, " table 51821"),
+            before_main("10.8.0.1", 51821)
+        );
+        assert_eq!(commands(&plan, "10.8.0.1/32 dev wg0").len(), 1);
+        let note = "the name server 10.8.0.1 is asked through the tunnel, though there is another \
+                    route to it, `10.8.0.1/32 dev eth0`";
+        let is_said = plan.notes.iter().any(|found| found.starts_with(note));
+        assert!(is_said, "{:?}", plan.notes);
+    }
+
+    #[test]
+    fn a_name_server_that_is_an_endpoint_is_asked_through_the_tunnel() {
+        let mut host = host();
+        host.endpoints = vec!["192.168.1.1:51820".parse().expect("an endpoint")];
+        for (peer, routes) in [(HOME_AND_ALL, 2), ("AllowedIPs = 192.168.1.0/24", 1)] {
+            let options = Options::default();
+            let plan =
+                super::super::plan("wg0", &file(HOME, peer), &host, Personality::Taupe, options)
+                    .expect("a plan");
+            let found = commands(&plan, "192.168.1.1/32");
+            assert_eq!(found.len(), routes, "{found:?}");
+            assert!(found[0].starts_with("ip -4 route add 192.168.1.1/32 dev wg0 table"));
+            let [.., last] = &commands(&plan, " rule add ")[..] else {
+                panic!("no rule");
+            };
+            assert!(
+                last.starts_with("ip -4 rule add not fwmark 51820"),
+                "{last}"
+            );
+            let start = "the name server 192.168.1.1 is asked through the tunnel, though it is in";
+            let is_said = plan.notes.iter().any(|note| note.starts_with(start));
+            assert!(is_said, "{peer}: {:?}", plan.notes);
+        }
     }
 
     #[test]

@@ -39,15 +39,24 @@ pub(super) struct Routing<'a> {
 
 /// The routes of one family that go to a table of their own.
 #[derive(Default)]
-struct Policy {
+pub(super) struct Policy {
     /// Those into the tunnel.
     routes: Vec<IpNet>,
     /// Those that refuse what the tunnel does not take any more.
     unreachable: Vec<IpNet>,
+    /// Hosts that are reached through the tunnel whatever the main table says. Their routes
+    /// have a table that comes before it.
+    pub(super) hosts: Vec<IpNet>,
     /// The family is tunnelled as a whole, or refused as a whole.
-    full: bool,
+    pub(super) full: bool,
     /// The tunnel's table is asked before anybody else's routes.
     first: bool,
+}
+
+impl Policy {
+    fn has_table(&self) -> bool {
+        !(self.routes.is_empty() && self.unreachable.is_empty())
+    }
 }
 
 impl Routing<'_> {
@@ -219,7 +228,6 @@ impl Routing<'_> {
                 }
             }
         }
-        self.lead_to_name_servers(main, &is_full, plan);
         let carrying = self.carrying_itself(main);
         main.retain(|net| !carrying.contains_key(net));
         for (family, policy) in &mut *policies {
@@ -232,7 +240,7 @@ impl Routing<'_> {
                  packets out of the tunnel"
             )
         }));
-        let [(_, v4), (_, v6)] = policies;
+        let [(_, v4), (_, v6)] = &mut *policies;
         if v4.full && !v6.full && self.snapshot.ipv6 {
             v6.unreachable.push(everything(Family::Ipv6));
             v6.full = true;
@@ -246,13 +254,14 @@ impl Routing<'_> {
             // Where it is switched off nobody misses it.
             plan.notes.extend((!self.without_ipv6).then_some(note));
         }
+        self.lead_to_name_servers(main, policies, &is_full, &mut plan.notes);
     }
 
     /// The rules, routes and firewall of policy routing, IPv6 first as
     /// `wg-quick` has it.
     fn add_policies(&self, mut policies: [(Family, Policy); 2], plan: &mut Plan) {
         policies.reverse();
-        let used = |policy: &Policy| !(policy.routes.is_empty() && policy.unreachable.is_empty());
+        let used = |policy: &Policy| policy.has_table() || !policy.hosts.is_empty();
         if !policies.iter().any(|(_, policy)| used(policy)) {
             return;
         }
@@ -270,7 +279,8 @@ impl Routing<'_> {
 
     fn add_policy(&self, family: Family, mut policy: Policy, mark: u32, plan: &mut Plan) {
         let table = self.table_of(mark);
-        let tunnelled = !policy.routes.is_empty();
+        let has_table = policy.has_table();
+        let tunnelled = !(policy.routes.is_empty() && policy.hosts.is_empty());
         policy.routes = sorted(policy.routes);
         let shortest = policy.routes.last().map_or(0, IpNet::prefix_len);
         let routes = policy.routes.into_iter();
@@ -279,16 +289,32 @@ impl Routing<'_> {
         let unreachable = sorted(policy.unreachable).into_iter();
         plan.changes
             .extend(unreachable.map(|destination| Change::Unreachable { destination, table }));
+        let before = self.free_table(Some(table));
+        let hosts = sorted(policy.hosts);
+        plan.changes
+            .extend(hosts.iter().map(|&destination| Change::Route {
+                destination,
+                table: before,
+            }));
+        let refused = hosts.iter().filter(|_| policy.full);
+        plan.changes
+            .extend(refused.map(|&destination| Change::Unreachable {
+                destination,
+                table: before,
+            }));
         let mut rules = self.snapshot.rules.clone();
         let mut add = |plan: &mut Plan, make: &dyn Fn(u32) -> Rule| {
             let rule = make(Rule::next_priority(&rules, family));
             rules.push(rule.clone());
             plan.changes.push(Change::Rule(rule));
         };
-        add(plan, &|priority| {
-            Rule::not_marked(family, priority, mark, table)
-        });
-        if !policy.first {
+        // The one that is added last is asked first.
+        if has_table {
+            add(plan, &|priority| {
+                Rule::not_marked(family, priority, mark, table)
+            });
+        }
+        if has_table && !policy.first {
             // Of the main table, what is more specific than the tunnel's.
             let length = if policy.full {
                 0
@@ -297,6 +323,14 @@ impl Routing<'_> {
             };
             add(plan, &|priority| {
                 Rule::suppressing(family, priority, length.into(), Route::MAIN_TABLE)
+            });
+        }
+        if !hosts.is_empty() {
+            // The tunnel's own datagrams, which have the mark, go on to the main table, also
+            // those to a host that is both a name server and an endpoint. A rule `not fwmark M
+            // to HOST` would not do: `not` inverts all of it.
+            add(plan, &|priority| {
+                Rule::not_marked(family, priority, mark, before)
             });
         }
         if !tunnelled {
@@ -363,7 +397,7 @@ impl Routing<'_> {
         within.filter_map(|net| implied.holding(&net)).collect()
     }
 
-    /// Whether another interface has a route to just this network.
+    /// Checks whether another interface has a route to just this network.
     fn is_others(&self, net: &IpNet) -> bool {
         self.existing().contains_key(net)
             || self
@@ -516,13 +550,20 @@ impl Routing<'_> {
     /// The mark that this tunnel has, or the number of the first table that
     /// nobody uses.
     fn free_mark(&self) -> u32 {
+        let given = self.snapshot.mark;
+        given.unwrap_or_else(|| self.free_table(None))
+    }
+
+    /// Returns the number of the first table that nobody uses, and that is not `other`.
+    fn free_table(&self, other: Option<u32>) -> u32 {
         let snapshot = self.snapshot;
         let taken = |table: u32| {
-            snapshot.routes.iter().any(|route| route.table == table)
+            Some(table) == other
+                || snapshot.routes.iter().any(|route| route.table == table)
                 || snapshot.rules.iter().any(|rule| rule.table == table)
         };
-        let free = || (FIRST_TABLE..).find(|table| !taken(*table));
-        snapshot.mark.or_else(free).unwrap_or(FIRST_TABLE)
+        let free = (FIRST_TABLE..).find(|table| !taken(*table));
+        free.unwrap_or(FIRST_TABLE)
     }
 
     /// A route as `ip` shows it.

@@ -1,8 +1,9 @@
 //! Tunnels for networks that the system reaches already.
 
+use crate::closed::kill_device;
 use crate::faults::own_resolv_conf;
 use crate::state::State;
-use crate::{NEIGHBOUR, World, called};
+use crate::{INTERFACE, NEIGHBOUR, World, called};
 use taupe_lab::capture::Capture;
 use taupe_lab::{Result, ensure};
 
@@ -105,7 +106,8 @@ pub(crate) fn endpoint() -> Result<()> {
 }
 
 /// The file of a home router, in a network with the same addresses: the name server behind
-/// the tunnel has the address of a local one.
+/// the tunnel has the address of a local one. Questions stay in the tunnel, also when it has
+/// gone.
 pub(crate) fn name_server() -> Result<()> {
     own_resolv_conf()?;
     let world = World::new()?;
@@ -134,9 +136,27 @@ pub(crate) fn name_server() -> Result<()> {
     let asks = format!("echo a question > /dev/udp/{server}/53");
     world.near.run(&["bash", "-c", &asks])?;
     inside.stop_once("the question in the tunnel", |packets| !packets.is_empty())?;
+    // The system's name server may have the same address: the device itself, whose datagrams
+    // have the mark, asks it outside of the tunnel.
+    let marked = ["route", "get", server, "mark", "51820"];
+    let lookup = world.near.ip(&marked)?.stdout;
+    ensure!(lookup.contains("dev eth0"), "the device's own: {lookup}");
+    ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
+    let is_refused = |what: &str| {
+        let asked = world.near.attempt(&["bash", "-c", &asks])?;
+        ensure!(asked.status != Some(0), "{what}: {asked:?}");
+        ensure!(
+            world.answers(NEIGHBOUR[0])?,
+            "{what}: the neighbour is lost"
+        );
+        Ok(())
+    };
+    world.near.ip(&["link", "set", INTERFACE, "down"])?;
+    is_refused("the interface is down")?;
+    kill_device(&world)?;
+    is_refused("the device was killed")?;
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} questions in clear", packets.len());
-    ensure!(world.answers(NEIGHBOUR[0])?, "the neighbour is lost");
     world.down(&file)?;
     unchanged(&world, &before)
 }
