@@ -8,7 +8,6 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use taupe_sys::run_directory;
 
 use crate::stopped;
 
-/// How long a process has for an answer; one that is silent is there.
+/// Time that a process has for an answer; one that is silent is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The file of a device's configuration socket.
@@ -49,7 +48,7 @@ impl Socket {
         })
     }
 
-    /// Whether the process that made it is there. One that was killed a moment ago
+    /// Checks whether the process that made it is there. One that was killed a moment ago
     /// still listens when its interface has gone, but does not answer.
     pub(crate) fn lives(self, interface: &str) -> bool {
         Self::of(interface) == Some(self) && taupe_client::lives(interface, PATIENCE)
@@ -62,16 +61,25 @@ impl Socket {
             return Ok(());
         }
         // Connected while it has a name; the connection breaks when the process ends.
-        let connection = UnixStream::connect(path(interface));
-        match fs::remove_file(path(interface)) {
+        let path = path(interface);
+        let mut connection = taupe_client::connect_to(&path);
+        stopped::resume(&path, &connection);
+        let is_full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if connection.as_ref().is_err_and(is_full) {
+            // There is room once the process goes on.
+            connection = taupe_client::connect_to(&path);
+        }
+        match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Nobody listens: the process was killed.
-        let Ok(mut connection) = connection else {
-            return Ok(());
+        let mut connection = match connection {
+            Ok(connection) => connection,
+            // It does not go on, so its end cannot be noticed.
+            Err(error) if is_full(&error) => return Err(io::ErrorKind::TimedOut.into()),
+            // Nobody listens: the process was killed.
+            Err(_) => return Ok(()),
         };
-        stopped::resume(&connection);
         connection.set_read_timeout(Some(patience))?;
         match connection.read(&mut [0]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

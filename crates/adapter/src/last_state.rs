@@ -22,7 +22,7 @@ use taupe_client::{Device, PublicKey};
 use taupe_config::prefix::Prefix;
 use taupe_config::uapi::{answer_get, push_peer};
 
-/// How long a client may take to ask, and a process that was killed to end.
+/// Time that a client has to ask, and a process that was killed to end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// From one look at the socket of a process that ends to the next.
@@ -101,7 +101,7 @@ impl StandIn {
     pub(crate) fn begin(path: &Path, state: &LastState) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
         // A process that was killed still listens for a moment, and leaves the socket.
-        while UnixStream::connect(path).is_ok() {
+        while is_listened_to(path) {
             if Instant::now() >= end {
                 return Err(io::ErrorKind::AddrInUse.into());
             }
@@ -138,10 +138,16 @@ impl Drop for StandIn {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         // Wakes the thread.
-        let _ = UnixStream::connect(&self.path);
+        let _ = taupe_client::connect_to(&self.path);
         let _ = fs::remove_file(&self.path);
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// Checks whether a process listens at a socket. The queue of one that is stopped may be full.
+fn is_listened_to(path: &Path) -> bool {
+    let connection = taupe_client::connect_to(path);
+    connection.map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true)
 }
 
 /// Answers one request: what is asked for, or that there is no device to change.

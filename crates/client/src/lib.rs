@@ -34,6 +34,8 @@ use no_kernel as kernel;
 pub use error::{Error, text as errno_text};
 pub use request::{addition, new_private_key, request};
 pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
+#[cfg(unix)]
+pub use socket::connect_to;
 pub use sync::difference;
 pub use taupe_config::uapi::{Device, SetRequest};
 pub use taupe_protocol::crypto::Secret;
@@ -59,14 +61,16 @@ pub fn interfaces() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether a program in user space is that device, and lives: one that was killed has
+/// Checks whether a program in user space is that device, and lives: one that was killed has
 /// its socket for a moment longer. Waits for an answer for `patience`, after which it
 /// counts as one that lives.
 #[must_use]
 pub fn lives(interface: &str, patience: Duration) -> bool {
     match socket::connect(interface) {
         Ok(Some(stream)) => socket::answers(stream, patience),
-        _ => false,
+        // Its queue is full.
+        Err(error) => socket::is_silence(&error),
+        Ok(None) => false,
     }
 }
 

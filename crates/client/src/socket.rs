@@ -17,19 +17,21 @@ use unix as system;
 #[cfg(windows)]
 use windows as system;
 
-pub(crate) use system::{Stream, connect, interfaces};
+#[cfg(unix)]
+pub use system::connect_to;
+pub(crate) use system::{Stream, connect, interfaces, is_silence};
 
-/// How long a device may be silent, unless it has much to do.
+/// Time that a device may be silent, unless it has much to do.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How much longer it may be silent for each block of a request: it computes a shared secret with
+/// Further time that it may be silent for each block of a request: it computes a shared secret with
 /// every peer.
 const PATIENCE_EACH: Duration = Duration::from_secs(1);
 
 /// How much is read or written at a time, in bytes.
 const BLOCK: usize = 64 << 10;
 
-/// Whether the program that listens there still answers: one that was killed is there
+/// Checks whether the program that listens there still answers: one that was killed is there
 /// for a moment, and its connections break. One that is silent for `patience` counts as
 /// an answer.
 pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
@@ -40,7 +42,7 @@ pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
     });
     match asked {
         Ok(length) => length > 0,
-        Err(error) => system::is_silence(&error),
+        Err(error) => is_silence(&error),
     }
 }
 

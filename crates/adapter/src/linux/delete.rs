@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -33,12 +32,21 @@ impl Linux<'_> {
         }
         let end = Instant::now() + FAREWELL;
         loop {
-            match UnixStream::connect(&path) {
-                Ok(stream) if Instant::now() < end => {
-                    stopped::resume(&stream);
+            let connection = taupe_client::connect_to(&path);
+            match &connection {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    if error.kind() == io::ErrorKind::ConnectionRefused {
+                        // It was killed, and left its socket.
+                        let _ = fs::remove_file(&path);
+                    }
+                    return Ok(());
+                }
+                // It is there; without a connection, its queue is full.
+                _ if Instant::now() < end => {
+                    stopped::resume(&path, &connection);
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Ok(_) => {
+                _ => {
                     return Err(StepError::Io {
                         what: format!(
                             "the process of {interface} does not end: {} still answers",
@@ -47,12 +55,6 @@ impl Linux<'_> {
                         source: io::ErrorKind::TimedOut.into(),
                     });
                 }
-                // It was killed, and left its socket.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    let _ = fs::remove_file(&path);
-                    return Ok(());
-                }
-                Err(_) => return Ok(()),
             }
         }
     }

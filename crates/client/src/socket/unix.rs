@@ -59,8 +59,13 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     }
 }
 
-/// Connects. The queue of a program that does not accept connections may be full.
-fn connect_to(path: &Path) -> io::Result<Stream> {
+/// Connects to a socket of a program that may have stopped: its queue of connections may be
+/// full, and connecting would block for ever. Connecting, reading and writing fail with
+/// [`io::ErrorKind::WouldBlock`] after two seconds each.
+///
+/// # Errors
+/// The system's.
+pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let address = SockAddr::unix(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -87,7 +92,28 @@ pub(crate) fn be_patient(stream: Stream, patience: Duration) -> io::Result<Strea
     Ok(stream)
 }
 
-/// Whether an error is that it was silent for longer.
+/// Checks whether an error means that the program was silent for longer.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_does_not_block_for_ever() {
+        let path = std::env::temp_dir().join(format!("taupe-queue-{}", std::process::id()));
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        let address = SockAddr::unix(&path).expect("an address");
+        listener.bind(&address).expect("bound");
+        // The kernel lets one more connection wait than it was asked for.
+        listener.listen(0).expect("listens");
+        let first = connect_to(&path);
+        let second = connect_to(&path);
+        fs::remove_file(&path).expect("removed");
+        first.expect("connected");
+        let error = second.expect_err("the queue is full");
+        assert!(is_silence(&error), "{error}");
+    }
 }

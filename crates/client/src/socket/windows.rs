@@ -39,7 +39,7 @@ pub(crate) fn be_patient(mut stream: Stream, patience: Duration) -> io::Result<S
     Ok(stream)
 }
 
-/// Whether an error is that it was silent for longer.
+/// Checks whether an error means that the program was silent for longer.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }

@@ -2,6 +2,8 @@
 
 use crate::state::State;
 use crate::{INTERFACE, World, device_process};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use taupe_lab::process::Attempt;
@@ -41,6 +43,14 @@ pub(crate) fn process() -> Result<()> {
     ensure!(said.status == Some(0), "{said:?}");
     let left = before.difference(&State::of(&world.near)?);
     ensure!(left.is_empty(), "down left behind:\n{left}");
+    step("its queue of connections is full");
+    world.up(&file)?;
+    stop(Signal::STOP)?;
+    fill_queue()?;
+    let said = world.taupe(&["down", &file])?;
+    ensure!(said.status == Some(0), "{said:?}");
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "down left behind:\n{left}");
     step("one that goes on is as it was");
     world.up(&file)?;
     stop(Signal::STOP)?;
@@ -50,6 +60,22 @@ pub(crate) fn process() -> Result<()> {
     ensure!(said.status == Some(0), "{said:?}");
     world.down(&file)?;
     Ok(())
+}
+
+/// Connects to the device's configuration socket until no further connection can wait, as
+/// programs do that look at a stopped process again and again.
+fn fill_queue() -> Result<()> {
+    let path = format!("/var/run/wireguard/{INTERFACE}.sock");
+    let address = SocketAddrUnix::new(path).map_err(Error::io("address"))?;
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        match connect(socket.map_err(Error::io("socket"))?, &address) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(Error::io("connect")(error)),
+        }
+    }
 }
 
 /// Runs a command, which must not wait for long.

@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use taupe_adapter::State;
 
@@ -28,7 +27,7 @@ impl Ending {
         let headers = State::default().here();
         headers.iter().find(|one| one.interface == interface)?;
         let socket = Path::new(taupe_sys::run_directory::PATH).join(format!("{interface}.sock"));
-        let connection = UnixStream::connect(socket).ok()?;
+        let connection = taupe_client::connect_to(&socket).ok()?;
         let id = socket_peercred(&connection).ok()?.pid;
         let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
         let id = id.as_raw_nonzero().to_string();
