@@ -180,10 +180,17 @@ pub fn choose(
     }
     let mut passed_over = Vec::new();
     let way = way(paths, interface, &mut passed_over)?;
+    // systemd-resolved keeps each once, whatever it is told.
+    let mut distinct: Vec<IpAddr> = Vec::new();
+    for server in servers {
+        if !distinct.contains(server) {
+            distinct.push(*server);
+        }
+    }
     Ok(Some(Dns {
         interface: interface.to_owned(),
         settings: Settings {
-            servers: servers.to_vec(),
+            servers: distinct,
             search: search.to_vec(),
         },
         way,
@@ -217,7 +224,7 @@ pub fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, Error
     if file::owner(paths)? == Owner::SystemdResolved {
         match resolved::current(paths, interface) {
             Ok(None) => {}
-            Ok(settings) => return Ok(settings),
+            Ok(Some(link)) => return Ok(Some(link.settings)),
             Err(source) => failed = Some(source),
         }
     }
@@ -255,6 +262,20 @@ impl Dns {
                 source: Box::new(error),
             }
         })
+    }
+
+    /// Sets them again when another program has changed them.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub fn restore(&self, paths: &Paths) -> Result<(), Error> {
+        match &self.way {
+            Way::Resolvconf { program, record } => {
+                resolvconf::restore(program, record, &self.settings)
+            }
+            Way::Resolved | Way::File => self.apply(paths),
+        }
     }
 
     /// Puts back what was there. What is gone already counts as put back.

@@ -252,6 +252,10 @@ impl Machine for Linux<'_> {
         Namespace::current()
     }
 
+    fn is_gone(&mut self, namespace: &Namespace) -> bool {
+        namespace.is_gone()
+    }
+
     fn recover(&mut self) -> Result<Option<String>, StepError> {
         let note = dns::recover(&self.paths)?;
         Ok(note.map(|note| note.to_string()))
@@ -498,6 +502,16 @@ impl Machine for Linux<'_> {
         index: Option<u32>,
     ) -> Result<Vec<Option<Deviation>>, StepError> {
         self.deviations(changes, index)
+    }
+
+    fn restore(&mut self, change: &Change) -> Result<(), StepError> {
+        match change {
+            Change::Dns(dns) => return Ok(dns.restore(&self.paths)?),
+            // Of its rules some may be left.
+            Change::Firewall { .. } => drop(self.undo(change)?),
+            _ => {}
+        }
+        self.apply(change)
     }
 
     fn device(&mut self) -> Option<LastState> {

@@ -73,6 +73,13 @@ pub(super) fn add(program: &Path, record: &str, settings: &Settings) -> Result<(
     run(program, &adding(record), &text)
 }
 
+/// Hands it the servers when another program has rewritten the file: it writes nothing for
+/// servers that it has already, unless it is asked to.
+pub(super) fn restore(program: &Path, record: &str, settings: &Settings) -> Result<(), Error> {
+    add(program, record, settings)?;
+    run(program, &["-u"], "")
+}
+
 /// Makes it forget them.
 pub(super) fn delete(program: &Path, record: &str) -> Result<(), Error> {
     run(program, &deleting(record), "")

@@ -166,8 +166,15 @@ pub(super) fn revert(paths: &Paths, interface: &str) -> Result<(), ResolvedError
     }
 }
 
-/// What it holds for the interface.
-pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>, ResolvedError> {
+/// The name servers that systemd-resolved holds for an interface.
+pub(super) struct LinkDns {
+    pub(super) settings: Settings,
+    /// They are asked for every name that no other interface claims by a longer suffix.
+    pub(super) is_default: bool,
+}
+
+/// Returns the name servers of an interface; `None` if there are none.
+pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<LinkDns>, ResolvedError> {
     let index = match index(interface) {
         Err(ResolvedError::NoInterface { .. }) => return Ok(None),
         index => index?,
@@ -179,6 +186,12 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>
     };
     let servers: Vec<(i32, Vec<u8>)> = bus.property(link.as_str(), "DNS")?;
     let domains: Vec<(String, bool)> = bus.property(link.as_str(), "Domains")?;
+    let has_default_route = match bus.property(link.as_str(), "DefaultRoute") {
+        // Versions before 240 have not got it.
+        Err(ResolvedError::Refused { .. }) => true,
+        value => value?,
+    };
+    let takes_all_names = domains.iter().any(|(name, _)| name == ".");
     let address = |(_, bytes): (i32, Vec<u8>)| match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
         _ => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
@@ -191,7 +204,10 @@ pub(super) fn current(paths: &Paths, interface: &str) -> Result<Option<Settings>
             .map(|(name, routing)| if routing { format!("~{name}") } else { name })
             .collect(),
     };
-    Ok((!settings.servers.is_empty()).then_some(settings))
+    Ok((!settings.servers.is_empty()).then_some(LinkDns {
+        settings,
+        is_default: has_default_route && takes_all_names,
+    }))
 }
 
 /// The domains as the interface takes them, each with whether it only says

@@ -69,6 +69,14 @@ fn no_servers_no_change() {
 }
 
 #[test]
+fn a_server_that_is_named_twice_is_set_once() {
+    let world = World::new();
+    let servers = ["192.0.2.1", "192.0.2.2", "192.0.2.1"].map(|server| server.parse().unwrap());
+    let dns = choose(&world.paths, "wg0", &servers, &[]).unwrap().unwrap();
+    assert_eq!(dns.settings.servers, servers[..2]);
+}
+
+#[test]
 fn the_file_where_there_is_nothing_else() {
     let world = World::new();
     fs::write(world.paths.resolv_conf(), "nameserver 198.51.100.1\n").unwrap();

@@ -20,15 +20,25 @@ pub struct Deviation {
 enum Place {
     ResolvConf,
     Resolved,
+    /// The servers are there, for some names only.
+    ResolvedDefault,
 }
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.place {
             Place::ResolvConf => "another program has rewritten /etc/resolv.conf",
-            Place::Resolved => "another program has changed the tunnel's DNS in systemd-resolved",
+            Place::Resolved | Place::ResolvedDefault => {
+                "another program has changed the tunnel's DNS in systemd-resolved"
+            }
         })?;
         let wanted = listed(&self.wanted);
+        if self.place == Place::ResolvedDefault {
+            return write!(
+                f,
+                ": {wanted} is asked for some names only, other name servers for the rest"
+            );
+        }
         match self.found.as_slice() {
             [] => write!(f, ": no name server is left of {wanted}"),
             found => write!(
@@ -70,8 +80,14 @@ impl Dns {
                 deviation(Place::ResolvConf, file::servers(paths)?)
             }
             Way::Resolved => match resolved::current(paths, &self.interface) {
-                Ok(Some(settings)) if settings.servers == *wanted => Ok(None),
-                Ok(settings) => deviation(Place::Resolved, settings.unwrap_or_default().servers),
+                Ok(Some(link)) if link.settings.servers == *wanted => match link.is_default {
+                    true => Ok(None),
+                    false => deviation(Place::ResolvedDefault, link.settings.servers),
+                },
+                Ok(link) => {
+                    let found = link.map(|link| link.settings.servers);
+                    deviation(Place::Resolved, found.unwrap_or_default())
+                }
                 // Nothing is known then; names may not be resolved at all.
                 Err(_) => Ok(None),
             },

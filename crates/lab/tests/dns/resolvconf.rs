@@ -1,6 +1,9 @@
 //! The two programs that are called `resolvconf` and are not systemd's.
 
-use crate::system::{INTERFACE, RESOLV_CONF, SERVER, Tunnel, own_etc, resolv_conf, unmet};
+use crate::system::{
+    INTERFACE, RESOLV_CONF, SERVER, Tunnel, deviation, found_and_restored, own_etc, resolv_conf,
+    unmet,
+};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -99,5 +102,16 @@ fn as_wg_quick(program: &std::path::Path, record: &str) -> Result<()> {
     }
     let held = dns::current(&paths, INTERFACE).map_err(unmet)?;
     ensure!(held.is_none(), "{held:?}");
+
+    let text = || fs::read_to_string(RESOLV_CONF).map_err(Error::io(RESOLV_CONF));
+    let before = text()?;
+    tunnel.apply(&dns, &paths)?;
+    let found = deviation(&tunnel, &dns, &paths)?;
+    ensure!(found.is_none(), "untouched: {found:?}");
+    // Through the link, as a DHCP client does.
+    fs::write(RESOLV_CONF, "nameserver 192.0.2.53\n").map_err(Error::io(RESOLV_CONF))?;
+    found_and_restored(&tunnel, &dns, &paths, "names are asked of 192.0.2.53")?;
+    tunnel.undo(&dns, &paths)?;
+    ensure!(text()? == before, "{} instead of {before}", text()?);
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Debian's systemd-resolved on a message bus.
 
 use crate::system::{
-    Bus, INTERFACE, ResolvedDaemon, SERVER, Tunnel, resolv_conf, resolvectl, serve_names, settings,
-    systemd_resolvconf, unmet,
+    Bus, INTERFACE, ResolvedDaemon, SERVER, Tunnel, deviation, found_and_restored, resolv_conf,
+    resolvectl, serve_names, settings, systemd_resolvconf, unmet,
 };
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -95,6 +95,30 @@ pub(crate) fn as_resolvectl_does() -> Result<()> {
         resolv_conf()?
     );
     Ok(())
+}
+
+/// Whatever another program changes of the tunnel's servers is found.
+pub(crate) fn is_verified() -> Result<()> {
+    let system = System::new()?;
+    let (tunnel, paths) = (&system.tunnel, &system.paths);
+    // The file may name a server twice.
+    let dns = system.choose(&[SERVER, "fd77::2", SERVER], &["a.example"])?;
+    tunnel.apply(&dns, paths)?;
+    let found = deviation(tunnel, &dns, paths)?;
+    ensure!(found.is_none(), "untouched: {found:?}");
+    for (command, words) in [
+        (
+            &["dns", INTERFACE, "192.0.2.53"][..],
+            "names are asked of 192.0.2.53",
+        ),
+        (&["domain", INTERFACE, "corp"], "for some names only"),
+        (&["default-route", INTERFACE, "no"], "for some names only"),
+        (&["revert", INTERFACE], "no name server is left"),
+    ] {
+        resolvectl(&tunnel.near, command)?;
+        found_and_restored(tunnel, &dns, paths, words)?;
+    }
+    system.tunnel.undo(&dns, paths)
 }
 
 /// A program asks the C library, it systemd-resolved's stub, and that the

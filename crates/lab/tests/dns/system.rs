@@ -94,6 +94,27 @@ impl Tunnel {
     }
 }
 
+/// The difference between name servers and those in force, as a sentence.
+pub(crate) fn deviation(tunnel: &Tunnel, dns: &Dns, paths: &Paths) -> Result<Option<String>> {
+    let found = tunnel.near.enter(|| dns.verify(paths).map_err(unmet))?;
+    Ok(found.map(|found| found.to_string()))
+}
+
+/// Fails unless another program's change is found, and setting them again mends it.
+pub(crate) fn found_and_restored(
+    tunnel: &Tunnel,
+    dns: &Dns,
+    paths: &Paths,
+    words: &str,
+) -> Result<()> {
+    let found = deviation(tunnel, dns, paths)?.unwrap_or_default();
+    ensure!(found.contains(words), "{words}: {found:?}");
+    tunnel.near.enter(|| dns.restore(paths).map_err(unmet))?;
+    let found = deviation(tunnel, dns, paths)?;
+    ensure!(found.is_none(), "set again: {found:?}");
+    Ok(())
+}
+
 /// An error that is itself what is wrong.
 pub(crate) fn unmet(error: impl std::fmt::Display) -> Error {
     Error::unmet(error.to_string())
