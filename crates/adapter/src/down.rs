@@ -333,7 +333,7 @@ struct Descent {
     post_down: Vec<Hook>,
     /// The device can still be asked.
     alive: bool,
-    /// What it was, if it is gone and commands may ask for it.
+    /// Its last state, if it is gone and commands may ask for it.
     gone: Option<LastState>,
 }
 
@@ -384,7 +384,7 @@ impl Descent {
             changes,
             post_down: plan::hooks(Phase::PostDown, post_down, interface).collect(),
             alive,
-            gone: gone.filter(|_| found.is_none() && has_commands),
+            gone: gone.filter(|_| !alive && found.is_none() && has_commands),
         }
     }
 

@@ -25,10 +25,8 @@ pub trait Machine {
     /// What tells this network namespace from others.
     fn namespace(&mut self) -> Namespace;
 
-    /// Whether a network namespace is known to have ended.
-    fn is_gone(&mut self, namespace: &Namespace) -> bool {
-        namespace.is_gone()
-    }
+    /// Checks whether a network namespace is known to have ended.
+    fn is_gone(&mut self, namespace: &Namespace) -> bool;
 
     /// Puts right what a restart of the system has left of a tunnel, before any
     /// name is looked up. Returns what the owner should know.
@@ -48,14 +46,12 @@ pub trait Machine {
     ///
     /// # Errors
     /// As [`Machine::interface`].
-    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
-        self.interface()
-    }
+    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError>;
 
     /// The configuration socket of the device that has the tunnel's name.
     fn socket(&mut self) -> Option<Socket>;
 
-    /// Whether the process that made a configuration socket is there.
+    /// Checks whether the process that made a configuration socket is there.
     fn lives(&mut self, socket: Socket) -> bool;
 
     /// Makes the following steps concern this device, whatever its interface is
@@ -66,9 +62,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// When links cannot be listed.
-    fn own_interface(&mut self) -> Result<Option<u32>, StepError> {
-        self.interface()
-    }
+    fn own_interface(&mut self) -> Result<Option<u32>, StepError>;
 
     /// Whether an interface with the tunnel's name is a WireGuard device, of
     /// whatever program.
@@ -95,14 +89,10 @@ pub trait Machine {
     fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError>;
 
     /// The command that taking a step is like, as the system is now.
-    fn command(&mut self, change: &Change, interface: &str) -> String {
-        change.command(interface).to_string()
-    }
+    fn command(&mut self, change: &Change, interface: &str) -> String;
 
     /// The command that taking it back is like; `None` where nothing is to be done.
-    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String> {
-        change.undoing(interface)
-    }
+    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String>;
 
     /// Takes a step.
     ///
@@ -132,27 +122,17 @@ pub trait Machine {
     ///
     /// # Errors
     /// See [`StepError`].
-    fn restore(&mut self, change: &Change) -> Result<(), StepError> {
-        if let Change::Firewall { .. } = change {
-            // Of its rules some may be left.
-            self.undo(change)?;
-        }
-        self.apply(change)
-    }
+    fn restore(&mut self, change: &Change) -> Result<(), StepError>;
 
     /// The device as it is now, for [`Machine::stand_in`]. `None` if it does not answer.
-    fn device(&mut self) -> Option<LastState> {
-        None
-    }
+    fn device(&mut self) -> Option<LastState>;
 
     /// Answers `wg show` in the place of a device that is gone until it is called with
     /// `None`, for commands of the file.
     ///
     /// # Errors
     /// When there can be no socket.
-    fn stand_in(&mut self, _: Option<&LastState>) -> io::Result<()> {
-        Ok(())
-    }
+    fn stand_in(&mut self, state: Option<&LastState>) -> io::Result<()>;
 
     /// Makes the running device what the last [`Machine::look`] has found out.
     /// Sessions with peers that stay go on.

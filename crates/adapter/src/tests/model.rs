@@ -13,6 +13,7 @@ use taupe_net::system::SystemError;
 use crate::dns::{self, Paths};
 use crate::fixtures::host;
 use crate::identity::Socket;
+use crate::last_state::LastState;
 use crate::verify::Deviation;
 use crate::{
     Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
@@ -67,7 +68,9 @@ pub(super) struct Model {
     pub(super) struck: bool,
     /// The number of the device whose process is there.
     process: Option<u32>,
-    /// What a PostUp command does.
+    /// Another program takes name servers away as soon as they are set.
+    pub(super) loses_dns: bool,
+    /// The effect of a PostUp command.
     pub(super) hook: Option<fn(&mut World)>,
     /// Hooks of this phase fail.
     pub(super) failing: Option<Phase>,
@@ -80,6 +83,8 @@ pub(super) struct Model {
     /// Why the caller's part of a reload cannot be done.
     pub(super) refuses: Option<&'static str>,
     pub(super) saved: usize,
+    /// Number of times that something answered in the place of a device.
+    pub(super) stood_in: usize,
     /// Where the file is.
     pub(super) config: PathBuf,
     directory: PathBuf,
@@ -105,6 +110,7 @@ impl Model {
             fault: None,
             struck: false,
             process: None,
+            loses_dns: false,
             hook: None,
             failing: None,
             resolvable: true,
@@ -113,6 +119,7 @@ impl Model {
             is_dying: false,
             refuses: None,
             saved: 0,
+            stood_in: 0,
             config: PathBuf::from("/etc/wireguard/wg0.conf"),
             directory: std::env::temp_dir().join(name),
         }
@@ -284,6 +291,7 @@ impl Model {
                 self.world.of_device.retain(old);
                 self.world.of_device.insert(format!("{change:?}"));
             }
+            Change::Dns(_) if self.loses_dns => {}
             change if change.ends_with_device() => {
                 self.world.link.ok_or(StepError::NoInterface)?;
                 let new = self.world.of_device.insert(format!("{change:?}"));
@@ -328,6 +336,10 @@ impl Machine for Model {
         Namespace::current()
     }
 
+    fn is_gone(&mut self, namespace: &Namespace) -> bool {
+        namespace.is_gone()
+    }
+
     fn recover(&mut self) -> Result<Option<String>, StepError> {
         Ok(None)
     }
@@ -350,6 +362,10 @@ impl Machine for Model {
         if std::mem::take(&mut self.is_dying) {
             self.kill_device();
         }
+        self.interface()
+    }
+
+    fn own_interface(&mut self) -> Result<Option<u32>, StepError> {
         self.interface()
     }
 
@@ -384,6 +400,14 @@ impl Machine for Model {
         Ok(vec![Change::Device])
     }
 
+    fn command(&mut self, change: &Change, interface: &str) -> String {
+        change.command(interface).to_string()
+    }
+
+    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String> {
+        change.undoing(interface)
+    }
+
     fn apply(&mut self, change: &Change) -> Result<(), StepError> {
         self.call(|model| model.add(change))
     }
@@ -413,6 +437,23 @@ impl Machine for Model {
             (!holds).then_some(Deviation::Removed)
         };
         Ok(changes.iter().map(deviation).collect())
+    }
+
+    fn restore(&mut self, change: &Change) -> Result<(), StepError> {
+        self.apply(change)
+    }
+
+    fn device(&mut self) -> Option<LastState> {
+        self.process.map(|_| LastState::default())
+    }
+
+    fn stand_in(&mut self, state: Option<&LastState>) -> io::Result<()> {
+        assert!(
+            state.is_none() || self.process.is_none(),
+            "a device answers itself"
+        );
+        self.stood_in += usize::from(state.is_some());
+        Ok(())
     }
 
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {

@@ -131,9 +131,12 @@ fn a_killed_device_leaves_what_the_next_up_or_down_undoes() {
         assert_eq!(model.world.of_device, whole.of_device);
     }
 
+    // Before and after what it has left is undone, each time.
+    assert_eq!(model.stood_in, 4);
     model.kill_device();
     down(&mut model).expect("down");
     assert_eq!(model.world, super::model::World::default());
+    assert_eq!(model.stood_in, 6);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The real system with a fault at one of its calls.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use taupe_adapter::{
-    Change, Deviation, Linux, LookError, Machine, Namespace, Personality, Report, SaveError,
-    Snapshot, Socket, StepError,
+    Change, Deviation, LastState, Linux, LookError, Machine, Namespace, Personality, Report,
+    SaveError, Snapshot, Socket, StepError,
 };
 use taupe_config::file::File;
 
@@ -72,12 +73,20 @@ impl Machine for Faulty<'_, '_> {
         self.inner.namespace()
     }
 
+    fn is_gone(&mut self, namespace: &Namespace) -> bool {
+        self.inner.is_gone(namespace)
+    }
+
     fn recover(&mut self) -> Result<Option<String>, StepError> {
         self.inner.recover()
     }
 
     fn interface(&mut self) -> Result<Option<u32>, StepError> {
         self.inner.interface()
+    }
+
+    fn interface_of_living(&mut self) -> Result<Option<u32>, StepError> {
+        self.inner.interface_of_living()
     }
 
     fn is_wireguard(&mut self) -> bool {
@@ -95,6 +104,14 @@ impl Machine for Faulty<'_, '_> {
 
     fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError> {
         self.inner.recognise(file)
+    }
+
+    fn command(&mut self, change: &Change, interface: &str) -> String {
+        self.inner.command(change, interface)
+    }
+
+    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String> {
+        self.inner.undoing(change, interface)
     }
 
     fn apply(&mut self, change: &Change) -> Result<(), StepError> {
@@ -127,6 +144,18 @@ impl Machine for Faulty<'_, '_> {
         index: Option<u32>,
     ) -> Result<Vec<Option<Deviation>>, StepError> {
         self.inner.verify(changes, index)
+    }
+
+    fn restore(&mut self, change: &Change) -> Result<(), StepError> {
+        self.call(|inner| inner.restore(change))
+    }
+
+    fn device(&mut self) -> Option<LastState> {
+        self.inner.device()
+    }
+
+    fn stand_in(&mut self, state: Option<&LastState>) -> io::Result<()> {
+        self.inner.stand_in(state)
     }
 
     fn sync(&mut self, mark: Option<u32>) -> Result<(), StepError> {

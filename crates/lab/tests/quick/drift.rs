@@ -9,7 +9,7 @@ use std::time::Duration;
 use taupe_lab::host::Host;
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Process, wait_until};
-use taupe_lab::sandbox::step;
+use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
 const DNS: &str = "DNS = 10.77.0.53";
@@ -205,6 +205,7 @@ pub(crate) fn by_a_hook() -> Result<()> {
 pub(crate) fn moved() -> Result<()> {
     let world = World::new()?;
     let other = Host::new("other")?;
+    let answer = scratch("answer");
     let before = State::of(&world.near)?;
     for (hook, note) in [
         (
@@ -217,7 +218,8 @@ pub(crate) fn moved() -> Result<()> {
         ),
     ] {
         step(hook);
-        let file = world.file(&format!("PostUp = {hook}"), FULL)?;
+        let asks = format!("PreDown = wg show %i fwmark > {}", answer.display());
+        let file = world.file(&format!("PostUp = {hook}\n{asks}"), FULL)?;
         world.up(&file)?;
         let status = world.taupe(&["status", INTERFACE])?;
         ensure!(status.status == Some(0), "{hook}: {status:?}");
@@ -225,7 +227,10 @@ pub(crate) fn moved() -> Result<()> {
         let again = world.taupe(&["up", "--adapter", &file])?;
         ensure!(again.status == Some(1), "{hook}: {again:?}");
         ensure!(again.stderr.contains("is up already"), "{hook}: {again:?}");
-        world.down(&file)?;
+        let down = world.down(&file)?;
+        // Its own device answers, and nothing has to in its place.
+        ensure!(read(&answer)? == "0xca6c\n", "{hook}: {down:?}");
+        ensure!(!down.stderr.contains("cannot ask"), "{hook}: {down:?}");
         let left = before.difference(&State::of(&world.near)?);
         ensure!(left.is_empty(), "{hook}: left behind:\n{left}");
         let is_gone = || {

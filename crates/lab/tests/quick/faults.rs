@@ -1,12 +1,13 @@
 //! `taupe up` is killed at every step, with SIGKILL: `taupe down` takes away what
 //! it has left.
 
+use crate::closed::kill_device;
 use crate::state::State as SystemState;
 use crate::{INTERFACE, World, called};
 use std::path::Path;
 use taupe_adapter::{
-    Change, Deviation, Devices, Linux, LookError, Machine, Namespace, Options, Personality, Report,
-    Request, SaveError, Snapshot, Socket, State, StepError, up_on,
+    Change, Deviation, Devices, LastState, Linux, LookError, Machine, Namespace, Options,
+    Personality, Report, Request, SaveError, Snapshot, Socket, State, StepError, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
 use taupe_lab::process;
@@ -26,8 +27,11 @@ const DEATHS: [Death; 2] = [Death::Before, Death::After];
 
 /// Which files: between them they take every kind of step.
 fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
-    let hooks = "PreUp = true\nPostUp = nft add table ip hooked\n\
-                 PostDown = nft delete table ip hooked 2>/dev/null || true";
+    let hooks = format!(
+        "PreUp = true\nPostUp = nft add table ip hooked\nPreDown = wg show %i fwmark > {}\n\
+         PostDown = nft delete table ip hooked 2>/dev/null || true",
+        scratch(ANSWER).display()
+    );
     Ok(vec![
         (
             "full",
@@ -52,6 +56,9 @@ fn files(world: &World) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
+/// The file that the answer to a PreDown command is written to.
+const ANSWER: &str = "answer";
+
 pub(crate) fn killed_at_every_step() -> Result<()> {
     own_resolv_conf()?;
     let world = World::new()?;
@@ -71,6 +78,37 @@ pub(crate) fn killed_at_every_step() -> Result<()> {
                 unchanged(&world, &before, &format!("{name}, step {at}, {death:?}"))?;
             }
         }
+    }
+    let (_, path) = &files(&world)?[0];
+    over_a_killed_device(&world, path, &before)
+}
+
+/// Every process dies in which a tunnel can: the device, the `up` that undoes what it has left,
+/// while something answers in the device's place.
+fn over_a_killed_device(world: &World, path: &str, before: &SystemState) -> Result<()> {
+    let is_answered = |what: &str| {
+        let answer = std::fs::read_to_string(scratch(ANSWER)).unwrap_or_default();
+        ensure!(answer == "0xca6c\n", "{what}: the command got {answer:?}");
+        std::fs::remove_file(scratch(ANSWER)).map_err(Error::io(ANSWER))
+    };
+    step("the device is killed");
+    count(world, path)?;
+    kill_device(world)?;
+    world.down(path)?;
+    is_answered("down")?;
+    unchanged(world, before, "down after a kill")?;
+    // The first step is the PreDown command.
+    for death in DEATHS {
+        step(&format!("the device is killed, and up: {death:?}"));
+        world.up(path)?;
+        kill_device(world)?;
+        killed(world, path, 0, death)?;
+        if death == Death::After {
+            is_answered("up")?;
+        }
+        world.down(path)?;
+        is_answered("down after a killed up")?;
+        unchanged(world, before, "down after a killed up")?;
     }
     Ok(())
 }
@@ -202,12 +240,20 @@ impl Machine for Mortal<'_> {
         self.machine.namespace()
     }
 
+    fn is_gone(&mut self, namespace: &Namespace) -> bool {
+        self.machine.is_gone(namespace)
+    }
+
     fn recover(&mut self) -> std::result::Result<Option<String>, StepError> {
         self.machine.recover()
     }
 
     fn interface(&mut self) -> std::result::Result<Option<u32>, StepError> {
         self.machine.interface()
+    }
+
+    fn interface_of_living(&mut self) -> std::result::Result<Option<u32>, StepError> {
+        self.machine.interface_of_living()
     }
 
     fn is_wireguard(&mut self) -> bool {
@@ -225,6 +271,14 @@ impl Machine for Mortal<'_> {
 
     fn recognise(&mut self, file: &File) -> std::result::Result<Vec<Change>, LookError> {
         self.machine.recognise(file)
+    }
+
+    fn command(&mut self, change: &Change, interface: &str) -> String {
+        self.machine.command(change, interface)
+    }
+
+    fn undoing(&mut self, change: &Change, interface: &str) -> Option<String> {
+        self.machine.undoing(change, interface)
     }
 
     fn apply(&mut self, change: &Change) -> std::result::Result<(), StepError> {
@@ -262,6 +316,18 @@ impl Machine for Mortal<'_> {
         index: Option<u32>,
     ) -> std::result::Result<Vec<Option<Deviation>>, StepError> {
         self.machine.verify(changes, index)
+    }
+
+    fn restore(&mut self, change: &Change) -> std::result::Result<(), StepError> {
+        self.machine.restore(change)
+    }
+
+    fn device(&mut self) -> Option<LastState> {
+        self.machine.device()
+    }
+
+    fn stand_in(&mut self, state: Option<&LastState>) -> std::io::Result<()> {
+        self.machine.stand_in(state)
     }
 
     fn sync(&mut self, mark: Option<u32>) -> std::result::Result<(), StepError> {
