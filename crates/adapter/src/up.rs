@@ -265,7 +265,7 @@ pub(crate) fn is_ours(journal: &Journal, found: Option<u32>) -> bool {
     found.is_some_and(|found| journal.interface().is_none_or(|index| index == found))
 }
 
-/// Whether the journal's device is there, though no interface of the tunnel's name
+/// Checks whether the journal's device is there, though no interface of the tunnel's name
 /// is its own: that has been renamed, or moved to another network namespace.
 pub(crate) fn lives_elsewhere(
     machine: &mut dyn Machine,
@@ -318,8 +318,13 @@ fn climb(
             machine.follow(Some(index), socket);
         }
     }
+    let is_compared = personality == Personality::Taupe || !hooks.is_empty();
+    let applied = is_compared.then(|| journal.applied());
+    // What cannot be looked at now is judged by `status`.
+    let before =
+        applied.and_then(|applied| verify::drifts(machine, applied, journal.interface()).ok());
     if personality == Personality::Taupe {
-        confirm(machine, journal, interface)?;
+        confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
         journal.has_device(device)?;
@@ -327,17 +332,16 @@ fn climb(
     for hook in hooks {
         take(machine, journal, interface, hook, report)?;
     }
-    verify::note_alterations(machine, journal)?;
+    if let (Some(before), false) = (&before, hooks.is_empty()) {
+        verify::note_alterations(machine, journal, before, report)?;
+    }
     journal.completed()?;
     Ok(())
 }
 
 /// Fails if a later step has undone an earlier one: the system may remove addresses and
 /// routes without an error, and packets for the tunnel would leave by the uplink.
-fn confirm(machine: &mut dyn Machine, journal: &Journal, interface: &str) -> Result<(), Cause> {
-    let drifts = verify::drifts(machine, journal.applied(), journal.interface());
-    // What cannot be looked at now is judged by `status`.
-    let drifts = drifts.unwrap_or_default();
+fn confirm(drifts: &[verify::Drift], interface: &str) -> Result<(), Cause> {
     let is_lost = |drift: &&verify::Drift| {
         let leads = matches!(
             drift.change,

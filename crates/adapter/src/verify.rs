@@ -8,11 +8,13 @@
 //!
 //! A PostUp command may change what `up` has made just before, for example the
 //! MTU. [`note_alterations`] writes down which steps that concerns: they are as
-//! the file's owner wants them.
+//! the file's owner wants them. What differs before the first of these commands is
+//! another program's work, and stays a finding.
 
 mod observed;
 mod report;
 
+use crate::Report;
 use crate::change::Change;
 use crate::dns;
 use crate::down::NoDevices;
@@ -97,20 +99,26 @@ pub(crate) fn drifts(
         .collect())
 }
 
-/// Writes down which changes PostUp commands have altered.
+/// Writes down, and says, which changes PostUp commands have altered. `before` are the
+/// differences from before the commands: those are another program's. A difference of another
+/// program's that comes while the commands run cannot be told from theirs.
 pub(crate) fn note_alterations(
     machine: &mut dyn Machine,
     journal: &mut Journal,
+    before: &[Drift],
+    report: &mut dyn Report,
 ) -> Result<(), journal::Error> {
-    let runs_hooks = journal
-        .changes()
-        .any(|(_, change)| matches!(change, Change::Hook(_)));
-    if !runs_hooks {
-        return Ok(());
-    }
     // What cannot be looked at now is judged later, as if no command had
     // changed it.
-    let found = drifts(machine, journal.applied(), journal.interface()).unwrap_or_default();
+    let mut found = drifts(machine, journal.applied(), journal.interface()).unwrap_or_default();
+    found.retain(|drift| before.iter().all(|known| known.number != drift.number));
+    for finding in findings(&journal.header().interface, &found) {
+        report.note(&format!(
+            "{}; this was while PostUp commands ran and counts as theirs, so that `taupe reload` \
+             leaves it",
+            finding.text
+        ));
+    }
     found
         .iter()
         .try_for_each(|drift| journal.altered(drift.number))

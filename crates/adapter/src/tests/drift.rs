@@ -1,4 +1,4 @@
-//! What others change of a tunnel that is up.
+//! Changes that others make to a tunnel that is up.
 
 use super::model::{Listener, Model, World};
 use crate::Personality;
@@ -7,13 +7,11 @@ use crate::fixtures::file;
 const INTERFACE: &str = "Address = 10.9.0.2/24, fd09::2/64\nDNS = 10.9.0.1";
 const PEER: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16";
 
-fn up(model: &mut Model, interface: &str) {
-    let up = model.up(
-        &file(interface, PEER),
-        Personality::Taupe,
-        &mut Listener::default(),
-    );
+fn up(model: &mut Model, interface: &str) -> Listener {
+    let mut report = Listener::default();
+    let up = model.up(&file(interface, PEER), Personality::Taupe, &mut report);
     up.expect("alive").expect("up");
+    report
 }
 
 fn reload(model: &mut Model, interface: &str, peer: &str) -> Listener {
@@ -103,4 +101,40 @@ fn what_a_command_of_the_file_has_changed_stays() {
         reload(&mut model, &hooked, PEER);
         assert_eq!(model.world, wanted);
     }
+}
+
+fn is_dns(what: &str) -> bool {
+    what.starts_with("Dns")
+}
+
+#[test]
+fn what_another_program_has_changed_before_the_commands_is_not_theirs() {
+    for hook in ["PostUp = true", "PreUp = true"] {
+        let hooked = format!("{INTERFACE}\n{hook}");
+        let mut model = Model::new();
+        model.loses_dns = true;
+        let report = up(&mut model, &hooked);
+        let is_said = report.notes.iter().any(|note| note.contains("PostUp"));
+        assert!(!is_said, "{hook}: {:?}", report.notes);
+        model.loses_dns = false;
+        assert!(!model.world.of_host.iter().any(|what| is_dns(what)));
+        reload(&mut model, &hooked, PEER);
+        assert!(
+            model.world.of_host.iter().any(|what| is_dns(what)),
+            "{hook}"
+        );
+    }
+}
+
+#[test]
+fn name_servers_that_a_command_changes_are_told() {
+    let hooked = format!("{INTERFACE}\nPostUp = resolvectl domain %i corp");
+    let mut model = Model::new();
+    model.hook = Some(|world| world.of_host.retain(|what| !is_dns(what)));
+    let report = up(&mut model, &hooked);
+    let words = "while PostUp commands ran";
+    let is_said = report.notes.iter().any(|note| note.contains(words));
+    assert!(is_said, "{:?}", report.notes);
+    reload(&mut model, &hooked, PEER);
+    assert!(!model.world.of_host.iter().any(|what| is_dns(what)));
 }
