@@ -114,15 +114,25 @@ pub enum Access {
 }
 
 /// The addresses but the link-local ones that the kernel gives to every TUN.
+///
+/// An address of the file keeps the length that it has there: in a network that another
+/// interface is in, `up` adds it alone (`Routing::own_addresses`).
 fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
-    let is_named = |address: IpAddr| old.interface.addresses.iter().any(|a| a.address == address);
+    let named = |address: IpAddr| {
+        let mut named = old.interface.addresses.iter();
+        named.find(|named| named.address == address)
+    };
     let lasting = addresses
         .iter()
-        .filter(|net| !LINK_LOCAL.contains(&net.addr()) || is_named(net.addr()));
+        .filter(|net| !LINK_LOCAL.contains(&net.addr()) || named(net.addr()).is_some());
     lasting
-        .map(|net| InterfaceAddress {
-            address: net.addr(),
-            length: net.prefix_len(),
+        .map(|net| {
+            let is_alone = net.prefix_len() == net.max_prefix_len();
+            let length = named(net.addr()).filter(|_| is_alone);
+            InterfaceAddress {
+                address: net.addr(),
+                length: length.map_or(net.prefix_len(), |named| named.length),
+            }
         })
         .collect()
 }

@@ -113,6 +113,30 @@ fn the_kernels_own_addresses_are_not_the_files() {
 }
 
 #[test]
+fn an_address_that_was_added_alone_keeps_its_network_in_the_file() {
+    let nets = [
+        "192.168.1.209/32",
+        "10.9.0.2/16",
+        "10.8.0.2/32",
+        "fd09::2/128",
+    ];
+    let nets = nets.map(|net| net.parse().expect("network"));
+    let old = file("Address = 192.168.1.209/24, 10.9.0.2/24, fd09::2/64", "");
+    let kept: Vec<_> = lasting(&nets, &old)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    // The length that somebody has given to one since is the one that lasts.
+    let expected = [
+        "192.168.1.209/24",
+        "10.9.0.2/16",
+        "10.8.0.2/32",
+        "fd09::2/64",
+    ];
+    assert_eq!(kept, expected);
+}
+
+#[test]
 fn a_mark_that_was_chosen_is_not_the_files() {
     let scratch = Scratch::new("mark");
     let path = scratch.0.join("wg0.conf");
