@@ -9,7 +9,7 @@
 //!
 //! Every step on the system is a [`Change`]. It is written to a [`Journal`]
 //! before it is taken, so that whoever comes next, after whatever death, can
-//! take everything back: [`down`] needs nothing else.
+//! take everything back: [`down()`] needs nothing else.
 //!
 //! | file | what it is |
 //! |---|---|
