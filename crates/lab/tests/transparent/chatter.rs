@@ -4,6 +4,7 @@
 //! records of its voice's mark and the time, and nobody else uses its port.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -49,6 +50,9 @@ pub(crate) const OTHER: Voice = Voice {
     mark: b"the-bird-sings-\n",
     port: 7200,
 };
+
+/// The address of `near`'s own resolver, systemd-resolved's.
+pub(crate) const STUB: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));
 
 /// The executable of the chosen application.
 pub(crate) const MOLE: &str = "mole";
@@ -152,14 +156,19 @@ pub(crate) fn main(words: &[&str]) -> ! {
             std::process::exit(0);
         }
         Some(["launch", program]) => {
+            let own = std::process::id().to_string();
             let _ = Command::new(program)
-                .args([WORD, voice.name, "launched"])
+                .args([WORD, voice.name, "launched", &own])
                 .status();
             std::process::exit(0);
         }
-        Some(["launched"]) => {
+        Some(["launched", launcher]) => {
             let with_launcher = rustix::process::set_parent_process_death_signal;
             with_launcher(Some(rustix::process::Signal::KILL)).expect("a signal");
+            // The launcher may have ended before that.
+            if std::os::unix::process::parent_id().to_string() != *launcher {
+                std::process::exit(0);
+            }
         }
         Some(["once"]) => {
             let _ = short_lived(voice);
@@ -172,6 +181,7 @@ pub(crate) fn main(words: &[&str]) -> ! {
     always(move || listens(voice));
     always(move || answers(voice));
     always(move || strays(voice));
+    always(move || asks(voice));
     always(|| {
         Command::new("/proc/self/exe")
             .args([WORD, voice.name, "once"])
@@ -325,6 +335,21 @@ fn strays(voice: &Voice) -> io::Result<()> {
     Ok(())
 }
 
+/// A question to the resolver that the machine names now, by UDP and by TCP.
+fn asks(voice: &Voice) -> io::Result<()> {
+    let servers = fs::read_to_string("/etc/resolv.conf")?;
+    let addresses = servers
+        .lines()
+        .filter_map(|line| line.strip_prefix("nameserver "));
+    for address in addresses.filter_map(|address| address.parse::<IpAddr>().ok()) {
+        let server = SocketAddr::new(address, 53);
+        let told = any(server)?.send_to(&voice.record(), server);
+        TcpStream::connect_timeout(&server, SHORT)?.write_all(&voice.record())?;
+        told?;
+    }
+    Ok(())
+}
+
 /// Some pings from one socket.
 fn pings(voice: &Voice, to: IpAddr) -> io::Result<()> {
     let (protocol, kind) = icmp(to);
@@ -455,6 +480,39 @@ fn echoes(mut stream: &TcpStream, note: impl Fn(IpAddr)) -> io::Result<()> {
         note(from);
         stream.write_all(&question)?;
     }
+}
+
+/// Forwards each question that `near`'s own resolver gets to its router, as a program that is
+/// not selected, until the sandbox ends.
+pub(crate) fn forward_questions(near: &Host) -> Result<()> {
+    let at = SocketAddr::new(STUB, 53);
+    let (datagrams, listener) = near.enter(|| {
+        let datagrams = UdpSocket::bind(at).map_err(Error::io(at.to_string()))?;
+        let listener = TcpListener::bind(at).map_err(Error::io(at.to_string()))?;
+        Ok((datagrams, listener))
+    })?;
+    let out = near.enter(|| {
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::io("forwarding questions"))
+    })?;
+    let by_tcp = out.try_clone().map_err(Error::io("forwarding questions"))?;
+    thread::spawn(move || {
+        let mut question = [0; 64];
+        while let Ok((length, _)) = datagrams.recv_from(&mut question) {
+            let _ = out.send_to(&question[..length], (NEIGHBOUR, 53));
+        }
+    });
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut question = [0; RECORD];
+            let read = stream
+                .set_read_timeout(Some(SHORT))
+                .and_then(|()| stream.read_exact(&mut question));
+            if read.is_ok() {
+                let _ = by_tcp.send_to(&question, (NEIGHBOUR, 53));
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Uses a voice's own server at these addresses from `far`, until the sandbox ends, and

@@ -16,16 +16,19 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
+use rustix::mount::mount_bind;
 use rustix::process::{Signal, kill_process};
-use taupe_lab::capture::{Capture, Packet};
+use taupe_lab::capture::Capture;
 use taupe_lab::peers::{PeerSettings, Tunnel};
 use taupe_lab::process::{Process, wait_until};
-use taupe_lab::sandbox::{figure, step};
-use taupe_lab::{Error, Result, ensure};
+use taupe_lab::sandbox::{figure, scratch_file, step};
+use taupe_lab::{Error, Result};
 
+use self::evidence::{Freedom, in_the_clear};
 use crate::chatter::{self, CHOSEN, Heard, OTHER, Voice};
-use crate::wire::{self, Flow};
-use crate::world::{BEYOND, ENDPOINT_PORT, SERVER, TUNNEL, World, succeeded};
+use crate::world::{BEYOND, ENDPOINT_PORT, NEIGHBOUR, SERVER, TUNNEL, World, succeeded};
+
+mod evidence;
 
 /// How many there are unless `TRANSITIONS` says otherwise.
 const TRANSITIONS: u32 = 100;
@@ -39,13 +42,6 @@ const PAUSE: u64 = 50;
 
 /// How much of a packet is kept: the mark is at the beginning of all payloads.
 const CUT: u32 = 512;
-
-/// How long an application may take to send what it is about to say, on a busy machine.
-const SLACK: Duration = Duration::from_millis(250);
-
-/// How long after it was free a packet may leave that says nothing: the kernel keeps
-/// packets for a neighbour that it looks for.
-const LATE: Duration = Duration::from_secs(5);
 
 /// Addresses that `near` has one after the other, in each of its networks.
 const HOSTS: [u8; 3] = [1, 10, 11];
@@ -122,10 +118,12 @@ enum Transition {
     /// The file of the chosen application that runs has another name for a moment, as while
     /// a package is upgraded.
     Rename,
+    /// A DHCP client names another resolver.
+    Resolver,
 }
 
 /// Each with how often it is taken.
-const WEIGHTS: [(Transition, u32); 17] = [
+const WEIGHTS: [(Transition, u32); 18] = [
     (Transition::Kill, 12),
     (Transition::Up, 24),
     (Transition::DownAndUp, 3),
@@ -143,10 +141,15 @@ const WEIGHTS: [(Transition, u32); 17] = [
     (Transition::Flood, 3),
     (Transition::Restart, 6),
     (Transition::Rename, 6),
+    (Transition::Resolver, 6),
 ];
 
 /// The uplinks, numbered as their networks and by what they are called.
 const UPLINKS: [(u8, &str); 2] = [(1, "eth0"), (2, "eth1")];
+
+/// Resolvers that a network may name: a program of this machine that forwards questions to the
+/// router, the router, and a public one.
+const RESOLVERS: [IpAddr; 4] = [chatter::STUB, NEIGHBOUR, BEYOND[0], BEYOND[1]];
 
 struct Scene {
     world: World,
@@ -154,6 +157,8 @@ struct Scene {
     /// The tunnel's own interface, as `wg` sees it.
     device: Tunnel,
     file: String,
+    /// The file that is mounted at `/etc/resolv.conf`.
+    resolv_conf: String,
     chosen: String,
     /// What the chosen application starts, which no rule names.
     started: String,
@@ -188,6 +193,10 @@ impl Scene {
         for (network, _) in UPLINKS {
             taupe_lab::host::add_address(&world.far, "lo", &format!("192.168.{network}.2/32"))?;
         }
+        let resolv_conf = scratch_file("resolv.conf", "")?;
+        write_resolver(&resolv_conf, RESOLVERS[0])?;
+        mount_bind(&*resolv_conf, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
+        chatter::forward_questions(&world.near)?;
         let (chosen, other) = (chatter::install(chatter::MOLE)?, chatter::install("bird")?);
         let started = chatter::install("vole")?;
         let tunnel = TUNNEL.map(address);
@@ -202,7 +211,7 @@ impl Scene {
         // Whoever is served at these has seen a chosen application in the clear.
         chatter::visit(&world.far, &CHOSEN, networks.collect(), &Arc::default())?;
         chatter::visit(&world.far, &CHOSEN, tunnel.to_vec(), &heard[0])?;
-        let capture = Capture::start_cut(&world.far, "any", &in_the_clear(&world)?, CUT)?;
+        let capture = Capture::start_cut(&world.far, "any", &in_the_clear(&world.far)?, CUT)?;
         let file = choose(&world, "mole")?;
         world.up(&file)?;
         let talking = [
@@ -215,6 +224,7 @@ impl Scene {
             world,
             rng: Rng::with_seed(seed),
             file,
+            resolv_conf,
             chosen,
             started,
             talking,
@@ -384,6 +394,10 @@ impl Scene {
                 self.pause();
                 rename(&old, &self.chosen)?;
             }
+            Transition::Resolver => {
+                let resolver = RESOLVERS[self.rng.usize(..RESOLVERS.len())];
+                write_resolver(&self.resolv_conf, resolver)?;
+            }
             Transition::Flood => chatter::flood_by(&near, &self.chosen, &CHOSEN)?,
         }
         Ok(())
@@ -503,136 +517,13 @@ impl Scene {
         eprintln!("{}{}", status.stdout, status.stderr);
         Ok(())
     }
-
-    /// Looks through all that was seen.
-    fn judge(self) -> Result<()> {
-        let Self {
-            capture,
-            free,
-            talking,
-            happened,
-            ..
-        } = self;
-        drop(talking);
-        let (packets, lost) = capture.stop_counted()?;
-        let holds = |packet: &&Packet, voice: &Voice| contains(&packet.ip, voice.mark);
-        let others = packets
-            .iter()
-            .filter(|packet| holds(packet, &OTHER))
-            .count();
-        figure("packets of the other application in the clear", others);
-        for (kind, _) in WEIGHTS {
-            let count = happened.iter().filter(|(_, what)| *what == kind).count();
-            figure(&format!("{kind:?}"), count);
-        }
-        let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
-        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) =
-            of_chosen.partition(|packet| free.includes(packet.time) && free.was_said(packet));
-        figure("packets of the chosen one while it was free", freely.len());
-        figure("and at other times, to be explained", clear.len());
-        let flows = freely
-            .iter()
-            .filter_map(|packet| Some(wire::read(&packet.ip)?.flow));
-        let known: Vec<Flow> = flows.collect();
-        let leaked: Vec<&Packet> = clear
-            .into_iter()
-            .filter(|packet| !free.made_free(packet) && !is_of_the_kernel(packet, &known))
-            .collect();
-        if let Some(first) = leaked.first() {
-            return Err(leaks(first, &leaked, &happened));
-        }
-        ensure!(lost == 0, "the capture lost {lost} packets");
-        // What has not been seen at all proves nothing.
-        ensure!(
-            others >= happened.len(),
-            "{others} packets of the other application"
-        );
-        let frees = [Transition::DownAndUp, Transition::FreeByRules];
-        let was_free = happened.iter().any(|(_, what)| frees.contains(what));
-        ensure!(
-            !was_free || !freely.is_empty(),
-            "nothing was seen of the free application"
-        );
-        Ok(())
-    }
-}
-
-/// What leaked, and what had happened before.
-fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -> Error {
-    let before = happened
-        .iter()
-        .rev()
-        .filter(|(when, _)| *when <= first.time);
-    let before: Vec<_> = before.take(8).collect();
-    let shown = all.iter().take(5).map(|packet| {
-        let start = packet.ip.get(..80).unwrap_or(&packet.ip);
-        format!(
-            "{:?} {:?} {start:02x?}",
-            packet.time,
-            wire::read(&packet.ip)
-        )
-    });
-    let shown: Vec<String> = shown.collect();
-    Error::unmet(format!(
-        "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
-        all.len(),
-        shown.join("\n")
-    ))
-}
-
-/// When the chosen application was free to go anywhere: from and to.
-#[derive(Debug, Default)]
-struct Freedom(Vec<(Duration, Duration)>);
-
-impl Freedom {
-    fn begin(&mut self, now: Duration) {
-        self.0.push((now, Duration::MAX));
-    }
-
-    fn end(&mut self, now: Duration) {
-        if let Some((_, end)) = self.0.last_mut() {
-            *end = now;
-        }
-    }
-
-    fn includes(&self, time: Duration) -> bool {
-        self.0
-            .iter()
-            .any(|(from, to)| (*from..=*to).contains(&time))
-    }
-
-    /// Whether all that is in a packet was said while it was free.
-    fn was_said(&self, packet: &Packet) -> bool {
-        let times = CHOSEN.times(&packet.ip);
-        let is_free = |time: &Duration| {
-            let mut free = self.0.iter();
-            free.any(|(from, to)| *from <= *time + SLACK && time <= to)
-        };
-        match times.is_empty() {
-            true => !contains(&packet.ip, CHOSEN.mark),
-            false => times.iter().all(is_free),
-        }
-    }
-
-    /// Whether a packet is left from when it was free. Where nothing is said in it the
-    /// kernel may have kept it for a while.
-    fn made_free(&self, packet: &Packet) -> bool {
-        let mut ends = self.0.iter().rev().map(|(_, end)| *end);
-        let Some(last) = ends.find(|end| *end < packet.time) else {
-            return false;
-        };
-        match contains(&packet.ip, CHOSEN.mark) {
-            true => self.was_said(packet),
-            false => packet.time < last + LATE,
-        }
-    }
 }
 
 /// Writes the file that chooses these.
 fn choose(world: &World, applications: &str) -> Result<String> {
     let [v4, v6] = TUNNEL;
     world.whole_file(
-        &format!("Address = {v4}/32, {v6}/128"),
+        &format!("Address = {v4}/32, {v6}/128\nDNS = {}", SERVER[0]),
         &format!(
             "Endpoint = {}:{ENDPOINT_PORT}\nAllowedIPs = 0.0.0.0/0, ::/0\n\
              AllowedApps = {applications}",
@@ -641,51 +532,9 @@ fn choose(world: &World, applications: &str) -> Result<String> {
     )
 }
 
-/// The filter for what is on any cable and not a message of the protocol.
-fn in_the_clear(world: &World) -> Result<String> {
-    let show = [
-        "cat",
-        "/sys/class/net/wgfar/ifindex",
-        "/sys/class/net/lo/ifindex",
-    ];
-    let shown = world.far.run(&show)?.stdout;
-    let inner: Vec<String> = shown
-        .lines()
-        .map(|index| format!("not ifindex {index}"))
-        .collect();
-    let port = format!("udp port {ENDPOINT_PORT} and udp[9:2] = 0 and udp[11] = 0 and udp[8] <= 4");
-    Ok(format!("{} and not ({port})", inner.join(" and ")))
-}
-
-/// Whether somebody else than `far` sent it, and it is the chosen application's.
-fn is_of_chosen(packet: &Packet) -> bool {
-    let Some(wire::Seen { flow, .. }) = wire::read(&packet.ip) else {
-        return false;
-    };
-    let source = flow.source.to_string();
-    let mut fars = UPLINKS
-        .iter()
-        .flat_map(|(network, _)| addresses(*network, 2));
-    let is_fars = BEYOND.contains(&flow.source)
-        || SERVER.contains(&&*source)
-        || fars.any(|far| far.split('/').next() == Some(&source));
-    !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
-}
-
-/// Whether the kernel ends, by itself, what was in the clear when it was allowed to be,
-/// or tells a visitor that the server does not run. Nothing is said in these.
-fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
-    if contains(&packet.ip, CHOSEN.mark) {
-        return false;
-    }
-    wire::read(&packet.ip).is_some_and(|seen| match seen.about {
-        Some(about) => known.contains(&about.reversed()),
-        None => known.contains(&seen.flow) || (seen.is_reset && seen.flow.ports[0] == CHOSEN.port),
-    })
-}
-
-fn contains(packet: &[u8], mark: &[u8]) -> bool {
-    packet.windows(mark.len()).any(|window| window == mark)
+/// Names the resolver, in place as dhclient-script(8) does.
+fn write_resolver(file: &str, resolver: IpAddr) -> Result<()> {
+    std::fs::write(file, format!("nameserver {resolver}\n")).map_err(Error::io(file.to_owned()))
 }
 
 /// Waits until both of these grow.

@@ -281,16 +281,21 @@ impl World {
     pub(crate) fn up_from_a_container(&self, file: &str) -> Result<()> {
         const SCRIPT: &str = r#"
             root=$(mktemp -d) && mount -t cgroup2 none "$root" || exit
-            group=$root/taupe-lab-$$ && mkdir "$group" || exit
-            (
+            group=$root/taupe-lab-$$
+            mkdir "$group" && (
                 echo 0 > "$group/cgroup.procs" &&
                 exec unshare --fork --cgroup --time --monotonic 100000 "$@"
             )
             status=$?
-            while read -r id; do
-                echo "$id" > "$root/cgroup.procs"
-            done < "$group/cgroup.procs"
-            rmdir "$group" && umount "$root" && rmdir "$root"
+            # A process that is listed may have started another one before it is moved.
+            for attempt in 1 2 3 4 5 6 7 8 9; do
+                while read -r id; do
+                    echo "$id" > "$root/cgroup.procs"
+                done < "$group/cgroup.procs"
+                rmdir "$group" 2>/dev/null && break
+            done
+            test ! -e "$group" || { echo "$group is left" >&2; status=1; }
+            umount "$root" && rmdir "$root"
             exit $status
         "#;
         let program = Implementation::Taupe.program()?.display().to_string();

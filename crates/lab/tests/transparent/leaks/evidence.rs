@@ -1,0 +1,192 @@
+//! The capture's packets of the selected application, and the times at which it was free.
+
+use std::time::Duration;
+
+use taupe_lab::capture::Packet;
+use taupe_lab::host::Host;
+use taupe_lab::sandbox::figure;
+use taupe_lab::{Error, Result, ensure};
+
+use super::{Scene, Transition, UPLINKS, WEIGHTS, addresses};
+use crate::chatter::{CHOSEN, OTHER, Voice};
+use crate::wire::{self, Flow};
+use crate::world::{BEYOND, ENDPOINT_PORT, SERVER};
+
+/// How long an application may take to send what it is about to say, on a busy machine.
+const SLACK: Duration = Duration::from_millis(250);
+
+/// How long after it was free a packet may leave that says nothing: the kernel keeps
+/// packets for a neighbour that it looks for.
+const LATE: Duration = Duration::from_secs(5);
+
+/// When the chosen application was free to go anywhere: from and to.
+#[derive(Debug, Default)]
+pub(super) struct Freedom(Vec<(Duration, Duration)>);
+
+impl Freedom {
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.0.push((now, Duration::MAX));
+    }
+
+    pub(super) fn end(&mut self, now: Duration) {
+        if let Some((_, end)) = self.0.last_mut() {
+            *end = now;
+        }
+    }
+
+    fn includes(&self, time: Duration) -> bool {
+        self.0
+            .iter()
+            .any(|(from, to)| (*from..=*to).contains(&time))
+    }
+
+    /// Whether all that is in a packet was said while it was free.
+    fn was_said(&self, packet: &Packet) -> bool {
+        let times = CHOSEN.times(&packet.ip);
+        let is_free = |time: &Duration| {
+            let mut free = self.0.iter();
+            free.any(|(from, to)| *from <= *time + SLACK && time <= to)
+        };
+        match times.is_empty() {
+            true => !contains(&packet.ip, CHOSEN.mark),
+            false => times.iter().all(is_free),
+        }
+    }
+
+    /// Whether a packet is left from when it was free. Where nothing is said in it the
+    /// kernel may have kept it for a while.
+    fn made_free(&self, packet: &Packet) -> bool {
+        let mut ends = self.0.iter().rev().map(|(_, end)| *end);
+        let Some(last) = ends.find(|end| *end < packet.time) else {
+            return false;
+        };
+        match contains(&packet.ip, CHOSEN.mark) {
+            true => self.was_said(packet),
+            false => packet.time < last + LATE,
+        }
+    }
+}
+
+impl Scene {
+    /// Looks through all that was seen.
+    pub(super) fn judge(self) -> Result<()> {
+        let Self {
+            capture,
+            free,
+            talking,
+            happened,
+            ..
+        } = self;
+        drop(talking);
+        let (packets, lost) = capture.stop_counted()?;
+        let holds = |packet: &&Packet, voice: &Voice| contains(&packet.ip, voice.mark);
+        let others = packets
+            .iter()
+            .filter(|packet| holds(packet, &OTHER))
+            .count();
+        figure("packets of the other application in the clear", others);
+        for (kind, _) in WEIGHTS {
+            let count = happened.iter().filter(|(_, what)| *what == kind).count();
+            figure(&format!("{kind:?}"), count);
+        }
+        let of_chosen = packets.iter().filter(|packet| is_of_chosen(packet));
+        let (freely, clear): (Vec<&Packet>, Vec<&Packet>) =
+            of_chosen.partition(|packet| free.includes(packet.time) && free.was_said(packet));
+        figure("packets of the chosen one while it was free", freely.len());
+        figure("and at other times, to be explained", clear.len());
+        let flows = freely
+            .iter()
+            .filter_map(|packet| Some(wire::read(&packet.ip)?.flow));
+        let known: Vec<Flow> = flows.collect();
+        let leaked: Vec<&Packet> = clear
+            .into_iter()
+            .filter(|packet| !free.made_free(packet) && !is_of_the_kernel(packet, &known))
+            .collect();
+        if let Some(first) = leaked.first() {
+            return Err(leaks(first, &leaked, &happened));
+        }
+        ensure!(lost == 0, "the capture lost {lost} packets");
+        // What has not been seen at all proves nothing.
+        ensure!(
+            others >= happened.len(),
+            "{others} packets of the other application"
+        );
+        let frees = [Transition::DownAndUp, Transition::FreeByRules];
+        let was_free = happened.iter().any(|(_, what)| frees.contains(what));
+        ensure!(
+            !was_free || !freely.is_empty(),
+            "nothing was seen of the free application"
+        );
+        Ok(())
+    }
+}
+
+/// What leaked, and what had happened before.
+fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -> Error {
+    let before = happened
+        .iter()
+        .rev()
+        .filter(|(when, _)| *when <= first.time);
+    let before: Vec<_> = before.take(8).collect();
+    let shown = all.iter().take(5).map(|packet| {
+        let start = packet.ip.get(..80).unwrap_or(&packet.ip);
+        format!(
+            "{:?} {:?} {start:02x?}",
+            packet.time,
+            wire::read(&packet.ip)
+        )
+    });
+    let shown: Vec<String> = shown.collect();
+    Error::unmet(format!(
+        "{} packets of the chosen application in the clear:\n{}\nbefore the first: {before:?}",
+        all.len(),
+        shown.join("\n")
+    ))
+}
+
+/// The filter for what is on any cable and not a message of the protocol.
+pub(super) fn in_the_clear(far: &Host) -> Result<String> {
+    let show = [
+        "cat",
+        "/sys/class/net/wgfar/ifindex",
+        "/sys/class/net/lo/ifindex",
+    ];
+    let shown = far.run(&show)?.stdout;
+    let inner: Vec<String> = shown
+        .lines()
+        .map(|index| format!("not ifindex {index}"))
+        .collect();
+    let port = format!("udp port {ENDPOINT_PORT} and udp[9:2] = 0 and udp[11] = 0 and udp[8] <= 4");
+    Ok(format!("{} and not ({port})", inner.join(" and ")))
+}
+
+/// Whether somebody else than `far` sent it, and it is the chosen application's.
+fn is_of_chosen(packet: &Packet) -> bool {
+    let Some(wire::Seen { flow, .. }) = wire::read(&packet.ip) else {
+        return false;
+    };
+    let source = flow.source.to_string();
+    let mut fars = UPLINKS
+        .iter()
+        .flat_map(|(network, _)| addresses(*network, 2));
+    let is_fars = BEYOND.contains(&flow.source)
+        || SERVER.contains(&&*source)
+        || fars.any(|far| far.split('/').next() == Some(&source));
+    !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
+}
+
+/// Whether the kernel ends, by itself, what was in the clear when it was allowed to be,
+/// or tells a visitor that the server does not run. Nothing is said in these.
+fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
+    if contains(&packet.ip, CHOSEN.mark) {
+        return false;
+    }
+    wire::read(&packet.ip).is_some_and(|seen| match seen.about {
+        Some(about) => known.contains(&about.reversed()),
+        None => known.contains(&seen.flow) || (seen.is_reset && seen.flow.ports[0] == CHOSEN.port),
+    })
+}
+
+fn contains(packet: &[u8], mark: &[u8]) -> bool {
+    packet.windows(mark.len()).any(|window| window == mark)
+}
