@@ -519,6 +519,7 @@ const fn gap_code(gap: Gap) -> &'static str {
         Gap::Families => "families",
         Gap::Forwarding => "forwarding",
         Gap::Services => "services",
+        Gap::Queues => "queues",
         Gap::Outsiders => "outsiders",
     }
 }

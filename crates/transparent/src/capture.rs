@@ -137,6 +137,7 @@ impl Capture {
 /// What has to hold before a link is guarded.
 fn take_hold(programs: &mut Programs, choice: &Choice) -> Result<(), Fault> {
     programs.attach()?;
+    programs.look_for_queues()?;
     programs.replace(&choice.rules, &choice.destinations)?;
     // After what may be refused.
     programs.set_lock(choice.lock)?;
@@ -440,6 +441,9 @@ impl Keeper {
                 continue;
             }
             looked = Instant::now();
+            if let Err(fault) = self.programs.look_for_queues() {
+                warn!(%fault, "looking for programs that decide on packets");
+            }
             if is_stale {
                 match self.watch.survey() {
                     Ok(survey) => (self.survey, is_stale) = (survey, false),

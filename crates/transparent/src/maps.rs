@@ -18,7 +18,7 @@ use crate::filters::Place;
 use crate::pins::Pins;
 use crate::rules::Compiled;
 use crate::state::{
-    DestinationKey, ExactKey, NameKey, NetworkKey, Reason, SCHEMA, SERVICE_SIZE, ServiceKey,
+    DestinationKey, ExactKey, Kind, NameKey, NetworkKey, Reason, SCHEMA, SERVICE_SIZE, ServiceKey,
     Shared, UplinkValue,
 };
 
@@ -47,6 +47,7 @@ pub(crate) const NAMES: [&str; 15] = [
 
 /// How many entries two generations of rules have in common (`max_entries`).
 const RULES: usize = 8192;
+/// Half of the entries of `exact`: the other half is for the numbers of rules.
 const EXACT: usize = 16384;
 const DESTINATIONS: usize = 65536;
 
@@ -164,7 +165,10 @@ impl Maps {
             false => Ok(()),
         };
         within("names of applications", rules.names.len(), RULES / 2)?;
-        within("paths and users", rules.exact.len(), EXACT / 2)?;
+        let is_number = |key: &&ExactKey| key.space >> 1 == Kind::Rule as u32;
+        let numbers = rules.exact.keys().filter(is_number).count();
+        within("rules", numbers, EXACT / 2)?;
+        within("paths and users", rules.exact.len() - numbers, EXACT / 2)?;
         within("networks", destinations.len(), DESTINATIONS / 2)?;
         for ((bits, key), value) in &rules.names {
             self.names

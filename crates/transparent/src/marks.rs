@@ -55,8 +55,9 @@ fn take_hold(interface: &str, mark: u32, choice: &Choice) -> Result<Programs, Fa
     let mut programs = Programs::load(interface, Way::Marks)?;
     programs.set_mark(mark);
     programs.set_lock(choice.lock)?;
-    programs.replace(&choice.rules, &choice.destinations)?;
+    // Before processes are gone through: from then on each is seen when it begins a program.
     programs.attach()?;
+    programs.replace(&choice.rules, &choice.destinations)?;
     Ok(programs)
 }
 

@@ -10,7 +10,7 @@
 //! attached.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -341,15 +341,32 @@ impl Programs {
     }
 
     /// Looks at the sockets that exist. Those of processes outside this PID namespace cannot
-    /// be looked at: a process that begins a tunnel counts these processes, and one that takes
-    /// the tunnel over has known their sockets since.
+    /// be looked at: a process that begins a tunnel counts these processes. One that takes it
+    /// over and sees all processes looks at what was left out.
     fn begin_looking(&self) -> Result<(), Fault> {
-        if self.fresh {
-            let outside = self.list("taupe_outside", Target::Iterator)?;
-            let outside = outside.first_chunk().copied().map_or(0, u32::from_ne_bytes);
+        let outside = self.list("taupe_outside", Target::Iterator)?;
+        let outside = outside.first_chunk().copied().map_or(0, u32::from_ne_bytes);
+        if self.fresh || outside == 0 {
             self.maps.state.unseen.store(outside, Ordering::Relaxed);
         }
         self.look_through("taupe_classify").map(drop)
+    }
+
+    /// Looks whether other programs decide on packets by NFQUEUE. Then the running task is not
+    /// the sender of the packets that leave (`bpf/senders.h`).
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`].
+    pub fn look_for_queues(&self) -> Result<(), Fault> {
+        const QUEUES: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
+        let queues = match std::fs::read(QUEUES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            queues => queues.map_err(Fault::call(format!("reading {QUEUES}")))?,
+        };
+        let is_queued = u32::from(!queues.is_empty());
+        self.maps.state.queued.store(is_queued, Ordering::Relaxed);
+        Ok(())
     }
 
     fn attach_hooks(&self) -> Result<(), Fault> {
@@ -368,8 +385,12 @@ impl Programs {
                     self.link_anew(name, Target::Tracepoint, &self.pins.link(name))?;
                 }
                 // Where this fails there is a gap.
-                Place::Entry(_) => {
-                    let _ = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
+                Place::Entry(function) => {
+                    let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
+                    if function == places::SENDING {
+                        let traced = &self.maps.state.traced;
+                        traced.store(attached.is_ok().into(), Ordering::Relaxed);
+                    }
                 }
                 Place::Security(_) => self.link_security(name)?,
                 Place::Iterator(_) | Place::Filter => {}
@@ -466,7 +487,7 @@ impl Programs {
         self.maps.write_rules(&rules, destinations, new)?;
         if let Err(fault) = self.switch(new) {
             // What went wrong first is more interesting than what does now.
-            let _ = self.switch(old);
+            let _ = self.switch(new.wrapping_add(1));
             return Err(fault);
         }
         self.put = Some(new);
@@ -483,19 +504,20 @@ impl Programs {
         let _lock = self.alone()?;
         let now = self.maps.state.generation.load(Ordering::Relaxed);
         match self.put.take() {
-            Some(put) if put == now => self.switch(put.wrapping_sub(1)),
+            Some(put) if put == now => self.switch(put.wrapping_add(1)),
             _ => Ok(()),
         }
     }
 
-    /// Has the rules of a generation hold, which are in the maps.
+    /// Has the rules of a generation hold, which are in the maps. The same rules come back under
+    /// a new number: what was decided by the rules that are given up has the other one.
     fn switch(&mut self, generation: u32) -> Result<(), Fault> {
         let in_use = &self.maps.state.generation;
-        self.keep_processes();
+        let learning = self.keep_processes();
         in_use.store(generation, Ordering::Release);
         // What is decided by the others has been, when sockets are looked through.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
-        self.learn_processes()?;
+        self.learn_processes(learning)?;
         self.reclassify()?;
         // Until programs that had begun with the others have ended.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use aya::Pod;
 
 /// The layout of the maps.
-pub(crate) const SCHEMA: u32 = 38;
+pub(crate) const SCHEMA: u32 = 39;
 
 /// How many parts of a path are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -142,6 +142,10 @@ pub(crate) struct State {
     pub(crate) unseen: AtomicU32,
     /// Rules were replaced, and not all processes have theirs yet.
     pub(crate) learning: AtomicU32,
+    /// The sender's hook is attached.
+    pub(crate) traced: AtomicU32,
+    /// Another program decides on packets by NFQUEUE.
+    pub(crate) queued: AtomicU32,
 }
 
 impl State {

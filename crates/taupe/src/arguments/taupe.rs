@@ -179,7 +179,7 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   notes         sentences
   gaps          promises of transparent mode that this kernel, or the place where Taupe was
                 started, does not let it keep: objects with code and text. Codes: handover,
-                families, forwarding, services, outsiders
+                families, forwarding, services, queues, outsiders
   kill_switch   app, all or off; null where no applications are chosen, or what they have
                 in the kernel cannot be seen
   rules         of its file: line, key, application

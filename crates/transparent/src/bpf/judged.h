@@ -11,6 +11,7 @@ struct judged {
 	u32 zero;
 	u64 own;
 	u64 inherited;
+	u64 handed_on; /* to what it starts */
 };
 
 /* Returns a process's number in the PID namespace of the task that runs, or 0. */
@@ -42,6 +43,8 @@ int taupe_judged(struct bpf_iter__task *context)
 	if (process) {
 		judged.own = process->own;
 		judged.inherited = process->inherited;
+		if (state->rules[generation & 1].children == CHILDREN_INHERIT)
+			judged.handed_on = heritage(process);
 	}
 	bpf_seq_write(context->meta->seq, &judged, sizeof(judged));
 	return 0;

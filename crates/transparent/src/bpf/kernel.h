@@ -361,6 +361,7 @@ struct task_struct {
 	s32 tgid;
 	u64 start_time;
 	u64 self_exec_id;
+	u32 in_execve : 1;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
@@ -400,6 +401,8 @@ struct socket;
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	u8 sk_padding : 1;
+	u8 sk_kern_sock : 1;
 	u16 sk_type;
 	u16 sk_protocol;
 };
@@ -452,6 +455,19 @@ struct bpf_iter__tcp {
 };
 
 #define member_exists(member) __builtin_preserve_field_info(member, 2)
+
+/* Reads a bit of a kernel structure, wherever it has this bit; 0 where the address is bad. */
+#define kernel_bit(structure, member)                                                       \
+	({                                                                                  \
+		u64 bits_ = 0;                                                              \
+		u32 size_ = __builtin_preserve_field_info((structure)->member, 1);          \
+		u64 at_ = (u64)(structure) +                                                \
+			  __builtin_preserve_field_info((structure)->member, 0);            \
+		if (bpf_probe_read_kernel(&bits_, size_, (void *)at_))                      \
+			bits_ = 0;                                                          \
+		bits_ <<= __builtin_preserve_field_info((structure)->member, 4);            \
+		bits_ >> __builtin_preserve_field_info((structure)->member, 5);             \
+	})
 
 /* Reads a member of a kernel structure; 0 where the address is bad. */
 #define kernel(member)                                                                      \

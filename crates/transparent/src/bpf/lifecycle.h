@@ -75,7 +75,7 @@ inline_always int classify(struct bpf_iter__task_file *context, enum pass pass)
 	    owner->verdict != LEAVING)
 		return 0;
 	/* As a number, which a pointer that is checked isn't. */
-	verdict = verdict_on((u64)kernel(context->task), state, generation);
+	verdict = verdict_on((u64)kernel(context->task), generation);
 	/* What is there already cannot be refused: it is rather in the tunnel. */
 	if (verdict == UNTOLD)
 		verdict = TUNNEL;

@@ -23,7 +23,7 @@ int taupe_mark(struct bpf_sock *sk)
 	if (!state || !runs_here(task, state))
 		return ALLOW;
 	generation = now_of(state->generation);
-	verdict = verdict_on((u64)task, state, generation);
+	verdict = verdict_on((u64)task, generation);
 	if (verdict == UNTOLD) {
 		count(R_PATH_TOO_DEEP);
 		return REFUSE;

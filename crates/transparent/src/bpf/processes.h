@@ -70,6 +70,18 @@ inline_always u64 heritage(const struct process *process)
 	return own & RULE_BITS && !(own & RULE_OF_INIT) ? own : process->inherited;
 }
 
+/* How long processes may learn new rules, in seconds: whoever replaced these may have been
+ * ended before all had them. */
+#define LEARNING_MAX 60
+
+/* Checks that not all processes have learned the rules in use. */
+inline_always bool is_learning(const struct state *state)
+{
+	u32 since = now_of(state->learning);
+
+	return since && (s32)((u32)(bpf_ktime_get_ns() / 1000000000) - since) <= LEARNING_MAX;
+}
+
 /*
  * Returns a rule that a process has as it is in this generation: 0 if it is gone. While
  * processes learn new rules, one that is gone stays in effect: the process's parent may be
@@ -82,7 +94,7 @@ alone u64 kept_rule(u64 rule, u32 generation)
 
 	if (rule & RULE_BITS)
 		kept = exact_rule(KIND_RULE, rule >> RULE_NUMBER, generation);
-	if (!kept && rule & RULE_BITS && state && now_of(state->learning))
+	if (!kept && rule & RULE_BITS && state && is_learning(state))
 		kept = rule | RULE_GONE;
 	return kept;
 }
@@ -159,7 +171,48 @@ alone u32 enter_process(u64 of, u64 rule, u32 generation, u32 executed)
 	return entry_bits(&new);
 }
 
+/* Returns the entry of a process, if it is of the rules in use. */
+apart struct process *entry_of(struct task_struct *task, const struct state *state, u32 generation)
+{
+	struct process *process = process_of(task);
+
+	if (!process || process->generation != generation)
+		return NULL;
+	if ((process->own | process->inherited) & RULE_GONE && !is_learning(state))
+		return NULL;
+	return process;
+}
+
+/*
+ * Enters the parent of a process that is about to be entered, if it has no entry. User space
+ * cannot list processes outside its PID namespace, so `taupe_learn` has not seen these.
+ */
+alone u32 enter_parent(u64 of, u32 generation)
+{
+	struct task_struct *task = (struct task_struct *)of;
+	struct state *state = get_state();
+	struct task_struct *parent;
+
+	if (!state || !keeps_processes(state, generation) ||
+	    state->rules[generation & 1].children != CHILDREN_INHERIT ||
+	    entry_of(task, state, generation))
+		return 0;
+	parent = kernel(task->real_parent);
+	if (kernel(parent->flags) & PF_KTHREAD || entry_of(parent, state, generation) ||
+	    !runs_here(parent, state))
+		return 0;
+	return enter_process((u64)parent, executable_rule((u64)parent, generation), generation,
+			     false);
+}
+
 /* ---- Where processes begin and end ---- */
+
+apart void forget_process(struct task_struct *task)
+{
+	struct process_key key = process_key_of(task);
+
+	bpf_map_delete_elem(&processes, &key);
+}
 
 apart void copy_process(struct task_struct *from, struct task_struct *to)
 {
@@ -191,6 +244,7 @@ int taupe_fork(u64 *arguments)
 	if (!process_of(parent)) {
 		if (!runs_here(parent, state))
 			return 0;
+		enter_parent((u64)parent, generation);
 		enter_process((u64)parent, executable_rule((u64)parent, generation), generation,
 			      false);
 	}
@@ -208,17 +262,15 @@ int taupe_exec(u64 *arguments)
 	if (!state)
 		return 0;
 	generation = now_of(state->generation);
-	if (!keeps_processes(state, generation) || (!process_of(task) && !runs_here(task, state)))
+	if (!keeps_processes(state, generation)) {
+		/* Rules to come know nothing of the program that ends here. */
+		forget_process(task);
+		return 0;
+	}
+	if (!process_of(task) && !runs_here(task, state))
 		return 0;
 	enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
 	return 0;
-}
-
-inline_always void forget_process(struct task_struct *task)
-{
-	struct process_key key = process_key_of(task);
-
-	bpf_map_delete_elem(&processes, &key);
 }
 
 /* ---- Processes from before ---- */
@@ -227,6 +279,11 @@ struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 };
+
+inline_always bool is_executing(struct task_struct *task)
+{
+	return member_exists(task->in_execve) && kernel_bit(task, in_execve);
+}
 
 /*
  * Gives all processes of this network namespace their rules, and writes a byte for each
@@ -239,6 +296,7 @@ int taupe_learn(struct bpf_iter__task *context)
 	struct state *state = get_state();
 	struct process *process;
 	u64 own = 0, inherited = 0, rule = 0;
+	u64 program;
 	u32 generation;
 	u8 one = 1;
 
@@ -247,10 +305,18 @@ int taupe_learn(struct bpf_iter__task *context)
 	generation = now_of(state->generation);
 	/* One that is ending has no executable any more. A thread has its leader's entry, unless
 	 * the leader has ended. */
-	if (!keeps_processes(state, generation) || !kernel(task->mm) ||
+	if (!kernel(task->mm) ||
 	    (kernel(task->group_leader) != task && kernel(kernel(task->group_leader)->mm)) ||
 	    !runs_here(task, state))
 		return 0;
+	if (!keeps_processes(state, generation)) {
+		forget_process(task);
+		return 0;
+	}
+	/* taupe_exec enters it in a moment. */
+	if (is_executing(task))
+		return 0;
+	program = kernel(task->self_exec_id);
 	process = process_of(task);
 	if (process && process->generation == generation) {
 		own = process->own;
@@ -259,6 +325,9 @@ int taupe_learn(struct bpf_iter__task *context)
 		rule = executable_rule((u64)task, generation);
 	}
 	enter_process((u64)task, rule, generation, false);
+	/* It has begun another program meanwhile, and what taupe_exec has entered is lost. */
+	if (kernel(task->self_exec_id) != program)
+		enter_process((u64)task, executable_rule((u64)task, generation), generation, true);
 	process = process_of(task);
 	if (process && (process->own != own || process->inherited != inherited))
 		bpf_seq_write(context->meta->seq, &one, sizeof(one));

@@ -62,7 +62,9 @@ int taupe_sending(u64 *arguments)
 {
 	struct socket *socket = (struct socket *)arguments[0];
 
-	return ((struct socket___file *)socket)->file ? handed(socket->sk, true) : 0;
+	struct sock *sk = socket->sk;
+
+	return sk && is_open_by_process(sk) ? handed(sk, true) : 0;
 }
 
 /* Their packets are sent by the kernel's own sockets, which carry no verdict. */

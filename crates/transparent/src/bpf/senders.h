@@ -3,10 +3,13 @@
  * Sockets by their sender instead of their maker.
  *
  * A selected application may send by a socket that it was started with or was handed. Hooks
- * of addresses do not run where such a socket is connected already, raw or of ICMP. But
- * datagrams leave while the system call that sends them runs, so at egress the running task
- * is their sender. That is not so of TCP, which also sends from timers and on behalf of
- * acknowledgements: whichever task runs then has nothing to do with the packet.
+ * of addresses do not run where such a socket is connected already, raw or of ICMP.
+ * security.h sees each sender where the kernel lets its functions be traced. Elsewhere
+ * datagrams are seen at egress: they leave while the system call that sends them runs, so
+ * the running task is their sender. That is not so in two cases, in which nothing is guessed:
+ *
+ *   TCP      also sends from timers and on behalf of acknowledgements
+ *   NFQUEUE  a packet that a program has decided on leaves while that program runs
  */
 #pragma once
 #include "verdict.h"
@@ -29,13 +32,19 @@ inline_always struct sock *sock_of(struct __sk_buff *skb)
 	return kernel(((struct sk_buff *)skb)->sk);
 }
 
-/* Checks that a process has the socket open. The kernel's own sockets have no file, and send
- * while any task runs. */
+/* Checks that the kernel has made a socket for itself. It sends by these while any task runs.
+ * Some have a file, as those of NFS since Linux 5.18. */
+inline_always bool is_made_by_kernel(struct sock *sk)
+{
+	return kernel_bit(sk, sk_kern_sock);
+}
+
+/* Checks that a process has the socket open. */
 inline_always bool is_open_by_process(struct sock *sk)
 {
 	struct socket___file *socket = (void *)kernel(sk->sk_socket);
 
-	return socket && kernel(socket->file);
+	return socket && kernel(socket->file) && !is_made_by_kernel(sk);
 }
 
 /* Checks that a packet of this socket is sent by the running task. The kernel sends by
@@ -67,27 +76,41 @@ apart enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 ve
 {
 	struct state *state = get_state();
 	struct sock *sk;
-	bool is_for_all;
+	bool is_for_all, is_guessed;
 
 	if (!state)
 		return SENDER_ANY;
 	is_for_all = now_of(state->lock) == LOCK_EVERYBODY;
-	if (full->protocol == IPPROTO_TCP && !is_for_all)
+	is_guessed = full->protocol != IPPROTO_TCP && !now_of(state->traced) &&
+		     !now_of(state->queued);
+	if (!is_guessed && !is_for_all)
 		return SENDER_ANY;
 	sk = sock_of(skb);
 	if (!is_here(sk, state))
 		return SENDER_ANY;
-	if (is_sent_by_caller(full, sk))
+	if (is_guessed && is_sent_by_caller(full, sk))
 		return SENDER_CALLER;
 	if (verdict == UNMARKED && is_for_all &&
-	    (!kernel(sk->sk_socket) || is_open_by_process(sk)))
+	    (kernel(sk->sk_socket) ? is_open_by_process(sk) : !is_made_by_kernel(sk)))
 		return SENDER_UNKNOWN;
 	return SENDER_ANY;
 }
 
+/* Beside DIRECT: the running task has sent by this socket before, as the same program and
+ * under the same rules. */
+#define SETTLED (1 << 8)
+
 apart u32 verdict_before(struct bpf_sock *sk)
 {
-	return verdict_at(sk);
+	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	struct state *state = get_state();
+
+	if (!owner || !state)
+		return verdict_of_connection(sk);
+	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) &&
+	    now_of(owner->who) == who_runs(now_of(state->generation)))
+		return DIRECT | SETTLED;
+	return owner->verdict;
 }
 
 /*
@@ -102,6 +125,8 @@ inline_always u32 verdict_leaving(struct __sk_buff *skb, struct bpf_sock *sk)
 	struct bpf_sock *full;
 	struct state *state;
 
+	if (verdict & SETTLED)
+		return DIRECT;
 	if (verdict != UNMARKED && verdict != DIRECT)
 		return verdict;
 	full = bpf_sk_fullsock(sk);

@@ -20,7 +20,7 @@ int taupe_socket(struct bpf_sock *sk)
 	if (!state)
 		return ALLOW;
 	generation = now_of(state->generation);
-	verdict = verdict_on((u64)bpf_get_current_task(), state, generation);
+	verdict = verdict_on((u64)bpf_get_current_task(), generation);
 	if (verdict == UNTOLD)
 		return refuse(R_PATH_TOO_DEEP, ENAMETOOLONG);
 	if (!is_noted(verdict, state))

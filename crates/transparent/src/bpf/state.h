@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 38
+#define SCHEMA 39
 
 /* What is to be done with a socket's packets. Most sockets that are none of ours
  * have no storage at all, so that they cost nothing. */
@@ -128,7 +128,11 @@ struct state {
 	u32 forwarded; /* what it forwards goes to the tunnel */
 	u32 names;     /* enum names */
 	u32 unseen; /* processes whose files could not be looked through */
-	u32 learning; /* rules were replaced, and not all processes have theirs yet */
+	/* Rules were replaced in this second (bpf_ktime_get_ns), and not all processes have
+	 * theirs yet; 0: they have. */
+	u32 learning;
+	u32 traced; /* taupe_sending is attached */
+	u32 queued; /* a program decides on packets by NFQUEUE */
 };
 
 struct {
@@ -139,12 +143,15 @@ struct {
 	MAP_TYPE(value, struct state);
 } state SEC(".maps");
 
-/* An application: an executable, as a user runs it. */
+/* An application: the rule about executables that selects it, or where no such rule does an
+ * executable; as a user runs it. Copies of an executable are one application by its rule. */
 struct application {
-	u64 inode;
+	u64 inode; /* or the rule's number, where the device is NO_DEVICE */
 	u32 device;
 	u32 user;
 };
+
+#define NO_DEVICE (~0u)
 
 /* The verdict lives with the socket. CLONE: what a listener accepts inherits. */
 struct owner {
@@ -192,7 +199,7 @@ struct exact_key {
 
 struct {
 	MAP_UINT(type, MAP_HASH);
-	MAP_UINT(max_entries, 16384);
+	MAP_UINT(max_entries, 32768);
 	MAP_UINT(map_flags, MAP_NO_PREALLOC);
 	MAP_TYPE(key, struct exact_key);
 	MAP_TYPE(value, u64);

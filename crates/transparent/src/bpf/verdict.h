@@ -28,12 +28,10 @@ alone u32 task_bits(u64 of, u32 generation)
 	if (bits & RULE_ALLOW)
 		return bits;
 	if (keeps_processes(state, generation)) {
-		process = process_of(task);
-		if (process && process->generation == generation)
-			entry = entry_bits(process);
-		else
-			entry = enter_process(of, executable_rule(of, generation), generation,
-					      false);
+		process = entry_of(task, state, generation);
+		entry = process ? entry_bits(process)
+				: enter_process(of, executable_rule(of, generation), generation,
+						false);
 		bits |= entry & (RULE_BITS | RULE_UNTOLD);
 	}
 	if (!(bits & RULE_ALLOW))
@@ -57,14 +55,23 @@ inline_always u32 verdict_of(u32 bits, const struct state *state, u32 generation
 	if (bits & RULE_DISALLOW)
 		return DIRECT;
 	/* It may be about to inherit a rule. */
-	if (now_of(state->learning) && state->rules[~generation & 1].otherwise == TUNNEL)
+	if (is_learning(state) && state->rules[~generation & 1].otherwise == TUNNEL)
 		return TUNNEL;
 	return state->rules[generation & 1].otherwise;
 }
 
-inline_always u32 verdict_on(u64 task, const struct state *state, u32 generation)
+/* Apart, as its callers have no stack left. */
+apart u32 verdict_by(u32 bits, u32 generation)
 {
-	return verdict_of(task_bits(task, generation), state, generation);
+	struct state *state = get_state();
+
+	return state ? verdict_of(bits, state, generation) : UNTOLD;
+}
+
+inline_always u32 verdict_on(u64 task, u32 generation)
+{
+	enter_parent(task, generation);
+	return verdict_by(task_bits(task, generation), generation);
 }
 
 /* Whether a socket of the kernel's is one that verdicts are about. */
@@ -128,7 +135,7 @@ inline_always bool chosen(struct bpf_sock *sk)
 /* Whether a verdict is written down. */
 inline_always bool is_noted(u32 verdict, const struct state *state)
 {
-	return verdict == TUNNEL || now_of(state->lock) == LOCK_EVERYBODY;
+	return verdict == TUNNEL || verdict == OWN || now_of(state->lock) == LOCK_EVERYBODY;
 }
 
 /* Writes down the application that a task, as a number, is of. Apart: its callers have no
@@ -141,10 +148,17 @@ apart u32 read_application(u64 of, struct application *application)
 	struct inode *inode = kernel(executable->f_inode);
 	struct super_block *super = kernel(inode->i_sb);
 	struct cred *cred = kernel(task->real_cred);
+	struct process *process = process_of(task);
+	u64 rule = process ? heritage(process) : 0;
 
+	application->user = kernel(cred->uid).val;
+	if (rule & RULE_ALLOW) {
+		application->inode = rule >> RULE_NUMBER;
+		application->device = NO_DEVICE;
+		return 0;
+	}
 	application->inode = kernel(inode->i_ino);
 	application->device = kernel(super->s_dev);
-	application->user = kernel(cred->uid).val;
 	return 0;
 }
 
@@ -167,25 +181,46 @@ inline_always bool note(void *sk, u32 verdict, u32 generation)
 	return note_for(sk, verdict, generation, (u64)bpf_get_current_task());
 }
 
+/* Mixes a word into a value. Two words never give the same from one value. */
+inline_always u64 mixed(u64 value, u64 word)
+{
+	value = (value ^ word) * 0x9e3779b97f4a7c15ULL;
+	return value ^ value >> 32;
+}
+
 /* The task that runs as it is now: another value after an exec, as another user, in
- * another cgroup, and under other rules. */
+ * another cgroup, and under other rules. Never 0. */
 alone u64 who_runs(u32 generation)
 {
 	struct task_struct *task = bpf_get_current_task();
-	struct state *state = get_state();
 	struct task_struct *leader = kernel(task->group_leader);
 	struct cred *cred = kernel(task->real_cred);
 	struct kernfs_node *node = cgroup_of(task);
-	struct sip sip;
+	u64 who = mixed(generation, kernel(leader->start_time));
 
-	if (!state)
-		return 0;
-	sip_begin(&sip, state->key);
-	sip_word(&sip, kernel(leader->start_time));
-	sip_word(&sip, (u64)kernel(task->tgid) << 32 | kernel(cred->uid).val);
-	sip_word(&sip, kernel(task->self_exec_id));
-	sip_word(&sip, kernel(node->id));
-	return sip_end(&sip, generation);
+	who = mixed(who, (u64)kernel(task->tgid) << 32 | kernel(cred->uid).val);
+	who = mixed(who, kernel(task->self_exec_id));
+	return mixed(who, kernel(node->id)) | 1;
+}
+
+/* Writes down what `used` has found of the running task and a socket that nobody selected.
+ * Apart, as its caller has no stack left. */
+apart u32 remember(void *sk, u32 verdict, u32 generation, u64 who)
+{
+	struct state *state = get_state();
+	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+
+	if (verdict == UNTOLD || !state)
+		return UNTOLD;
+	if (is_noted(verdict, state) && !(owner && verdict == DIRECT))
+		return note(sk, verdict, generation) ? verdict : UNMARKED;
+	if (who && verdict == DIRECT) {
+		if (!owner)
+			owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
+		if (owner)
+			now_of(owner->who) = who;
+	}
+	return verdict;
 }
 
 /*
@@ -205,27 +240,19 @@ apart u32 used(void *sk, const struct state *state, bool often)
 	u64 who = 0;
 
 	if (owner && now_of(owner->verdict) != DIRECT) {
-		/* Used under new rules, it is not let go by them. */
-		if (now_of(owner->generation) != generation &&
-		    verdict_on((u64)bpf_get_current_task(), state, generation) == TUNNEL)
-			owner->generation = generation;
-		return owner->verdict;
-	}
-	if (often) {
+		if (now_of(owner->generation) == generation)
+			return owner->verdict;
+	} else if (often) {
 		who = who_runs(generation);
 		if (owner && now_of(owner->who) == who)
 			return DIRECT;
 	}
-	verdict = verdict_on((u64)bpf_get_current_task(), state, generation);
-	if (verdict == UNTOLD)
-		return verdict;
-	if (is_noted(verdict, state) && !(owner && verdict == DIRECT))
-		return note(sk, verdict, generation) ? verdict : UNMARKED;
-	if (verdict == DIRECT && often) {
-		if (!owner)
-			owner = bpf_sk_storage_get(&sockets, sk, NULL, SK_STORAGE_CREATE);
-		if (owner)
-			now_of(owner->who) = who;
+	verdict = verdict_on((u64)bpf_get_current_task(), generation);
+	if (owner && now_of(owner->verdict) != DIRECT) {
+		/* Used under new rules, it is not let go by them. */
+		if (verdict == TUNNEL)
+			owner->generation = generation;
+		return owner->verdict;
 	}
-	return verdict;
+	return remember(sk, verdict, generation, who);
 }

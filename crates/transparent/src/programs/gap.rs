@@ -20,6 +20,8 @@ pub enum Gap {
     Forwarding,
     /// Services that resolve names are not refused.
     Services,
+    /// Another program decides on packets by NFQUEUE, and their senders are not known.
+    Queues,
     /// TCP connections that processes outside this PID namespace had before the tunnel came up
     /// are not known.
     Outsiders,
@@ -49,11 +51,17 @@ impl fmt::Display for Gap {
                  their names asked past the tunnel, since this kernel does not let such \
                  connections be refused (Linux 6.7)"
             }
+            Self::Queues => {
+                "datagrams that selected applications send by sockets they were started with bypass \
+                 the tunnel, since another program decides on packets by NFQUEUE and this kernel \
+                 does not let its functions be traced (`taupe doctor` says why): end that program, \
+                 or use KillSwitch = all"
+            }
             Self::Outsiders => {
-                "TCP connections that selected applications outside this PID namespace had before \
-                 the tunnel came up bypass it, since their files cannot be listed from here: start \
-                 Taupe in the machine's own PID namespace (for a container, --pid=host), or these \
-                 applications after it"
+                "selected applications outside this PID namespace cannot be listed from here. Their \
+                 TCP connections from before the tunnel came up bypass it, and so does what they \
+                 had started by then: start Taupe in the machine's own PID namespace (for a \
+                 container, --pid=host), or these applications after it"
             }
         })
     }
@@ -81,7 +89,11 @@ impl Programs {
         if self.names().any() && !Self::refuses_services(&self.pins) {
             gaps.push(Gap::Services);
         }
-        if self.maps.state.unseen.load(Ordering::Relaxed) != 0 {
+        let state = &self.maps.state;
+        if state.queued.load(Ordering::Relaxed) != 0 && state.traced.load(Ordering::Relaxed) == 0 {
+            gaps.push(Gap::Queues);
+        }
+        if state.unseen.load(Ordering::Relaxed) != 0 {
             gaps.push(Gap::Outsiders);
         }
         gaps

@@ -19,6 +19,9 @@ pub(super) enum Place {
     Security(&'static str),
 }
 
+/// The function at whose entry each sender is seen.
+pub(super) const SENDING: &str = "security_socket_sendmsg";
+
 /// Those of [`Way::Filters`](super::Way::Filters): what each is built on, for those whose kernel lacks it.
 pub(super) const FILTERS: [(&str, Place, &str); 35] = [
     (
@@ -122,11 +125,7 @@ pub(super) const FILTERS: [(&str, Place, &str); 35] = [
         HOOKS,
     ),
     ("taupe_accepted", Place::Entry("security_sock_graft"), HOOKS),
-    (
-        "taupe_sending",
-        Place::Entry("security_socket_sendmsg"),
-        HOOKS,
-    ),
+    ("taupe_sending", Place::Entry(SENDING), HOOKS),
     ("taupe_family", Place::Security("socket_create"), HOOKS),
     ("taupe_out", Place::Filter, PACKETS),
     ("taupe_in", Place::Filter, PACKETS),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use taupe_config::application::{AppRules, Decision, Judgement, Rule};
 
@@ -32,19 +32,34 @@ pub(super) fn most() -> u32 {
     limits.min().unwrap_or(LIMIT).clamp(1024, LIMIT)
 }
 
+/// The time in which processes learn new rules. When it is dropped, none keeps another rule.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Learning<'a>(&'a AtomicU32);
+
+impl Drop for Learning<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
 impl Programs {
     /// Has processes keep the rules that they have, besides those that are to be in use,
     /// until [`Self::learn_processes`].
-    pub(super) fn keep_processes(&self) {
-        self.maps.state.learning.store(1, Ordering::Release);
+    pub(super) fn keep_processes(&self) -> Learning<'_> {
+        // Never 0. The kernel compares it with its own seconds, cut to as many bits.
+        let second = (taupe_sys::clock::kernel_monotonic().as_secs() as u32).max(1);
+        let learning = Learning(&self.maps.state.learning);
+        learning.0.store(second, Ordering::Release);
+        learning
     }
 
     /// Gives all processes the rules in use, and what they inherit by these; then none has
     /// any other.
-    pub(super) fn learn_processes(&self) -> Result<(), Fault> {
-        let learned = self.go_through_processes();
-        self.maps.state.learning.store(0, Ordering::Release);
-        learned.and_then(|()| self.go_through_processes())
+    pub(super) fn learn_processes(&self, learning: Learning<'_>) -> Result<(), Fault> {
+        self.go_through_processes()?;
+        drop(learning);
+        self.go_through_processes()
     }
 
     fn go_through_processes(&self) -> Result<(), Fault> {
@@ -72,10 +87,12 @@ struct Entry {
     verdict: u32,
     own: u64,
     inherited: u64,
+    /// The rule of what the process starts, if no rule names that.
+    handed_on: u64,
 }
 
-/// How long an entry is with the number.
-const ENTRY: usize = 32;
+/// The length of an entry with the number, in bytes.
+const ENTRY: usize = 40;
 
 /// `RULE_INHERITED`, `OWN`.
 const INHERITED: u32 = 1 << 7;
@@ -113,12 +130,8 @@ impl Judged {
     #[must_use]
     pub fn judge_child<'a>(&self, id: u32, rules: &'a AppRules) -> Option<Judgement<'a>> {
         let entry = self.entries.get(&id)?;
-        let named = u64::from(ALLOW | DISALLOW);
-        let value = match entry.own & named {
-            0 => entry.inherited,
-            _ => entry.own,
-        };
-        (value & named != 0).then(|| Judgement {
+        let value = entry.handed_on;
+        (value & u64::from(ALLOW | DISALLOW) != 0).then(|| Judgement {
             decision: match value & u64::from(ALLOW) {
                 0 => Decision::Bypass,
                 _ => Decision::Tunnel,
@@ -160,6 +173,7 @@ impl Judged {
                 verdict: word(8),
                 own: long(16),
                 inherited: long(24),
+                handed_on: long(32),
             };
             (word(0), values)
         });

@@ -1,6 +1,7 @@
 //! A tunnel that is brought up from namespaces other than the machine's own.
 
 use crate::identity::Hierarchy;
+use crate::processes::oracle;
 use crate::scene::{self, REMOTE, Scene, at, daemon_words, install};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Result, ensure};
@@ -57,9 +58,12 @@ fn from_a_pid_namespace() -> Result<()> {
     drop(daemon);
     step("an application is");
     let held = scene.start(&other, &["hold", &at(REMOTE[0], 80)])?;
+    let mut started = oracle(&scene, &chosen, &["launch", &other])?;
     let (_daemon, gaps) = start(&inside)?;
     ensure!(gaps.contains(GAP), "{gaps}");
     scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    step("what an application had started there, by new sockets");
+    started.says("tunnel")?;
     drop(held);
     Ok(())
 }

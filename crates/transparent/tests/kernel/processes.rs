@@ -19,11 +19,12 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("started_before_the_rules", started_before_the_rules),
         SystemTest::new("each_for_itself", each_for_itself),
         SystemTest::new("rules_that_change", rules_that_change),
+        SystemTest::new("rules_without_executables", rules_without_executables),
     ]
 }
 
 /// Starts a program that answers whether it is chosen.
-fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracle> {
+pub(crate) fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracle> {
     let words = [how, &["oracle"]].concat();
     let mut application = scene.start(program, &words)?;
     let id = application.line()?;
@@ -34,14 +35,14 @@ fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracle> {
     })
 }
 
-struct Oracle {
+pub(crate) struct Oracle {
     name: String,
     id: String,
     application: Application,
 }
 
 impl Oracle {
-    fn says(&mut self, expected: &str) -> Result<()> {
+    pub(crate) fn says(&mut self, expected: &str) -> Result<()> {
         let said = self.application.ask()?;
         ensure!(
             said == expected,
@@ -233,6 +234,30 @@ fn each_for_itself() -> Result<()> {
     let mut renamed = oracle(&scene, &mole, &[])?;
     rename(&mole, &format!("{mole}.old"))?;
     renamed.says("tunnel")
+}
+
+/// A process that begins another program while no rule is about executables does not get the
+/// rule back that it had before.
+fn rules_without_executables() -> Result<()> {
+    let (mole, bird) = (install("mole")?, install("bird")?);
+    let mut scene = Scene::with(&["nobody"], &[])?;
+    let own = |allowed: &[&str]| AppRules {
+        children: Children::Own,
+        ..rules(allowed, &[])
+    };
+    replace(&mut scene, &own(&["mole"]))?;
+    let mut later = scene.start(&mole, &["later", "become", &bird, "oracle"])?;
+    replace(&mut scene, &own(&["uid:54321"]))?;
+    // It says so when it is the other program.
+    let said = later.ask()?;
+    ensure!(said == "ready", "{said}");
+    let mut oracle = Oracle {
+        name: bird,
+        id: later.line()?,
+        application: later,
+    };
+    replace(&mut scene, &own(&["mole"]))?;
+    oracle.says("bypass")
 }
 
 /// While rules change that name the same application in other words, what it has started is

@@ -2,7 +2,7 @@
 //! hook of addresses.
 
 use crate::client::{WORD, answer, bound, echo, inherited};
-use crate::scene::{REMOTE, Scene, at, install, nothing, unmet};
+use crate::scene::{Application, REMOTE, Scene, at, install, nothing, unmet};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketType, ipproto, recvmsg, send, sendmsg, socket as make,
@@ -30,6 +30,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
             connections_that_are_inherited,
         )
         .fixture(),
+        SystemTest::new("datagrams_that_are_queued", datagrams_that_are_queued),
         SystemTest::new(
             "sockets_without_a_known_owner",
             sockets_without_a_known_owner,
@@ -88,6 +89,67 @@ fn connections_that_are_inherited() -> Result<()> {
     let said = giver.go()?;
     ensure!(said == "sent", "{said}");
     nothing(&scene, capture)
+}
+
+/// Accepts each packet that the queue has, as a firewall for applications does, by messages of
+/// nfnetlink_queue.
+const QUEUE: &str = r"
+import socket, struct
+queue = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)
+queue.bind((0, 0))
+def attribute(kind, data):
+    return struct.pack('=HH', len(data) + 4, kind) + data + bytes(-len(data) % 4)
+def tell(kind, attributes):
+    body = struct.pack('>BBH', 0, 0, 5) + attributes
+    queue.send(struct.pack('=IHHII', 16 + len(body), 3 << 8 | kind, 1, 0, 0) + body)
+tell(2, attribute(1, struct.pack('>BBH', 1, 0, 0)))
+tell(2, attribute(2, struct.pack('>IB', 0, 1)))
+print('ready', flush=True)
+while True:
+    packet = queue.recv(65536)
+    if packet[4:6] == struct.pack('=H', 3 << 8):
+        number = packet[24:28]
+        tell(1, attribute(2, struct.pack('>I', 1) + number))
+";
+
+/// Packets leave while the program runs that decides on them. They are not that program's.
+fn datagrams_that_are_queued() -> Result<()> {
+    let mut scene = Scene::with(&[], &["dog"])?;
+    let dog = install("dog")?;
+    let home = scene.home.clone();
+    let mut queue = Command::new("ip");
+    queue.args(["netns", "exec", home.name(), "python3", "-c", QUEUE]);
+    let _queue = Application::start(queue)?;
+    for tables in ["iptables", "ip6tables"] {
+        let rule = "-A OUTPUT -p udp --dport 80 -j NFQUEUE --queue-num 5";
+        let words: Vec<&str> = std::iter::once(tables).chain(rule.split(' ')).collect();
+        home.run(&words)?;
+    }
+    step("the tunnel's own");
+    for remote in REMOTE {
+        let to = at(remote, 80).parse().map_err(unmet)?;
+        let said = home.enter(|| {
+            let socket = bound(to).map_err(unmet)?;
+            socket.connect(to).map_err(unmet)?;
+            socket.send(b"who?").map_err(unmet)?;
+            answer(&socket).map_err(unmet)
+        })?;
+        ensure!(said == "far", "{remote}: {said}");
+    }
+    step("an unselected application's");
+    let programs = scene.programs()?;
+    home.enter(|| programs.look_for_queues().map_err(unmet))?;
+    let gaps = programs.gaps();
+    ensure!(
+        gaps.contains(&Gap::Queues) == gaps.contains(&Gap::Handover),
+        "{gaps:?}"
+    );
+    for remote in REMOTE {
+        for way in ["connected-udp", "udp"] {
+            scene.expect(&dog, &[way, &at(remote, 80)], "far")?;
+        }
+    }
+    Ok(())
 }
 
 /// A descriptor in a message belongs to no process that could be looked at.

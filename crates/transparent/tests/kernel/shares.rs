@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
 
 /// An application that opens all the flows it can has its share, and others have room.
 fn flood() -> Result<()> {
-    let mut scene = Scene::with(&["chosen", "second"], &[])?;
+    let mut scene = Scene::with(&["chosen", "second", "third"], &[])?;
     let (chosen, second) = (install("chosen")?, install("second")?);
     let refused = |scene: &mut Scene| {
         scene
@@ -42,9 +42,16 @@ fn flood() -> Result<()> {
         }
         scene.expect(&second, &["ping", remote], "answered")?;
     }
-    step("a flood of that one, too");
+    step("floods of copies, which have no shares of their own");
+    for copy in ["1/chosen", "2/chosen", "3/chosen"] {
+        scene.run(&install(copy)?, &["ports", &at(REMOTE[0], 0)])?;
+    }
+    step("a flood of the other one, too");
+    let before = count(&mut scene, Reason::OutTunnel)?;
     scene.run(&second, &["ports", &at(REMOTE[1], 0)])?;
-    let third = install("third/chosen")?;
+    let carried = count(&mut scene, Reason::OutTunnel)? - before;
+    ensure!(carried > 8192, "only {carried} flows were left for it");
+    let third = install("third")?;
     scene.expect(&third, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
     step("the same applications, once the unanswered have given way");
     for program in [&chosen, &second] {
