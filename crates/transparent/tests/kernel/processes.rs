@@ -233,7 +233,22 @@ fn each_for_itself() -> Result<()> {
     step("renamed");
     let mut renamed = oracle(&scene, &mole, &[])?;
     rename(&mole, &format!("{mole}.old"))?;
-    renamed.says("tunnel")
+    renamed.says("tunnel")?;
+    step("what it would start");
+    let id = renamed.id.parse().map_err(unmet)?;
+    for (children, hands_on) in [(Children::Own, false), (Children::Inherit, true)] {
+        let rules = AppRules {
+            children,
+            ..rules.clone()
+        };
+        replace(&mut scene, &rules)?;
+        let home = scene.home.clone();
+        let programs = scene.programs()?;
+        let judged = home.enter(|| programs.judged().map_err(unmet))?;
+        let said = judged.judge_child(id, &rules);
+        ensure!(said.is_some() == hands_on, "{children:?}: {said:?}");
+    }
+    Ok(())
 }
 
 /// A process that begins another program while no rule is about executables does not get the
