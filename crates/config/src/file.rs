@@ -46,7 +46,7 @@ pub use diagnostic::{
     AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
 };
 pub use key_file::{KeyFile, KeyFileProblem, KeyFiles, MAX_KEY_FILE};
-pub use parse::{parse, parse_with};
+pub use parse::{parse, parse_with, parse_without_key_files};
 pub use print::{Current, print, save};
 pub(crate) use print::{write_pq_of_peer, write_pq_private_key};
 pub use strip::strip;

@@ -11,8 +11,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use taupe_adapter::State;
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Personality, State};
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
@@ -207,7 +207,7 @@ impl Plan {
             path: path.to_owned(),
             shown: path.to_owned(),
         };
-        let checked = check::check_alone(&conf, Personality::Taupe)?;
+        let checked = check::check_without_key_files(&conf)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
         Ok(Self::take(&mut file, mark)?)

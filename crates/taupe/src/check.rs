@@ -81,6 +81,15 @@ pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Check
     Ok(checked(conf, personality, text, parsed))
 }
 
+/// [`check_alone()`] for commands that need no key, by the rules of Taupe. Files of keys are not
+/// read: they may come later than the command, or be gone.
+#[cfg(target_os = "linux")]
+pub(crate) fn check_without_key_files(conf: &Conf) -> Result<Checked, Unreadable> {
+    let text = text_of(conf)?;
+    let parsed = file::parse_without_key_files(&text, Dialect::Taupe);
+    Ok(checked(conf, Personality::Taupe, text, parsed))
+}
+
 /// [`check()`] of what a file is to say.
 pub(crate) fn check_text(
     conf: &Conf,

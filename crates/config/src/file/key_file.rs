@@ -47,6 +47,32 @@ pub enum KeyFileProblem {
     NotHere,
 }
 
+/// Treatment of [`KEY_FILE`] and a path in the place of a key.
+#[derive(Clone, Copy)]
+pub(super) enum KeyPaths<'a> {
+    /// A path is no key.
+    Refuse,
+    /// The key is left out of the file, which counts as having it.
+    Omit,
+    /// The key is read.
+    Read(KeyFiles<'a>),
+}
+
+impl<'a> KeyPaths<'a> {
+    /// Checks whether the value of a key is left out.
+    pub(super) fn omit(self, key: Key, value: Piece<'_>) -> bool {
+        matches!(self, Self::Omit) && key.has_files() && value.text.starts_with(KEY_FILE)
+    }
+
+    /// Returns the reader of files, unless a path is no key.
+    pub(super) fn files(self) -> Option<KeyFiles<'a>> {
+        match self {
+            Self::Read(files) => Some(files),
+            Self::Refuse | Self::Omit => None,
+        }
+    }
+}
+
 /// A key that has been read.
 pub(super) struct Sourced<T> {
     pub(super) key: T,

@@ -10,7 +10,7 @@ use taupe_protocol::key::{KEY_LEN, PublicKey};
 use super::diagnostic::{DiagnosticKind, Severity};
 use super::draft::{InterfaceDraft, PeerDraft};
 use super::foreign::ForeignKeys;
-use super::key_file::{KeyFileProblem, KeyFiles};
+use super::key_file::{KeyFileProblem, KeyFiles, KeyPaths};
 use super::line::{Piece, is_blank, lines, quotable, utf8, without_mark};
 use super::look_alike::{intended, is_look_alike};
 use super::report::Report;
@@ -40,7 +40,18 @@ pub fn parse(text: &[u8], dialect: Dialect) -> Parsed {
 /// [`parse()`] with the files of keys, which `key_files` reads.
 #[must_use]
 pub fn parse_with(text: &[u8], dialect: Dialect, key_files: KeyFiles<'_>) -> Parsed {
-    let mut parser = Parser::new(dialect, key_files);
+    parse_by(text, dialect, KeyPaths::Read(key_files))
+}
+
+/// [`parse()`] for callers that need no keys: keys in files of their own are left out, whatever
+/// these files are.
+#[must_use]
+pub fn parse_without_key_files(text: &[u8], dialect: Dialect) -> Parsed {
+    parse_by(text, dialect, KeyPaths::Omit)
+}
+
+fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
+    let mut parser = Parser::new(dialect, key_paths);
     let utf16 = matches!(
         text,
         // With a mark, and without one: every other byte of ASCII is NUL.
@@ -85,8 +96,7 @@ pub fn parse_with(text: &[u8], dialect: Dialect, key_files: KeyFiles<'_>) -> Par
 
 struct Parser<'a> {
     dialect: Dialect,
-    /// `None` where `file:` means nothing.
-    key_files: Option<KeyFiles<'a>>,
+    key_paths: KeyPaths<'a>,
     report: Report,
     foreign: ForeignKeys<'a>,
     section: At<'a>,
@@ -118,10 +128,13 @@ enum At<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn new(dialect: Dialect, key_files: KeyFiles<'a>) -> Self {
+    fn new(dialect: Dialect, key_paths: KeyPaths<'a>) -> Self {
         Self {
             dialect,
-            key_files: dialect.has_key_files().then_some(key_files),
+            key_paths: match dialect.has_key_files() {
+                true => key_paths,
+                false => KeyPaths::Refuse,
+            },
             report: Report::new(dialect),
             foreign: ForeignKeys::default(),
             section: At::Nowhere,
@@ -192,7 +205,8 @@ impl<'a> Parser<'a> {
             self.note(key, value);
             return self.report.add(body, DiagnosticKind::NoValue { key });
         }
-        if self.looks_alike(value) || self.is_quoted(key, value) {
+        if self.looks_alike(value) || self.is_quoted(key, value) || self.key_paths.omit(key, value)
+        {
             self.note(key, value);
             return;
         }
@@ -216,7 +230,7 @@ impl<'a> Parser<'a> {
                 self.transparent.value(key, value, mark, in_peer, report);
             }
             At::Interface => {
-                let key_files = self.key_files;
+                let key_files = self.key_paths.files();
                 self.interface
                     .value(key, value, key_files, &mut self.report);
             }
@@ -288,7 +302,7 @@ impl<'a> Parser<'a> {
             }
             Some(Section::Peer) => {
                 self.peer_sections += 1;
-                At::Peer(Box::new(PeerDraft::new(body, self.key_files)))
+                At::Peer(Box::new(PeerDraft::new(body, self.key_paths.files())))
             }
             None => At::Unknown,
         };

@@ -192,6 +192,14 @@ impl Key {
         )
     }
 
+    /// Checks whether its value may be `file:` and a path.
+    pub(super) const fn has_files(self) -> bool {
+        matches!(
+            self,
+            Self::PrivateKey | Self::PresharedKey | Self::PqPrivateKey | Self::PqPublicKey
+        )
+    }
+
     /// Whether its value is a command.
     pub(super) const fn is_hook(self) -> bool {
         matches!(

@@ -17,7 +17,7 @@ use taupe_lab::process::{Attempt, Process, wait_until};
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, serve};
+use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_key, serve};
 
 /// Where Debian has systemd, and its units.
 const SYSTEMD: &str = "/lib/systemd/systemd";
@@ -63,7 +63,7 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     serve(&world.far, (BEYOND[0], OTHER_PORT).into())?;
-    let file = install(&world, "AllowedApps = mole")?;
+    let (file, key) = install(&world, "AllowedApps = mole")?;
     world.near.ip(&["link", "set", "eth0", "down"])?;
     let group = Group::new()?;
     let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
@@ -72,7 +72,7 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
         asks_on(&world, &bird, OTHER_PORT, "bird")?,
     );
     step("start");
-    let machine = Machine::start(&world, &group)?;
+    let machine = Machine::start(&world, &group, &key)?;
     machine.wait_for("multi-user.target", "active")?;
     for unit in ["taupe-lock@home", "taupe@home"] {
         let state = machine.state(unit)?;
@@ -135,13 +135,20 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     expect(&world, &bird, 0, Some(UPLINK[0]))
 }
 
-/// Writes the file of the tunnel where units look for it; its path.
-fn install(world: &World, line: &str) -> Result<String> {
+/// File of the tunnel's key, which a unit behind the lock makes.
+const KEY: &str = "/run/home.key";
+
+/// Writes the file of the tunnel where units look for it, without its key. Returns its path and
+/// the key.
+fn install(world: &World, line: &str) -> Result<(String, String)> {
     const FOLDER: &str = "/etc/wireguard";
     mount("lab", FOLDER, "tmpfs", MountFlags::empty(), None).map_err(Error::io(FOLDER))?;
     let (file, path) = (world.file(line)?, format!("{FOLDER}/home.conf"));
-    fs::copy(file, &path).map_err(Error::io(&*path))?;
-    Ok(path)
+    let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let (line, key) = private_key(&text)?;
+    let text = text.replace(line, &format!("PrivateKey = file:{KEY}"));
+    fs::write(&path, text).map_err(Error::io(&*path))?;
+    Ok((path, key.to_owned()))
 }
 
 /// Has an application ask the server beyond again and again, and write down who it is told
@@ -244,10 +251,10 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn start(world: &'a World, group: &Group) -> Result<Self> {
+    fn start(world: &'a World, group: &Group, key: &str) -> Result<Self> {
         let (units, console) = (scratch("units"), scratch("console"));
         fs::write(&console, "").map_err(Error::io("console"))?;
-        write_units(&units)?;
+        write_units(&units, key)?;
         // Nothing of the machine's files is changed, and its console sees nothing.
         let script = format!(
             "echo 0 >{group}/cgroup.procs && exec unshare --cgroup --pid --fork --kill-child --uts \
@@ -322,8 +329,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Writes what a machine has of units, and which it starts.
-fn write_units(folder: &Path) -> Result<()> {
+/// Writes the units of a machine, and which of them it starts. The network comes with the key.
+fn write_units(folder: &Path, key: &str) -> Result<()> {
     let io = |path: &Path| Error::io(path.display().to_string());
     fs::create_dir_all(folder).map_err(io(folder))?;
     for target in TARGETS {
@@ -339,7 +346,7 @@ fn write_units(folder: &Path) -> Result<()> {
         Ok(path.display().to_string())
     };
     let up = format!(
-        "ip link set eth0 up && ip -6 address replace {}/64 dev eth0 && \
+        "umask 077 && echo {key} >{KEY} && ip link set eth0 up && ip -6 address replace {}/64 dev eth0 && \
          ip route replace default via 192.168.1.2 && \
          ip -6 route replace default via 2001:db8:1::2\n",
         UPLINK[1]

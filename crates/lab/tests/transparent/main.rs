@@ -151,6 +151,7 @@ fn main() {
         SystemTest::new("nested_again_at_once", nested::again_at_once).limit(long),
         SystemTest::new("nested_by_name", nested::names::through_the_outer_tunnel).limit(long),
         SystemTest::new("nested_and_refused", nested::refused).limit(long),
+        SystemTest::new("locked_without_a_key", service::locked_without_a_key).limit(long),
         SystemTest::new("not_locked", service::not_locked).limit(long),
         SystemTest::new("chosen_while_up", app::chosen_while_up).limit(long),
         SystemTest::new("reloaded", app::reloaded).limit(long),

@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use taupe_lab::capture::Capture;
 use taupe_lab::host::add_address;
 use taupe_lab::process::wait_until;
-use taupe_lab::sandbox::step;
+use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
+use crate::world::{Application, BEYOND, TUNNEL, UPLINK, World, expect, private_key};
 
 /// `down --keep-closed`, as the service is stopped, holds back until `up` or `down`.
 pub(crate) fn stopped_and_closed() -> Result<()> {
@@ -156,6 +156,52 @@ pub(crate) fn locked_before_the_network() -> Result<()> {
     ensure!(lock.status == Some(0), "lock: {}", lock.stderr);
     expect(&world, &chosen, 0, None)?;
     world.down(&file)?;
+    expect(&world, &chosen, 0, Some(UPLINK[0]))
+}
+
+/// `taupe lock` needs no key: the file that has it may come later, or be gone.
+pub(crate) fn locked_without_a_key() -> Result<()> {
+    let world = World::new()?;
+    let chosen = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole")?;
+    let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let (line, secret) = private_key(&text)?;
+    let key = scratch("home.key");
+    let text = text.replace(line, &format!("PrivateKey = file:{}", key.display()));
+    std::fs::write(&file, text).map_err(Error::io(&*file))?;
+    let write = |text| std::fs::write(&key, text).map_err(Error::io("the key"));
+    step("no file, and an empty one");
+    for attempt in 0..2 {
+        let lock = world.taupe(&["lock", &file])?;
+        ensure!(
+            lock.status == Some(0) && lock.stderr.starts_with("home is locked: "),
+            "{lock:?}"
+        );
+        expect(&world, &chosen, 0, None)?;
+        let up = world.taupe(&["up", &file])?;
+        ensure!(
+            up.status == Some(1) && up.stderr.contains(": error: PrivateKey"),
+            "{up:?}"
+        );
+        expect(&world, &chosen, 0, None)?;
+        match attempt {
+            0 => write("")?,
+            _ => write(secret)?,
+        }
+    }
+    step("the key");
+    world.up(&file)?;
+    expect(&world, &chosen, 0, Some(TUNNEL[0]))?;
+    step("the key of another tunnel has gone");
+    std::fs::remove_file(&key).map_err(Error::io("the key"))?;
+    let other = Application::new("bird")?;
+    let another = world.with_another("away", 3)?;
+    let another = another.file("AllowedApps = bird")?;
+    let lock = world.taupe(&["lock", &another])?;
+    ensure!(lock.status == Some(0), "{lock:?}");
+    expect(&world, &other, 0, None)?;
+    world.down("away")?;
+    world.down("home")?;
     expect(&world, &chosen, 0, Some(UPLINK[0]))
 }
 

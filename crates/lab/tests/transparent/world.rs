@@ -503,6 +503,13 @@ impl Application {
     }
 }
 
+/// Returns the line of a tunnel's file that has the private key, and the key.
+pub(crate) fn private_key(text: &str) -> Result<(&str, &str)> {
+    let pair = |line| Some((line, str::strip_prefix(line, "PrivateKey = ")?));
+    let found = text.lines().find_map(pair);
+    found.ok_or_else(|| Error::unmet("a file with a private key"))
+}
+
 /// Tells everybody who connects the address that they have.
 pub(crate) fn serve(host: &Host, at: SocketAddr) -> Result<()> {
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;

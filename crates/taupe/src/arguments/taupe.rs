@@ -42,9 +42,9 @@ Exit status:
 
 const LOCKED: &str = "\
 What they send is held back as it is while a tunnel is down, before there is one: no
-interface is made, no name looked up and no process stays. `taupe up` takes it over without
-a gap, `taupe down` ends it. While the tunnel is up there is nothing to do: it closes by
-itself.
+interface is made, no name looked up, no file of a key read and no process stays. `taupe up`
+takes it over without a gap, `taupe down` ends it. While the tunnel is up there is nothing to
+do: it closes by itself.
 
 For the time between the start of the machine and `taupe@NAME`, which the network has to be
 up for:

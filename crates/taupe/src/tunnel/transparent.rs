@@ -3,7 +3,7 @@
 use super::{Failure, wrong};
 use crate::arguments::Up;
 use crate::capture::{ALL, Plan, meanwhile, until, word_of};
-use crate::check::{Checked, check_alone};
+use crate::check::{Checked, check_without_key_files};
 use crate::conf::Conf;
 use crate::console::say;
 use crate::endpoints::{self, Leave, Named};
@@ -11,7 +11,7 @@ use crate::mode::{Adapter, Mode, Transparent};
 use crate::processes::Subject;
 use crate::{families, names, rivals};
 use std::path::Path;
-use taupe_adapter::{Personality, State, UpError};
+use taupe_adapter::{State, UpError};
 use taupe_config::application::Rule;
 use taupe_config::file::File;
 use taupe_net::system::System;
@@ -264,7 +264,8 @@ pub(super) fn hand_over(interface: &str, left: &[Named]) {
 
 /// Holds back what the chosen applications of a file send, until its tunnel is up.
 pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
-    let Checked { file, remarks, .. } = check_alone(conf, Personality::Taupe)?;
+    // While the machine starts, the file of a key may come after the lock.
+    let Checked { file, remarks, .. } = check_without_key_files(conf)?;
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };

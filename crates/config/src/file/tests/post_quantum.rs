@@ -494,3 +494,36 @@ fn what_runs_is_saved_and_shown_as_a_file() {
     assert!(!shown.contains('#'));
     assert!(parse(shown.as_bytes(), Dialect::Wg).file.is_some());
 }
+
+/// Callers that need no key read the rest of the file, whatever the files of keys are.
+#[test]
+fn keys_in_files_are_left_out() {
+    for path in ["nothing", "long", "binary", "short", "open.key", ""] {
+        let text = format!(
+            "[Interface]\nPrivateKey = file:{path}\n#@taupe:PqPrivateKey = file:{path}\n\
+             Address = 10.0.0.1/32\n[Peer]\nPublicKey = {PEER}\nPresharedKey = file: {path}\n\
+             PqPublicKey = file:{path}\nPostQuantum = require\nAllowedIPs = ::/0\n\
+             AllowedApps = curl\n"
+        );
+        let parsed = parse_without_key_files(text.as_bytes(), Dialect::Taupe);
+        assert_eq!(parsed.diagnostics, [], "{path}");
+        let file = parsed.file.expect(path);
+        assert!(file.interface.private_key.is_none() && file.interface.pq_private_key.is_none());
+        assert_eq!(file.transparent.apps.allowed.len(), 1);
+        let [peer] = file.peers.as_slice() else {
+            panic!("{} peers", file.peers.len());
+        };
+        assert!(peer.preshared_key.is_none() && peer.pq_public_key.is_none());
+    }
+    // Everything else counts.
+    let wrong = format!(
+        "[Interface]\nPrivateKey = file:nothing\nMTU = many\n[Peer]\nPublicKey = file:nothing\n\
+         PresharedKey = {}\nAllowedIPs = ::/0\n",
+        &OTHER[..40]
+    );
+    let parsed = parse_without_key_files(wrong.as_bytes(), Dialect::Taupe);
+    let lines: Vec<_> = parsed.diagnostics.iter().map(|one| one.line).collect();
+    assert_eq!(lines, [3, 5, 6]);
+    let quick = parse_without_key_files(b"[Interface]\nPrivateKey = file:a\n", Dialect::Quick);
+    assert!(matches!(only(&quick).kind, DiagnosticKind::NotAKey { .. }));
+}
