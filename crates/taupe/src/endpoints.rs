@@ -5,6 +5,7 @@
 //! So a name is looked up before there is a lock, or by the device's process, which is
 //! never chosen.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -16,6 +17,7 @@ use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File, Peer};
 use taupe_engine::{Resolver, SystemResolver};
 use taupe_net::link::RouteWatch;
+use taupe_protocol::limits::REKEY_TIMEOUT;
 
 /// From one look at the device to the next, while it is being configured; for its
 /// process each time twice as long, as a reload may bring names at any time.
@@ -26,12 +28,16 @@ const LONGEST_LOOK: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// From one look-up of a name without an address to the next: twice as long each
-/// time, and from the first again when routes or addresses have changed.
+/// time, and from [`REST`] again when routes or addresses have changed.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// From a change of routes or addresses to the look-up that it sets off: a network comes in
-/// several changes.
+/// Shortest pause between look-ups that changes of routes or addresses set off: they may go on
+/// for ever.
+const REST: Duration = REKEY_TIMEOUT;
+
+/// Delay of the look-up that a change of routes or addresses sets off: a new network makes several
+/// changes.
 const SETTLES: Duration = Duration::from_millis(500);
 
 /// A peer whose endpoint is a name.
@@ -176,6 +182,7 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
         tracing::debug!(%error, "a new network does not hasten look-ups");
     }
     let (mut look, mut wait) = (LOOK, FIRST_WAIT);
+    let mut warned = Warned::default();
     // Until the device has gone.
     while let Ok(device) = taupe_client::read(interface) {
         let peers = device.status.peers.into_iter();
@@ -188,16 +195,25 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
             wait = FIRST_WAIT;
             continue;
         }
+        warned.keep(&missing);
+        if let Ok(network) = &mut network {
+            // The look-ups are made in what has changed so far. A notice that cannot be read was
+            // lost among too many.
+            let _ = network.drain();
+        }
         for (peer, name) in missing {
             let found = resolve(resolver, &name).and_then(|address| {
                 tracing::info!(%name, %address, "an endpoint has an address");
                 set(interface, peer, name.clone(), address)
             });
-            if let Err(reason) = found {
+            if let Err(reason) = found
+                && warned.is_new(peer, &reason)
+            {
                 tracing::warn!(%name, reason, "an endpoint has no address");
             }
         }
-        let changed = match &mut network {
+        let asked = Instant::now();
+        let changed = match &network {
             Ok(network) => changes(network, wait),
             Err(_) => {
                 thread::sleep(wait);
@@ -205,24 +221,41 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
             }
         };
         wait = if changed {
-            FIRST_WAIT
+            thread::sleep(settling(asked.elapsed()));
+            REST
         } else {
             (wait * 2).min(LONGEST_WAIT)
         };
     }
 }
 
-/// Waits until routes or addresses have changed, at most for `limit`. Whether they have.
-fn changes(network: &mut RouteWatch, limit: Duration) -> bool {
+/// Returns the delay of the look-up that a change sets off so long after the last one.
+fn settling(since: Duration) -> Duration {
+    REST.saturating_sub(since).max(SETTLES)
+}
+
+/// Reasons why peers have no endpoint, each of which is logged once.
+#[derive(Default)]
+struct Warned(BTreeSet<(PublicKey, String)>);
+
+impl Warned {
+    /// Forgets the peers that are not among these.
+    fn keep(&mut self, missing: &[(PublicKey, EndpointName)]) {
+        self.0
+            .retain(|(warned, _)| missing.iter().any(|(peer, _)| peer == warned));
+    }
+
+    /// Checks whether a peer has not had this reason before.
+    fn is_new(&mut self, peer: PublicKey, reason: &str) -> bool {
+        self.0.insert((peer, reason.to_owned()))
+    }
+}
+
+/// Waits until routes or addresses change, at most for `limit`. Returns whether they did.
+fn changes(network: &RouteWatch, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).ok();
     let mut fds = [PollFd::from_borrowed_fd(network.fd(), PollFlags::IN)];
-    let changed = matches!(poll(&mut fds, limit.as_ref()), Ok(1..));
-    if changed {
-        thread::sleep(SETTLES);
-        // One that cannot be read was lost among too many.
-        let _ = network.drain();
-    }
-    changed
+    matches!(poll(&mut fds, limit.as_ref()), Ok(1..))
 }
 
 /// Whether the device knows where the peer is, or does not have it any more.
@@ -256,4 +289,39 @@ fn resolve(resolver: &dyn Resolver, name: &EndpointName) -> Result<SocketAddr, S
     })?;
     let first = found.into_iter().next();
     first.ok_or_else(|| "there is none".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_set_off_a_look_up_soon_and_not_too_often() {
+        for (since, delay) in [
+            (0, 5000),
+            (3000, 2000),
+            (4500, 500),
+            (4900, 500),
+            (60_000, 500),
+        ] {
+            let found = settling(Duration::from_millis(since));
+            assert_eq!(found, Duration::from_millis(delay), "{since}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_new_once() {
+        let name = EndpointName::new("vpn.example.org", 51820).expect("a name");
+        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let mut warned = Warned::default();
+        assert!(warned.is_new(a, "no answer") && warned.is_new(b, "no answer"));
+        assert!(warned.is_new(a, "no such name"));
+        for _ in 0..3 {
+            warned.keep(&[(a, name.clone()), (b, name.clone())]);
+            assert!(!warned.is_new(a, "no answer") && !warned.is_new(a, "no such name"));
+        }
+        // It had an address in between.
+        warned.keep(&[(b, name)]);
+        assert!(warned.is_new(a, "no answer") && !warned.is_new(b, "no answer"));
+    }
 }

@@ -102,6 +102,7 @@ fn main() {
             names::a_new_network_hastens_look_ups,
         )
         .limit(long),
+        SystemTest::new("a_network_without_rest", names::a_network_without_rest).limit(long),
         SystemTest::new(
             "reload_without_an_address",
             names::reload_without_an_address,
