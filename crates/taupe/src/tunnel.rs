@@ -198,6 +198,9 @@ fn bring_up<D: Device>(
         return Err(wrong(conf, &remarks));
     };
     via::is_free(conf.interface.as_str())?;
+    // Before names are taken out of it.
+    let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
+    let endpoints: Vec<_> = endpoints.collect();
     let through = match &up.via {
         None => None,
         Some(word) => {
@@ -209,8 +212,6 @@ fn bring_up<D: Device>(
             Some((through, admitted))
         }
     };
-    let endpoints = file.peers.iter().map(|peer| peer.endpoint.is_some());
-    let endpoints: Vec<_> = endpoints.collect();
     let chooses = file.transparent.first.is_some();
     let mode = mode::choose(up.mode, personality, chooses, &endpoints);
     let mode = transparent::on_this_kernel(mode);
@@ -231,8 +232,12 @@ fn bring_up<D: Device>(
     already_up(conf, personality)?;
     say(&mode);
     let (through, admitted) = through.unzip();
-    let sentences = admitted.iter().flat_map(|admitted| &admitted.sentences);
-    sentences.for_each(|sentence| say(sentence));
+    if let (Some(through), Some(admitted)) = (&through, &admitted) {
+        admitted.sentences.iter().for_each(|sentence| say(sentence));
+        if let Some(doubt) = through.doubt_about(&admitted.left) {
+            say(&format_args!("[!] {doubt}"));
+        }
+    }
     // wg-quick has its own words for that.
     let said = |remark: &&Remark| {
         let kind = &remark.diagnostic.kind;

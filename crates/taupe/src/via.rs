@@ -15,6 +15,7 @@ use crate::endpoints::{self, Leave, Named};
 use crate::interface::InterfaceName;
 use crate::reach;
 use ipnet::IpNet;
+use names::Servers;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
@@ -90,6 +91,7 @@ pub(crate) struct Through {
     pub(crate) inner: InterfaceName,
     interface: InterfaceName,
     named: Vec<Named>,
+    servers: Servers,
 }
 
 impl Through {
@@ -144,6 +146,7 @@ impl Through {
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
             named: endpoints::named(&file),
+            servers: Servers::of(&file),
             inner: inner.interface.clone(),
             interface: conf.interface,
         })
@@ -156,6 +159,13 @@ impl Through {
             file: self.outer.config.clone(),
             mtu: self.outer.mtu,
         }
+    }
+
+    /// Returns a sentence if these names of the inner tunnel may not be found.
+    pub(crate) fn doubt_about(&self, left: &[Named]) -> Option<String> {
+        let config = self.outer.config.display().to_string();
+        let doubt = self.servers.doubt(&config, self.inner.as_str());
+        doubt.filter(|_| !left.is_empty())
     }
 
     /// Says which endpoints have no address, once they have been looked up.

@@ -151,6 +151,11 @@ fn main() {
         SystemTest::new("nested_and_silent", nested::who_is_silent).limit(long),
         SystemTest::new("nested_again_at_once", nested::again_at_once).limit(long),
         SystemTest::new("nested_by_name", nested::names::through_the_outer_tunnel).limit(long),
+        SystemTest::new(
+            "nested_by_name_without_dns",
+            nested::names::by_the_servers_of_the_system,
+        )
+        .limit(long),
         SystemTest::new("nested_and_refused", nested::refused).limit(long),
         SystemTest::new("locked_without_a_key", service::locked_without_a_key).limit(long),
         SystemTest::new("not_locked", service::not_locked).limit(long),

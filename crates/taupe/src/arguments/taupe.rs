@@ -109,7 +109,8 @@ const VIA: &str = "\
 With --via, what the tunnel sends to its peers goes through a second tunnel, in the same
 process: that file's keys, Endpoint and AllowedIPs count, and so do its Address, MTU,
 ListenPort and FwMark; the servers of its DNS are asked, through it, for endpoint names of
-the first file. The rest of it means nothing. No interface, address or route of it is
+the first file that are not in /etc/hosts. Without DNS, the system's servers are asked through
+it, except those with local addresses. The rest of it means nothing. No interface, address or route of it is
 seen on this machine; `taupe show` tells of it. Every Endpoint of the first file has to be in
 AllowedIPs of the second. The MTU is at least 80 bytes less than that of the second, which
 is printed. `taupe down` and `taupe reload` of the first file are as ever; an edit of the

@@ -1,12 +1,17 @@
-//! Endpoint names of the inner tunnel, asked through the outer one.
+//! Endpoint names of the inner tunnel, looked up through the outer one.
 //!
 //! A question to the system's name servers would tell them, in clear, which server the
 //! inner tunnel is about to use. So no name of the inner file is looked up before the outer
 //! tunnel runs, and then only from within its network.
+//!
+//! Without DNS in the outer file, the system's name servers are asked there, but not those with
+//! local addresses: 192.168.1.1 is another machine in the provider's network.
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use taupe_client::EndpointName;
+use taupe_config::destinations::{is_link_local, is_local};
 use taupe_config::file::File;
 use taupe_engine::{Resolver, ask_servers, system_servers};
 use taupe_sys::namespace::Network;
@@ -14,53 +19,44 @@ use taupe_sys::namespace::Network;
 use crate::reach;
 use ipnet::IpNet;
 
-/// Name servers in an outer tunnel.
+/// Names that need no question (`hosts(5)`).
+const HOSTS: &str = "/etc/hosts";
+
+/// Looks up names in an outer tunnel.
 pub(crate) struct Inside {
     network: Network,
-    addresses: Vec<IpNet>,
-    routes: Vec<IpNet>,
+    reach: Reach,
     servers: Vec<IpAddr>,
 }
 
 impl Inside {
-    /// Takes the name servers of the outer tunnel's file or, if it has none, those of the
-    /// system, as far as the tunnel leads to them.
     pub(super) fn new(file: &File, network: Network) -> Self {
-        let mut inside = Self {
+        Self {
             network,
-            addresses: reach::addresses(file),
-            routes: reach::networks(file),
-            servers: Vec::new(),
-        };
-        let mut servers = match file.interface.dns.as_slice() {
-            [] => system_servers(),
-            servers => servers.to_vec(),
-        };
-        servers.retain(|server| inside.leads_to(*server));
-        inside.servers = servers;
-        inside
+            reach: Reach::of(file),
+            servers: Servers::of(file).asked,
+        }
     }
 
-    fn leads_to(&self, address: IpAddr) -> bool {
-        let is_of_family = |own: &IpNet| own.addr().is_ipv4() == address.is_ipv4();
-        self.addresses.iter().any(is_of_family)
-            && self.routes.iter().any(|network| network.contains(&address))
-    }
-}
-
-impl Resolver for Inside {
-    fn resolve(&self, name: &EndpointName, _: u32) -> io::Result<Vec<SocketAddr>> {
+    fn ask(&self, name: &EndpointName) -> io::Result<Vec<SocketAddr>> {
         if self.servers.is_empty() {
             return Err(io::Error::other(
                 "the outer tunnel leads to no name server; write DNS in its file",
             ));
         }
         // Marks are for routes of the machine; here the tunnel is the only way.
-        let found = self
-            .network
-            .within(|| ask_servers(&self.servers, 0, name))??;
-        let mut usable = found;
-        usable.retain(|address| self.leads_to(address.ip()));
+        self.network
+            .within(|| ask_servers(&self.servers, 0, name))?
+    }
+}
+
+impl Resolver for Inside {
+    fn resolve(&self, name: &EndpointName, _: u32) -> io::Result<Vec<SocketAddr>> {
+        let mut usable = in_hosts(&fs::read(HOSTS).unwrap_or_default(), name);
+        if usable.is_empty() {
+            usable = self.ask(name)?;
+        }
+        usable.retain(|address| self.reach.contains(address.ip()));
         match usable.is_empty() {
             false => Ok(usable),
             true => Err(io::Error::other(
@@ -70,6 +66,132 @@ impl Resolver for Inside {
     }
 
     fn can_send_to(&self, address: SocketAddr, _: u32) -> bool {
-        self.leads_to(address.ip())
+        self.reach.contains(address.ip())
     }
 }
+
+/// Destinations of an outer tunnel.
+struct Reach {
+    addresses: Vec<IpNet>,
+    routes: Vec<IpNet>,
+}
+
+impl Reach {
+    fn of(file: &File) -> Self {
+        Self {
+            addresses: reach::addresses(file),
+            routes: reach::networks(file),
+        }
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        let is_of_family = |own: &IpNet| own.addr().is_ipv4() == address.is_ipv4();
+        self.addresses.iter().any(is_of_family)
+            && self.routes.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// Name servers for look-ups in an outer tunnel.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Servers {
+    /// Servers that the tunnel leads to, in the order of the questions.
+    asked: Vec<IpAddr>,
+    origin: Origin,
+}
+
+/// Place where name servers are written.
+#[derive(PartialEq, Eq, Debug)]
+enum Origin {
+    /// DNS of the outer file.
+    File,
+    /// The system's settings. The addresses are those of its servers in the local network, which
+    /// are not asked.
+    System(Vec<IpAddr>),
+}
+
+impl Servers {
+    /// Takes the name servers of the outer tunnel's file or, if it has none, those of the
+    /// system that are not in its local network.
+    pub(super) fn of(file: &File) -> Self {
+        Self::choose(&file.interface.dns, &Reach::of(file), system_servers)
+    }
+
+    fn choose(dns: &[IpAddr], reach: &Reach, system: impl FnOnce() -> Vec<IpAddr>) -> Self {
+        let (mut asked, origin) = match dns {
+            [] => {
+                let servers = system().into_iter().map(|server| server.to_canonical());
+                let (local, others) = servers.partition(|server| is_of_local_network(*server));
+                (others, Origin::System(local))
+            }
+            servers => (servers.to_vec(), Origin::File),
+        };
+        asked.retain(|server| reach.contains(*server));
+        Self { asked, origin }
+    }
+
+    /// Returns a sentence if names of `inner` may not be found, since name servers are left
+    /// out. `config` is the outer tunnel's file.
+    pub(super) fn doubt(&self, config: &str, inner: &str) -> Option<String> {
+        let local = match &self.origin {
+            Origin::File if self.asked.is_empty() => {
+                return Some(format!(
+                    "{config}: AllowedIPs contain no server of its DNS, so that only {HOSTS} has \
+                     the addresses of {inner}'s endpoints; add one to AllowedIPs"
+                ));
+            }
+            Origin::File => return None,
+            Origin::System(local) => local,
+        };
+        let left_out = match local.as_slice() {
+            [] => String::new(),
+            local => format!(
+                " ({} of this system is not asked there, for the address is local)",
+                list(local)
+            ),
+        };
+        match self.asked.as_slice() {
+            [] => Some(format!(
+                "{config} has no DNS, and no name server of this system can be asked through that \
+                 tunnel{left_out}: only {HOSTS} has the addresses of {inner}'s endpoints; write \
+                 DNS = and the address of a name server in the tunnel into {config}"
+            )),
+            _ if local.is_empty() => None,
+            asked => Some(format!(
+                "{config} has no DNS: the endpoints of {inner} are looked up through that tunnel \
+                 at {}{left_out}",
+                list(asked)
+            )),
+        }
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+/// Checks whether an address means another machine in another network: private use, link-local,
+/// shared with a provider (RFC 1918, 3927, 4193, 4291, 6598).
+fn is_of_local_network(address: IpAddr) -> bool {
+    let is_shared = |address| match address {
+        IpAddr::V4(address) => matches!(address.octets(), [100, 64..=127, ..]),
+        IpAddr::V6(_) => false,
+    };
+    is_local(address) || is_link_local(address) || is_shared(address)
+}
+
+/// Returns the addresses that the text of a `hosts(5)` file has for a name.
+fn in_hosts(hosts: &[u8], name: &EndpointName) -> Vec<SocketAddr> {
+    let host = name.host().trim_end_matches('.');
+    let hosts = String::from_utf8_lossy(hosts);
+    let address = |line: &str| {
+        let mut words = line.split('#').next()?.split_ascii_whitespace();
+        let address: IpAddr = words.next()?.parse().ok()?;
+        let has_name = words.any(|word| word.trim_end_matches('.').eq_ignore_ascii_case(host));
+        has_name.then(|| SocketAddr::new(address.to_canonical(), name.port()))
+    };
+    hosts.lines().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,12 @@
 
 use super::{INNER, Nested};
 use crate::resolvers::{Names, serve};
-use crate::world::Application;
+use crate::world::{Application, BEYOND};
 use rustix::mount::mount_bind;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
@@ -45,5 +47,68 @@ pub(crate) fn through_the_outer_tunnel() -> Result<()> {
         let asked = inside.names();
         ensure!(asked.iter().any(|name| name == NAME), "{asked:?}");
     }
+    Ok(())
+}
+
+/// Without DNS in the outer file, the system's name servers are asked through the outer tunnel,
+/// but not one with a local address, which would be another machine there.
+pub(crate) fn by_the_servers_of_the_system() -> Result<()> {
+    let nested = Nested::new()?;
+    let world = &nested.world;
+    let any = Application::new("mole")?;
+    let [local, public] = [world.neighbour(), BEYOND[0]].map(|server| server.to_string());
+    // The router has the address at both ends of the outer tunnel.
+    let (of_local, of_public) = (Names::default(), Names::default());
+    serve(&world.far, &local, DEEP, &of_local)?;
+    serve(&world.far, &public, DEEP, &of_public)?;
+    let servers = scratch_file("resolv.conf", &format!("nameserver {local}\n"))?;
+    mount_bind(&*servers, "/etc/resolv.conf").map_err(Error::io("/etc/resolv.conf"))?;
+    let hosts = scratch_file("hosts", "127.0.0.1 localhost\n")?;
+    mount_bind(&*hosts, "/etc/hosts").map_err(Error::io("/etc/hosts"))?;
+    let write = |file: &str, text: String| std::fs::write(file, text).map_err(Error::io(file));
+    let outer = nested.outer("")?;
+    let inner = nested.inner_at("", &format!("{NAME}:51822"))?;
+    let clear = Capture::start(&world.far, "eth0", "port 53")?;
+    step("a local server");
+    let said = nested.up(&[&inner, "--via", &outer])?;
+    ensure!(of_local.names().is_empty(), "{:?}", of_local.names());
+    let left_out = format!("{local} of this system is not asked there");
+    ensure!(
+        said.contains("has no DNS, and no name server") && said.contains(&left_out),
+        "{said}"
+    );
+    let mode = "adapter mode, because the file chooses no applications";
+    ensure!(said.contains(mode), "{said}");
+    step("/etc/hosts");
+    write(&hosts, format!("{DEEP} other {NAME} # the inner server\n"))?;
+    wait_until("an address", Duration::from_secs(60), || {
+        Ok(world
+            .taupe(&["show", INNER])?
+            .stdout
+            .contains("203.0.113.2:51822"))
+    })?;
+    nested.expect_within(&any)?;
+    world.down(INNER)?;
+    let said = nested.up(&[&inner, "--via", &outer])?;
+    ensure!(!said.contains("no address"), "{said}");
+    nested.expect_within(&any)?;
+    world.down(INNER)?;
+    ensure!(of_public.names().is_empty(), "{:?}", of_public.names());
+    step("another server beside it");
+    write(&hosts, "127.0.0.1 localhost\n".to_owned())?;
+    write(
+        &servers,
+        format!("nameserver {local}\nnameserver {public}\n"),
+    )?;
+    let said = nested.up(&[&inner, "--via", &outer])?;
+    let asked = format!("looked up through that tunnel at {public} ({left_out}");
+    ensure!(said.contains(&asked), "{said}");
+    nested.expect_within(&any)?;
+    world.down(INNER)?;
+    let asked = of_public.names();
+    ensure!(asked.iter().any(|name| name == NAME), "{asked:?}");
+    ensure!(of_local.names().is_empty(), "{:?}", of_local.names());
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} questions in clear", packets.len());
     Ok(())
 }
