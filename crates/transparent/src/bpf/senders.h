@@ -107,7 +107,7 @@ apart u32 verdict_before(struct bpf_sock *sk)
 
 	if (!owner || !state)
 		return verdict_of_connection(sk);
-	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) &&
+	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) && !now_of(state->traced) &&
 	    now_of(owner->who) == who_runs(now_of(state->generation)))
 		return DIRECT | SETTLED;
 	return owner->verdict;
