@@ -81,7 +81,7 @@ impl<'a> InterfaceDraft<'a> {
         let plain = &mut self.plain;
         match key {
             Key::PrivateKey => {
-                let read = key_file::private_key(value, key_files);
+                let read = key_file::key(key, value, key_files, Encoding::private_key);
                 if let Some((read, file)) = secret(key, value, read, report) {
                     if read.is_none() && !report.dialect().is_of_device() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
@@ -93,7 +93,7 @@ impl<'a> InterfaceDraft<'a> {
                 }
             }
             Key::PqPrivateKey => {
-                let read = key_file::pq_private_key(value, key_files);
+                let read = key_file::key(key, value, key_files, Encoding::pq_private_key);
                 if let Some((read, file)) = secret(key, value, read, report) {
                     if read.is_none() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
@@ -271,7 +271,7 @@ impl<'a> PeerDraft<'a> {
                 }
             }
             Key::PresharedKey => {
-                let read = key_file::preshared_key(value, self.key_files);
+                let read = key_file::key(key, value, self.key_files, Encoding::preshared_key);
                 if let Some((read, file)) = secret(key, value, read, report) {
                     if !read.is_set() {
                         report.add(value, DiagnosticKind::ZeroKey { key });
@@ -282,7 +282,7 @@ impl<'a> PeerDraft<'a> {
                 self.preshared_key_at = Some(value);
             }
             Key::PqPublicKey => {
-                let read = key_file::pq_public_key(value, self.key_files);
+                let read = key_file::key(key, value, self.key_files, Encoding::pq_public_key);
                 if let Some(Sourced {
                     key: read, file, ..
                 }) = taken(read, report)
@@ -400,8 +400,8 @@ fn elements(value: Piece<'_>) -> impl Iterator<Item = Piece<'_>> {
         .filter(|part| !part.text.is_empty())
 }
 
-/// A secret key and the path of its file, or its problem told. A file that every user can
-/// use is told of.
+/// Returns a secret key and the path of its file, or reports its problem. Reports a file that
+/// every user can use.
 fn secret<T>(
     key: Key,
     at: Piece<'_>,

@@ -1,7 +1,6 @@
 //! Values that are cryptographic keys: a key itself, or `file:` and the path of a file that
 //! holds it.
 
-use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -78,7 +77,7 @@ pub(super) struct Sourced<T> {
     pub(super) key: T,
     /// The path after `file:`, unless the key itself stands in the configuration.
     pub(super) file: Option<String>,
-    /// As [`KeyFile::others`]; 0 for a key in the configuration itself.
+    /// [`KeyFile::others`], or 0 for a key in the configuration itself.
     pub(super) others: u32,
 }
 
@@ -142,55 +141,87 @@ pub(super) fn decoded(text: &[u8]) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// `PrivateKey`; `None` for all zeros.
-pub(super) fn private_key<'a>(
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
-) -> Value<'a, Sourced<Option<PrivateKey>>> {
-    key(Key::PrivateKey, value, files, Encoding::private_key)
-}
-
-/// `PresharedKey`.
-pub(super) fn preshared_key<'a>(
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
-) -> Value<'a, Sourced<PresharedKey>> {
-    key(Key::PresharedKey, value, files, Encoding::preshared_key)
-}
-
-/// Reads a key of 32 bytes with one of [`Encoding`]'s functions.
-pub(super) fn key<'a, T>(
+/// Reads a key with one of [`Encoding`]'s functions.
+pub(super) fn key<'a, T, E: Refusal>(
     key: Key,
     value: Piece<'a>,
     files: Option<KeyFiles<'_>>,
-    read: fn(Encoding, &str) -> Result<T, KeyError>,
+    read: fn(Encoding, &str) -> Result<T, E>,
 ) -> Value<'a, Sourced<T>> {
     let source = Source::read(key, value, files)?;
     source
         .decode(|text| read(Encoding::Base64, text))
-        .map_err(|(source, error)| {
-            let (at, problem) = match source {
-                Source::Here(text) => problem(value, &text, error),
-                Source::File { file, .. } => (value, problem(value, decoded(&file.text), error).1),
-            };
-            (at, DiagnosticKind::NotAKey { key, problem })
+        .map_err(|(source, error)| match (source, error.place()) {
+            // A key is as long as a key, also when it begins with a slash.
+            (Source::Here(text), Place::Length) if is_path(&text) => {
+                let problem = KeyProblem::Path;
+                (value, DiagnosticKind::NotAKey { key, problem })
+            }
+            (Source::Here(text), Place::Character(position)) => {
+                (value.nth(position), error.diagnostic(key, &text))
+            }
+            (Source::Here(text), _) => (value, error.diagnostic(key, &text)),
+            (Source::File { file, .. }, _) => (value, error.diagnostic(key, decoded(&file.text))),
         })
 }
 
-/// Reason why a text is no key of 32 bytes, and its place in the value.
-fn problem<'a>(value: Piece<'a>, text: &str, error: KeyError) -> (Piece<'a>, KeyProblem) {
-    match error {
-        _ if is_path(text) => (value, KeyProblem::Path),
-        KeyError::Length { .. } if is_hex(text) => (value, KeyProblem::Hex),
-        KeyError::Length { .. } if Encoding::Base64.is_pq_length(text.len()) => {
-            (value, KeyProblem::MlKem)
+/// Reason why a text is no key of some kind.
+pub(super) trait Refusal {
+    /// Returns the part of the text that is wrong.
+    fn place(&self) -> Place;
+
+    /// Returns the diagnostic for the value of `key`, of which `text` is the text.
+    fn diagnostic(self, key: Key, text: &str) -> DiagnosticKind;
+}
+
+/// Wrong part of a text that is no key.
+pub(super) enum Place {
+    /// Its length.
+    Length,
+    /// The character at this position, counted from 1.
+    Character(usize),
+    /// All of it.
+    Text,
+}
+
+impl Refusal for KeyError {
+    fn place(&self) -> Place {
+        match *self {
+            Self::Length { .. } => Place::Length,
+            Self::Character { position } => Place::Character(position),
+            Self::TrailingBits => Place::Character(43),
         }
-        KeyError::Length { .. } => {
-            let found = text.chars().count();
-            (value, KeyProblem::Length { found })
+    }
+
+    fn diagnostic(self, key: Key, text: &str) -> DiagnosticKind {
+        let problem = match self {
+            Self::Length { .. } if is_hex(text) => KeyProblem::Hex,
+            Self::Length { .. } if Encoding::Base64.is_pq_length(text.len()) => KeyProblem::MlKem,
+            Self::Length { .. } => KeyProblem::Length {
+                found: text.chars().count(),
+            },
+            Self::Character { .. } => KeyProblem::Character,
+            Self::TrailingBits => KeyProblem::TrailingBits,
+        };
+        DiagnosticKind::NotAKey { key, problem }
+    }
+}
+
+impl Refusal for PqKeyError {
+    fn place(&self) -> Place {
+        match *self {
+            Self::Length { .. } => Place::Length,
+            Self::Character { position } => Place::Character(position),
+            Self::Classic
+            | Self::PrivateForPublic
+            | Self::PublicForPrivate
+            | Self::TrailingBits
+            | Self::Modulus => Place::Text,
         }
-        KeyError::Character { position } => (value.nth(position), KeyProblem::Character),
-        KeyError::TrailingBits => (value.nth(43), KeyProblem::TrailingBits),
+    }
+
+    fn diagnostic(self, key: Key, _: &str) -> DiagnosticKind {
+        DiagnosticKind::NotAPqKey { key, problem: self }
     }
 }
 
@@ -198,48 +229,9 @@ fn is_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Whether a text that is no key looks like a path.
+/// Checks whether a text that is no key looks like a path.
 fn is_path(text: &str) -> bool {
     let begins = ["/", "./", "../", "~", "$"];
     let ends = [".key", ".psk", ".pub", ".txt", ".conf", ".pem"];
     begins.iter().any(|begin| text.starts_with(begin)) || ends.iter().any(|end| text.ends_with(end))
-}
-
-/// `PqPrivateKey`; `None` for all zeros.
-pub(super) fn pq_private_key<'a>(
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
-) -> Value<'a, Sourced<Option<PqPrivateKey>>> {
-    pq_key(Key::PqPrivateKey, value, files, Encoding::pq_private_key)
-}
-
-/// `PqPublicKey`.
-pub(super) fn pq_public_key<'a>(
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
-) -> Value<'a, Sourced<PqPublicKey>> {
-    pq_key(Key::PqPublicKey, value, files, Encoding::pq_public_key)
-}
-
-fn pq_key<'a, T>(
-    key: Key,
-    value: Piece<'a>,
-    files: Option<KeyFiles<'_>>,
-    read: fn(Encoding, &str) -> Result<T, PqKeyError>,
-) -> Value<'a, Sourced<T>> {
-    let source = Source::read(key, value, files)?;
-    source
-        .decode(|text| read(Encoding::Base64, text))
-        .map_err(|(source, problem)| match (source, problem) {
-            // A key is as long as a key, also when it begins with a slash.
-            (Source::Here(text), PqKeyError::Length { .. }) if is_path(&text) => {
-                let problem = KeyProblem::Path;
-                (value, DiagnosticKind::NotAKey { key, problem })
-            }
-            (Source::Here(_), PqKeyError::Character { position }) => (
-                value.nth(position),
-                DiagnosticKind::NotAPqKey { key, problem },
-            ),
-            _ => (value, DiagnosticKind::NotAPqKey { key, problem }),
-        })
 }

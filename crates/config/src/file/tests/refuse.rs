@@ -114,12 +114,15 @@ fn columns_count_characters() {
 fn keys_that_are_none() {
     let key = Key::PresharedKey;
     let found = 43;
+    // No path, though it begins as one.
+    let slash = format!("/{}!{}", &OTHER[1..10], &OTHER[11..]);
     for (value, column, problem) in [
         ("/etc/psk", 16, KeyProblem::Path),
         ("~/.psk", 16, KeyProblem::Path),
         ("wg0.psk", 16, KeyProblem::Path),
         (&OTHER[1..], 16, KeyProblem::Length { found }),
         (&"ab".repeat(32), 16, KeyProblem::Hex),
+        (&slash, 26, KeyProblem::Character),
         (&OTHER.replace("gI=", "gJ="), 58, KeyProblem::TrailingBits),
         (&OTHER.replace("gI=", "gIA"), 59, KeyProblem::Character),
     ] {
