@@ -1,6 +1,6 @@
-//! The step about the application: whether it uses the tunnel, and by which line.
+//! The step about the application: it uses or bypasses the tunnel by a line of the file.
 
-use super::{Explanation, Verdict};
+use super::steps::{Explanation, Verdict};
 use crate::arguments::Destination;
 use taupe_config::application::{AppRules, Decision, Judgement, Process, Rule};
 use taupe_config::destinations::Class;
@@ -8,7 +8,7 @@ use taupe_config::file::Key;
 use taupe_config::prefix::Prefix;
 
 impl Explanation<'_> {
-    /// What a judgement on a process is, in words.
+    /// Explains the judgement on a process.
     pub(super) fn application(
         &self,
         process: &Process<'_>,

@@ -1,6 +1,6 @@
-//! Questions for names: whom they go to.
+//! The step about DNS queries: the server that answers them.
 
-use super::{Explanation, Question, Sender, Verdict};
+use super::steps::{Explanation, Question, Sender, Verdict};
 use crate::arguments::Destination;
 use crate::names;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -49,7 +49,7 @@ impl Explanation<'_> {
         }
     }
 
-    /// Whether a resolver on this host is not asked itself.
+    /// Checks whether a name server of the tunnel answers in the place of a resolver on this host.
     pub(super) fn is_asked_instead(&self, question: &Question<'_>, decision: Decision) -> bool {
         let port = question.to.and_then(|to| to.port);
         let mut servers = self.servers().into_iter();
@@ -58,14 +58,14 @@ impl Explanation<'_> {
         is_of_process && is_chosen && port == Some(53) && servers.next().is_some()
     }
 
-    /// The name servers.
+    /// Returns the name servers of the file.
     fn servers(&self) -> Vec<(IpAddr, Entry<'_>)> {
         let entries = entries(self.text, Key::Dns).into_iter();
         let servers = entries.filter_map(|entry| Some((entry.text.parse().ok()?, entry)));
         servers.collect()
     }
 
-    /// Where questions go.
+    /// Returns words for the server that a query to `address` reaches.
     fn server(&self, address: Option<IpAddr>) -> String {
         let all = self.servers();
         let is_of_family =

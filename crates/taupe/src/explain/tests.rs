@@ -1,4 +1,10 @@
-use super::*;
+use super::doubt;
+use super::steps::{Explanation, Question, Sender, Step};
+use crate::families::Lack;
+use crate::processes::Subject;
+use std::fs;
+use std::net::IpAddr;
+use taupe_config::application::Process;
 use taupe_config::file::{self, Dialect};
 
 const FILE: &str = "\
