@@ -5,6 +5,7 @@
 //! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
 //! ```
 
+mod devices;
 mod judge;
 mod peers;
 mod print;
@@ -37,6 +38,8 @@ use taupe_transparent::programs::{Gap, Programs, Way};
 use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
 
+use devices::Devices;
+pub(crate) use devices::warnings;
 pub(crate) use judge::{Finding, State};
 
 /// The exit status where nothing can be told, and of wrong usage.
@@ -95,9 +98,10 @@ pub(crate) fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
         }
     };
     let killed = Journals::default().killed();
+    let devices = Devices::read();
     let tunnels = names.iter().map(|name| {
         let header = headers.iter().find(|header| header.interface == *name);
-        Tunnel::look(name, header, killed.contains(name))
+        Tunnel::look(name, header, killed.contains(name), &devices)
     });
     let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
     Ok(Status {
@@ -197,7 +201,8 @@ struct Uplink {
     guarded: bool,
 }
 
-/// A promise that the kernel, or the place where Taupe runs, does not let it keep.
+/// A promise of transparent mode that the kernel, or the namespaces of `up`, do not let Taupe
+/// keep.
 #[derive(Serialize)]
 struct GapLine {
     /// A word that stays the same.
@@ -259,14 +264,19 @@ impl Handshakes {
 }
 
 impl Tunnel {
-    fn look(interface: &str, header: Option<&Header>, is_killed: bool) -> Result<Self, Failure> {
+    fn look(
+        interface: &str,
+        header: Option<&Header>,
+        is_killed: bool,
+        devices: &Devices,
+    ) -> Result<Self, Failure> {
         let (programs, unseen) = match attached(interface, header) {
             // The others are told of all the same.
             Err(fault @ Fault::Schema { .. }) => (None, Some(("unknown-layout", fault))),
             Err(fault @ Fault::Unreachable { .. }) => (None, Some(("out-of-reach", fault))),
             programs => (programs?, None),
         };
-        let device = taupe_client::read(interface).ok();
+        let device = devices.get(interface);
         let mut tunnel = Self {
             interface: interface.to_owned(),
             state: State::Up,
@@ -316,9 +326,9 @@ impl Tunnel {
             tunnel.findings.extend(settings::findings(interface));
             tunnel.notes.extend(settings::place(interface));
         }
-        if is_running && let Some(device) = &device {
+        if is_running && let Some(device) = device {
             let before = tunnel.findings.len();
-            tunnel.see_outer();
+            tunnel.see_outer(devices);
             let is_cut_off = tunnel.findings.len() > before;
             tunnel.see_device(device, file.as_ref(), is_cut_off);
             // Behind a peer that does not answer nobody does.
@@ -329,6 +339,8 @@ impl Tunnel {
                     .findings
                     .extend(silent.iter().map(judge::name_servers));
             }
+            let shared = devices.with_the_same_key(interface, file.as_ref());
+            tunnel.findings.extend(shared);
         }
         if let Some(header) = header {
             tunnel.see_file(header, file.as_mut(), is_running);
@@ -385,19 +397,19 @@ impl Tunnel {
     }
 
     /// The tunnel that this one goes through: who is silent there is the one to blame.
-    fn see_outer(&mut self) {
+    fn see_outer(&mut self, devices: &Devices) {
         let Some(outer) = &self.via else { return };
-        let Ok(device) = taupe_client::read(outer) else {
+        let Some(device) = devices.get(outer) else {
             return;
         };
-        let named = |text: String| format!("{outer}, which it goes through: {text}");
         for peer in &device.status.peers {
             // All of them have an Endpoint in their file.
-            match peers::heard(&device, peer, false, Some(device.fwmark)) {
+            match peers::heard(device, peer, false, Some(device.fwmark)) {
                 Some(judge::Heard::Finding(Finding { code, text })) => {
-                    self.findings.push(Finding::new(code, named(text)));
+                    let text = peers::of_outer(outer, &text);
+                    self.findings.push(Finding::new(code, text));
                 }
-                Some(judge::Heard::Note(note)) => self.notes.push(named(note)),
+                Some(judge::Heard::Note(note)) => self.notes.push(peers::of_outer(outer, &note)),
                 Some(judge::Heard::NotCalled) | None => {}
             }
         }
@@ -496,7 +508,7 @@ impl Tunnel {
     }
 }
 
-/// The file of a tunnel as it is now; `None` if it cannot be read or has errors.
+/// Reads the file of a tunnel as it is now. `None` if it cannot be read or has errors.
 fn file_of(header: &Header) -> Option<File> {
     let path = &header.config;
     let text = check::read(path).ok()?;
@@ -512,7 +524,7 @@ const fn lock_word(lock: Lock) -> &'static str {
     }
 }
 
-/// The word for a gap.
+/// Returns the word for a gap in JSON.
 const fn gap_code(gap: Gap) -> &'static str {
     match gap {
         Gap::Handover => "handover",

@@ -16,7 +16,7 @@ use crate::endpoints::{self, Leave, Named};
 use crate::interface::InterfaceName;
 use crate::mode::{self, Mode};
 use crate::via::{self, Through};
-use crate::{background, rivals, root};
+use crate::{background, rivals, root, status};
 use ending::Ending;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -273,7 +273,7 @@ fn bring_up<D: Device>(
         let mut console = Console::catching(verbose, |_| {}).map_err(Failure::Signals)?;
         let mut devices = Background(device);
         let brought_up = adapter::up(&request, &mut devices, &mut console);
-        device.settle(&brought_up);
+        device.settle(&request, &brought_up);
         Ok(brought_up?)
     }
 }
@@ -331,7 +331,7 @@ struct DevicePlan<'a> {
     captured: Option<&'a Captured<'a>>,
     /// The tunnel that it goes through.
     through: Option<&'a Through>,
-    /// The names of its endpoints that are asked there.
+    /// Endpoint names that the outer tunnel's device looks up.
     left: &'a [Named],
 }
 
@@ -353,14 +353,19 @@ impl DevicePlan<'_> {
         }
     }
 
-    /// What is to be done when the tunnel is up, or is not.
-    fn settle(&self, brought_up: &Result<(), adapter::UpError>) {
+    /// Does the last steps when the tunnel is up, or is not.
+    fn settle(&self, request: &Request<'_>, brought_up: &Result<(), adapter::UpError>) {
         if let Some(captured) = self.captured {
             captured.settle(brought_up);
         }
         if let (Some(through), Ok(())) = (self.through, brought_up) {
             through.tell_of_endpoints();
             transparent::hand_over(through.inner.as_str(), self.left);
+        }
+        if brought_up.is_ok() && request.personality == Personality::Taupe {
+            for sentence in status::warnings(request.interface) {
+                say(&format_args!("[!] {sentence}"));
+            }
         }
     }
 }

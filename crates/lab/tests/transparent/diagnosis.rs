@@ -1,8 +1,10 @@
 //! What `up` and `status` say comes from what decides, not from a guess.
 
 use crate::world::{SERVER, World, succeeded};
-use taupe_lab::peers::Implementation;
-use taupe_lab::sandbox::step;
+use std::time::Duration;
+use taupe_lab::peers::{Implementation, Keys};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
 /// Questions for names go through the tunnel behind `BypassLanTraffic`.
@@ -97,4 +99,97 @@ pub(crate) fn gaps_are_told() -> Result<()> {
         .any(|gap| gap["code"] == "handover" || gap["code"] == "families");
     ensure!(!is_refused || is_told, "{doctor}\n{status}");
     world.down(&file)
+}
+
+/// Without a link to the endpoint `up` succeeds, since one may come, and warns; `status` is degraded
+/// at once, before anything was sent, and up when there is one.
+pub(crate) fn without_a_link() -> Result<()> {
+    let world = World::new()?;
+    let eth0 = |host: &taupe_lab::host::Host, state| host.ip(&["link", "set", "eth0", state]);
+    let is_up = || {
+        wait_until("up", Duration::from_secs(30), || {
+            Ok(world.taupe(&["status"])?.status == Some(0))
+        })
+    };
+    for (options, line) in [
+        (["up"].as_slice(), "AllowedApps = mole"),
+        (&["up", "--adapter"], ""),
+    ] {
+        step(&format!("{options:?} without a link"));
+        let file = world.file(line)?;
+        eth0(&world.near, "down")?;
+        let up = world.taupe(&[options, &[&file]].concat())?;
+        succeeded("up", &up)?;
+        let told = "no route leads to its peer at 192.168.1.2:51821 (eth0 is down";
+        let lines = up.stderr.lines().filter(|line| line.contains(told));
+        ensure!(lines.count() == 1, "not once {told:?}: {}", up.stderr);
+        let status = world.taupe(&["status"])?;
+        ensure!(status.status == Some(2), "{}", status.stdout);
+        ensure!(status.stdout.contains(told), "{}", status.stdout);
+        step("the link comes");
+        eth0(&world.near, "up")?;
+        is_up()?;
+        step("its cable is pulled out, and put in");
+        eth0(&world.far, "down")?;
+        wait_until("no carrier", Duration::from_secs(30), || {
+            let status = world.taupe(&["status"])?;
+            let told = "leaves by eth0, which is down or has no carrier";
+            Ok(status.status == Some(2) && status.stdout.contains(told))
+        })?;
+        eth0(&world.far, "up")?;
+        is_up()?;
+        world.down(&file)?;
+    }
+    Ok(())
+}
+
+/// Two tunnels with one private key have one session at their common peer: the second `up` warns,
+/// and `status` says it of both while it holds. With different peers it is no fault.
+pub(crate) fn one_key_twice() -> Result<()> {
+    let world = World::new()?;
+    let home = world.file("AllowedApps = mole")?;
+    let told = |other: &str| format!("{other} has the same PrivateKey and shares its peer");
+    let another = |peer: &str| {
+        let text = std::fs::read_to_string(&home).map_err(Error::io("home.conf"))?;
+        let text = text
+            .replace(world.server_key(), peer)
+            .replace("mole", "shrew");
+        scratch_file("work.conf", &text)
+    };
+    let up = world.taupe(&["up", &home])?;
+    succeeded("up", &up)?;
+    ensure!(!up.stderr.contains("same PrivateKey"), "{}", up.stderr);
+
+    step("another peer");
+    let work = another(&Keys::new(&world.near)?.public)?;
+    let up = world.taupe(&["up", &work])?;
+    succeeded("up", &up)?;
+    ensure!(!up.stderr.contains("same PrivateKey"), "{}", up.stderr);
+    let status = world.taupe(&["status"])?;
+    ensure!(status.status == Some(0), "{}", status.stdout);
+    world.down(&work)?;
+
+    step("the same peer");
+    let work = another(world.server_key())?;
+    let up = world.taupe(&["up", &work])?;
+    succeeded("up", &up)?;
+    let lines = up
+        .stderr
+        .lines()
+        .filter(|line| line.contains("same PrivateKey"));
+    let lines: Vec<_> = lines.collect();
+    ensure!(
+        matches!(lines.as_slice(), [line] if line.contains(&told("home"))),
+        "{}",
+        up.stderr
+    );
+    for (tunnel, other) in [("home", "work"), ("work", "home")] {
+        let status = world.taupe(&["status", tunnel])?;
+        ensure!(status.status == Some(2), "{}", status.stdout);
+        ensure!(status.stdout.contains(&told(other)), "{}", status.stdout);
+    }
+    world.down(&work)?;
+    let status = world.taupe(&["status"])?;
+    ensure!(status.status == Some(0), "{}", status.stdout);
+    world.down(&home)
 }

@@ -62,6 +62,8 @@ fn main() {
             diagnosis::name_servers_in_a_local_network,
         ),
         SystemTest::new("gaps_are_told", diagnosis::gaps_are_told),
+        SystemTest::new("without_a_link", diagnosis::without_a_link).limit(long),
+        SystemTest::new("one_key_twice", diagnosis::one_key_twice),
         SystemTest::new("without_ipv6", diagnosis::without_ipv6),
         SystemTest::new("without_descriptors", diagnosis::without_descriptors),
         SystemTest::new("the_file_stays", life::the_file_stays).limit(long),

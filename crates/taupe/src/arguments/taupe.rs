@@ -162,8 +162,9 @@ const STATUS_JSON: &str = "\
 A tunnel is degraded when its process has ended without `taupe down` (what it had is held
 back), when a peer with an Endpoint in the file does not answer (one without calls by itself,
 and is silent when it has left), its name servers do not, an endpoint's name has no address,
-a link that leads out is not guarded, names are looked up past it, a family has no route, a
-peer takes a PqPrivateKey that there is not, or what chosen applications have of it in the
+no route leads to an endpoint, another device has the same PrivateKey and peer, a link that
+leads out is not guarded, names are looked up past it, a peer takes a PqPrivateKey that there
+is not, another program has changed a setting, or what chosen applications have of it in the
 kernel cannot be seen.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
@@ -172,11 +173,14 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
   since (Unix time)
   findings      why it is not up: objects with code and text. Codes: process-ended,
                 process-silent, changing, down, no-handshake, handshake-old,
-                peer-silent, udp-swallowed, no-route, next-hop-silent, endpoint-unresolved,
-                uplink-unguarded, unknown-layout, out-of-reach, names-past-tunnel,
-                no-pq-private-key, flows-refused (an application has all the flows that it
-                may have), name-servers-silent
-                (while chosen applications ask, and none of a family answers)
+                peer-silent, udp-swallowed, no-route, no-carrier, next-hop-silent, key-shared,
+                endpoint-unresolved, uplink-unguarded, unknown-layout, out-of-reach,
+                names-past-tunnel, no-pq-private-key, flows-refused (an application has all
+                the flows that it may have), name-servers-silent (while chosen applications
+                ask, and none of a family answers); for a setting that another program has
+                changed since `up`, link-changed, mtu-changed, addresses-changed, dns-changed,
+                routes-changed, rules-changed, firewall-changed, mark-changed, sysctl-changed,
+                or settings-unknown
   notes         sentences
   gaps          promises of transparent mode that this kernel, or the place where Taupe was
                 started, does not let it keep: objects with code and text. Codes: handover,

@@ -42,7 +42,10 @@ fn fix(code: &str, interface: &str) -> String {
         "uplink-unguarded" => {
             "remove the filter that comes first (`bpftool net`), or use another link".into()
         }
-        "no-route" | "next-hop-silent" => "connect this machine to a network".into(),
+        "no-route" | "no-carrier" | "next-hop-silent" => "connect this machine to a network".into(),
+        "key-shared" => {
+            format!("`taupe down {interface}`, or a PrivateKey of its own for one of the two")
+        }
         "udp-swallowed" => "log in to this network in a browser, or use another network".into(),
         "endpoint-unresolved" => {
             format!("correct Endpoint in its file, and `taupe reload {word}`")

@@ -131,7 +131,7 @@ pub(super) fn unguarded(name: &str, is_known: bool) -> Finding {
     )
 }
 
-/// Applications that open flows faster than these may be forgotten.
+/// Returns the finding that an application opens flows faster than they may be forgotten.
 pub(super) fn flows_refused() -> Finding {
     Finding::new(
         "flows-refused",
@@ -175,13 +175,18 @@ pub(super) struct Peer {
 /// How far one gets on the way to an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// There is no route.
-    None,
+    /// No route leads there.
+    NoRoute {
+        /// Links that could be the reason: they carry nothing.
+        down: Vec<String>,
+    },
+    /// The route leaves by a link that carries nothing.
+    NoCarrier { link: String },
     /// The next machine is not there.
     Silent(Hop),
     /// It is there.
     Answers(Hop),
-    /// Nobody can say.
+    /// The kernel does not know, or was not asked.
     Unknown,
 }
 
@@ -191,6 +196,19 @@ pub(super) struct Hop {
     pub(super) address: IpAddr,
     /// The link's name.
     pub(super) link: String,
+}
+
+/// Returns the finding that `other`, a device of this machine, has the same private key and the
+/// same peer.
+pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
+    Finding::new(
+        "key-shared",
+        format!(
+            "{other} has the same PrivateKey and shares {shown}, which has one session for both: \
+             each handshake of one cuts off the other; take one of them down, or give one a \
+             PrivateKey of its own (`taupe genkey`) that the peer knows"
+        ),
+    )
 }
 
 /// What there is to say of a peer.
@@ -226,8 +244,14 @@ const SUSPICIOUS: Duration = Duration::from_secs(15);
 pub(super) fn peer(shown: &str, endpoint: Option<SocketAddr>, peer: &Peer) -> Option<Heard> {
     let finding = |code, text: String| Some(Heard::Finding(Finding::new(code, text)));
     let at = endpoint.map_or_else(String::new, |endpoint| format!(" at {endpoint}"));
+    if peer.is_caller {
+        return peer.age.is_none().then_some(Heard::NotCalled);
+    }
+    let reach = |endpoint| unreachable(shown, endpoint, &peer.way, peer.unanswered);
+    if let Some(finding) = endpoint.and_then(reach) {
+        return Some(Heard::Finding(finding));
+    }
     match (peer.age, peer.unanswered) {
-        (age, _) if peer.is_caller => age.is_none().then_some(Heard::NotCalled),
         (_, Some((count @ UNANSWERED.., time))) => Some(Heard::Finding(
             endpoint
                 .and_then(|endpoint| on_the_way(shown, endpoint, time, peer))
@@ -261,19 +285,59 @@ pub(super) fn not_called(count: usize, peers: usize) -> Option<String> {
     }
 }
 
+/// Returns the reason why no datagram leaves for an endpoint. It holds from the first moment,
+/// whether or not a handshake has been tried.
+pub(super) fn unreachable(
+    shown: &str,
+    endpoint: SocketAddr,
+    way: &Way,
+    unanswered: Option<(u32, Duration)>,
+) -> Option<Finding> {
+    let unanswered = unanswered.map_or_else(String::new, |(_, time)| {
+        format!(", handshakes unanswered for {}", span(time))
+    });
+    let address = endpoint.ip();
+    match way {
+        Way::NoRoute { down } => Some(Finding::new(
+            "no-route",
+            format!(
+                "no route leads to {shown} at {endpoint}{}{unanswered}: nothing reaches it now; \
+                 connect this machine to a network (`ip route get {address}`)",
+                without_carrier(down)
+            ),
+        )),
+        Way::NoCarrier { link } => Some(Finding::new(
+            "no-carrier",
+            format!(
+                "the route to {shown} at {endpoint} leaves by {link}, which is down or has no \
+                 carrier{unanswered}: nothing reaches it now; connect {link} to its network (`ip link \
+                 show dev {link}`)"
+            ),
+        )),
+        Way::Silent(_) | Way::Answers(_) | Way::Unknown => None,
+    }
+}
+
+/// Names links that carry nothing, the first few of many.
+fn without_carrier(links: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let names = links.get(..SHOWN).unwrap_or(links).join(", ");
+    match links.len() {
+        0 => String::new(),
+        1 => format!(" ({names} is down or has no carrier)"),
+        2..=SHOWN => format!(" ({names} are down or have no carrier)"),
+        all => format!(
+            " ({names} and {} more are down or have no carrier)",
+            all - SHOWN
+        ),
+    }
+}
+
 /// Where handshakes with a peer are lost that has not answered for some time, if the way
 /// to it says that.
 fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) -> Option<Finding> {
     let unanswered = format!("handshakes unanswered for {}", span(time));
     let (code, text) = match (&peer.way, peer.age) {
-        (Way::None, _) => (
-            "no-route",
-            format!(
-                "there is no route to {shown} at {endpoint}: {unanswered}; connect this machine \
-                 to a network (`ip route get {}`)",
-                endpoint.ip()
-            ),
-        ),
         (Way::Silent(Hop { address, link }), _) => (
             "next-hop-silent",
             format!(
@@ -282,7 +346,7 @@ fn on_the_way(shown: &str, endpoint: SocketAddr, time: Duration, peer: &Peer) ->
                  (`ip neighbour show dev {link}`)"
             ),
         ),
-        (Way::Unknown, _) => return None,
+        (Way::NoRoute { .. } | Way::NoCarrier { .. } | Way::Unknown, _) => return None,
         (Way::Answers(_), _) if time < SUSPICIOUS => return None,
         (Way::Answers(Hop { address, link }), age) if *address == endpoint.ip() => (
             match age {

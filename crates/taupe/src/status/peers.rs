@@ -1,4 +1,4 @@
-//! What there is to say of a tunnel's peers.
+//! Findings and notes about a tunnel's peers.
 
 use super::{judge, now, way};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use taupe_config::key::Encoding;
 use taupe_config::show;
 use taupe_sys::clock::boot;
 
-/// Judges a peer; with the mark of its datagrams where their way can be looked at from here.
+/// Judges a peer. `mark` is that of its datagrams, if they leave from this network.
 pub(super) fn heard(
     device: &Device,
     peer: &PeerStatus,
@@ -28,16 +28,36 @@ pub(super) fn heard(
         }),
         has_sent: peer.tx_bytes > 0,
         way: match (peer.unanswered, peer.endpoint, mark) {
-            (Some(_), Some(endpoint), Some(mark)) if !is_caller => way::look(endpoint.ip(), mark),
+            (silence, Some(endpoint), Some(mark)) if !is_caller => {
+                way::look(endpoint.ip(), mark, silence.is_some())
+            }
             _ => judge::Way::Unknown,
         },
     };
     judge::peer(&shown, peer.endpoint, &status)
 }
 
-/// Whether a peer calls, and this side only answers: it has no `Endpoint` in the file. A peer
-/// that was added to the device is one if it has neither a name for an endpoint nor a keepalive.
-/// Without a file nobody is known to be one.
+/// Returns the reasons why no datagram leaves for peers of a device now.
+pub(super) fn unreachable<'a>(
+    device: &'a Device,
+    file: Option<&'a File>,
+) -> impl Iterator<Item = judge::Finding> + 'a {
+    let peers = device.status.peers.iter();
+    peers.filter_map(move |peer| {
+        let endpoint = peer.endpoint.filter(|_| !is_caller(peer, file))?;
+        let way = way::look(endpoint.ip(), device.fwmark, false);
+        judge::unreachable(&shown(peer, device), endpoint, &way, None)
+    })
+}
+
+/// Returns a sentence about `outer` for the status of a tunnel that goes through it.
+pub(super) fn of_outer(outer: &str, text: &str) -> String {
+    format!("{outer}, which it goes through: {text}")
+}
+
+/// Checks whether a peer calls, so that this side only answers: it has no `Endpoint` in the
+/// file. A peer that was added to the device is one if it has neither a name for an endpoint
+/// nor a keepalive. Without a file no peer is known to be one.
 pub(super) fn is_caller(peer: &PeerStatus, file: Option<&File>) -> bool {
     let Some(file) = file else { return false };
     let mut peers = file.peers.iter();
@@ -47,8 +67,8 @@ pub(super) fn is_caller(peer: &PeerStatus, file: Option<&File>) -> bool {
     }
 }
 
-/// A peer, in a sentence.
-fn shown(peer: &PeerStatus, device: &Device) -> String {
+/// Names a peer in a sentence.
+pub(super) fn shown(peer: &PeerStatus, device: &Device) -> String {
     match device.status.peers.len() {
         1 => "its peer".to_owned(),
         _ => format!("the peer {}", encoded(peer)),

@@ -21,7 +21,7 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
     findings.collect()
 }
 
-/// The place of its interface, where somebody has changed that.
+/// Returns a note about the interface's place, if it was renamed or moved.
 pub(super) fn place(interface: &str) -> Option<String> {
     match State::default().place(interface)? {
         Place::Here => None,
@@ -34,7 +34,7 @@ pub(super) fn place(interface: &str) -> Option<String> {
     }
 }
 
-/// The word of a kind in JSON.
+/// Returns the word for a kind in JSON.
 const fn code(kind: Kind) -> &'static str {
     match kind {
         Kind::Link => "link-changed",

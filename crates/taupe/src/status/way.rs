@@ -3,28 +3,53 @@
 use super::judge::{Hop, Way};
 use rustix::io::Errno;
 use std::net::IpAddr;
-use taupe_net::system::System;
+use taupe_net::system::{Medium, System, SystemError};
 
-/// Looks at the way of datagrams with a mark, without sending any.
-pub(super) fn look(endpoint: IpAddr, mark: u32) -> Way {
-    let Ok(mut system) = System::open() else {
-        return Way::Unknown;
-    };
+/// Looks at the way of datagrams with a mark, without sending any. If they are `unanswered`,
+/// looks for the next machine too.
+pub(super) fn look(endpoint: IpAddr, mark: u32, unanswered: bool) -> Way {
+    let look = || look_on(&mut System::open()?, endpoint, mark, unanswered);
+    look().unwrap_or(Way::Unknown)
+}
+
+fn look_on(
+    system: &mut System,
+    endpoint: IpAddr,
+    mark: u32,
+    unanswered: bool,
+) -> Result<Way, SystemError> {
     let route = match system.route_to(endpoint, mark) {
         Ok(route) => route,
         Err(error) => {
             let errno = error.errno().map(Errno::from_raw_os_error);
-            let is_missing = matches!(errno, Some(Errno::NETUNREACH | Errno::HOSTUNREACH));
-            return if is_missing { Way::None } else { Way::Unknown };
+            return match errno {
+                // The last two are the kernel's for `prohibit` and `blackhole`.
+                Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
+                    let mut down = system.links_without_carrier()?;
+                    down.retain(|link| link.medium != Medium::Loopback);
+                    let down = down.into_iter().map(|link| link.name).collect();
+                    Ok(Way::NoRoute { down })
+                }
+                _ => Err(error),
+            };
         }
     };
+    let mut down = system.links_without_carrier()?.into_iter();
+    if let Some(link) = down.find(|link| link.index == route.interface) {
+        return Ok(Way::NoCarrier { link: link.name });
+    }
+    if !unanswered {
+        return Ok(Way::Unknown);
+    }
     let hop = Hop {
         address: route.gateway.unwrap_or(endpoint),
         link: taupe_sys::interface::name(route.interface).unwrap_or_default(),
     };
-    match system.neighbour_answers(route.interface, hop.address) {
-        Ok(Some(true)) => Way::Answers(hop),
-        Ok(Some(false)) => Way::Silent(hop),
-        Ok(None) | Err(_) => Way::Unknown,
-    }
+    Ok(
+        match system.neighbour_answers(route.interface, hop.address)? {
+            Some(true) => Way::Answers(hop),
+            Some(false) => Way::Silent(hop),
+            None => Way::Unknown,
+        },
+    )
 }

@@ -60,7 +60,7 @@ pub(super) fn run<D: Device>(
         // So that it has removed its socket.
         running.await_end();
     }
-    device.settle(&up);
+    device.settle(request, &up);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {

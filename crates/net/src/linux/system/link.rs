@@ -23,6 +23,23 @@ impl System {
             .map_err(|refusal| refusal.of("list the interfaces"))
     }
 
+    /// Returns the interfaces that carry no packets now: they are down, or have no carrier.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn links_without_carrier(&mut self) -> Result<Vec<Link>> {
+        let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
+        request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+        self.route
+            .list(&request, |body, all| {
+                let (header, _) = OpGetlinkDo::decode_request(body);
+                let carries = header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0;
+                all.extend(link(body).filter(|_| !carries));
+            })
+            .map_err(|refusal| refusal.of("list the interfaces without a carrier"))
+    }
+
     /// The interface of this name; none when there is none.
     ///
     /// # Errors

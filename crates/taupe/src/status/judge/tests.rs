@@ -92,7 +92,7 @@ fn hop(address: &str) -> Hop {
     }
 }
 
-/// What is said of a peer at 192.0.2.1, by its code.
+/// Returns the code and the text for a peer at 192.0.2.1.
 fn told(
     age: Option<u64>,
     unanswered: Option<(u32, u64)>,
@@ -134,7 +134,7 @@ fn a_peer_that_does_not_answer_is_told_from_one_that_was_not_asked() {
     }
 }
 
-/// It has left, whatever is still sent to it.
+/// The peer has left, even if packets are still sent to it.
 #[test]
 fn a_peer_that_calls_and_is_silent_is_normal() {
     for (age, heard) in [(None, Some(Heard::NotCalled)), (Some(9999), None)] {
@@ -144,7 +144,7 @@ fn a_peer_that_calls_and_is_silent_is_normal() {
                 age: age.map(Duration::from_secs),
                 unanswered: unanswered.map(|(count, time)| (count, Duration::from_secs(time))),
                 has_sent: true,
-                way: Way::Unknown,
+                way: no_route(&["eth0"]),
             };
             let endpoint = "192.0.2.1:51820".parse().ok();
             assert_eq!(peer("its peer", endpoint, &seen), heard);
@@ -155,6 +155,34 @@ fn a_peer_that_calls_and_is_silent_is_normal() {
     assert!(text.contains("3 of its 50 peers"), "{text}");
 }
 
+fn no_route(down: &[&str]) -> Way {
+    let down = down.iter().map(|&name| name.to_owned()).collect();
+    Way::NoRoute { down }
+}
+
+/// Before anything was sent, and while a session lasts.
+#[test]
+fn an_endpoint_that_no_datagram_leaves_for_degrades_a_tunnel_at_once() {
+    let no_carrier = Way::NoCarrier {
+        link: "wlan0".into(),
+    };
+    let many = ["eth0", "eth1", "eth2", "eth3", "eth4", "eth5"];
+    for (way, code, word) in [
+        (no_route(&[]), "no-route", "192.0.2.1:51820: nothing"),
+        (no_route(&["eth0"]), "no-route", "(eth0 is down"),
+        (no_route(&many[..2]), "no-route", "(eth0, eth1 are down"),
+        (no_route(&many), "no-route", "eth3 and 2 more are down"),
+        (no_carrier, "no-carrier", "leaves by wlan0, which is down"),
+    ] {
+        for (age, has_sent) in [(None, false), (None, true), (Some(10), true)] {
+            let (found, text) = told(age, None, has_sent, way.clone()).unwrap();
+            assert_eq!(found, code, "{way:?}");
+            assert!(text.contains(word), "{word}: {text}");
+            assert!(!text.contains("unanswered"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn where_handshakes_are_lost_is_told_by_the_way() {
     let router = hop("198.51.100.9");
@@ -163,8 +191,14 @@ fn where_handshakes_are_lost_is_told_by_the_way() {
     let swallows = "swallows UDP to 192.0.2.1:51820 (a captive portal's login page";
     for (age, time, way, code, word) in [
         // At once, whoever has answered before.
-        (None, 5, Way::None, "no-route", "ip route get 192.0.2.1"),
-        (Some(100), 5, Way::None, "no-route", "unanswered for 5 s"),
+        (None, 5, no_route(&[]), "no-route", "ip route get 192.0.2.1"),
+        (
+            Some(100),
+            5,
+            no_route(&[]),
+            "no-route",
+            "unanswered for 5 s",
+        ),
         (
             None,
             5,

@@ -1,0 +1,86 @@
+//! Running devices of this machine, and the faults that only several of them show.
+
+use super::judge::{self, Finding};
+use super::{file_of, peers};
+use taupe_adapter::State as Journals;
+use taupe_client::{Device, DeviceStatus, PeerStatus};
+use taupe_config::file::File;
+
+/// Running devices, by the names of their interfaces.
+pub(super) struct Devices(Vec<(String, Device)>);
+
+impl Devices {
+    /// Reads every device once. One that does not answer is left out.
+    pub(super) fn read() -> Self {
+        let names = taupe_client::interfaces().unwrap_or_default().into_iter();
+        let read = |name: String| taupe_client::read(&name).ok().map(|device| (name, device));
+        Self(names.filter_map(read).collect())
+    }
+
+    pub(super) fn get(&self, interface: &str) -> Option<&Device> {
+        let mut all = self.0.iter();
+        let (_, device) = all.find(|(name, _)| name == interface)?;
+        Some(device)
+    }
+
+    /// Returns a finding for each other device that has a private key and a peer of this one.
+    pub(super) fn with_the_same_key(&self, interface: &str, file: Option<&File>) -> Vec<Finding> {
+        let Some(device) = self.get(interface) else {
+            return Vec::new();
+        };
+        let others = self.0.iter().filter(|(name, _)| name != interface);
+        let findings = others.filter_map(|(name, other)| {
+            let mut shared = shared_peers(&device.status, &other.status);
+            // Peers that call choose one of the two by its port.
+            let peer = shared.find(|peer| !peers::is_caller(peer, file))?;
+            Some(judge::shared_key(name, &peers::shown(peer, device)))
+        });
+        findings.collect()
+    }
+}
+
+/// Returns the peers of a device that another one has too, with the same private key.
+/// Private keys are compared in constant time.
+fn shared_peers<'a>(
+    one: &'a DeviceStatus,
+    other: &'a DeviceStatus,
+) -> impl Iterator<Item = &'a PeerStatus> {
+    let is_same = match (&one.private_key, &other.private_key) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    };
+    let is_common = |peer: &&PeerStatus| {
+        let mut others = other.peers.iter();
+        others.any(|other| other.public_key == peer.public_key)
+    };
+    let peers = if is_same { one.peers.as_slice() } else { &[] };
+    peers.iter().filter(is_common)
+}
+
+/// Returns the sentences by which `up` warns of a tunnel that it has just brought up. They are
+/// no failures: a network may come, or another tunnel end, later.
+pub(crate) fn warnings(interface: &str) -> Vec<String> {
+    let Some(header) = Journals::default().of_running(interface) else {
+        return Vec::new();
+    };
+    let (devices, file) = (Devices::read(), file_of(&header));
+    let (file, outer) = (file.as_ref(), header.outer.map(|outer| outer.name));
+    let mut sentences = Vec::new();
+    // The datagrams of one that goes through another leave by the other.
+    match (&outer, devices.get(outer.as_deref().unwrap_or(interface))) {
+        (_, None) => {}
+        (None, Some(device)) => {
+            sentences.extend(peers::unreachable(device, file).map(|finding| finding.text));
+        }
+        (Some(outer), Some(device)) => {
+            let findings = peers::unreachable(device, None);
+            sentences.extend(findings.map(|finding| peers::of_outer(outer, &finding.text)));
+        }
+    }
+    let shared = devices.with_the_same_key(interface, file);
+    sentences.extend(shared.into_iter().map(|finding| finding.text));
+    sentences
+}
+
+#[cfg(test)]
+mod tests;
