@@ -1,6 +1,7 @@
 //! `taupe up` and `taupe down`, beside Debian's `wg-quick`, on real systems.
 
 mod closed;
+mod confirm;
 mod drift;
 mod faults;
 mod files;
@@ -47,6 +48,7 @@ fn main() {
         SystemTest::new("name_server_of_the_local_network", local::name_server),
         SystemTest::new("endpoint_inside_the_tunnel", local::endpoint),
         SystemTest::new("narrow_path_keeps_ipv6", narrow::keeps_ipv6),
+        SystemTest::new("confirmed_before_post_up", confirm::before_post_up),
         SystemTest::new("source_of_datagrams", source::never_the_tunnels_own),
         SystemTest::new("killed_at_every_step", faults::killed_at_every_step).limit(long),
         SystemTest::new("second_up", life::second_up),
