@@ -1,7 +1,11 @@
-//! What `up` and `status` say comes from what decides, not from a guess.
+//! `up`, `status` and the documentation say what holds: their sentences come from the code that
+//! decides, and the limits that they name are those that a capture shows.
 
-use crate::world::{SERVER, World, succeeded};
+use crate::world::{Application, BEYOND, SERVER, TUNNEL, UPLINK, World, expect, succeeded};
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
+use taupe_lab::capture::{Capture, Packet};
 use taupe_lab::peers::{Implementation, Keys};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
@@ -192,4 +196,150 @@ pub(crate) fn one_key_twice() -> Result<()> {
     let status = world.taupe(&["status"])?;
     ensure!(status.status == Some(0), "{}", status.stdout);
     world.down(&home)
+}
+
+/// Joins a group of each family, and sends a datagram to it and to four machines of the link: to
+/// the first of each family past the tunnel, to the second through it.
+const JOINS: &str = r#"
+    use Socket qw(:all);
+    open(my $number, "<", "/sys/class/net/eth0/ifindex") or die; my $eth0 = <$number> + 0;
+    socket(my $v4, AF_INET, SOCK_DGRAM, 0) or die;
+    my $group = pack_ip_mreq(inet_aton("239.1.2.3"));
+    setsockopt($v4, IPPROTO_IP, IP_ADD_MEMBERSHIP, $group) or die "IPv4: $!";
+    socket(my $v6, AF_INET6, SOCK_DGRAM, 0) or die;
+    $group = pack_ipv6_mreq(inet_pton(AF_INET6, "ff0e::99"), $eth0);
+    setsockopt($v6, IPPROTO_IPV6, IPV6_JOIN_GROUP, $group) or die "IPv6: $!";
+    for my $to ("239.1.2.3", "192.168.1.77", "192.168.1.78") {
+        send($v4, "mole", 0, pack_sockaddr_in(7000, inet_aton($to)));
+    }
+    for my $to ("ff0e::99", "2001:db8:1::77", "2001:db8:1::78") {
+        my $address = inet_pton(AF_INET6, $to);
+        send($v6, "mole", 0, pack_sockaddr_in6(7000, $address, $eth0, 0));
+    }
+    sleep 600;
+"#;
+
+/// Of a selected application the link sees the groups that it joins and the neighbours that it looks
+/// for, and none of its datagrams.
+pub(crate) fn what_the_link_sees() -> Result<()> {
+    let world = World::new()?;
+    let Application(mole) = Application::copy_of(Path::new("/usr/bin/perl"), "mole")?;
+    let file =
+        world.file("AllowedApps = mole\nDisallowedIPs = 192.168.1.77/32, 2001:db8:1::77/128")?;
+    world.up(&file)?;
+    let [asked, inside, others] = [
+        "arp host 192.168.1.77",
+        "arp host 192.168.1.78",
+        "igmp or ip6 or udp port 7000",
+    ]
+    .map(|filter| Capture::start(&world.far, "eth0", filter));
+    let (asked, inside, others) = (asked?, inside?, others?);
+    let _mole = world.near.spawn(&[&*mole, "-e", JOINS])?;
+    asked.stop_once("ARP", |packets| !packets.is_empty())?;
+    let inside = inside.stop()?;
+    let has = |packet: &Packet, address: &str| {
+        let address: Vec<u8> = match address.parse() {
+            Ok(IpAddr::V4(address)) => address.octets().to_vec(),
+            Ok(IpAddr::V6(address)) => address.octets().to_vec(),
+            Err(_) => return false,
+        };
+        packet.ip.windows(address.len()).any(|part| part == address)
+    };
+    let seen = ["239.1.2.3", "ff0e::99", "2001:db8:1::77", "2001:db8:1::78"];
+    let packets = others.stop_once("groups and a neighbour", |packets| {
+        let is_seen = |address: &&str| packets.iter().any(|packet| has(packet, address));
+        seen.iter().all(is_seen)
+    })?;
+    // The kernel looks for a neighbour before it hands a packet to the tunnel's program.
+    ensure!(!inside.is_empty(), "no ARP for a destination in the tunnel");
+    let clear: Vec<_> = packets
+        .iter()
+        .filter(|packet| packet.ip.windows(4).any(|part| part == b"mole"))
+        .collect();
+    ensure!(clear.is_empty(), "in clear: {clear:?}");
+    world.down(&file)
+}
+
+/// Connects to the server beyond, with the mark that it has or without one, and prints what that
+/// says.
+const CONNECTS: &str = r#"
+    use Socket qw(:all);
+    socket(my $socket, AF_INET, SOCK_STREAM, 0) or die;
+    my $so_mark = 36;
+    setsockopt($socket, SOL_SOCKET, $so_mark, pack("l", 0)) or die "mark: $!" if $ARGV[0];
+    alarm 3;
+    connect($socket, pack_sockaddr_in(8080, inet_aton("198.51.100.1"))) or die "connect: $!";
+    print scalar <$socket>;
+"#;
+
+/// In adapter mode a selected application that takes the mark off its socket reaches nothing in the
+/// tunnel's networks, and nothing of it leaves in clear.
+pub(crate) fn a_mark_that_is_taken_off() -> Result<()> {
+    let world = World::new()?;
+    let perl = Path::new("/usr/bin/perl");
+    let Application(mole) = Application::copy_of(perl, "mole")?;
+    let Application(bird) = Application::copy_of(perl, "bird")?;
+    let file = world.file("AllowedApps = mole")?;
+    succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
+    let ask = |program: &str, takes_off: &str| {
+        let asked = world.near.attempt(&[program, "-e", CONNECTS, takes_off])?;
+        Ok::<_, Error>((asked.stdout.trim().to_owned(), asked.stderr))
+    };
+    let clear = Capture::start(&world.far, "eth0", "host 198.51.100.1")?;
+    for (takes_off, who) in [("0", TUNNEL[0]), ("1", "")] {
+        let (said, error) = ask(&mole, takes_off)?;
+        ensure!(said == who && !error.contains("mark"), "{said:?} {error}");
+    }
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    // For another application it changes nothing.
+    let (said, error) = ask(&bird, "1")?;
+    ensure!(said == UPLINK[0], "{said:?} {error}");
+    world.down(&file)
+}
+
+/// Without a route for a family on the uplink, selected applications do not reach it in transparent
+/// mode, which `up` says, and do in adapter mode.
+pub(crate) fn a_family_without_a_route() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    world.near.ip(&["-6", "route", "delete", "default"])?;
+    let file = world.file("AllowedApps = mole")?;
+    for (options, ipv6) in [
+        (["up"].as_slice(), None),
+        (&["up", "--adapter"], Some(TUNNEL[1])),
+    ] {
+        step(&format!("{options:?}"));
+        let up = world.taupe(&[options, &[&file]].concat())?;
+        succeeded("up", &up)?;
+        let is_told = up.stderr.contains("there is no route to IPv6 from here");
+        ensure!(is_told == ipv6.is_none(), "{}", up.stderr);
+        expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+        expect(&world, &mole, 1, ipv6)?;
+        world.down(&file)?;
+    }
+    Ok(())
+}
+
+/// Captures on this machine's uplink show the answers that applications get from the tunnel; on the
+/// wire there are none.
+pub(crate) fn what_captures_here_see() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let file = world.file("AllowedApps = mole")?;
+    world.up(&file)?;
+    let answers = "tcp src port 8080";
+    let here = Capture::start(&world.near, "eth0", answers)?;
+    let wire = Capture::start(&world.far, "eth0", answers)?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    here.stop_once("answers", |packets| {
+        let IpAddr::V4(beyond) = BEYOND[0] else {
+            return false;
+        };
+        let source = |packet: &Packet| packet.ip.get(12..16) == Some(&beyond.octets());
+        packets.iter().any(source)
+    })?;
+    let packets = wire.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    world.down(&file)
 }

@@ -63,6 +63,16 @@ fn main() {
         ),
         SystemTest::new("gaps_are_told", diagnosis::gaps_are_told),
         SystemTest::new("without_a_link", diagnosis::without_a_link).limit(long),
+        SystemTest::new("what_the_link_sees", diagnosis::what_the_link_sees),
+        SystemTest::new(
+            "a_mark_that_is_taken_off",
+            diagnosis::a_mark_that_is_taken_off,
+        ),
+        SystemTest::new(
+            "a_family_without_a_route",
+            diagnosis::a_family_without_a_route,
+        ),
+        SystemTest::new("what_captures_here_see", diagnosis::what_captures_here_see),
         SystemTest::new("one_key_twice", diagnosis::one_key_twice),
         SystemTest::new("without_ipv6", diagnosis::without_ipv6),
         SystemTest::new("without_descriptors", diagnosis::without_descriptors),
