@@ -37,16 +37,16 @@ const RUNTIME: [&str; 2] = ["/run", "/var/run"];
 const SYSTEM_BUS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 const SESSION_BUS: &str = "DBUS_SESSION_BUS_ADDRESS";
 
-/// Paths at which a cell has something else than what is there outside.
+/// Paths at which the cell differs from the machine.
 pub(crate) struct Covered {
-    /// Folders of which the cell has its own, with most of what is there outside.
+    /// Folders that the cell has a copy of, with most entries of the machine's.
     pub(crate) own: Vec<PathBuf>,
-    /// Paths with nothing.
+    /// Paths that are empty in the cell.
     pub(crate) empty: Vec<PathBuf>,
 }
 
 impl Covered {
-    /// Whether a path is one of these or below.
+    /// Checks whether a path is one of these, or below one.
     pub(crate) fn has(&self, path: &Path) -> bool {
         let mut all = self.own.iter().chain(&self.empty);
         all.any(|covered| path.starts_with(covered))

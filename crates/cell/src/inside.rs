@@ -160,12 +160,12 @@ pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
     become_command(folder, None, None, command)
 }
 
-/// Goes to the present folder, by its path outside: that leads to the cell's, where some are
-/// hidden, while this process still stands in the one outside.
+/// Enters the current folder again by its path, which leads into the cell's file system. Until
+/// then this process is still in the machine's.
 ///
-/// A path need not lead to the folder: another file system may be mounted above it, or a
-/// process of more rights may have gone there. Then this process stays, as it would without a
-/// cell, unless the path is one that the cell covers.
+/// The path may not lead to the folder: another file system may be mounted over it, or a process
+/// with more rights may have entered it. Then this process stays, as it would without a cell,
+/// unless the cell covers the path.
 fn go_to(folder: &Path, covered: Option<&Covered>) -> io::Result<()> {
     env::set_current_dir(folder).or_else(|error| match covered {
         Some(covered) if !covered.has(folder) => Ok(()),

@@ -21,7 +21,7 @@ pub enum Error {
     /// The device cannot be reached, or the connection to it broke.
     #[error("cannot talk to the device: {0}")]
     Io(io::Error),
-    /// The device's process is there, and does not answer.
+    /// The device's process exists, and does not answer.
     #[error("its process does not answer: it may be stopped (SIGSTOP), frozen or overloaded")]
     Silent,
     /// What the device answers is not an answer.

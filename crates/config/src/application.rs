@@ -530,8 +530,8 @@ impl Application {
         Some(Pattern { text, open: true })
     }
 
-    /// Whether it is told by executables: only such a rule is inherited. A user or a control
-    /// group has its processes by itself.
+    /// Checks whether it names executables. Children inherit only a rule that does: those of a
+    /// user's or a control group's process belong to the same user or group anyway.
     #[must_use]
     pub fn is_executable(&self) -> bool {
         match self {

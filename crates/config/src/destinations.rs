@@ -28,7 +28,8 @@ const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];
 /// Link-local networks.
 const LINK_LOCAL: [&str; 2] = ["169.254.0.0/16", "fe80::/10"];
 
-/// What `BypassLanTraffic` leaves out of the tunnel: private use (RFC 1918, RFC 4193), multicast, broadcast.
+/// Networks that `BypassLanTraffic` leaves out of the tunnel: private use (RFC 1918, RFC 4193),
+/// multicast, broadcast.
 const LAN: [&str; 7] = [
     "10.0.0.0/8",
     "172.16.0.0/12",
@@ -133,7 +134,7 @@ pub fn link_local() -> Vec<Prefix> {
     list(&LINK_LOCAL)
 }
 
-/// Whether an address is link-local.
+/// Checks whether an address is link-local.
 #[must_use]
 pub fn is_link_local(address: IpAddr) -> bool {
     link_local()

@@ -91,7 +91,7 @@ pub struct Interface {
     pub private_key_file: Option<String>,
     /// `PqPrivateKey`.
     pub pq_private_key: Option<PqPrivateKey>,
-    /// Likewise.
+    /// The path of the file that holds it, as [`Self::private_key_file`].
     pub pq_private_key_file: Option<String>,
     /// `ListenPort`; 0 lets the system choose.
     pub listen_port: Option<u16>,
@@ -239,7 +239,7 @@ impl Dialect {
         matches!(self, Self::Wg | Self::Setconf)
     }
 
-    /// Whether `file:` and a path can stand in the place of a key.
+    /// Checks whether `file:` and a path can stand in the place of a key.
     fn has_key_files(self) -> bool {
         matches!(self, Self::Taupe | Self::Setconf)
     }

@@ -287,7 +287,7 @@ pub(crate) fn meanwhile(lock: Lock, interface: &str) -> String {
     until(lock, interface, &word_of(interface))
 }
 
-/// [`meanwhile`] of a tunnel that `taupe up` is told by `word`.
+/// Returns [`meanwhile`] for a tunnel that `taupe up` knows by `word`.
 pub(crate) fn until(lock: Lock, interface: &str, word: &str) -> String {
     match lock {
         Lock::Nobody => format!("{lock} until `taupe up {word}`"),
@@ -342,8 +342,10 @@ fn without_ipv6(interface: &str) -> Result<(), Failure> {
     }
 }
 
-/// Looks up what rules name on this system: users, and where symbolic links lead. The `Err`
-/// is a rule about a user whom nobody knows.
+/// Looks up the users that rules name, and the targets of symbolic links.
+///
+/// # Errors
+/// A rule about a user whom the system does not know.
 pub(crate) fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
     rules.follow_links(doubts::target);
     rules.resolve_users(user_id)

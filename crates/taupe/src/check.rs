@@ -143,7 +143,7 @@ pub(crate) fn parse(path: &Path, text: &[u8], dialect: Dialect) -> Parsed {
     file::parse_with(text, dialect, &|path| key_file_of_conf(&folder.join(path)))
 }
 
-/// Returns what of a file `wg setconf` takes, with its keys from files.
+/// Returns the part of a file that `wg setconf` takes, with the keys from files in place.
 pub(crate) fn strip(conf: &Conf, text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
     let folder = folder(&conf.path);
     file::strip(text, dialect, folder, &|path| {

@@ -112,8 +112,8 @@ impl Conf {
         }
     }
 
-    /// Word for `taupe up`, from whichever folder: the name of a file that is in its place, or
-    /// the absolute path.
+    /// Returns the word by which `taupe up` finds the file from any folder: the name of a file in
+    /// `/etc/wireguard`, or the absolute path.
     #[cfg(target_os = "linux")]
     pub(crate) fn word(&self) -> String {
         let path = std::path::absolute(&self.shown).unwrap_or_else(|_| self.path.clone());

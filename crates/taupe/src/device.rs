@@ -124,7 +124,7 @@ pub(crate) struct Running<D> {
     pub(crate) device: D,
     /// What it has for chosen applications.
     _held: Option<capture::Held>,
-    /// What tells of changed network settings, for a device that `up` has started.
+    /// Watch that logs changed network settings, for a device that `up` has started.
     _settings: Option<Watch>,
     /// The device that it goes through.
     outer: Option<via::Joined>,

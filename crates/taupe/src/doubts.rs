@@ -144,8 +144,7 @@ fn of_name(application: &Application) -> Option<Doubt> {
 /// Programs that do what the name of a link to them says.
 const SHARED: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
 
-/// Returns the executable or folder that a rule is about as well, since it names a symbolic
-/// link to it.
+/// Returns the executable or folder to which a symbolic link leads that a rule names.
 pub(crate) fn target(application: &Application) -> Option<Application> {
     let (path, end) = match application {
         Application::Executable(path) => (PathBuf::from(path), ""),
@@ -163,8 +162,8 @@ pub(crate) fn target(application: &Application) -> Option<Application> {
     (!application.covers(&target)).then_some(target)
 }
 
-/// Whether a rule can be about what a link leads to: its path can be written, and it is not
-/// shared with other links.
+/// Checks whether a rule can be about a link's target: the target's path can be written in a
+/// file, and the target is not one program for links of many names.
 fn can_be_rule(real: &Path) -> bool {
     let name = real.file_name().unwrap_or_default();
     let path = real.to_str().map(|path| format!("exe:{path}"));
@@ -213,7 +212,7 @@ fn of_starter(application: &Application, children: Children) -> Option<Doubt> {
     }
 }
 
-/// Whether a file is an AppImage, whose programs run from a folder that it mounts
+/// Checks whether a file is an AppImage, whose programs run from a folder that it mounts
 /// (`AppImage specification`, "image format": `AI` and the type behind ELF's first 8 bytes).
 fn is_app_image(path: &Path) -> bool {
     let first = first_bytes(path).unwrap_or_default();

@@ -16,7 +16,7 @@ const BEYOND: [IpAddr; 2] = [
 /// A family that has no route from here.
 pub(crate) struct Lack {
     family: &'static str,
-    /// By `net.ipv6.conf.default.disable_ipv6`, which adapter mode goes by too.
+    /// `net.ipv6.conf.default.disable_ipv6` is set, which adapter mode obeys too.
     pub(crate) is_switched_off: bool,
 }
 
@@ -38,7 +38,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Each family that the tunnel has for chosen applications, and that has no route from here.
+/// Returns the families that the tunnel has for selected applications, and the uplinks have no
+/// route for.
 pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     let Ok(mut system) = System::open() else {
         return Vec::new();
@@ -53,7 +54,7 @@ pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     wanted.into_iter().map(lack).collect()
 }
 
-/// The lack that keeps a chosen application's packet to an address from reaching the tunnel.
+/// Returns the lack that keeps a selected application's packet to an address from the tunnel.
 pub(crate) fn lack_of_route(address: IpAddr) -> Option<Lack> {
     let route = System::open().ok()?.route_to(address, 0);
     route.is_err().then(|| lack(address))

@@ -263,7 +263,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether a socket is bound to the tunnel's interface, by which applications reach nothing
+    /// Checks whether a socket is bound to the tunnel's interface, by which applications reach nothing
     /// in transparent mode.
     fn refuses(&self, socket: &Listed) -> bool {
         matches!(self.inside, Inside::Listed(..))

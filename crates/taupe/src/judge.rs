@@ -5,16 +5,16 @@ use crate::processes::Subject;
 use taupe_config::application::{AppRules, Judgement};
 use taupe_transparent::programs::{Judged, Programs};
 
-/// Decides which processes use a tunnel. If the tunnel is up, the kernel is asked; else it is
-/// what the kernel would decide.
+/// Decides which processes use a tunnel: the kernel's decision if the tunnel is up, else the one
+/// that the kernel would make.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     kernel: Option<Judged>,
 }
 
 impl Judge {
-    /// Asks the kernel about the tunnel `interface`. Who may not ask gets what the kernel
-    /// would decide.
+    /// Asks the kernel about the tunnel `interface`. A user without the right to ask gets the
+    /// decision that the kernel would make.
     pub(crate) fn of(interface: &str) -> Self {
         let programs = Programs::open(interface).ok().flatten();
         Self {
@@ -49,7 +49,8 @@ impl Judge {
     }
 }
 
-/// Reads a rule set as it is on this system: a user whom nobody knows runs nothing.
+/// Resolves the users and links of a rule set on this system. A user whom the system does not know
+/// runs nothing.
 pub(crate) fn resolved(mut rules: AppRules) -> AppRules {
     let _ = resolve(&mut rules);
     rules

@@ -9,14 +9,14 @@ pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// A sentence for each thing that may surprise about the tunnel's name servers.
 ///
-/// Questions are turned to these servers behind the rules about destinations, so that nothing
-/// but `routed` decides whether they are carried: the networks of the tunnel's peers.
+/// DNS queries are redirected to these servers after the rules about destinations. So `routed`
+/// alone, the networks of the tunnel's peers, decides whether the tunnel carries them.
 pub(crate) fn doubts(servers: &[IpAddr], routed: &[Prefix]) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     doubts_with(servers, routed, &text)
 }
 
-/// Whether a peer's networks have an address.
+/// Checks whether the networks of a peer contain an address.
 pub(crate) fn is_routed(routed: &[Prefix], address: IpAddr) -> bool {
     routed.iter().any(|network| has(*network, address))
 }

@@ -11,7 +11,7 @@ use taupe_config::application::Process;
 /// What the kernel puts behind the path of a file that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
-/// More programs than these have not started one another.
+/// Limit of the ancestors that are looked at.
 const DEEPEST: usize = 64;
 
 /// Which sockets there are, in `/proc/self/net`.
@@ -27,7 +27,7 @@ pub(crate) struct Subject {
     pub(crate) path: Vec<u8>,
     cgroup: Vec<u8>,
     pub(crate) uid: u32,
-    /// The process that has started it, or that it has been given to since.
+    /// The process that has started it, or has adopted it since.
     parent: Option<u32>,
     /// It runs in another network namespace than this one, where no rule is about it.
     pub(crate) is_elsewhere: bool,
@@ -101,8 +101,8 @@ impl Subject {
         ids.into_iter().filter_map(Self::of).collect()
     }
 
-    /// The programs that have started it, the last first, as far as they still run in this
-    /// network. The first process hands on no rule.
+    /// Returns the programs that have started it, the nearest first, up to one that has ended or
+    /// runs in another network namespace. Process 1 hands on no rule.
     pub(crate) fn ancestors(&self) -> Vec<Self> {
         let above = |child: &Self| {
             let parent = child.parent.filter(|parent| *parent > 1)?;

@@ -63,7 +63,7 @@ pub(crate) fn networks(file: &File) -> Vec<IpNet> {
 }
 
 /// Returns the file's MTU, or what fits through the narrowest path to one of these
-/// addresses. Says where IPv6 needs more than that.
+/// addresses. Prints a line if IPv6 needs more than that.
 pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
     let path = match file.interface.mtu {
         Some(_) => None,

@@ -214,7 +214,7 @@ pub(crate) fn present(inner: &str) -> Option<Outer> {
     Some(outer)
 }
 
-/// Makes of a file what goes through the outer tunnel; what there is to say of that.
+/// Changes a file so that its tunnel goes through the outer one.
 /// Endpoints that are names are taken out of it ([`Admitted::left`]): they are looked up
 /// through the outer tunnel, by the device's process.
 pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admitted, Failure> {
@@ -250,9 +250,9 @@ pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admit
 
 /// A file that goes through an outer tunnel.
 pub(crate) struct Admitted {
-    /// What there is to say of it.
+    /// Sentences for the user.
     pub(crate) sentences: Vec<String>,
-    /// The names of its endpoints.
+    /// Endpoints that are names.
     pub(crate) left: Vec<Named>,
 }
 

@@ -40,8 +40,8 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A connection to the device of that name, whose silence lasts [`PATIENCE`] at most; `None` when
-/// no program in user space is that device. A socket that nobody listens on is removed.
+/// Connects to the device of that name; reads of the connection wait for [`PATIENCE`] at most.
+/// `None` if no program in user space is that device. A socket without a listener is removed.
 pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     let Some(path) = path(interface) else {
         return Ok(None);

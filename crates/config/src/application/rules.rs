@@ -1,11 +1,11 @@
-//! Which applications use the tunnel: the entries of a file, and what they decide.
+//! Entries of a file that select applications for the tunnel, and the decisions they make.
 
 use super::{Application, Process, User};
 
-/// An application, and where a file names it.
+/// An entry of a file that names an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Which it is.
+    /// The application.
     pub application: Application,
     /// The line of the file, counted from 1; 0 when it is from no file.
     pub line: usize,
@@ -15,7 +15,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule about an application, of which no link is known.
+    /// Returns a rule about an application that is not known to be a symbolic link.
     #[must_use]
     pub fn new(application: Application, line: usize) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Rule {
         }
     }
 
-    /// Whether a process belongs to it.
+    /// Checks whether a process belongs to the application.
     #[must_use]
     pub fn matches(&self, process: &Process<'_>) -> bool {
         let mut all = std::iter::once(&self.application).chain(&self.target);
@@ -33,12 +33,12 @@ impl Rule {
     }
 }
 
-/// Which applications use the tunnel.
+/// The applications that use the tunnel.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct AppRules {
     /// `AllowedApps`, in the order of the file.
     pub allowed: Vec<Rule>,
-    /// `DisallowedApps`, likewise.
+    /// `DisallowedApps`, in the order of the file.
     pub disallowed: Vec<Rule>,
     /// `Children`.
     pub children: Children,
@@ -50,23 +50,23 @@ pub enum Children {
     /// The rule of the program that started it.
     #[default]
     Inherit,
-    /// None: each program is compared for itself.
+    /// No rule: each program is compared for itself.
     Own,
 }
 
-/// What is decided for an application.
+/// Decision for an application.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
     /// It uses the tunnel.
     Tunnel,
-    /// It goes past the tunnel.
+    /// It bypasses the tunnel.
     Bypass,
 }
 
-/// What is decided for a process, and by what.
+/// Decision for a process, with the rule that makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Judgement<'a> {
-    /// Where its packets go.
+    /// The decision.
     pub decision: Decision,
     /// The rule that decides, if one does.
     pub rule: Option<&'a Rule>,
@@ -75,18 +75,17 @@ pub struct Judgement<'a> {
 }
 
 impl AppRules {
-    /// Whether there are none: everything is tunnelled.
+    /// Checks whether there is no rule: every application uses the tunnel.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.disallowed.is_empty()
     }
 
-    /// Decides for a process, and says by which rule, if it is by one.
+    /// Decides for a process. Returns the rule too, if one decides.
     ///
-    /// As WireSock decides: what is allowed uses the tunnel, also when it is
-    /// disallowed as well; what is disallowed goes past it. For the rest it depends
-    /// on which lists there are: with `AllowedApps` it goes past the tunnel,
-    /// without it uses it.
+    /// The order is WireSock's: a process that `allowed` names uses the tunnel, even if
+    /// `disallowed` names it too. One that only `disallowed` names bypasses it. Any other
+    /// process bypasses the tunnel if there is an `AllowedApps`, and uses it if there is none.
     #[must_use]
     pub fn decide<'a>(&'a self, process: &Process<'_>) -> (Decision, Option<&'a Rule>) {
         let first = |rules: &'a [Rule]| rules.iter().find(|rule| rule.matches(process));
@@ -104,9 +103,9 @@ impl AppRules {
         (rest, None)
     }
 
-    /// Decides for a process as [`Self::decide`] does; for one that no rule names and that
-    /// inherits ([`Children`]), by the first of its `ancestors` (its parent, then that one's,
-    /// and so on) whose executable a rule names.
+    /// Decides for a process as [`Self::decide`] does. If no rule names the process, and it
+    /// inherits ([`Children`]), the rule decides that names the executable of the first of its
+    /// `ancestors`: its parent, then the parent's parent, and so on.
     #[must_use]
     pub fn judge<'a, 'p>(
         &'a self,
@@ -140,7 +139,7 @@ impl AppRules {
         by.unwrap_or(own)
     }
 
-    /// Has rules that name a symbolic link match what `look_up` says it leads to.
+    /// Makes rules that name a symbolic link match its target too, which `look_up` finds.
     pub fn follow_links(&mut self, mut look_up: impl FnMut(&Application) -> Option<Application>) {
         for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
             rule.target = look_up(&rule.application);

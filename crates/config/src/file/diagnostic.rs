@@ -169,9 +169,9 @@ pub enum DiagnosticKind {
     /// A comment for another program, with a key that does not exist here.
     #[error("{}not a key of Taupe's: the line stays a comment", quote(.name))]
     Ignored {
-        /// What stands there, if it can be told.
+        /// The name in front of `=`, if it can be printed.
         name: Option<String>,
-        /// What was probably meant.
+        /// The key that was probably meant.
         meant: Option<Key>,
     },
     /// Nothing after the `=`.
@@ -223,7 +223,7 @@ pub enum DiagnosticKind {
     /// The file of a key cannot be read.
     #[error("{key}: the file with the key {problem}")]
     KeyFile {
-        /// Which key.
+        /// The key.
         key: Key,
         /// Why.
         problem: KeyFileProblem,
@@ -499,7 +499,7 @@ pub enum DiagnosticKind {
     /// Every user may use the file of a secret key.
     #[error("{key}: every user of this system can {} the file with the key", access(*.mode))]
     KeyFileAccessible {
-        /// Which key.
+        /// The key.
         key: Key,
         /// The permissions, as [`KeyFile::others`](super::KeyFile::others).
         mode: u32,

@@ -17,7 +17,7 @@ struct Group<'a> {
     what: Foreign,
     severity: Severity,
     first: Piece<'a>,
-    /// Each once.
+    /// The keys, each one once.
     names: Vec<&'static str>,
 }
 

@@ -3,10 +3,10 @@
 use super::line::is_blank;
 use super::word::{self, Key, Word};
 
-/// What was meant by a character that nobody sees.
+/// Intended meaning of an invisible character.
 pub(super) const NOTHING: &str = "nothing";
 
-/// Where other programs put a character.
+/// Returns words for the place at which a program has put a character.
 pub(super) fn put(character: char) -> impl core::fmt::Display {
     core::fmt::from_fn(move |f| match look_alike(character).1 {
         NOTHING => f.write_str("where nothing was meant"),
@@ -14,7 +14,7 @@ pub(super) fn put(character: char) -> impl core::fmt::Display {
     })
 }
 
-/// Another character's name, and what was meant.
+/// Returns the name of a character, and the character that was probably meant.
 pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
     match character {
         '\u{a0}' | '\u{2007}' | '\u{202f}' => ("a no-break space", "an ordinary space"),
@@ -57,14 +57,14 @@ pub(super) fn look_alike(character: char) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether [`look_alike`] has a name for it.
+/// Checks whether [`look_alike`] has a name for a character.
 pub(super) fn is_look_alike(character: char) -> bool {
     let is_plain = character.is_ascii_graphic() || is_blank(character);
     !is_plain && look_alike(character).0 != UNUSUAL
 }
 
-/// Returns the key that a text at a key's place was meant to be: the text without characters
-/// that nobody sees, or what stands before the first other one that looks like another.
+/// Returns the key that a text was probably meant to be. The text is read without invisible
+/// characters, and else up to its first other character that looks like an ordinary one.
 pub(super) fn intended(text: &str) -> Option<Key> {
     let known = |word: &str| match word::find(word) {
         Some(Word::Known(key)) => Some(key),

@@ -23,7 +23,7 @@ use crate::prefix::Prefix;
 /// Begins a line that is a comment to all but Taupe and `WireSock`.
 const WIRESOCK: &str = "#@ws:";
 
-/// What makes a line a comment to others, but not to Taupe.
+/// Beginnings of lines that are comments to other programs, and not to Taupe.
 pub(super) const MARKS: [&str; 2] = [WIRESOCK, "#@taupe:"];
 
 /// Reads a file, and finds everything that is wrong with it.
@@ -337,7 +337,8 @@ impl<'a> Parser<'a> {
             .add(body, DiagnosticKind::Ignored { name, meant });
     }
 
-    /// Which key `name` is, if it may stand here. With a `mark` the line is a comment to others.
+    /// Returns the key of this name, if it may stand here. A line with a `mark` is a comment to
+    /// other programs.
     fn key(&mut self, name: Piece<'a>, body: Piece<'a>, mark: Option<&str>) -> Option<Key> {
         if matches!(self.section, At::Unknown) {
             return None;
@@ -405,8 +406,8 @@ impl<'a> Parser<'a> {
         None
     }
 
-    /// Tells of a character in a key that no key has. That is all there is to say of the line:
-    /// the key that was meant does not count as missing.
+    /// Reports a character that no key's name has. It is the line's only diagnostic: the key that
+    /// was meant does not count as missing.
     fn unusual(&mut self, name: Piece<'a>, body: Piece<'a>, is_wiresock: bool) {
         let known = intended(name.text);
         let meant = known.or_else(|| self.meant(name.text));

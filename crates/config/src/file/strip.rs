@@ -21,9 +21,9 @@ use crate::prefix::Prefix;
 /// those stay in [`Dialect::Quick`], where `wg` shall tell that they are an error.
 /// In [`Dialect::Taupe`] those of hybrid handshakes become what is a comment to `wg`, and
 /// is read by [`Dialect::Setconf`]: a tunnel may not become weaker on the way through
-/// `syncconf`. Their relative paths of keys begin at `folder`, the absolute one of the file,
-/// and are made absolute. In the place of other paths of keys the key itself stands, which
-/// `key_files` reads: `wg` takes nothing else. A path that cannot be read stays.
+/// `syncconf`. Their relative paths of key files are made absolute: they begin at `folder`, the
+/// absolute path of the file's folder. The path of any other key file is replaced by the key,
+/// which `key_files` reads: `wg` takes nothing else. A path that cannot be read stays.
 ///
 /// `wg` knows no `DisallowedIPs`, so a peer that has them gets what they leave
 /// of its `AllowedIPs`, in place of the first line of those; nothing when

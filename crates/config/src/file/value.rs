@@ -363,7 +363,7 @@ pub(super) fn no_host(address: IpAddr) -> Option<Unusable> {
     }
 }
 
-/// Returns why no name server can be asked at an address.
+/// Returns the reason why no name server can be asked at an address.
 pub(super) fn no_server(address: IpAddr) -> Option<Unusable> {
     match address {
         IpAddr::V6(address) if address.is_unicast_link_local() => Some(Unusable::NoScope),

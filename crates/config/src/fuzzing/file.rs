@@ -60,8 +60,9 @@ fn key_file(path: &str) -> Result<KeyFile, KeyFileProblem> {
     })
 }
 
-/// Of a file without `DisallowedIPs`, keys of hybrid handshakes and paths of keys nothing becomes longer;
-/// a peer with them has for `wg` and `taupe setconf` what it has for Taupe.
+/// Checks that nothing of a file becomes longer that has no `DisallowedIPs`, keys of hybrid
+/// handshakes or paths of keys, and that a peer with them is to `wg` and `taupe setconf` what it
+/// is to Taupe.
 fn check_strip(data: &[u8]) {
     let stripped = strip(data, Dialect::Taupe, Path::new("/folder"), &key_file);
     let letters: Vec<u8> = data

@@ -6,7 +6,7 @@ use taupe_transparent::programs::{
     Programs, Trial, Way, try_all, try_forwarding, try_pinning, try_services,
 };
 
-/// Where the kernel says which security modules it runs with, if securityfs is mounted.
+/// List of the security modules that the kernel runs with, if securityfs is mounted.
 const LSM: &str = "/sys/kernel/security/lsm";
 
 /// Its type information.
@@ -158,7 +158,7 @@ fn programs(
     }
 }
 
-/// Whether the kernel runs with BPF LSM; `None` where nobody says so.
+/// Checks whether the kernel runs with BPF LSM. `None` if the kernel does not say.
 fn has_bpf_lsm() -> Option<bool> {
     let listed = || {
         fs::read_to_string(LSM)

@@ -1,5 +1,5 @@
-//! The end of a device's process, which `down` waits for: a tunnel that is taken down can be
-//! brought up again at once, also one that another went through.
+//! The end of a device's process. `down` waits for it, so that the tunnel can be brought up again
+//! at once, even one that another tunnel went through.
 
 use crate::console::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,7 +34,7 @@ impl Ending {
         Some(Self { handle, id })
     }
 
-    /// Waits until it has ended, or says that it has not.
+    /// Waits until the process has ended, or prints that it has not.
     pub(super) fn wait(self) {
         let mut process = [PollFd::new(&self.handle, PollFlags::IN)];
         if poll(&mut process, Some(&LIMIT)) == Ok(0) {

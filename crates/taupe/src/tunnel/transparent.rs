@@ -241,7 +241,7 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// Says which promises of transparent mode do not hold for a tunnel.
+/// Prints the promises of transparent mode that do not hold for a tunnel.
 pub(super) fn tell_of_gaps(interface: &str) {
     for gap in capture::gaps(interface).unwrap_or_default() {
         say(&format_args!("[!] {gap}"));

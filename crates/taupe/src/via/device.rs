@@ -53,7 +53,7 @@ pub(crate) struct Started<D> {
     interface: String,
 }
 
-/// An outer device that runs, with what the inner one needs of it.
+/// A running outer device, with the parts that the inner one uses.
 pub(crate) struct Beginning<D> {
     pub(crate) outer: Started<D>,
     pub(crate) underlay: Underlay,

@@ -1,11 +1,11 @@
 //! Reasons why single values are refused.
 
-/// Why a text is not a key.
+/// Reasons why a text is not a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyProblem {
     /// Not 44 characters.
     Length {
-        /// How many there are.
+        /// The number of its characters.
         found: usize,
     },
     /// A character that base64 does not have, or not here.
@@ -16,11 +16,11 @@ pub enum KeyProblem {
     Hex,
     /// The path of a file.
     Path,
-    /// As long as an ML-KEM key.
+    /// The length of an ML-KEM key.
     MlKem,
 }
 
-/// Why a text is not an address or network.
+/// Reasons why a text is not an address or network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressProblem {
     /// Not an address.
@@ -65,7 +65,7 @@ pub enum Unusable {
     NoScope,
 }
 
-/// Why a text is not an endpoint.
+/// Reasons why a text is not an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndpointProblem {
     /// No `:port` at the end.

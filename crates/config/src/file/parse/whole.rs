@@ -1,4 +1,4 @@
-//! What concerns the file as a whole, once all lines have been read.
+//! Checks of the file as a whole, after all its lines.
 
 use core::mem;
 
@@ -58,7 +58,7 @@ impl Parser<'_> {
         self.check_pq_keys();
     }
 
-    /// Whether hybrid handshakes can succeed with the keys that there are.
+    /// Checks whether hybrid handshakes can succeed with these keys.
     fn check_pq_keys(&mut self) {
         let report = &mut self.report;
         let crypto = default_provider();

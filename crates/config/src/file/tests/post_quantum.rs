@@ -294,7 +294,7 @@ fn stripped_secrets_in_files_are_for_wg_what_they_are_for_taupe() {
     assert_eq!(*stripped, [&missing[..], b"\n"].concat());
 }
 
-/// As long as the device has the key that the file had.
+/// The path stays while the device has the key that the file had.
 #[test]
 fn saved_secrets_stay_in_their_files() {
     let old = in_folder(&IN_FILES.replace("PEER", PEER), Dialect::Taupe);
