@@ -1,8 +1,8 @@
 //! Configuration files: what `wg-quick` and `wg setconf` read, with the keys
 //! that Taupe adds.
 //!
-//! [`parse`] reads a whole file and finds everything that is wrong with it at
-//! once; [`strip`] leaves of a file what `wg setconf` takes; [`save`] writes
+//! [`parse()`] reads a whole file and finds everything that is wrong with it at
+//! once; [`strip()`] leaves of a file what `wg setconf` takes; [`save`] writes
 //! the file that describes a running tunnel.
 //!
 //! # What is refused although `wg-quick` takes it

@@ -32,7 +32,7 @@ use crate::prefix::Prefix;
 /// reader that takes it gives the peer no network. The tunnel is never wider
 /// than the file says.
 ///
-/// Looks at nothing else: see [`super::parse`] for whether the file is right.
+/// Looks at nothing else: see [`super::parse()`] for whether the file is right.
 #[must_use]
 pub fn strip(
     text: &[u8],
