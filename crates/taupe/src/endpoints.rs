@@ -76,7 +76,7 @@ pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
     resolve(&SystemResolver::default(), &name).ok()
 }
 
-/// Which names are left to the device's process.
+/// Names that are left to the device's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leave {
     /// All: this process cannot ask for them, or must not.

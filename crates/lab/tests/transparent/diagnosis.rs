@@ -144,7 +144,26 @@ pub(crate) fn without_a_link() -> Result<()> {
         is_up()?;
         world.down(&file)?;
     }
-    Ok(())
+    step("through another tunnel, whose endpoint no route leads to");
+    let inner = world.with_another("inner", 7)?;
+    let [address, _] = inner.tunnel();
+    let inner = inner.whole_file(
+        &format!("Address = {address}/32"),
+        &format!(
+            "Endpoint = {}:51821\nAllowedIPs = 203.0.113.0/24",
+            SERVER[0]
+        ),
+    )?;
+    let outer = world.file("")?;
+    eth0(&world.near, "down")?;
+    let up = world.taupe(&["up", "--adapter", &inner, "--via", &outer])?;
+    succeeded("up", &up)?;
+    let told = "home, which it goes through: no route leads to its peer at 192.168.1.2:51821";
+    ensure!(up.stderr.matches(told).count() == 1, "{}", up.stderr);
+    let status = world.taupe(&["status", "inner"])?;
+    ensure!(status.status == Some(2), "{}", status.stdout);
+    ensure!(status.stdout.contains(told), "{}", status.stdout);
+    world.down(&inner)
 }
 
 /// Two tunnels with one private key have one session at their common peer: the second `up` warns,

@@ -1,4 +1,4 @@
-//! What there is between this machine and an endpoint.
+//! The path from this machine to an endpoint.
 
 use super::judge::{Hop, Way};
 use rustix::io::Errno;
