@@ -197,6 +197,13 @@ pub(crate) fn locked_without_a_key() -> Result<()> {
     let other = Application::new("bird")?;
     let another = world.with_another("away", 3)?;
     let another = another.file("AllowedApps = bird")?;
+    let explained = world.taupe(&["explain", &chosen.0, "198.51.100.1:8080", "--conf", &file])?;
+    ensure!(explained.status == Some(0), "{explained:?}");
+    let status = world.taupe(&["status", "home"])?;
+    ensure!(
+        status.status == Some(0) && !status.stdout.contains("errors"),
+        "{status:?}"
+    );
     let lock = world.taupe(&["lock", &another])?;
     ensure!(lock.status == Some(0), "{lock:?}");
     expect(&world, &other, 0, None)?;

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::steps::{APPLICATION, Explanation, Question, Sender, Step};
 use crate::arguments::Destination;
-use crate::check::check_alone;
+use crate::check::check_without_key_files;
 use crate::conf::Conf;
 use crate::families;
 use crate::judge::{Judge, resolved};
@@ -12,7 +12,6 @@ use std::collections::HashSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use taupe_adapter::Personality;
 use taupe_config::destinations::is_link_local;
 use taupe_config::file::File;
 use taupe_net::system::{System, SystemError};
@@ -32,7 +31,7 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn read(conf: &Conf) -> Result<Self, Failure> {
-        let checked = check_alone(conf, Personality::Taupe)?;
+        let checked = check_without_key_files(conf)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
         file.transparent.apps = resolved(file.transparent.apps);
