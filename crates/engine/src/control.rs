@@ -74,8 +74,6 @@ pub(crate) struct Control {
     own_key: OwnKey,
     link: LinkWatch,
     underlay: Underlay,
-    /// The name of the interface, if it is made in the network that datagrams leave by.
-    beside: Option<Arc<str>>,
     routes: RouteWatch,
     timer: Timer,
     awakening: Awakening,
@@ -123,7 +121,7 @@ impl Control {
             notices,
         } = options;
         let beside = match (&underlay, &tun) {
-            (Underlay::Here, TunSource::Create | TunSource::Fd(_)) => Some(Arc::from(&*interface)),
+            (Underlay::Here, TunSource::Create | TunSource::Fd(_)) => Some(interface.clone()),
             _ => None,
         };
         let listener = match uapi {
@@ -145,10 +143,7 @@ impl Control {
             Arc::clone(device.data_path()),
             waker,
             Arc::clone(&resolver),
-            Surroundings {
-                is_elsewhere: matches!(underlay, Underlay::Behind { .. }),
-                ..Surroundings::default()
-            },
+            Surroundings::new(matches!(underlay, Underlay::Behind { .. }), beside),
         );
         let shared = Arc::new(shared);
         let (common, guests) = Common::new().map_err(system("cannot make an eventfd"))?;
@@ -164,7 +159,6 @@ impl Control {
             own_key: OwnKey::default(),
             link,
             underlay,
-            beside,
             routes,
             timer: Timer::new().map_err(system("cannot make a timer"))?,
             awakening: Awakening::new().map_err(system("cannot make a timer"))?,
@@ -295,8 +289,7 @@ impl Control {
         if is_ready(3) {
             match self.routes.drain() {
                 Ok(true) => {
-                    let changes = &self.shared.surroundings.changes;
-                    changes.fetch_add(1, Ordering::Relaxed);
+                    self.shared.surroundings.change();
                     self.check_local_addresses();
                     self.device.handle_network_change(now());
                 }

@@ -28,6 +28,8 @@
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the UDP sockets, bound and rebound as one |
+//! | `source.rs` | the source address of datagrams to a peer that has not been heard of |
+//! | `loops.rs` | routing loops, recognised |
 //! | `flood.rs`, `flood_filter.rs` | when handshakes are a flood, and how it is shed in the kernel |
 //! | `timer.rs` | when control wakes by itself |
 //! | `uapi.rs` | the configuration socket |

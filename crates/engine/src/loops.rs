@@ -1,17 +1,17 @@
 //! Routing loops: datagrams of a device that a route leads back into it.
 //!
-//! A loop over one device is told by the session: what this device has sealed for a peer is
-//! routed to that very peer. A loop over several devices of this machine, where each has its
-//! peer behind the next, cannot be told so, for each sees only what the others have sealed.
-//! There the hop limit counts how many tunnels a packet is in:
+//! The session shows a loop over one device: a datagram that this device has sealed for a peer is
+//! routed to that very peer. It does not show a loop over several devices of this machine, where
+//! each has its peer behind the next: each device sees only datagrams that the others have
+//! sealed. There the hop limit counts how many tunnels a packet is in:
 //!
 //! ```text
 //! application ─► wg0 ─ 64 ─► wg1 ─ 63 ─► wg0 ─ 62 ─► wg1 ─ 61 ─► wg0 ✗
 //! ```
 //!
-//! Only datagrams that enter another tunnel on this machine count, which encrypts them. What
-//! leaves by any other interface has the system's own hop limit, so that an observer sees
-//! neither the count nor the hop limit of a packet inside.
+//! Only datagrams that enter another tunnel on this machine have the count, and that tunnel
+//! encrypts them. Datagrams that leave by any other interface have the system's own hop limit, so
+//! that an observer sees neither the count nor the hop limit of a packet inside.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -25,15 +25,14 @@ use tracing::{debug, warn};
 
 use crate::shared::Shared;
 
-/// The hop limit of a datagram that is in no other on this machine, as the counting has it;
-/// that of the system may be another.
+/// The hop limit at which the count of tunnels begins. The system's own may be another.
 const OUTERMOST: u8 = 64;
 
 /// Tunnels of this machine that a datagram may be in besides its own. The kernel's WireGuard
 /// takes a packet through as many devices (`dev_recursion_level`).
 const MAX_DEPTH: u8 = 3;
 
-/// Endpoints of which it is remembered where they are routed.
+/// Endpoints whose routes are remembered, at most.
 const MAX_ENDPOINTS: usize = 1024;
 
 /// Recognises routing loops.
@@ -43,52 +42,57 @@ pub(crate) struct Loops {
     has_warned: bool,
 }
 
+/// Verdict on a packet that is routed to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// The packet goes in a loop: drop it.
+    Loop,
+    /// Carry the packet in a datagram with the system's hop limit.
+    SystemHopLimit,
+    /// Carry the packet in a datagram with this hop limit, which counts tunnels.
+    HopLimit(u8),
+}
+
 impl Loops {
-    /// The hop limit for a datagram to `peer` that carries `packet`, `Some(None)` for the
-    /// system's default; `None` when the packet goes in a loop and must be dropped.
-    pub(crate) fn hop_limit(
-        &mut self,
-        shared: &Shared,
-        packet: &[u8],
-        peer: &Peer,
-    ) -> Option<Option<u8>> {
+    /// Checks a packet that is routed to `peer`.
+    pub(crate) fn check(&mut self, shared: &Shared, packet: &[u8], peer: &Peer) -> Verdict {
         let Some(inner) = Inner::of(packet) else {
-            return Some(None);
+            return Verdict::SystemHopLimit;
         };
         let Some(endpoint) = peer.endpoint() else {
-            return Some(None);
+            return Verdict::SystemHopLimit;
         };
         if inner.is_for(shared, peer, endpoint.remote) {
             self.warn(
                 endpoint.remote,
                 "a route leads to a peer's endpoint through the tunnel to that peer",
             );
-            return None;
+            return Verdict::Loop;
         }
         let Some(network) = self.network(shared) else {
-            return Some(None);
+            return Verdict::SystemHopLimit;
         };
         let counts = network.addresses.contains(&inner.source)
             && network.leads_into_tunnel(shared, endpoint.remote.ip());
         if !counts {
-            return Some(None);
+            return Verdict::SystemHopLimit;
         }
-        let limit = inner.nested_hop_limit();
-        if limit.is_none() {
+        let verdict = inner.nested();
+        if verdict == Verdict::Loop {
             self.warn(
                 endpoint.remote,
                 "the endpoints of several tunnels are routed through each other",
             );
         }
-        limit.map(Some)
+        verdict
     }
 
-    /// What is known of this machine's network, renewed when that has changed.
+    /// Returns this machine's network, read anew if it has changed. `None` if it cannot be read.
     fn network(&mut self, shared: &Shared) -> Option<&mut Network> {
         if shared.surroundings.is_elsewhere {
             return None;
         }
-        let changes = shared.surroundings.changes.load(Ordering::Relaxed);
+        let changes = shared.surroundings.changes();
         if self.network.as_ref().is_none_or(|it| it.changes != changes) {
             let network = Network::look(changes);
             let network = network.inspect_err(|error| debug!(%error, "loops go unrecognised"));
@@ -112,13 +116,13 @@ impl Loops {
 struct Inner {
     source: IpAddr,
     hop_limit: u8,
-    /// Source port, destination and receiver index; none of a later fragment.
+    /// Source port, destination and receiver index. A later fragment has none.
     data: Option<(u16, SocketAddr, u32)>,
 }
 
 impl Inner {
-    /// Reads a packet that carries transport data, or is a later fragment of a UDP datagram,
-    /// which may.
+    /// Reads a packet that carries transport data. A later fragment of a UDP datagram may carry
+    /// some.
     fn of(packet: &[u8]) -> Option<Self> {
         const UDP_HEADER_LEN: usize = 8;
         let packet = Packet::parse(packet).ok()?;
@@ -151,28 +155,28 @@ impl Inner {
         })
     }
 
-    /// Whether this device has sealed it for the very peer that it is routed to. Carried, it
-    /// would come back larger each time, without end. A datagram to *another* peer's endpoint
-    /// is well: that peer is reached through this one.
+    /// Checks whether this device has sealed the datagram for the very peer that it is routed
+    /// to. If it were carried, it would come back larger each time, without end. A datagram to
+    /// *another* peer's endpoint is no loop: that peer is reached through this one.
     fn is_for(&self, shared: &Shared, peer: &Peer, endpoint: SocketAddr) -> bool {
         self.data.is_some_and(|(from, to, index)| {
             from == shared.sockets.load().port() && to == endpoint && peer.knows_index(index)
         })
     }
 
-    /// The hop limit of the datagram around it; `None` when it is in too many already.
-    fn nested_hop_limit(&self) -> Option<u8> {
+    /// Counts one more tunnel around the datagram. It is in a loop if it is in too many already.
+    fn nested(&self) -> Verdict {
         let depth = OUTERMOST.checked_sub(self.hop_limit);
         match depth.filter(|depth| *depth <= MAX_DEPTH) {
-            Some(MAX_DEPTH) => None,
-            Some(depth) => Some(OUTERMOST - depth - 1),
+            Some(MAX_DEPTH) => Verdict::Loop,
+            Some(depth) => Verdict::HopLimit(OUTERMOST - depth - 1),
             // The system's own hop limit is another.
-            None => Some(OUTERMOST - 1),
+            None => Verdict::HopLimit(OUTERMOST - 1),
         }
     }
 }
 
-/// What this machine's network was like when it last changed.
+/// This machine's network after its last change.
 struct Network {
     system: System,
     changes: u64,
@@ -197,7 +201,7 @@ impl Network {
         })
     }
 
-    /// Whether datagrams to an endpoint leave by a tunnel of this machine.
+    /// Checks whether datagrams to an endpoint leave by a tunnel of this machine.
     fn leads_into_tunnel(&mut self, shared: &Shared, endpoint: IpAddr) -> bool {
         if let Some(known) = self.endpoints.get(&endpoint) {
             return *known;
@@ -244,13 +248,15 @@ mod tests {
     fn each_tunnel_counts_and_the_fourth_within_others_is_one_too_many() {
         let nested = |hops| {
             let inner = Inner::of(&packet(hops, 0, &data())).expect("transport data");
-            inner.nested_hop_limit()
+            inner.nested()
         };
-        let counted = [64, 63, 62, 61].map(nested);
-        assert_eq!(counted, [Some(63), Some(62), Some(61), None]);
+        for (hops, expected) in [(64, 63), (63, 62), (62, 61)] {
+            assert_eq!(nested(hops), Verdict::HopLimit(expected));
+        }
+        assert_eq!(nested(61), Verdict::Loop);
         // Systems with another default, or a packet that has come far.
         for hops in [1, 32, 60, 65, 128, 255] {
-            assert_eq!(nested(hops), Some(63), "{hops}");
+            assert_eq!(nested(hops), Verdict::HopLimit(63), "{hops}");
         }
     }
 

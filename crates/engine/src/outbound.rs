@@ -31,7 +31,7 @@ use tracing::{debug, trace};
 
 use crate::batch::Batch;
 use crate::load::Round;
-use crate::loops::Loops;
+use crate::loops::{Loops, Verdict};
 use crate::shared::{BUSY, Command, Shared, boot_now};
 use crate::tap::TapOut;
 use crate::waiting::Carrier;
@@ -179,8 +179,10 @@ impl Outgoing {
         let Some(peer) = routes.lookup(addresses.destination) else {
             return self.unreachables.refuse(shared, packet);
         };
-        let Some(hop_limit) = self.loops.hop_limit(shared, packet, peer) else {
-            return shared.path.counters().add(Cause::RoutingLoop, 1);
+        let hop_limit = match self.loops.check(shared, packet, peer) {
+            Verdict::Loop => return shared.path.counters().add(Cause::RoutingLoop, 1),
+            Verdict::SystemHopLimit => None,
+            Verdict::HopLimit(count) => Some(count),
         };
         let split = match Split::new(header, packet) {
             Ok(split) => split,
@@ -259,7 +261,7 @@ pub(crate) fn transmit(
     let sent = shared
         .sockets
         .load()
-        .send(endpoint, header, buffer, segment);
+        .send(&shared.surroundings, endpoint, header, buffer, segment);
     if let Err(error) = &sent.result {
         debug!(remote = %endpoint.remote, %error, "sending failed");
     }

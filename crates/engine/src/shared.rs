@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use taupe_protocol::{DataPath, Endpoint};
 use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;
+use crate::source::{self, Source, Sources};
 use crate::tap::Tap;
 use taupe_upkeep::names::Answer;
 use taupe_upkeep::resolver::Resolver;
@@ -43,15 +44,55 @@ pub(crate) struct Shared {
     commands: mpsc::Sender<Command>,
 }
 
-/// What the control loop knows of the network that datagrams leave by.
+/// The network that datagrams leave by, as the control loop knows it.
 #[derive(Default)]
 pub(crate) struct Surroundings {
-    /// It is not the network namespace of this process.
+    /// The network is not the network namespace of this process.
     pub(crate) is_elsewhere: bool,
+    /// The name of the tunnel's interface, if it is in this network.
+    interface: Option<String>,
     /// The mark of the device's datagrams.
     pub(crate) mark: AtomicU32,
     /// Counts changes of routes, addresses and the mark.
-    pub(crate) changes: AtomicU64,
+    changes: AtomicU64,
+    sources: Sources,
+}
+
+impl Surroundings {
+    pub(crate) fn new(is_elsewhere: bool, interface: Option<String>) -> Self {
+        Self {
+            is_elsewhere,
+            interface,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a change of routes, addresses or the mark.
+    pub(crate) fn change(&self) {
+        // A thread that sees the number sees what has changed.
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the number of changes so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Returns the source of datagrams to a peer that has not been heard of.
+    pub(crate) fn source(&self, remote: SocketAddr) -> Source {
+        let Some(interface) = &self.interface else {
+            return Source::Kernel;
+        };
+        let changes = self.changes();
+        let mark = self.mark.load(Ordering::Relaxed);
+        let look_up = || source::look_up(interface, remote, mark);
+        self.sources.find(changes, boot_now(), remote, look_up)
+    }
+
+    /// Has the source for `remote` looked up anew.
+    pub(crate) fn forget_source(&self, remote: SocketAddr) {
+        self.sources.forget(remote);
+    }
 }
 
 /// What other threads ask of the control loop.

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use taupe_net::udp::{BindError, Family, Header, Local, Options, Sent, Socket};
@@ -12,7 +11,8 @@ use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;
 
-use crate::source;
+use crate::shared::Surroundings;
+use crate::source::Source;
 
 /// The sockets of a device; none while it is down.
 #[derive(Clone, Default)]
@@ -24,10 +24,6 @@ pub(crate) struct Sockets {
     /// handshakes come with the data then, as a few always do, which the kernel has merged
     /// with it.
     pub(crate) handshakes: Vec<Arc<Socket>>,
-    /// The name of the tunnel's interface, if it is in the network that these send by.
-    interface: Option<Arc<str>>,
-    /// The mark of what they send.
-    mark: Arc<AtomicU32>,
 }
 
 /// Bytes of a buffer of handshakes: some 5,000 ordinary ones or 2,000 parts of hybrid ones,
@@ -42,11 +38,7 @@ const PORT_TRIES: usize = 100;
 impl Sockets {
     /// Binds `port` in both families, or a free one when it is 0. A system that
     /// has only one of them gets one socket.
-    pub(crate) fn bind(
-        port: u16,
-        options: Options,
-        interface: Option<Arc<str>>,
-    ) -> Result<Self, BindError> {
+    pub(crate) fn bind(port: u16, options: Options) -> Result<Self, BindError> {
         let options = Options {
             // The least of the kind's four bytes comes first.
             keeps: Some(Kind::Data as u8),
@@ -70,8 +62,6 @@ impl Sockets {
                         handshakes: handshakes.collect(),
                         v4: data[0].clone(),
                         v6: data[1].clone(),
-                        interface: interface.clone(),
-                        mark: Arc::new(options.mark.into()),
                     });
                 }
             }
@@ -90,56 +80,52 @@ impl Sockets {
     /// Sends a batch: `buffer` is cut every `segment` bytes.
     pub(crate) fn send(
         &self,
+        surroundings: &Surroundings,
         endpoint: &Endpoint,
         header: Header,
         buffer: &[u8],
         segment: usize,
     ) -> Sent {
-        let socket = match endpoint.remote {
+        let remote = endpoint.remote;
+        let socket = match remote {
             SocketAddr::V4(_) => &self.v4,
             SocketAddr::V6(_) => &self.v6,
         };
         let Some(socket) = socket else {
             return Sent::failed(Errno::AFNOSUPPORT.into());
         };
-        // The interface that a peer's datagrams come in by need not be the one
-        // that the route to it leaves by, and the kernel takes it as an order
-        // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.
-        let link_local = matches!(endpoint.remote, SocketAddr::V6(remote)
-            if remote.ip().is_unicast_link_local());
-        let local = match endpoint.local {
-            Some(local) => Some(Local {
+        if let Some(local) = endpoint.local {
+            // The interface that a peer's datagrams come in by need not be the one
+            // that the route to it leaves by, and the kernel takes it as an order
+            // (`ip(7)`, IP_PKTINFO). Only a link-local peer is where it was heard.
+            let link_local = matches!(remote, SocketAddr::V6(remote)
+                if remote.ip().is_unicast_link_local());
+            let local = Local {
                 address: local.address,
                 interface: if link_local { local.interface } else { 0 },
-            }),
-            None => match self.source(endpoint.remote) {
-                Ok(source) => source,
-                Err(error) => return Sent::failed(error),
-            },
-        };
-        socket.send(endpoint.remote, local.as_ref(), header, buffer, segment)
-    }
-
-    /// The address to send from to a peer that has not been heard of; `None` leaves the
-    /// choice to the kernel.
-    fn source(&self, remote: SocketAddr) -> io::Result<Option<Local>> {
-        let Some(interface) = &self.interface else {
-            return Ok(None);
-        };
-        let source = source::choose(interface, remote, self.mark.load(Ordering::Relaxed))?;
-        Ok(source.map(|address| Local {
-            address,
-            interface: 0,
-        }))
+            };
+            return socket.send(remote, Some(&local), header, buffer, segment);
+        }
+        match surroundings.source(remote) {
+            Source::Kernel => socket.send(remote, None, header, buffer, segment),
+            Source::Address(address) => {
+                let local = Local {
+                    address,
+                    interface: 0,
+                };
+                let sent = socket.send(remote, Some(&local), header, buffer, segment);
+                if sent.local_dropped {
+                    surroundings.forget_source(remote);
+                }
+                sent
+            }
+            Source::Unavailable => Sent::failed(Errno::ADDRNOTAVAIL.into()),
+        }
     }
 
     /// Has all that is sent from now on a mark.
     pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
-        for socket in self.all() {
-            socket.set_mark(mark)?;
-        }
-        self.mark.store(mark, Ordering::Relaxed);
-        Ok(())
+        self.all().try_for_each(|socket| socket.set_mark(mark))
     }
 
     /// Ends the threads that receive from these sockets.

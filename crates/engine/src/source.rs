@@ -4,31 +4,113 @@
 //! of its own for the destination, as with IPv6 by link-local addresses alone, that may be
 //! an address of the tunnel itself: answers would be lost, and the network outside would
 //! see the address that is used inside.
+//!
+//! A look-up costs several system calls, so its result is kept for the sends that follow, until
+//! addresses, routes or the mark change.
 
-use std::io;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::io::Errno;
 use taupe_net::system::{Address, System};
+use taupe_protocol::time::Instant;
 use taupe_upkeep::names::{socket_from, socket_to};
+use tracing::debug;
 
-/// Returns the address to send from, or `None` to leave the choice to the kernel.
-///
-/// # Errors
-/// `EADDRNOTAVAIL` when there are only addresses of the tunnel's interface.
-pub(crate) fn choose(interface: &str, remote: SocketAddr, mark: u32) -> io::Result<Option<IpAddr>> {
+/// The longest that a result is kept: the kernel's notices do not include changes of rules, which
+/// may lead the datagrams to another uplink.
+const LIFETIME: Duration = Duration::from_secs(10);
+
+/// Results that are kept at once, at most.
+const MAX_SOURCES: usize = 1024;
+
+/// Source of datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// The kernel chooses.
+    Kernel,
+    /// This address.
+    Address(IpAddr),
+    /// None: all addresses that could be used are the tunnel's own.
+    Unavailable,
+}
+
+/// Results of look-ups.
+#[derive(Default)]
+pub(crate) struct Sources(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The number of the network's changes before these look-ups.
+    changes: u64,
+    /// Each result with the time of its look-up.
+    sources: HashMap<SocketAddr, (Source, Instant)>,
+}
+
+impl Sources {
+    /// Returns the source for `remote`, by `look_up` if none is known since the network changed
+    /// for the last time, which it has done `changes` times.
+    pub(crate) fn find(
+        &self,
+        changes: u64,
+        now: Instant,
+        remote: SocketAddr,
+        look_up: impl FnOnce() -> Source,
+    ) -> Source {
+        let mut known = self.lock();
+        if known.changes < changes {
+            *known = Known {
+                changes,
+                ..Known::default()
+            };
+        }
+        if let Some((source, at)) = known.sources.get(&remote)
+            && known.changes == changes
+            && now.since(*at) < LIFETIME
+        {
+            return *source;
+        }
+        // No thread waits for the system calls of another.
+        drop(known);
+        let source = look_up();
+        debug!(%remote, ?source, "looked up the source address");
+        let mut known = self.lock();
+        if known.changes == changes {
+            if known.sources.len() >= MAX_SOURCES {
+                known.sources.clear();
+            }
+            known.sources.insert(remote, (source, now));
+        }
+        source
+    }
+
+    /// Forgets the source for `remote`.
+    pub(crate) fn forget(&self, remote: SocketAddr) {
+        self.lock().sources.remove(&remote);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the kernel for the source of datagrams to `remote`.
+pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source {
     let chosen = socket_to(remote, mark).and_then(|socket| socket.local_addr());
     // Where no route leads, the send itself says so.
-    let Ok(chosen) = chosen else { return Ok(None) };
+    let Ok(chosen) = chosen else {
+        return Source::Kernel;
+    };
     let Some((index, addresses)) = look(interface, remote.ip(), mark) else {
-        return Ok(None);
+        return Source::Kernel;
     };
     let (own, others): (Vec<_>, Vec<_>) = addresses
         .into_iter()
         .partition(|address| address.interface == index);
     let is_among = |addresses: &[Address], ip| addresses.iter().any(|a| a.network.addr() == ip);
     if !is_among(&own, chosen.ip()) || is_among(&others, chosen.ip()) {
-        return Ok(None);
+        return Source::Kernel;
     }
     let mut candidates: Vec<IpAddr> = others
         .iter()
@@ -37,10 +119,8 @@ pub(crate) fn choose(interface: &str, remote: SocketAddr, mark: u32) -> io::Resu
         .collect();
     candidates.sort_by_key(|ip| std::cmp::Reverse(common_bits(*ip, remote.ip())));
     let usable = |ip: &IpAddr| socket_from(*ip, remote, mark).is_ok();
-    match candidates.into_iter().find(usable) {
-        Some(ip) => Ok(Some(ip)),
-        None => Err(Errno::ADDRNOTAVAIL.into()),
-    }
+    let usable = candidates.into_iter().find(usable);
+    usable.map_or(Source::Unavailable, Source::Address)
 }
 
 /// Returns the index of the interface, and all addresses of this network. `None` if datagrams
@@ -64,11 +144,92 @@ fn is_routable(ip: IpAddr) -> bool {
     }
 }
 
-/// How many leading bits two addresses share (RFC 6724 §5, rule 8).
+/// Returns the number of leading bits that two addresses share (RFC 6724 §5, rule 8).
 fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEAR: Source = Source::Address(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)));
+    const START: Instant = Instant(1_000_000_000);
+
+    fn remote(number: u16) -> SocketAddr {
+        ([198, 51, 100, 1], number).into()
+    }
+
+    /// Sources, and the number of look-ups so far.
+    #[derive(Default)]
+    struct Counted(Sources, u32);
+
+    impl Counted {
+        fn find(&mut self, changes: u64, now: Instant, remote: SocketAddr, found: Source) {
+            let source = self.0.find(changes, now, remote, || {
+                self.1 += 1;
+                found
+            });
+            assert_eq!(source, found);
+        }
+    }
+
+    #[test]
+    fn sends_to_one_endpoint_do_one_look_up_until_the_network_changes() {
+        let mut sources = Counted::default();
+        for _ in 0..100 {
+            sources.find(1, START, remote(1), NEAR);
+        }
+        assert_eq!(sources.1, 1);
+        sources.find(1, START, remote(2), Source::Unavailable);
+        sources.find(1, START, remote(1), NEAR);
+        assert_eq!(sources.1, 2, "of each endpoint");
+        for _ in 0..100 {
+            sources.find(2, START, remote(1), Source::Kernel);
+        }
+        assert_eq!(sources.1, 3, "after a change");
+    }
+
+    #[test]
+    fn a_result_has_a_lifetime_and_is_forgotten_on_demand() {
+        let mut sources = Counted::default();
+        sources.find(0, START, remote(1), NEAR);
+        let end = START + LIFETIME;
+        sources.find(0, end - Duration::from_nanos(1), remote(1), NEAR);
+        assert_eq!(sources.1, 1);
+        sources.find(0, end, remote(1), Source::Kernel);
+        sources.find(0, end, remote(1), Source::Kernel);
+        assert_eq!(sources.1, 2);
+        sources.0.forget(remote(1));
+        sources.find(0, end, remote(1), NEAR);
+        assert_eq!(sources.1, 3);
+    }
+
+    #[test]
+    fn a_result_from_before_a_change_is_not_kept() {
+        let mut sources = Counted::default();
+        let during = sources.0.find(1, START, remote(1), || {
+            sources.0.find(2, START, remote(2), || NEAR);
+            Source::Unavailable
+        });
+        assert_eq!(during, Source::Unavailable);
+        sources.find(2, START, remote(1), NEAR);
+        sources.find(1, START, remote(2), Source::Kernel);
+        assert_eq!(sources.1, 2);
+        sources.find(2, START, remote(2), NEAR);
+        assert_eq!(sources.1, 2);
+    }
+
+    #[test]
+    fn results_are_bounded() {
+        let mut sources = Counted::default();
+        for number in 0..=u16::MAX {
+            sources.find(0, START, remote(number), NEAR);
+        }
+        assert!(sources.0.lock().sources.len() <= MAX_SOURCES);
     }
 }

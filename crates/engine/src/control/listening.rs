@@ -64,10 +64,7 @@ impl Control {
 
     fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
         let options = self.socket_options();
-        let interface = self.beside.clone();
-        let bound = self
-            .underlay
-            .within(|| Sockets::bind(port, options, interface));
+        let bound = self.underlay.within(|| Sockets::bind(port, options));
         bound.map_err(|source| udp::BindError::Io {
             what: "entering the outer tunnel's network",
             source,
@@ -152,7 +149,7 @@ impl Control {
         self.mark = mark;
         let surroundings = &self.shared.surroundings;
         surroundings.mark.store(mark, Ordering::Relaxed);
-        surroundings.changes.fetch_add(1, Ordering::Relaxed);
+        surroundings.change();
         Ok(())
     }
 }

@@ -3,7 +3,10 @@
 use crate::pair::{FAR, FAR_OUTER, FAR_PORT, FAR6, NEAR, NEAR6, Pair, neighbours};
 use std::net::IpAddr;
 use std::time::Duration;
+use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::figure;
 use taupe_lab::traffic::ping;
 use taupe_lab::{Error, Result, ensure};
 
@@ -60,6 +63,94 @@ pub(crate) fn source_not_too_sticky() -> Result<()> {
     near.host.ip(&gone)?;
     ping(&near.host, FAR, PROMPT)?;
     far.ensure_endpoint(&near.keys, "[2001:db8::10]:51820")
+}
+
+/// Where the uplink has only link-local addresses, the source of datagrams is looked up once for
+/// many datagrams, and anew when addresses change. It is never the tunnel's own address, which is
+/// closest to the peer's.
+pub(crate) fn source_follows_addresses() -> Result<()> {
+    const OWN: &str = "2001:db8::1:1";
+    const OTHERS: [&str; 2] = ["2001:db8:9::1", "2001:db8:9::2"];
+    const DATAGRAMS: usize = 20;
+    /// Look-ups for so many datagrams: the first, one after a result's lifetime, and one after
+    /// each notice of a change that comes late.
+    const LOOK_UPS: usize = 4;
+    let mut pair = Pair::new()?;
+    let (near, far) = (pair.near.host.clone(), pair.far.host.clone());
+    let gone = ["address", "delete", "2001:db8::1/64", "dev", "eth0"];
+    near.ip(&gone)?;
+    for (from, to, destination) in [
+        (&near, &far, "default"),
+        (&far, &near, "2001:db8:9::/64"),
+        (&far, &near, OWN),
+    ] {
+        let router = link_local(to)?;
+        #[rustfmt::skip]
+        from.ip(&["-6", "route", "add", destination, "via", &router, "dev", "eth0"])?;
+    }
+    add_address(&near, "wgnear", OWN)?;
+    add_address(&near, "lo", OTHERS[0])?;
+    pair.set_far(&["endpoint", "[2001:db8::2]:51821"])?;
+    ping(&near, FAR, PROMPT)?;
+    pair.far
+        .ensure_endpoint(&pair.near.keys, &format!("[{}]:51820", OTHERS[0]))?;
+
+    // Nothing more is heard from the far end, and the near one forgets the address that it was
+    // heard at.
+    pair.far.link(&["down"])?;
+    let send = |count: usize| {
+        let (count, to) = (count.to_string(), FAR.to_string());
+        near.attempt(&["ping", "-c", &count, "-i", "0.05", "-W", "1", &to])
+    };
+    let capture = || Capture::start(&far, "eth0", "ip6 and udp dst port 51821");
+    near.ip(&["address", "delete", OTHERS[0], "dev", "lo"])?;
+    // A datagram may leave before the program has read the kernel's notice.
+    send(3)?;
+    let sent = capture()?;
+    send(DATAGRAMS)?;
+    let sent = sent.stop()?.len();
+    ensure!(sent == 0, "{sent} datagrams from the tunnel's own address");
+
+    add_address(&near, "lo", OTHERS[1])?;
+    let before = look_ups(&mut pair)?;
+    let sent = capture()?;
+    send(3)?;
+    wait_until("a look-up", Duration::from_secs(10), || {
+        Ok(look_ups(&mut pair)? > before)
+    })?;
+    let before = look_ups(&mut pair)?;
+    send(DATAGRAMS)?;
+    let looked_up = look_ups(&mut pair)? - before;
+    let sent = sent.stop()?;
+    let sources = sent.iter().filter_map(|packet| packet.datagram());
+    let sources: Vec<_> = sources.map(|datagram| datagram.source.ip()).collect();
+    let expected: IpAddr = OTHERS[1].parse().map_err(|_| Error::unmet("address"))?;
+    ensure!(
+        sources.len() >= DATAGRAMS && sources.iter().all(|source| *source == expected),
+        "datagrams from {sources:?}"
+    );
+    figure("look-ups for 20 datagrams", looked_up);
+    ensure!(looked_up <= LOOK_UPS, "{looked_up} look-ups");
+    Ok(())
+}
+
+/// Returns the number of times that the near end's program has looked the source up.
+fn look_ups(pair: &mut Pair) -> Result<usize> {
+    let process = pair.near.tunnel.process();
+    let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
+    let log = process.output();
+    Ok(log.matches("looked up the source address").count())
+}
+
+/// Returns the link-local address of a machine's uplink.
+fn link_local(host: &Host) -> Result<String> {
+    #[rustfmt::skip]
+    let shown = host.ip(&["-6", "-o", "address", "show", "dev", "eth0", "scope", "link"])?;
+    let mut words = shown.stdout.split_whitespace();
+    let address = words.find_map(|word| word.strip_suffix("/64"));
+    address
+        .map(str::to_owned)
+        .ok_or_else(|| Error::unmet(format!("no link-local address: {}", shown.stdout)))
 }
 
 /// Each of several addresses of a machine answers for itself.

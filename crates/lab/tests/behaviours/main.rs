@@ -56,6 +56,10 @@ fn main() {
         SystemTest::new("counters", transfer::counters),
         SystemTest::new("roaming", endpoints::roaming),
         SystemTest::new("source_not_too_sticky", endpoints::source_not_too_sticky),
+        SystemTest::new(
+            "source_follows_addresses",
+            endpoints::source_follows_addresses,
+        ),
         SystemTest::new("reply_to_sender", endpoints::reply_to_sender),
         SystemTest::new(
             "address_of_another_interface",
