@@ -25,7 +25,7 @@ use taupe_net::tun::{self, Tun};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::{Cause, Device, Notice, Output, Random};
+use taupe_protocol::{Cause, Device, HandshakeMessage, Notice, Output, Random};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
@@ -34,7 +34,7 @@ use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::shared::{Command, Message, Shared, Surroundings, Waker, boot_now, now};
+use crate::shared::{Command, Shared, Surroundings, Waker, boot_now, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::{Listener, SocketFile};
@@ -95,7 +95,7 @@ pub(crate) struct Control {
     mended: Option<Instant>,
     drops: Drops,
     /// Handshake messages of this round; empty between rounds.
-    messages: Vec<Message>,
+    messages: Vec<HandshakeMessage>,
     flood: Flood,
     flood_filter: FloodFilter,
     /// The port that was asked for or last bound; 0 while any will do.
@@ -403,7 +403,7 @@ impl Control {
         );
     }
 
-    fn handle_handshake(&mut self, now: Now, message: &Message, backlog: usize) {
+    fn handle_handshake(&mut self, now: Now, message: &HandshakeMessage, backlog: usize) {
         let (from, message) = (message.from, message.bytes());
         let refused = self.device.handle_message(now, from, message, backlog);
         let kind = || handshake_kind(message).unwrap_or("message");

@@ -1,7 +1,5 @@
 //! What the threads of a device share, and how they reach the control loop.
 
-use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -14,9 +12,8 @@ use taupe_config::uapi::Request;
 use taupe_net::tun::Tun;
 use taupe_net::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
-use taupe_protocol::message::{Initiation, LONGEST_HANDSHAKE};
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::{DataPath, Endpoint};
+use taupe_protocol::{DataPath, Endpoint, HandshakeMessage, HandshakeQueue};
 use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;
@@ -37,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) sockets: ArcSwap<Sockets>,
     /// The TUN's MTU in bytes.
     pub(crate) mtu: AtomicUsize,
-    pub(crate) handshakes: HandshakeQueue,
+    pub(crate) handshakes: Handshakes,
     pub(crate) surroundings: Surroundings,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
@@ -129,7 +126,7 @@ impl Shared {
             path,
             sockets: ArcSwap::default(),
             mtu: AtomicUsize::new(0),
-            handshakes: HandshakeQueue::default(),
+            handshakes: Handshakes::default(),
             surroundings,
             waker,
             resolver,
@@ -183,78 +180,27 @@ impl Waker {
     }
 }
 
-/// Handshake messages on their way to the control loop. Bounded: when it is full, the
-/// oldest is dropped unread.
+/// Handshake messages on their way to the control loop.
 #[derive(Default)]
-pub(crate) struct HandshakeQueue(Mutex<Queued>);
+pub(crate) struct Handshakes(Mutex<Queued>);
 
 #[derive(Default)]
 struct Queued {
-    messages: VecDeque<Message>,
+    messages: HandshakeQueue,
     /// The control loop has been woken, or comes by itself.
     expected: bool,
 }
 
-/// A handshake message.
-pub(crate) struct Message {
-    pub(crate) from: Endpoint,
-    bytes: MessageBytes,
-}
-
-/// Ordinary messages have places of the same size, so that a flood of them allocates
-/// nothing; parts of hybrid ones are eight times as long.
-enum MessageBytes {
-    Ordinary([u8; size_of::<Initiation>()], usize),
-    Part(Box<[u8]>),
-}
-
-impl Message {
-    fn new(from: Endpoint, message: &[u8]) -> Self {
-        let mut place = [0; size_of::<Initiation>()];
-        let bytes = match place.get_mut(..message.len()) {
-            Some(start) => {
-                start.copy_from_slice(message);
-                MessageBytes::Ordinary(place, message.len())
-            }
-            None => MessageBytes::Part(message.into()),
-        };
-        Self { from, bytes }
-    }
-
-    /// What tells the messages of one handshake from those of others: the sender and the index
-    /// that it has chosen.
-    fn handshake(&self) -> (SocketAddr, Option<[u8; 4]>) {
-        let index = self.bytes().get(4..).and_then(|rest| rest.first_chunk());
-        (self.from.remote, index.copied())
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            MessageBytes::Ordinary(place, length) => place.get(..*length).unwrap_or_default(),
-            MessageBytes::Part(bytes) => bytes,
-        }
-    }
-}
-
-/// Orders messages by the last one of their handshake, the latest first.
-fn newest_first(messages: &mut [Message]) {
-    let mut last = HashMap::new();
-    for (place, message) in messages.iter().enumerate() {
-        last.insert(message.handshake(), place);
-    }
-    messages.sort_by_cached_key(|message| Reverse(last.get(&message.handshake()).copied()));
-}
-
-/// What has become of messages that were handed to a queue.
+/// Result of [`Handshakes::push`].
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Pushed {
-    /// How many found no room.
+    /// The number of messages for which there was no room.
     pub(crate) dropped: u64,
-    /// Whether the control loop has to be woken.
+    /// The control loop has to be woken.
     pub(crate) wake: bool,
 }
 
-impl HandshakeQueue {
+impl Handshakes {
     /// Places that an empty queue keeps at rest, about 100 KiB.
     const KEPT: usize = UNDER_LOAD_BACKLOG;
 
@@ -265,35 +211,15 @@ impl HandshakeQueue {
         messages: impl Iterator<Item = &'a [u8]>,
     ) -> Pushed {
         let mut queued = self.lock();
-        let mut dropped = 0;
-        for message in messages {
-            let fits = message.len() <= LONGEST_HANDSHAKE;
-            if !fits {
-                dropped += 1;
-                continue;
-            }
-            if queued.messages.len() >= MAX_QUEUED_HANDSHAKES {
-                queued.messages.pop_front();
-                dropped += 1;
-            }
-            queued.messages.push_back(Message::new(from, message));
-        }
+        let dropped = messages.map(|message| queued.messages.push(from, message));
+        let dropped = dropped.sum();
         let wake = !std::mem::replace(&mut queued.expected, true);
         Pushed { dropped, wake }
     }
 
-    /// Moves the newest messages, at most so many, to `taken`, the newest handshake first; the
-    /// parts of one stay in their order. Returns how many stay.
-    ///
-    /// After a pause of this process the queue has every try of a peer, and the peer waits for
-    /// the answer to the last alone.
-    pub(crate) fn take(&self, count: usize, taken: &mut Vec<Message>) -> usize {
-        let mut queued = self.lock();
-        let left = queued.messages.len().saturating_sub(count);
-        taken.extend(queued.messages.drain(left..));
-        drop(queued);
-        newest_first(taken);
-        left
+    /// Takes the newest messages ([`HandshakeQueue::take`]).
+    pub(crate) fn take(&self, count: usize, taken: &mut Vec<HandshakeMessage>) -> usize {
+        self.lock().messages.take(count, taken)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -348,66 +274,13 @@ mod tests {
         SocketAddr::from(([192, 0, 2, 1], 51_820)).into()
     }
 
-    fn push(queue: &HandshakeQueue, messages: &[&[u8]]) -> Pushed {
+    fn push(queue: &Handshakes, messages: &[&[u8]]) -> Pushed {
         queue.push(from(), messages.iter().copied())
-    }
-
-    /// A message of a handshake, of `length` bytes.
-    fn message(index: u8, length: usize) -> Vec<u8> {
-        let mut message = vec![0xff; length];
-        message[4..8].copy_from_slice(&[index, 0, 0, 0]);
-        message
-    }
-
-    /// What the queue gives at most `count` of, as index and length, and how many stay.
-    fn take(queue: &HandshakeQueue, count: usize) -> (Vec<(u8, usize)>, usize) {
-        let mut taken = Vec::new();
-        let left = queue.take(count, &mut taken);
-        let bytes = taken.iter().map(Message::bytes);
-        (bytes.map(|bytes| (bytes[4], bytes.len())).collect(), left)
-    }
-
-    #[test]
-    fn the_newest_handshake_comes_first_and_its_parts_in_order() {
-        let queue = HandshakeQueue::default();
-        push(&queue, &[&message(1, 148), &message(2, 92)]);
-        push(&queue, &[&message(3, 1232), &message(3, 149)]);
-        push(&queue, &[&message(4, 64), &message(3, 148)]);
-        assert_eq!(
-            take(&queue, 4),
-            (vec![(3, 1232), (3, 149), (3, 148), (4, 64)], 2)
-        );
-        assert_eq!(take(&queue, 4), (vec![(2, 92), (1, 148)], 0));
-    }
-
-    #[test]
-    fn handshakes_of_two_senders_are_two_though_they_have_one_index() {
-        let queue = HandshakeQueue::default();
-        let other = SocketAddr::from(([192, 0, 2, 2], 51_820)).into();
-        push(&queue, &[&message(1, 148)]);
-        queue.push(other, [&*message(1, 92)].into_iter());
-        assert_eq!(take(&queue, 2), (vec![(1, 92), (1, 148)], 0));
-    }
-
-    #[test]
-    fn a_full_queue_drops_and_counts_the_oldest() {
-        let queue = HandshakeQueue::default();
-        let old: &[u8] = &message(1, 148);
-        let new: &[u8] = &message(2, 148);
-        let many = vec![old; MAX_QUEUED_HANDSHAKES];
-        assert_eq!(push(&queue, &many).dropped, 0);
-        assert_eq!(push(&queue, &[new; 3]).dropped, 3);
-        let (taken, left) = take(&queue, 4);
-        assert_eq!(left, MAX_QUEUED_HANDSHAKES - 4);
-        assert_eq!(taken, [(2, 148), (2, 148), (2, 148), (1, 148)]);
-        assert_eq!(push(&queue, &[new; 3]).dropped, 0);
-        let too_long: &[u8] = &[1; 1233];
-        assert_eq!(push(&HandshakeQueue::default(), &[too_long]).dropped, 1);
     }
 
     #[test]
     fn the_control_loop_is_woken_once_until_it_rests() {
-        let queue = HandshakeQueue::default();
+        let queue = Handshakes::default();
         let message: &[u8] = &[1; 148];
         assert!(push(&queue, &[message]).wake);
         assert!(!push(&queue, &[message]).wake);

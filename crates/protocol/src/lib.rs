@@ -30,7 +30,7 @@
 //! | when | call |
 //! |---|---|
 //! | a packet is to be sent | [`Routes::lookup`] of [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
-//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`Sorted::inner`], and give each of [`Sorted::handshakes`] to [`Device::handle_message`] |
+//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`Sorted::inner`], and give each of [`Sorted::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
 //! | the owner is woken | [`Device::handle_attention`] |
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
 //! | the configuration changes | [`Device::update`], whole or not at all |
@@ -177,6 +177,7 @@
 
 #[doc(hidden)]
 pub mod allowed_ips;
+mod backlog;
 mod configure;
 mod cookie;
 mod device;
@@ -211,6 +212,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use taupe_crypto::Secret;
 
+pub use backlog::{HandshakeId, HandshakeMessage, HandshakeQueue, newest_first};
 pub use device::{Device, Notice, Output, UpdateError};
 #[doc(hidden)]
 pub use inspect::PeerSnapshot;

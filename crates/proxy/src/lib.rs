@@ -24,7 +24,7 @@
 //! | `stream.rs`, `holes.rs` | one TCP connection, with a stack of its own, and segments that it has lost |
 //! | `dns.rs`, `question.rs` | names, over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
-//! | `tunnel.rs` | WireGuard and its sockets |
+//! | `tunnel.rs`, `handshakes.rs` | WireGuard and its sockets, and handshake messages that wait |
 //! | `net.rs` | what clients share |
 //! | `proxy.rs` | the loop |
 
@@ -39,6 +39,7 @@ mod failure;
 mod fragments;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handshakes;
 mod holes;
 mod http;
 mod limits;

@@ -2,6 +2,7 @@
 
 use crate::clock::{SystemRandom, now};
 use crate::failure::Failure;
+use crate::handshakes::Handshakes;
 use crate::outgoing::{Outgoing, Slot};
 use crate::{StartError, Tell};
 use core::ops::Range;
@@ -18,7 +19,7 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged, inner,
+    Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged, inner,
 };
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
@@ -43,6 +44,7 @@ pub(crate) struct Tunnel {
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     sorted: Sorted,
+    handshakes: Handshakes,
     notices: Option<Tell>,
     /// That a peer is silent has been told, and not that it is heard.
     is_told: bool,
@@ -131,6 +133,7 @@ impl Tunnel {
             lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
             answers,
             sorted: Sorted::default(),
+            handshakes: Handshakes::default(),
             notices,
             is_told: false,
             waiting: VecDeque::new(),
@@ -184,7 +187,8 @@ impl Tunnel {
         self.do_outputs();
     }
 
-    /// Receives a datagram by one of the sockets. What is for the protocol is dealt with.
+    /// Receives a datagram by one of the sockets. Handshake messages wait for
+    /// [`Tunnel::handle_handshakes`].
     pub(crate) fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
         let Some(bound) = self.sockets.get(socket) else {
             return Received::Nothing;
@@ -198,26 +202,45 @@ impl Tunnel {
                 return Received::Other;
             }
         };
-        let (now, from) = (now(), Endpoint::from(from));
+        let (now, from) = (now().boot, Endpoint::from(from));
         let Some(datagram) = buffer.get_mut(..length) else {
             return Received::Other;
         };
         self.path
-            .receive(now.boot, from, datagram, length.max(1), &mut self.sorted);
-        if let Some(handshake) = self.sorted.handshakes.pop() {
-            let refused = self
-                .device
-                .handle_message(now, from, &datagram[handshake], 0);
-            match refused {
-                None => debug!(from = %from.remote, "took a handshake message"),
-                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
-            }
-            self.do_outputs();
-        }
+            .receive(now, from, datagram, length.max(1), &mut self.sorted);
+        let handshake = self.sorted.handshakes.pop();
+        let handshake = handshake.and_then(|message| datagram.get(message));
+        let dropped = self.handshakes.note(from, handshake);
+        self.path.counters().add(Cause::BacklogFull, dropped);
         self.sorted
             .inner
             .pop()
             .map_or(Received::Other, Received::Packet)
+    }
+
+    /// Checks whether handshake messages wait.
+    pub(crate) fn has_handshakes(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+
+    /// Handles handshake messages that wait, once the sockets `are_empty` or much has been read
+    /// behind them.
+    pub(crate) fn handle_handshakes(&mut self, are_empty: bool) {
+        let mut messages = Vec::new();
+        let mut left = self.handshakes.take(are_empty, &mut messages);
+        left += messages.len();
+        for message in &messages {
+            left -= 1;
+            let from = message.from;
+            let refused = self
+                .device
+                .handle_message(now(), from, message.bytes(), left);
+            match refused {
+                None => debug!(from = %from.remote, "took a handshake message"),
+                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
+            }
+        }
+        self.do_outputs();
     }
 
     /// The number of sockets.
@@ -380,3 +403,6 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     socket.bind(&address.into())?;
     Ok(UdpSocket::from_std(socket.into()))
 }
+
+#[cfg(test)]
+mod tests;

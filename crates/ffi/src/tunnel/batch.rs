@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use taupe_protocol::message::{Kind, classify, data_header};
-use taupe_protocol::{Endpoint, Outbound};
+use taupe_protocol::{Endpoint, HandshakeId, Outbound, newest_first};
 
 use super::{NOWHERE, OFFSET, OVERHEAD, Outcome, Result, SORTED, Tunnel, packet_outcome};
 use crate::clock;
@@ -101,7 +101,8 @@ impl Tunnel {
 
     /// Opens datagrams in place: of each that has a packet in it, that begins [`OFFSET`]
     /// bytes behind it, and `results` says how long it is. Returns how many have. What is to
-    /// be sent afterwards [`Tunnel::read`] gives for an empty datagram.
+    /// be sent afterwards [`Tunnel::read`] gives for an empty datagram. Handshake messages are
+    /// handled last, the newest handshake first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if datagrams lie outside of `buffer`, or there is not a
@@ -162,6 +163,9 @@ impl Tunnel {
         for (_, cause) in refused {
             self.tell(cause);
         }
+        newest_first(&mut handshakes, |message| {
+            HandshakeId::of(origin.remote, &buffer[message.clone()])
+        });
         for message in handshakes {
             let result = &mut results[message.start / stride];
             let message = &buffer[message];

@@ -285,3 +285,28 @@ fn a_read_without_an_address_forgets_none() {
     shake_hands(&tunnels);
     assert_eq!(b.peer_address(), place(4));
 }
+
+#[test]
+fn of_the_initiations_in_a_batch_the_newest_is_answered() {
+    const LENGTH: usize = 148;
+    let [a, b] = pair(0);
+    let mut buffer = [0; 3 * LENGTH];
+    for initiation in buffer.chunks_mut(LENGTH) {
+        skip(Duration::from_secs(6));
+        assert_eq!(a.force_handshake(initiation), Ok(Outcome::Network(LENGTH)));
+    }
+    let datagrams = Strided {
+        stride: LENGTH,
+        sizes: &[LENGTH; 3],
+    };
+    let mut results = [Ok(Outcome::Done); 3];
+    let packets = b.read_batch(None, &mut buffer, datagrams, &mut results);
+    assert_eq!(packets, Ok(0));
+    assert_eq!(results.map(|result| result.is_ok()), [false, false, true]);
+    let mut response = [0; 92];
+    let read = b.read(None, &[], &mut response);
+    assert_eq!(read, Ok(Outcome::Network(92)));
+    assert_eq!(b.read(None, &[], &mut [0; 92]), Ok(Outcome::Done));
+    let taken = a.read(None, &response, &mut [0; 32]);
+    assert_eq!(taken, Ok(Outcome::Network(32)), "the answer to the last");
+}

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use taupe_net::ecn;
 use taupe_protocol::{
-    DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged,
+    Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
     crypto::TAG_LEN,
     inner,
     limits::UNDER_LOAD_BACKLOG,
@@ -82,7 +82,8 @@ impl Tunnel {
     }
 
     /// Opens what has come, in its order; `deliver` takes each packet, behind [`PACKET`] bytes,
-    /// to which congestion marks have been carried.
+    /// to which congestion marks have been carried. Handshake messages are handled after that,
+    /// the newest first.
     pub(super) fn open(&mut self, now: Now, mut deliver: impl FnMut(Vec<u8>)) {
         /// More than a datagram has, and their place among those of a batch.
         const STRIDE: usize = 1 << 17;
@@ -97,6 +98,7 @@ impl Tunnel {
             true => 0,
             false => UNDER_LOAD_BACKLOG,
         };
+        let mut handshakes = HandshakeQueue::default();
         let mut rest = &mut incoming[..];
         while let Some(first) = rest.first() {
             let from = first.from;
@@ -112,7 +114,8 @@ impl Tunnel {
                 .receive_each(now.boot, endpoint, messages, &mut self.sorted);
             for place in &self.sorted.handshakes {
                 let message = &run[place.start / STRIDE].buffer[HEADROOM..];
-                let _ = self.device.handle_message(now, endpoint, message, backlog);
+                let dropped = handshakes.push(endpoint, message);
+                self.path.counters().add(Cause::BacklogFull, dropped);
             }
             for place in &self.sorted.inner {
                 let datagram = &mut run[place.start / STRIDE];
@@ -126,6 +129,14 @@ impl Tunnel {
         }
         incoming.clear();
         self.incoming = incoming;
+        let mut messages = Vec::new();
+        handshakes.take(usize::MAX, &mut messages);
+        for message in messages {
+            let from = message.from;
+            let _ = self
+                .device
+                .handle_message(now, from, message.bytes(), backlog);
+        }
     }
 
     /// Seals what is to be, as far as there are sessions; the rest waits for them.

@@ -256,3 +256,18 @@ fn datagrams_that_come_in_pieces_are_the_sockets() {
         [received(&udp(server, mole, &[7; 900]))]
     );
 }
+
+/// The peer refuses the answer to any other.
+#[test]
+fn of_initiations_that_come_at_once_the_newest_is_answered() {
+    let mut world = World::with(&["mole"]);
+    let from = at(ENDPOINT, 443);
+    let first = world.initiation();
+    world.pipeline.handle_datagram(from, 0, &first);
+    for _ in 0..2 {
+        let next = world.next_initiation();
+        world.pipeline.handle_datagram(from, 0, &next);
+    }
+    world.run();
+    assert_eq!(world.peer.heard, [at(OWN, PORT)]);
+}

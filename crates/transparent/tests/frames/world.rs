@@ -610,6 +610,21 @@ impl World {
         }
     }
 
+    /// A message with which the peer would begin another handshake, 6 seconds later.
+    pub(crate) fn next_initiation(&mut self) -> Vec<u8> {
+        let later = Duration::from_secs(6);
+        self.now.boot += later;
+        self.now.wall += later;
+        let key = self.pipeline.device().public_key().unwrap();
+        self.peer.device.initiate(self.now, &key);
+        loop {
+            let output = self.peer.device.poll_output();
+            if let Wanted::Transmit { datagram, .. } = output.expect("an initiation") {
+                return datagram;
+            }
+        }
+    }
+
     /// What has left as it was, other than the tunnel's own datagrams.
     pub(crate) fn passed(&self) -> Vec<Vec<u8>> {
         let own = |arrived: &&Arrived| {

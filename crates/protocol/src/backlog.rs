@@ -1,0 +1,216 @@
+//! Handshake messages that wait for the owner of a [`crate::Device`].
+//!
+//! After a pause of its process, a device finds every try of a peer in its queue. The peer waits
+//! for the answer to the last one alone, and an initiation is refused if another one of that peer
+//! has just been taken. So the newest handshake comes first.
+
+use core::cmp::Reverse;
+use core::net::SocketAddr;
+use std::collections::{HashMap, VecDeque};
+
+use crate::limits::MAX_QUEUED_HANDSHAKES;
+use crate::message::{Initiation, LONGEST_HANDSHAKE};
+use crate::peer::Endpoint;
+
+/// Identity of a handshake among those that wait: the sender of its messages, and the index in
+/// them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HandshakeId {
+    from: SocketAddr,
+    index: Option<[u8; 4]>,
+}
+
+impl HandshakeId {
+    /// Returns the identity of the handshake that `message` is of.
+    #[must_use]
+    pub fn of(from: SocketAddr, message: &[u8]) -> Self {
+        let index = message.get(4..).and_then(|rest| rest.first_chunk());
+        Self {
+            from,
+            index: index.copied(),
+        }
+    }
+}
+
+/// Orders messages, of which the oldest is the first, for [`crate::Device::handle_message`]: by
+/// the last message of their handshake, the newest handshake first. The messages of one handshake
+/// keep their order.
+pub fn newest_first<T>(messages: &mut [T], handshake: impl Fn(&T) -> HandshakeId) {
+    let mut last = HashMap::new();
+    for (place, message) in messages.iter().enumerate() {
+        last.insert(handshake(message), place);
+    }
+    messages.sort_by_cached_key(|message| Reverse(last.get(&handshake(message)).copied()));
+}
+
+/// A handshake message that waits.
+pub struct HandshakeMessage {
+    /// The sender.
+    pub from: Endpoint,
+    bytes: Bytes,
+}
+
+/// Bytes of a message. Ordinary messages have places of the same size, so that a flood of them
+/// allocates nothing. Parts of hybrid ones are eight times as long.
+enum Bytes {
+    Ordinary([u8; size_of::<Initiation>()], usize),
+    Part(Box<[u8]>),
+}
+
+impl HandshakeMessage {
+    fn new(from: Endpoint, message: &[u8]) -> Self {
+        let mut place = [0; size_of::<Initiation>()];
+        let bytes = match place.get_mut(..message.len()) {
+            Some(start) => {
+                start.copy_from_slice(message);
+                Bytes::Ordinary(place, message.len())
+            }
+            None => Bytes::Part(message.into()),
+        };
+        Self { from, bytes }
+    }
+
+    /// Returns the message.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Ordinary(place, length) => place.get(..*length).unwrap_or_default(),
+            Bytes::Part(bytes) => bytes,
+        }
+    }
+}
+
+/// Queue of handshake messages. It holds at most [`MAX_QUEUED_HANDSHAKES`]: if it is full, the
+/// oldest message is dropped.
+#[derive(Default)]
+pub struct HandshakeQueue(VecDeque<HandshakeMessage>);
+
+impl HandshakeQueue {
+    /// Adds a message. Returns the number of messages that were dropped, which the caller counts
+    /// as [`crate::Cause::BacklogFull`].
+    pub fn push(&mut self, from: Endpoint, message: &[u8]) -> u64 {
+        if message.len() > LONGEST_HANDSHAKE {
+            return 1;
+        }
+        let is_full = self.0.len() >= MAX_QUEUED_HANDSHAKES;
+        if is_full {
+            self.0.pop_front();
+        }
+        self.0.push_back(HandshakeMessage::new(from, message));
+        is_full.into()
+    }
+
+    /// Moves the newest messages, at most `count`, to the end of `taken`, in the order of
+    /// [`newest_first`]. Returns the number of messages that stay.
+    pub fn take(&mut self, count: usize, taken: &mut Vec<HandshakeMessage>) -> usize {
+        let (left, start) = (self.0.len().saturating_sub(count), taken.len());
+        taken.extend(self.0.drain(left..));
+        let taken = taken.get_mut(start..).unwrap_or_default();
+        newest_first(taken, |message| {
+            HandshakeId::of(message.from.remote, message.bytes())
+        });
+        left
+    }
+
+    /// Returns the number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Checks whether there is no message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives memory back that the messages do not need, but for `places` of them.
+    pub fn shrink_to(&mut self, places: usize) {
+        self.0.shrink_to(places);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(number: u8) -> Endpoint {
+        SocketAddr::from(([192, 0, 2, number], 51_820)).into()
+    }
+
+    /// Returns a message of `length` bytes of the handshake with this index.
+    fn message(index: u8, length: usize) -> Vec<u8> {
+        let mut message = vec![0xff; length];
+        message[4..8].copy_from_slice(&[index, 0, 0, 0]);
+        message
+    }
+
+    /// Takes at most `count` messages. Returns the index and the length of each, and the number
+    /// of messages that stay.
+    fn take(queue: &mut HandshakeQueue, count: usize) -> (Vec<(u8, usize)>, usize) {
+        let mut taken = Vec::new();
+        let left = queue.take(count, &mut taken);
+        let bytes = taken.iter().map(HandshakeMessage::bytes);
+        (bytes.map(|bytes| (bytes[4], bytes.len())).collect(), left)
+    }
+
+    #[test]
+    fn the_newest_handshake_comes_first_and_its_parts_in_order() {
+        let mut queue = HandshakeQueue::default();
+        for (index, length) in [(1, 148), (2, 92), (3, 1232), (3, 149), (4, 64), (3, 148)] {
+            assert_eq!(queue.push(sender(1), &message(index, length)), 0);
+        }
+        assert_eq!(
+            take(&mut queue, 4),
+            (vec![(3, 1232), (3, 149), (3, 148), (4, 64)], 2)
+        );
+        assert_eq!(take(&mut queue, 4), (vec![(2, 92), (1, 148)], 0));
+    }
+
+    #[test]
+    fn handshakes_of_two_senders_are_two_though_they_have_one_index() {
+        let mut queue = HandshakeQueue::default();
+        queue.push(sender(1), &message(1, 148));
+        queue.push(sender(2), &message(1, 92));
+        assert_eq!(take(&mut queue, 2), (vec![(1, 92), (1, 148)], 0));
+    }
+
+    #[test]
+    fn messages_that_were_taken_before_stay_in_front() {
+        let mut queue = HandshakeQueue::default();
+        let mut taken = Vec::new();
+        for index in [1, 2, 3] {
+            queue.push(sender(1), &message(index, 148));
+        }
+        queue.take(1, &mut taken);
+        queue.take(2, &mut taken);
+        let indices: Vec<_> = taken.iter().map(|message| message.bytes()[4]).collect();
+        assert_eq!(indices, [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_oldest() {
+        let mut queue = HandshakeQueue::default();
+        for _ in 0..MAX_QUEUED_HANDSHAKES {
+            assert_eq!(queue.push(sender(1), &message(1, 148)), 0);
+        }
+        for _ in 0..3 {
+            assert_eq!(queue.push(sender(1), &message(2, 148)), 1);
+        }
+        let (taken, left) = take(&mut queue, 4);
+        assert_eq!(left, MAX_QUEUED_HANDSHAKES - 4);
+        assert_eq!(taken, [(2, 148), (2, 148), (2, 148), (1, 148)]);
+        assert_eq!(queue.push(sender(1), &message(2, 148)), 0);
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_any_is_dropped() {
+        let mut queue = HandshakeQueue::default();
+        assert_eq!(queue.push(sender(1), &message(1, LONGEST_HANDSHAKE + 1)), 1);
+        assert!(queue.is_empty());
+        assert_eq!(queue.push(sender(1), &[1]), 0);
+        let mut taken = Vec::new();
+        queue.take(1, &mut taken);
+        assert_eq!(taken[0].bytes(), [1]);
+    }
+}
