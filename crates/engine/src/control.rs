@@ -6,64 +6,49 @@
 //! wants sent. It never stands in the way of a packet; the few that the kernel
 //! has merged with a handshake it carries itself.
 
-use std::net::IpAddr;
-use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::inotify;
 use rustix::io::Errno as SystemError;
 use rustix::time::Timespec;
-use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
-use taupe_net::link::{LinkState, LinkWatch, RouteWatch};
-use taupe_net::tun::{self, Tun};
+use taupe_net::link::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
-use taupe_protocol::message::{Kind, classify};
-use taupe_protocol::time::{Instant, Now};
+use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Device, HandshakeMessage, Notice, Output, Random};
-use tracing::{debug, info, warn};
-use zeroize::Zeroizing;
+use tracing::{debug, info};
 
 use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::shared::{Command, Shared, Surroundings, Waker, boot_now, now};
+use crate::shared::{Command, Shared, Surroundings, Waker, now};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
-use crate::uapi::{Listener, SocketFile};
+use crate::uapi::Listener;
 use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
-use taupe_upkeep::configuration::{self, Refusal};
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
 use taupe_upkeep::names::{Answer, Lookups, Question};
 use taupe_upkeep::own_key::OwnKey;
 use taupe_upkeep::resolver::Resolver;
 
+mod handshakes;
 mod listening;
+mod network;
+mod requests;
 
-/// Handshake messages taken out of the queue at once.
-const HANDSHAKES_AT_ONCE: usize = 64;
-
-/// For how long handshake messages are handled before the loop looks at anything
-/// else.
-const HANDSHAKES_PER_ROUND: Duration = Duration::from_millis(5);
+use handshakes::handshake_kind;
+use network::open_tun;
+use requests::WatchedSocket;
 
 /// Requests and notices handled before the loop looks at anything else.
 const COMMANDS_PER_ROUND: usize = 64;
-
-/// The MTU of a new interface, in bytes: what an Ethernet carries less what
-/// WireGuard adds over IPv6 (wg-quick, wireguard-go).
-const DEFAULT_MTU: u32 = 1420;
 
 pub(crate) struct Control {
     device: Device,
@@ -257,24 +242,6 @@ impl Control {
         Ok(())
     }
 
-    /// Takes what has come to the sockets for handshakes, from each in turn: until there is
-    /// no more, the queue has no room or it is time for something else.
-    fn receive_handshakes(&mut self) {
-        let until = boot_now() + HANDSHAKES_PER_ROUND;
-        let mut brought = true;
-        while brought && self.shared.handshakes.expects_more() && boot_now() < until {
-            let before = self.received;
-            self.handshakes.retain_mut(|way| {
-                let ControlFlow::Continue((_, datagrams)) = way.carry(false) else {
-                    return false;
-                };
-                self.received += datagrams;
-                true
-            });
-            brought = self.received > before;
-        }
-    }
-
     fn handle_ready(&mut self, ready: &[bool]) {
         let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
         if is_ready(0) {
@@ -307,20 +274,6 @@ impl Control {
         {
             self.shared.send(Command::SocketRemoved);
         }
-    }
-
-    /// After routes or addresses have changed: forgets the local address of
-    /// every peer that is reached by another interface now than it was heard
-    /// on, as the kernel does; the routing table chooses then. The others keep
-    /// theirs: whoever talks to one of our addresses is answered from it.
-    fn check_local_addresses(&mut self) {
-        let (routes, mark) = (&self.routes, self.mark);
-        self.device.retain_local_addresses(|endpoint, local| {
-            let remote = endpoint.remote.ip();
-            let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
-            let way = routes.interface_to(remote, local.address, mark);
-            link_local || way.is_ok_and(|interface| interface == local.interface)
-        });
     }
 
     /// Does everything that is to be done now.
@@ -369,50 +322,6 @@ impl Control {
             debug!(more, "dropped: {cause}");
         }
         None
-    }
-
-    /// Handles the handshake messages that have come, as far as one round goes.
-    fn handle_handshakes(&mut self) {
-        let mut messages = std::mem::take(&mut self.messages);
-        let mut time = now();
-        let until = time.boot + HANDSHAKES_PER_ROUND;
-        let mut taken = 0;
-        loop {
-            let handshakes = &self.shared.handshakes;
-            let left = handshakes.take(HANDSHAKES_AT_ONCE, &mut messages);
-            taken += messages.len();
-            let mut backlog = left + messages.len();
-            for message in messages.drain(..) {
-                backlog -= 1;
-                self.handle_handshake(time, &message, backlog);
-            }
-            time = now();
-            if left == 0 || time.boot >= until {
-                break;
-            }
-        }
-        self.messages = messages;
-        // What is no handshake message makes a flood too.
-        let received = std::mem::take(&mut self.received);
-        let dropped = usize::try_from(self.flood_filter.news()).unwrap_or(usize::MAX);
-        let came = taken.max(received).saturating_add(dropped);
-        self.flood.came(time.boot, came);
-        self.flood_filter.follow(
-            self.flood.shed_until().is_some(),
-            self.handshakes.iter().map(Carrier::source),
-        );
-    }
-
-    fn handle_handshake(&mut self, now: Now, message: &HandshakeMessage, backlog: usize) {
-        let (from, message) = (message.from, message.bytes());
-        let refused = self.device.handle_message(now, from, message, backlog);
-        let kind = || handshake_kind(message).unwrap_or("message");
-        match refused {
-            None => debug!(from = %from.remote, "took a handshake {}", kind()),
-            Some(cause) => {
-                debug!(from = %from.remote, "handshake {} refused: {cause}", kind());
-            }
-        }
     }
 
     /// Does what the protocol wants done, in order.
@@ -478,88 +387,6 @@ impl Control {
         }
         self.lookups.proceed(self.mark);
     }
-
-    /// Follows the interface: up or down, MTU, gone.
-    fn check_link(&mut self) {
-        let LinkState { up, mtu, deleted } = match self.link.drain(&self.shared.tun) {
-            Ok(state) => state,
-            Err(error) => {
-                warn!(%error, "watching the interface");
-                return;
-            }
-        };
-        if deleted {
-            return self.shared.send(Command::TunDeleted);
-        }
-        let before = self.shared.mtu.swap(mtu as usize, Ordering::Relaxed);
-        if before != mtu as usize {
-            debug!(mtu, "MTU");
-            if let Some(tap) = &self.shared.tap {
-                tap.set_mtu(mtu as usize);
-            }
-        }
-        match (self.device.is_up(), up) {
-            (false, true) => {
-                info!("interface up");
-                self.listen();
-                self.device.set_up(now());
-            }
-            (true, false) => {
-                info!("interface down");
-                self.device.set_down();
-                self.replace_sockets(Sockets::default());
-                self.bind_again = None;
-            }
-            _ => {}
-        }
-    }
-
-    fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
-        match request {
-            Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
-            Request::Set(set) => {
-                let answer = match self.apply(set) {
-                    Ok(()) => Status::SUCCESS.to_string(),
-                    Err(refusal) => refusal.answer(),
-                };
-                Zeroizing::new(answer)
-            }
-        }
-    }
-
-    /// Applies a request whole, or nothing of it.
-    fn apply(&mut self, request: SetRequest) -> Result<(), Refusal> {
-        let SetRequest {
-            listen_port,
-            fwmark,
-            mut device,
-        } = request;
-        configuration::complete(&self.device, &mut self.labels, &self.latches, &mut device)?;
-        if listen_port.is_some() {
-            // Who has set the interface up may not be ahead of the notice: a
-            // port that cannot be had must be refused.
-            self.check_link();
-        }
-        let previous_mark = self.mark;
-        if let Some(mark) = fwmark {
-            self.set_mark(mark)?;
-        }
-        if let Some(port) = listen_port
-            && let Err(error) = self.set_port(port)
-        {
-            warn!(%error, port, "configuration refused");
-            let _ = self.set_mark(previous_mark);
-            return Err(Errno::AddressInUse.into());
-        }
-        let concerned = self.own_key.concerns(&device);
-        self.device
-            .update(now(), device)
-            .map_err(|_| Errno::Invalid)?;
-        if concerned {
-            self.own_key.look(&self.device);
-        }
-        Ok(())
-    }
 }
 
 /// Ends the other threads, however this one ends: also when one of them could
@@ -599,45 +426,6 @@ impl Drops {
     }
 }
 
-/// What people call a handshake message; `None` for anything else.
-fn handshake_kind(message: &[u8]) -> Option<&'static str> {
-    match classify(message).ok()? {
-        Kind::Initiation => Some("initiation"),
-        Kind::Response => Some("response"),
-        Kind::CookieReply => Some("cookie reply"),
-        Kind::HybridInitiation => Some("initiation (a part of a hybrid one)"),
-        Kind::HybridResponse => Some("response (a part of a hybrid one)"),
-        Kind::Data => None,
-    }
-}
-
-/// The configuration socket's file, watched for its removal.
-struct WatchedSocket {
-    file: SocketFile,
-    watch: OwnedFd,
-}
-
-impl WatchedSocket {
-    fn new(file: SocketFile) -> Result<Self, StartError> {
-        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
-            .map_err(system("cannot make an inotify"))?;
-        // Removing the file of an open socket changes its link count (ATTRIB).
-        let events = inotify::WatchFlags::ATTRIB
-            | inotify::WatchFlags::DELETE_SELF
-            | inotify::WatchFlags::MOVE_SELF;
-        inotify::add_watch(&watch, file.path(), events)
-            .map_err(system("cannot watch the configuration socket"))?;
-        Ok(Self { file, watch })
-    }
-
-    /// Takes the events that have come, and looks.
-    fn is_gone(&self) -> bool {
-        let mut events = [0_u8; 4096];
-        while matches!(rustix::io::read(&self.watch, &mut events), Ok(length) if length > 0) {}
-        !self.file.exists()
-    }
-}
-
 /// The operating system's randomness.
 struct SystemRandom;
 
@@ -653,34 +441,6 @@ fn provider(offloads: Offloads) -> &'static Provider {
     } else {
         provider_without_avx512()
     }
-}
-
-fn open_tun(
-    name: &str,
-    source: TunSource,
-    offloads: Offloads,
-) -> Result<(Tun, LinkWatch), StartError> {
-    let wanted = tun::Offloads {
-        tso: offloads.tun_tso,
-        uso: offloads.tun_uso,
-        gro_tcp: offloads.tun_tso,
-        gro_udp: offloads.tun_uso,
-    };
-    let (tun, watch) = match source {
-        TunSource::Create => {
-            let tun = Tun::create(name, wanted)?;
-            tun.set_mtu(DEFAULT_MTU)
-                .map_err(io("cannot set the interface's MTU"))?;
-            (tun, None)
-        }
-        TunSource::Fd(fd) => (Tun::from_fd(fd, wanted)?, None),
-        TunSource::Elsewhere { tun, watch } => (Tun::from_fd(tun, wanted)?, Some(watch)),
-    };
-    if tun.offloads() != wanted {
-        info!(granted = ?tun.offloads(), "the kernel does not have every TUN offload");
-    }
-    let watch = watch.map_or_else(|| LinkWatch::open(&tun), Ok);
-    Ok((tun, watch.map_err(io("cannot watch the interface"))?))
 }
 
 fn system(what: &'static str) -> impl Fn(SystemError) -> StartError {

@@ -1,0 +1,95 @@
+//! The tunnel's interface and the routes beside it, followed as they change.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use taupe_net::link::{LinkState, LinkWatch};
+use taupe_net::tun::{self, Tun};
+use tracing::{debug, info, warn};
+
+use super::{Control, io};
+use crate::shared::{Command, now};
+use crate::sockets::Sockets;
+use crate::{Offloads, StartError, TunSource};
+
+/// The MTU of a new interface, in bytes: what an Ethernet carries less what
+/// WireGuard adds over IPv6 (wg-quick, wireguard-go).
+const DEFAULT_MTU: u32 = 1420;
+
+impl Control {
+    /// Forgets the local address of each peer that another interface leads to now than the one it
+    /// was heard on, as the kernel does: the routing table chooses then. The others keep theirs,
+    /// so that a peer is answered from the address that it talks to.
+    pub(super) fn check_local_addresses(&mut self) {
+        let (routes, mark) = (&self.routes, self.mark);
+        self.device.retain_local_addresses(|endpoint, local| {
+            let remote = endpoint.remote.ip();
+            let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
+            let way = routes.interface_to(remote, local.address, mark);
+            link_local || way.is_ok_and(|interface| interface == local.interface)
+        });
+    }
+
+    /// Follows the interface: up or down, MTU, gone.
+    pub(super) fn check_link(&mut self) {
+        let LinkState { up, mtu, deleted } = match self.link.drain(&self.shared.tun) {
+            Ok(state) => state,
+            Err(error) => {
+                warn!(%error, "watching the interface");
+                return;
+            }
+        };
+        if deleted {
+            return self.shared.send(Command::TunDeleted);
+        }
+        let before = self.shared.mtu.swap(mtu as usize, Ordering::Relaxed);
+        if before != mtu as usize {
+            debug!(mtu, "MTU");
+            if let Some(tap) = &self.shared.tap {
+                tap.set_mtu(mtu as usize);
+            }
+        }
+        match (self.device.is_up(), up) {
+            (false, true) => {
+                info!("interface up");
+                self.listen();
+                self.device.set_up(now());
+            }
+            (true, false) => {
+                info!("interface down");
+                self.device.set_down();
+                self.replace_sockets(Sockets::default());
+                self.bind_again = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn open_tun(
+    name: &str,
+    source: TunSource,
+    offloads: Offloads,
+) -> Result<(Tun, LinkWatch), StartError> {
+    let wanted = tun::Offloads {
+        tso: offloads.tun_tso,
+        uso: offloads.tun_uso,
+        gro_tcp: offloads.tun_tso,
+        gro_udp: offloads.tun_uso,
+    };
+    let (tun, watch) = match source {
+        TunSource::Create => {
+            let tun = Tun::create(name, wanted)?;
+            tun.set_mtu(DEFAULT_MTU)
+                .map_err(io("cannot set the interface's MTU"))?;
+            (tun, None)
+        }
+        TunSource::Fd(fd) => (Tun::from_fd(fd, wanted)?, None),
+        TunSource::Elsewhere { tun, watch } => (Tun::from_fd(tun, wanted)?, Some(watch)),
+    };
+    if tun.offloads() != wanted {
+        info!(granted = ?tun.offloads(), "the kernel does not have every TUN offload");
+    }
+    let watch = watch.map_or_else(|| LinkWatch::open(&tun), Ok);
+    Ok((tun, watch.map_err(io("cannot watch the interface"))?))
+}

@@ -1,0 +1,90 @@
+//! Requests of clients, and the socket at which they arrive.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::inotify;
+use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
+use taupe_upkeep::configuration::{self, Refusal};
+use tracing::warn;
+use zeroize::Zeroizing;
+
+use super::{Control, system};
+use crate::StartError;
+use crate::shared::now;
+use crate::uapi::SocketFile;
+
+impl Control {
+    pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
+        match request {
+            Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
+            Request::Set(set) => {
+                let answer = match self.apply(set) {
+                    Ok(()) => Status::SUCCESS.to_string(),
+                    Err(refusal) => refusal.answer(),
+                };
+                Zeroizing::new(answer)
+            }
+        }
+    }
+
+    /// Applies all of a request, or nothing of it.
+    fn apply(&mut self, request: SetRequest) -> Result<(), Refusal> {
+        let SetRequest {
+            listen_port,
+            fwmark,
+            mut device,
+        } = request;
+        configuration::complete(&self.device, &mut self.labels, &self.latches, &mut device)?;
+        if listen_port.is_some() {
+            // Who has set the interface up may not be ahead of the notice: a
+            // port that cannot be had must be refused.
+            self.check_link();
+        }
+        let previous_mark = self.mark;
+        if let Some(mark) = fwmark {
+            self.set_mark(mark)?;
+        }
+        if let Some(port) = listen_port
+            && let Err(error) = self.set_port(port)
+        {
+            warn!(%error, port, "configuration refused");
+            let _ = self.set_mark(previous_mark);
+            return Err(Errno::AddressInUse.into());
+        }
+        let concerned = self.own_key.concerns(&device);
+        self.device
+            .update(now(), device)
+            .map_err(|_| Errno::Invalid)?;
+        if concerned {
+            self.own_key.look(&self.device);
+        }
+        Ok(())
+    }
+}
+
+/// The configuration socket's file, watched for its removal.
+pub(super) struct WatchedSocket {
+    file: SocketFile,
+    pub(super) watch: OwnedFd,
+}
+
+impl WatchedSocket {
+    pub(super) fn new(file: SocketFile) -> Result<Self, StartError> {
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+            .map_err(system("cannot make an inotify"))?;
+        // Removing the file of an open socket changes its link count (ATTRIB).
+        let events = inotify::WatchFlags::ATTRIB
+            | inotify::WatchFlags::DELETE_SELF
+            | inotify::WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, file.path(), events)
+            .map_err(system("cannot watch the configuration socket"))?;
+        Ok(Self { file, watch })
+    }
+
+    /// Takes the events that have come, and checks whether the file is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut events = [0_u8; 4096];
+        while matches!(rustix::io::read(&self.watch, &mut events), Ok(length) if length > 0) {}
+        !self.file.exists()
+    }
+}
