@@ -86,8 +86,8 @@ pub const COOKIE_BURST: u64 = 5_000;
 pub const NOTICE_AFTER: Duration = Duration::from_secs(10);
 
 /// Initiations unanswered for this long have the endpoint's name looked up, and
-/// this long after once more; then after twice as long each time (no standard). Once more and
-/// earlier, by the second initiation, where no handshake has completed by the name yet.
+/// this long after once more; then after twice as long each time (no standard). If no handshake
+/// has completed by the name yet, the second initiation has it looked up too.
 pub const RESOLVE_AFTER: Duration = Duration::from_secs(15);
 /// From one look-up of an endpoint's name to the next, at most (no standard).
 pub const MAX_RESOLVE_INTERVAL: Duration = Duration::from_secs(120);

@@ -5,12 +5,12 @@
 //! the moment of an initiation, so that no timer is needed and an idle peer
 //! costs nothing. The look-up itself is the caller's.
 //!
-//! Until a handshake has completed by one of the addresses, or after the network has changed,
-//! nothing says which of them work here: a name may have an IPv6 address although the network
-//! leads nowhere by IPv6. So the second initiation has the name looked up, and each further one
-//! goes to the next address, of the other family first (as RFC 8305 §4 orders them). Once an
-//! address has worked, a peer that falls silent has probably moved or is down: the name is
-//! looked up more patiently, and the endpoint moves if the answer is another.
+//! Nothing says which addresses work here until a handshake has completed by one of them, and
+//! again after the network has changed: a name may have an IPv6 address although the network leads
+//! nowhere by IPv6. So the second initiation has the name looked up, and each further one goes to
+//! the next address, of the other family first (as RFC 8305 §4 orders them). Once an address has
+//! worked, a peer that falls silent has probably moved or is down. Then the name is looked up
+//! more rarely, and the endpoint moves if the answer is another.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -33,10 +33,10 @@ impl Device {
     /// the order of preference; none when they are not known. Returns where the
     /// peer's endpoint has moved to, if it has.
     ///
-    /// An endpoint that is not among the addresses moves to the first. One that
-    /// is stays there for a second look-up, and then gives way to the next; at once if no
-    /// handshake has completed by the name yet. If the peer has been heard, configured or
-    /// removed since it was asked for, the answer is dropped.
+    /// An endpoint that is not among the addresses moves to the first of them. An endpoint that is
+    /// among them stays for a second look-up, and then moves to the next address. It moves at once
+    /// if no handshake has completed by the name yet. If the peer has been heard, configured or
+    /// removed since the name was asked for, the answer is dropped.
     pub fn handle_addresses(
         &mut self,
         now: Now,
@@ -127,14 +127,14 @@ impl Named {
         }
     }
 
-    /// A handshake has completed.
+    /// Takes note that a handshake has completed.
     pub(crate) fn has_worked(&mut self) {
         self.has_worked = true;
         self.is_urgent = false;
         self.addresses = Vec::new();
     }
 
-    /// The network is another: what was known of addresses and of look-ups no longer counts.
+    /// Forgets the addresses and the look-ups of the network before this one.
     pub(crate) fn begin_anew(&mut self) {
         self.interval = RESOLVE_AFTER;
         self.has_worked = false;
@@ -142,8 +142,8 @@ impl Named {
         self.addresses = Vec::new();
     }
 
-    /// Whether to look the name up now that another initiation has gone to `remote`, of a
-    /// peer that has been silent `since`; the name if so.
+    /// Takes note of another initiation to `remote`, for a peer that has been silent `since`.
+    /// Returns the name if it is to be looked up now.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -176,8 +176,8 @@ impl Named {
         Some(self.name.clone())
     }
 
-    /// The address whose turn it is after `remote`, if none is known to work and that one has
-    /// been tried.
+    /// Returns the address whose turn it is after `remote`, if none is known to work and
+    /// `remote` has been tried.
     pub(crate) fn after(&self, remote: SocketAddr) -> Option<SocketAddr> {
         if self.has_worked || self.tried != Some(remote) {
             return None;
@@ -215,7 +215,8 @@ impl Named {
     }
 }
 
-/// Addresses of the two families by turns, that of `first` first, each family in its order.
+/// Returns addresses of the two families by turns, the family of `first` first. Each family keeps
+/// its order.
 fn by_turns(first: SocketAddr, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     let of = |family: bool| {
         addresses
@@ -231,7 +232,7 @@ fn by_turns(first: SocketAddr, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
     pairs.flatten().flatten().take(MAX_NAME_ADDRESSES).collect()
 }
 
-/// Whether both are the same address and port; scopes and flow labels of IPv6 aside.
+/// Checks whether both have the same address and port. Scopes and flow labels of IPv6 may differ.
 fn is_same(a: &SocketAddr, b: &SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }

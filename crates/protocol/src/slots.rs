@@ -221,7 +221,8 @@ impl Slot {
         })
     }
 
-    /// Notes that there is a session. Tells it, if it has been told that there was none.
+    /// Takes note that there is a session, and gives [`Notice::Heard`] if the caller was told that
+    /// the peer is silent.
     pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
         if let Some(named) = &mut self.named {
             named.has_worked();

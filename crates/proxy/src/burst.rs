@@ -1,15 +1,15 @@
-//! When free memory is given back to the system.
+//! Free memory, given back to the system after a burst of clients.
 //!
-//! The C library keeps most of what connections have freed. A process that once had many would
-//! stay as large while it is idle.
+//! The C library keeps most of the memory that connections have freed. A process that once had
+//! many connections would stay as large while it is idle.
 
 use core::time::Duration;
 use taupe_protocol::time::Instant;
 
-/// How long after a burst of clients, so that the next one does not find the memory gone.
+/// From the end of a burst until memory is given back, so that the next burst still finds it.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// Fewer clients than this are no burst.
+/// The fewest clients that are a burst.
 const LEAST: usize = 32;
 
 /// The number of clients over time.
@@ -29,12 +29,12 @@ impl Burst {
         }
     }
 
-    /// When [`Burst::is_due`] may be true.
+    /// Returns the time from which [`Burst::is_due`] may be true.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Returns whether memory is to be given back now.
+    /// Checks whether memory is to be given back now.
     pub(crate) fn is_due(&mut self, now: Instant, clients: usize) -> bool {
         if self.due.is_none_or(|at| at > now) {
             return false;
@@ -47,7 +47,7 @@ impl Burst {
         is_over
     }
 
-    /// Most of the clients have gone.
+    /// Checks whether a burst has been, and half of its clients have gone.
     fn is_over(&self, clients: usize) -> bool {
         self.peak >= LEAST && clients <= self.peak / 2
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use taupe_protocol::time::Instant;
 
-/// How long the other fragments of a packet may take, as on Linux (`ipfrag_time`).
+/// From the first fragment of a packet to the last, at most, as on Linux (`ipfrag_time`).
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes that all incomplete packets may take.

@@ -21,7 +21,7 @@ struct Listener {
 /// All listening sockets.
 pub(crate) struct Listeners {
     all: Vec<Listener>,
-    /// When to accept again, after the system has refused it.
+    /// The time to accept again, after the system has refused it.
     again: Option<Instant>,
     refused: Warning,
 }
@@ -68,12 +68,12 @@ impl Listeners {
         listener.map(|listener| listener.is_ready = true).is_some()
     }
 
-    /// Returns whether [`Listeners::accept`] may find clients now.
+    /// Checks whether [`Listeners::accept`] may find clients now.
     pub(crate) fn is_ready(&self) -> bool {
         self.again.is_none() && self.all.iter().any(|one| one.is_ready)
     }
 
-    /// When [`Listeners::accept`] is to be called, if nothing happens before.
+    /// Returns the time at which to call [`Listeners::accept`], if nothing happens before.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.again
     }

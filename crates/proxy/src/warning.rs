@@ -3,7 +3,7 @@
 use core::time::Duration;
 use taupe_protocol::time::Instant;
 
-/// From one warning to the next, at least.
+/// The shortest time from one warning to the next.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// A warning about a state that may last.
@@ -13,7 +13,7 @@ pub(crate) struct Warning {
 }
 
 impl Warning {
-    /// Returns whether it is to be logged now, and takes it for logged then.
+    /// Checks whether the warning is to be logged now. If so, takes it for logged.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.last.is_none_or(|at| now.since(at) >= INTERVAL);
         if is_due {

@@ -1,7 +1,7 @@
-//! How many clients configure a device at once, and how long each may be silent.
+//! Limits for clients that configure a device: their number, and the silence of each.
 //!
-//! Clients beyond the limit wait in the system's queue. While they do, clients that are silent
-//! have to go after [`CROWDED_SILENCE`].
+//! Clients beyond the limit wait in the system's queue. While they do, a client that is silent
+//! for [`CROWDED_SILENCE`] has to go.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ pub const MAX_CLIENTS: usize = 32;
 /// can be repeated after one.
 pub const TICK: Duration = Duration::from_millis(250);
 
-/// How long a client may be silent.
+/// The longest silence of a client.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// The same while others wait, whose patience with a device that does not answer is 2 s.
+/// The longest silence of a client while others wait. Those wait 2 s for a device's answer.
 const CROWDED_SILENCE: Duration = Duration::from_secs(1);
 
 /// The clients of a device.
@@ -31,7 +31,7 @@ pub struct Clients {
 struct State {
     served: usize,
     is_waiting: bool,
-    /// When one last stopped waiting.
+    /// The time at which a client last stopped waiting.
     waited: Option<Instant>,
 }
 
@@ -56,8 +56,8 @@ impl Clients {
         Place(Arc::clone(self))
     }
 
-    /// Returns whether clients wait. There are likely to be others behind one that has just been
-    /// admitted, so that this lasts until every connection has timed out once.
+    /// Checks whether clients wait. Others are likely to wait behind a client that has just been
+    /// admitted, so the answer stays the same until every connection has timed out once.
     fn is_crowded(&self) -> bool {
         let state = self.state();
         let waited = state.waited;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// A client that says nothing. Returns how long that was accepted.
+    /// Returns the time for which a silent client is served.
     fn be_silent(place: &Place) -> Duration {
         let began = Instant::now();
         let silent = place.persist::<()>(|| {

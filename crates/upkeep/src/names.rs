@@ -126,11 +126,10 @@ fn usable(resolver: &dyn Resolver, addresses: &[SocketAddr], mark: u32) -> Vec<S
         .collect()
 }
 
-/// A UDP socket with a mark that is connected to `remote`, which nothing has
-/// been sent to.
+/// Returns a UDP socket with a mark that is connected to `remote`. Nothing has been sent by it.
 ///
 /// # Errors
-/// When no route leads there.
+/// The system's, if no route leads there.
 pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -139,7 +138,7 @@ pub fn socket_to(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
     socket_from(any, remote, mark)
 }
 
-/// The same from an address of this machine.
+/// Returns such a socket that sends from an address of this machine.
 ///
 /// # Errors
 /// The system's.

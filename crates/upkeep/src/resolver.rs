@@ -41,7 +41,7 @@ pub trait Resolver: Send + Sync {
 /// thread's network namespace decides where the questions go.
 ///
 /// # Errors
-/// When none has any.
+/// [`io::ErrorKind::NotFound`] if none has any.
 pub fn ask_servers(
     servers: &[IpAddr],
     mark: u32,

@@ -87,9 +87,9 @@ pub(crate) fn private_key_change() -> Result<()> {
     Ok(())
 }
 
-/// With a persistent keepalive too, a new private key is not used before there is something to
-/// send: the peer may have to learn it, and an initiation that comes too early is followed by
-/// the next one only after 5 s.
+/// A device with a persistent keepalive does not use a new private key before it has something to
+/// send. The peer may have to learn the key, and after an initiation that comes too early the next
+/// one follows only 5 s later.
 pub(crate) fn private_key_change_with_keepalive() -> Result<()> {
     let pair = Pair::new()?;
     let Pair { near, far } = &pair;

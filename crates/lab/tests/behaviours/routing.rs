@@ -140,8 +140,8 @@ pub(crate) fn routing_loop_over_two_interfaces() -> Result<()> {
     ping(&near, FAR, 5)
 }
 
-/// A peer whose endpoint is behind another peer of the same interface is
-/// reached through that one; when it is behind itself, or each behind the other, nothing happens.
+/// A peer whose endpoint is behind another peer of the same interface is reached through that
+/// peer. If a peer is behind itself, or two peers are behind each other, nothing is sent.
 pub(crate) fn onion_routing() -> Result<()> {
     let mut pair = Pair::new()?;
     let (near, far) = (pair.near.host.clone(), pair.far.host.clone());

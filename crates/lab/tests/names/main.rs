@@ -186,7 +186,7 @@ fn next_address() -> Result<()> {
     second_address("192.0.2.9", "192.0.2.9")
 }
 
-/// The same where the first is of the other family.
+/// A name with two addresses, the first of which is of the other family and answers nobody.
 fn next_family() -> Result<()> {
     second_address("2001:db8::9", "[2001:db8::9]")
 }

@@ -121,7 +121,7 @@ fn resident(process: &Process) -> Result<usize> {
     Ok(number.ok_or_else(|| Error::unmet("VmRSS"))? << 10)
 }
 
-/// Clients and servers of all connections are in this process.
+/// Raises this process's limit of descriptors: clients and servers of all connections are in it.
 fn allow_many_descriptors() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

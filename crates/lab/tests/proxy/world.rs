@@ -117,7 +117,7 @@ impl World {
         self.proxy_by(&[], file, more)
     }
 
-    /// The same, started by another command.
+    /// Runs a proxy that listens for SOCKS and HTTP, as an argument of the command `by`.
     pub(crate) fn proxy_by(&self, by: &[&str], file: &str, more: &[&str]) -> Result<Process> {
         let (socks, http) = (SOCKS.to_string(), HTTP.to_string());
         let listen = ["--socks5", &socks, "--http", &http];

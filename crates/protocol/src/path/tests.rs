@@ -51,7 +51,7 @@ impl Fixture {
         }
     }
 
-    /// Messages from the peer, one packet of 32 bytes in each.
+    /// Returns messages from the peer, one packet of 32 bytes in each, and their stride.
     fn messages(&mut self, count: usize) -> (Vec<u8>, usize) {
         let stride = DATA_OVERHEAD + 32;
         let mut batch = vec![0; count * stride];
@@ -64,7 +64,7 @@ impl Fixture {
         (batch, stride)
     }
 
-    /// How many packets of a batch are delivered.
+    /// Returns the number of packets of a batch that are delivered.
     fn receive_batch(&mut self, from: SocketAddr) -> usize {
         let (mut batch, stride) = self.messages(3);
         let mut sorted = Sorted::default();
@@ -73,7 +73,7 @@ impl Fixture {
         sorted.inner.len()
     }
 
-    /// The length of the packet that is delivered of a message by itself.
+    /// Returns the length of the packet that is delivered of a single message.
     fn receive_one(&mut self, from: SocketAddr) -> Option<usize> {
         let (mut message, _) = self.messages(1);
         let (header, data) = message.split_at_mut(DATA_HEADER_LEN);

@@ -25,7 +25,7 @@ fn elsewhere() -> SocketAddr {
     "203.0.113.7:51820".parse().expect("an address")
 }
 
-/// A pair whose node 0 knows node 1 by name; they have not spoken yet.
+/// Returns a pair whose node 0 knows node 1 by name. No handshake has completed.
 fn never_heard(crypto: &'static Provider) -> Net {
     let mut net = Net::pair(crypto);
     set_numbers(&net, 0, Numbers::Low(0));
@@ -33,7 +33,7 @@ fn never_heard(crypto: &'static Provider) -> Net {
     net
 }
 
-/// The same after a handshake, of which no session is left.
+/// Returns such a pair after a handshake. No session of it is left.
 fn named(crypto: &'static Provider) -> Net {
     let mut net = never_heard(crypto);
     net.ping(1, 0);

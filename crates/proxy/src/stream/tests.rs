@@ -18,7 +18,7 @@ const ACK: u8 = 0x10;
 /// A segment from the other side, with its checksums right.
 #[derive(Clone, Debug)]
 struct Segment {
-    /// From the first byte behind its SYN, and behind ours.
+    /// Counted from the first byte behind the other side's SYN; `acknowledged` from ours.
     sequence: i32,
     acknowledged: i32,
     flags: u8,
@@ -85,8 +85,8 @@ fn segments() -> impl Strategy<Value = Segment> {
 }
 
 proptest! {
-    /// Whatever the other side says, this one sends segments of this connection that fit
-    /// the tunnel, and keeps no more than its window.
+    /// The other side sends any segments. This side sends only segments of the connection that
+    /// fit the tunnel, and keeps no more bytes than its window has.
     #[test]
     fn any_segments_are_taken(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
         let windows = Windows { receive: 1 << 14, send: 1 << 14 };

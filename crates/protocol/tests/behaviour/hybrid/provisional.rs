@@ -13,8 +13,8 @@ use crate::each_backend;
 
 const SUITE: Suite = Suite::Hybrid768;
 
-/// Sessions that node 0 has had node 1 make with initiations of these labels, each
-/// [`REKEY_TIMEOUT`] after the one before. None has been used.
+/// Has node 0 begin two handshakes with these labels, the second [`REKEY_TIMEOUT`] after the
+/// first. Returns the sessions that node 1 has made; neither has been used.
 fn begun(net: &mut Net, labels: [u32; 2]) -> [RawSession; 2] {
     let mut peer = Thief::knows_all(net, 0, 1, SUITE);
     labels.map(|n| {
@@ -25,7 +25,7 @@ fn begun(net: &mut Net, labels: [u32; 2]) -> [RawSession; 2] {
     })
 }
 
-/// The index at node 1 of its current session with node 0.
+/// Returns the index at node 1 of its current session with node 0.
 fn current(net: &mut Net) -> Option<u32> {
     let key = net.nodes[0].public;
     net.nodes[1]

@@ -17,7 +17,7 @@ const FIN: u8 = 0x01;
 /// The sequence number of the receiver's SYN.
 const THEIRS: TcpSeqNumber = TcpSeqNumber(-3);
 
-/// What happens at one moment.
+/// Event at one moment.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The program sends so many bytes, as far as there is room.
@@ -75,7 +75,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Takes a segment. Whether it is to be acknowledged.
+    /// Takes a segment. Returns whether it is to be acknowledged.
     fn take(&mut self, at: i32, flags: u8, payload: &[u8]) -> bool {
         let next = self.received.len();
         let edge = next + usize::from(self.window);
@@ -181,7 +181,7 @@ impl World {
         world
     }
 
-    /// A number below `end`, by xorshift.
+    /// Returns a number below `end`, by xorshift.
     fn below(&mut self, end: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -200,7 +200,7 @@ impl World {
         self.on_the_way.insert(arrival, (to_receiver, packet));
     }
 
-    /// The receiver says what it has.
+    /// Has the receiver acknowledge its data.
     fn acknowledge(&mut self, flags: u8) {
         let mut segment = self.receiver.segment();
         segment.flags |= flags;
@@ -226,8 +226,7 @@ impl World {
         self.acknowledge(FIN);
     }
 
-    /// The sender sends what it has to send, and there is a deadline for what is not
-    /// acknowledged.
+    /// Has the sender send its data, and checks that unacknowledged data has a deadline.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         while !self.stream.send(self.now, &mut self.outgoing) {
             self.flush();
@@ -272,7 +271,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, and what happens in it.
+    /// Lets time pass, with all events in it.
     fn pass(&mut self, until: Instant) -> Result<(), TestCaseError> {
         loop {
             self.settle()?;
