@@ -1,7 +1,7 @@
 //! Limits for clients that configure a device: their number, and the silence of each.
 //!
 //! Clients beyond the limit wait in the system's queue. While they do, a client that is silent
-//! for [`CROWDED_SILENCE`] has to go.
+//! for `CROWDED_SILENCE` has to go.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
