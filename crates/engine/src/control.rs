@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use taupe_net::link::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Device, HandshakeMessage, Notice, Output, Random};
+use taupe_protocol::{Cause, Device, Notice, Output, Random, TakenHandshakes};
 use tracing::{debug, info};
 
 use crate::awakening::Awakening;
@@ -80,7 +80,7 @@ pub(crate) struct Control {
     mended: Option<Instant>,
     drops: Drops,
     /// Handshake messages of this round; empty between rounds.
-    messages: Vec<HandshakeMessage>,
+    messages: TakenHandshakes,
     flood: Flood,
     flood_filter: FloodFilter,
     /// The port that was asked for or last bound; 0 while any will do.
@@ -157,7 +157,7 @@ impl Control {
             bind_again: None,
             mended: None,
             drops: Drops::default(),
-            messages: Vec::new(),
+            messages: TakenHandshakes::default(),
             flood: Flood::default(),
             flood_filter: FloodFilter::new(offloads.flood_filter),
             port: 0,

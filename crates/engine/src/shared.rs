@@ -13,7 +13,7 @@ use taupe_net::tun::Tun;
 use taupe_net::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::time::{Instant, Now};
-use taupe_protocol::{DataPath, Endpoint, HandshakeMessage, HandshakeQueue};
+use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
 use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;
@@ -218,7 +218,7 @@ impl Handshakes {
     }
 
     /// Takes the newest messages ([`HandshakeQueue::take`]).
-    pub(crate) fn take(&self, count: usize, taken: &mut Vec<HandshakeMessage>) -> usize {
+    pub(crate) fn take(&self, count: usize, taken: &mut TakenHandshakes) -> usize {
         self.lock().messages.take(count, taken)
     }
 
@@ -285,9 +285,9 @@ mod tests {
         assert!(push(&queue, &[message]).wake);
         assert!(!push(&queue, &[message]).wake);
         assert!(!queue.rest(), "something is there");
-        queue.take(2, &mut Vec::new());
+        queue.take(2, &mut TakenHandshakes::default());
         assert!(!push(&queue, &[message]).wake, "it comes by itself");
-        queue.take(1, &mut Vec::new());
+        queue.take(1, &mut TakenHandshakes::default());
         assert!(queue.rest());
         assert!(push(&queue, &[message]).wake);
     }

@@ -7,6 +7,7 @@
 use core::cmp::Reverse;
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
+use std::vec::Drain;
 
 use crate::limits::MAX_QUEUED_HANDSHAKES;
 use crate::message::{Initiation, LONGEST_HANDSHAKE};
@@ -100,15 +101,11 @@ impl HandshakeQueue {
         is_full.into()
     }
 
-    /// Moves the newest messages, at most `count`, to the end of `taken`, in the order of
-    /// [`newest_first`]. Returns the number of messages that stay.
-    pub fn take(&mut self, count: usize, taken: &mut Vec<HandshakeMessage>) -> usize {
-        let (left, start) = (self.0.len().saturating_sub(count), taken.len());
-        taken.extend(self.0.drain(left..));
-        let taken = taken.get_mut(start..).unwrap_or_default();
-        newest_first(taken, |message| {
-            HandshakeId::of(message.from.remote, message.bytes())
-        });
+    /// Moves the newest messages, at most `count`, to `taken`. Returns the number of messages that
+    /// stay.
+    pub fn take(&mut self, count: usize, taken: &mut TakenHandshakes) -> usize {
+        let left = self.0.len().saturating_sub(count);
+        taken.0.extend(self.0.drain(left..));
         left
     }
 
@@ -130,6 +127,32 @@ impl HandshakeQueue {
     }
 }
 
+/// Handshake messages that have been taken out of their queue.
+#[derive(Default)]
+pub struct TakenHandshakes(Vec<HandshakeMessage>);
+
+impl TakenHandshakes {
+    /// Returns the number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Checks whether there is no message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Removes all messages and returns them in the order of [`newest_first`].
+    pub fn drain(&mut self) -> Drain<'_, HandshakeMessage> {
+        newest_first(&mut self.0, |message| {
+            HandshakeId::of(message.from.remote, message.bytes())
+        });
+        self.0.drain(..)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,10 +171,11 @@ mod tests {
     /// Takes at most `count` messages. Returns the index and the length of each, and the number
     /// of messages that stay.
     fn take(queue: &mut HandshakeQueue, count: usize) -> (Vec<(u8, usize)>, usize) {
-        let mut taken = Vec::new();
+        let mut taken = TakenHandshakes::default();
         let left = queue.take(count, &mut taken);
-        let bytes = taken.iter().map(HandshakeMessage::bytes);
-        (bytes.map(|bytes| (bytes[4], bytes.len())).collect(), left)
+        let messages = taken.drain();
+        let shown = messages.map(|message| (message.bytes()[4], message.bytes().len()));
+        (shown.collect(), left)
     }
 
     #[test]
@@ -176,19 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_were_taken_before_stay_in_front() {
-        let mut queue = HandshakeQueue::default();
-        let mut taken = Vec::new();
-        for index in [1, 2, 3] {
-            queue.push(sender(1), &message(index, 148));
-        }
-        queue.take(1, &mut taken);
-        queue.take(2, &mut taken);
-        let indices: Vec<_> = taken.iter().map(|message| message.bytes()[4]).collect();
-        assert_eq!(indices, [3, 2, 1]);
-    }
-
-    #[test]
     fn a_full_queue_drops_the_oldest() {
         let mut queue = HandshakeQueue::default();
         for _ in 0..MAX_QUEUED_HANDSHAKES {
@@ -209,8 +220,9 @@ mod tests {
         assert_eq!(queue.push(sender(1), &message(1, LONGEST_HANDSHAKE + 1)), 1);
         assert!(queue.is_empty());
         assert_eq!(queue.push(sender(1), &[1]), 0);
-        let mut taken = Vec::new();
+        let mut taken = TakenHandshakes::default();
         queue.take(1, &mut taken);
-        assert_eq!(taken[0].bytes(), [1]);
+        let bytes: Vec<_> = taken.drain().map(|it| it.bytes().to_vec()).collect();
+        assert_eq!(bytes, [[1]]);
     }
 }

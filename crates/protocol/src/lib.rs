@@ -212,7 +212,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 
 use taupe_crypto::Secret;
 
-pub use backlog::{HandshakeId, HandshakeMessage, HandshakeQueue, newest_first};
+pub use backlog::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
 pub use device::{Device, Notice, Output, UpdateError};
 #[doc(hidden)]
 pub use inspect::PeerSnapshot;

@@ -1,7 +1,7 @@
 //! Handshake messages that wait until the sockets have been read to their end: a newer handshake
 //! of the same peer may be behind them ([`taupe_protocol::HandshakeQueue`]).
 
-use taupe_protocol::{Endpoint, HandshakeMessage, HandshakeQueue};
+use taupe_protocol::{Endpoint, HandshakeQueue, TakenHandshakes};
 
 /// Handshake messages handled at once. Each takes two operations on a curve or more, and nothing
 /// else happens meanwhile.
@@ -40,7 +40,7 @@ impl Handshakes {
 
     /// Takes the newest messages if it is time for them: the sockets `are_empty`, or much has
     /// been read behind the messages. Returns the number of messages that stay.
-    pub(crate) fn take(&mut self, are_empty: bool, taken: &mut Vec<HandshakeMessage>) -> usize {
+    pub(crate) fn take(&mut self, are_empty: bool, taken: &mut TakenHandshakes) -> usize {
         if !are_empty && self.datagrams_behind < DATAGRAMS_BEHIND {
             return self.queue.len();
         }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn messages_wait_for_empty_sockets_but_not_for_ever() {
         let mut handshakes = Handshakes::default();
-        let mut taken = Vec::new();
+        let mut taken = TakenHandshakes::default();
         handshakes.note(from(), Some(&[1; 148]));
         assert_eq!(handshakes.take(false, &mut taken), 1);
         assert_eq!(handshakes.take(true, &mut taken), 0);
@@ -87,7 +87,7 @@ mod tests {
         for _ in 0..=AT_ONCE {
             handshakes.note(from(), Some(&[1; 148]));
         }
-        let mut taken = Vec::new();
+        let mut taken = TakenHandshakes::default();
         assert_eq!(handshakes.take(true, &mut taken), 1);
         assert_eq!(handshakes.take(true, &mut taken), 0);
         assert_eq!(taken.len(), AT_ONCE + 1);

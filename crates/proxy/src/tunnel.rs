@@ -19,7 +19,8 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged, inner,
+    Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged,
+    TakenHandshakes, inner,
 };
 use taupe_upkeep::labels::Labels;
 use taupe_upkeep::latches::Latches;
@@ -226,10 +227,10 @@ impl Tunnel {
     /// Handles handshake messages that wait, once the sockets `are_empty` or much has been read
     /// behind them.
     pub(crate) fn handle_handshakes(&mut self, are_empty: bool) {
-        let mut messages = Vec::new();
+        let mut messages = TakenHandshakes::default();
         let mut left = self.handshakes.take(are_empty, &mut messages);
         left += messages.len();
-        for message in &messages {
+        for message in messages.drain() {
             left -= 1;
             let from = message.from;
             let refused = self

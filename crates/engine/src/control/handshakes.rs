@@ -49,7 +49,7 @@ impl Control {
             let left = handshakes.take(HANDSHAKES_AT_ONCE, &mut messages);
             taken += messages.len();
             let mut backlog = left + messages.len();
-            for message in messages.drain(..) {
+            for message in messages.drain() {
                 backlog -= 1;
                 self.handle_handshake(time, &message, backlog);
             }

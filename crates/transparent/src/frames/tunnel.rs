@@ -5,6 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use taupe_net::ecn;
 use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
+    TakenHandshakes,
     crypto::TAG_LEN,
     inner,
     limits::UNDER_LOAD_BACKLOG,
@@ -129,9 +130,9 @@ impl Tunnel {
         }
         incoming.clear();
         self.incoming = incoming;
-        let mut messages = Vec::new();
+        let mut messages = TakenHandshakes::default();
         handshakes.take(usize::MAX, &mut messages);
-        for message in messages {
+        for message in messages.drain() {
             let from = message.from;
             let _ = self
                 .device
