@@ -2,10 +2,13 @@
 
 mod delete;
 mod endpoints;
+mod firewall;
+mod snapshot;
+mod valid_mark;
 mod verify;
+mod wg_quick;
 
-use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,9 +17,7 @@ use rustix::io::Errno;
 use taupe_client::SetRequest;
 use taupe_config::file::{File, Table};
 use taupe_net::link::RouteWatch;
-use taupe_net::system::{
-    Address, Family, Firewall, Link, Mark, Route, RouteKind, Rule, System, SystemError,
-};
+use taupe_net::system::{Address, Link, Route, RouteKind, System, SystemError};
 
 use crate::change::{Change, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};
@@ -28,17 +29,12 @@ use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
 use crate::verify::Deviation;
-use crate::{Devices, Outer, Personality, Report, hook, tables};
+use crate::{Devices, Outer, Personality, Report, hook};
 use endpoints::resolve;
-
-/// The file of [`Change::ValidMark`].
-const VALID_MARK: &str = "/proc/sys/net/ipv4/conf/all/src_valid_mark";
-
-/// There as long as the kernel has IPv6.
-const IPV6: &str = "/proc/thread-self/net/if_inet6";
-
-/// Whether new interfaces are without it.
-const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+use firewall::firewall_name;
+pub use snapshot::is_ipv6_off;
+use valid_mark::write_valid_mark;
+use wg_quick::wg_quick_rules;
 
 /// How long a device may take to end when its interface is gone.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -68,12 +64,6 @@ pub struct Linux<'a> {
     outer_endpoints: Option<Vec<SocketAddr>>,
     /// What answers in the place of a device that is gone.
     stand_in: Option<StandIn>,
-}
-
-/// Whether new interfaces have no IPv6: it is switched off, or the kernel has none.
-#[must_use]
-pub fn is_ipv6_off() -> bool {
-    !fs::read_to_string(NO_IPV6).is_ok_and(|off| off.trim() == "0")
 }
 
 impl<'a> Linux<'a> {
@@ -122,110 +112,6 @@ impl<'a> Linux<'a> {
     fn index(&mut self) -> Result<u32, StepError> {
         let link = self.link()?.ok_or(StepError::NoInterface)?;
         Ok(link.index)
-    }
-
-    fn snapshot(&mut self, own: &[Change]) -> Result<Snapshot, SystemError> {
-        let index = self.link()?.map(|link| link.index);
-        let is_own = |interface: u32| Some(interface) == index;
-        let own_route = |route: &Route| {
-            route.interface.is_some_and(is_own)
-                || own.iter().any(|change| match change {
-                    Change::Unreachable { destination, table } => {
-                        *route == Route::unreachable(*destination, LAST_METRIC, *table)
-                    }
-                    Change::Special {
-                        kind,
-                        destination,
-                        table,
-                    } => *route == special(*kind, *destination, *table),
-                    _ => false,
-                })
-        };
-        let own_rule = |rule: &Rule| {
-            own.iter()
-                .any(|c| matches!(c, Change::Rule(own) if own == rule))
-        };
-        let mut snapshot = Snapshot {
-            links: self.system.links()?,
-            addresses: self.system.addresses()?,
-            routes: self.system.routes()?,
-            rules: self.system.rules()?,
-            table_names: tables::names(Path::new("/")),
-            ipv6: Path::new(IPV6).exists(),
-            ipv6_on_interfaces: !is_ipv6_off(),
-            ..Snapshot::default()
-        };
-        snapshot.links.retain(|link| !is_own(link.index));
-        snapshot
-            .addresses
-            .retain(|address| !is_own(address.interface));
-        snapshot.routes.retain(|route| !own_route(route));
-        snapshot.rules.retain(|rule| !own_rule(rule));
-        Ok(snapshot)
-    }
-
-    /// The setting before the first tunnel that wanted it otherwise.
-    fn original_valid_mark(&self, own: &[Change]) -> Option<u32> {
-        let others = self.state.others(self.interface, &Namespace::current());
-        let original = |change: &Change| match change {
-            Change::ValidMark { original } => *original,
-            _ => None,
-        };
-        let known = own.iter().chain(&others).find_map(original);
-        known.or_else(|| fs::read_to_string(VALID_MARK).ok()?.trim().parse().ok())
-    }
-
-    /// Whether another tunnel relies on marks being taken into account: one of
-    /// ours, or one that `wg-quick` has made. The rule of this one is still there
-    /// when its setting is undone.
-    fn valid_mark_is_wanted(&mut self) -> bool {
-        let others = self.state.others(self.interface, &Namespace::current());
-        let wants = |change: &Change| matches!(change, Change::ValidMark { .. });
-        let is_wg_quicks = |rule: &&Rule| {
-            let is_table = |mark: Mark| mark.value == rule.table;
-            rule.family == Family::Ipv4 && rule.invert && rule.mark.is_some_and(is_table)
-        };
-        let rules = self.system.rules().unwrap_or_default();
-        others.iter().any(wants) || rules.iter().filter(is_wg_quicks).count() > 1
-    }
-
-    /// The narrowest MTU on the way of a datagram with a mark to an address;
-    /// `None` when nobody knows it.
-    ///
-    /// # Errors
-    /// When there is no way.
-    fn path_mtu(
-        &mut self,
-        destination: IpAddr,
-        mark: u32,
-        links: &[Link],
-    ) -> Result<Option<u32>, SystemError> {
-        let route = self.system.route_to(destination, mark)?;
-        let link = || links.iter().find(|link| link.index == route.interface);
-        Ok(route.mtu.or_else(|| Some(link()?.mtu)))
-    }
-
-    fn add_firewall(&mut self, family: Family, mark: u32) -> Result<(), StepError> {
-        let index = self.index()?;
-        // As the kernel lists them, which is the order that wg-quick has.
-        let addresses = self.system.addresses()?;
-        let own = addresses
-            .iter()
-            .filter(|address| address.interface == index)
-            .map(|address| address.network.addr())
-            .filter(|address| Family::of_address(*address) == family);
-        let firewall = Firewall {
-            family,
-            name: firewall_name(self.interface),
-            interface: self.interface.to_owned(),
-            addresses: own.collect(),
-            mark,
-        };
-        let added = self.system.add_firewall(&firewall);
-        added.map_err(|error| match error.errno().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP) => StepError::NoFirewall(error),
-            _ => error.into(),
-        })
     }
 
     fn configure(&self, request: SetRequest) -> Result<(), StepError> {
@@ -606,49 +492,4 @@ fn gone(result: Result<(), SystemError>, means: &[Errno]) -> Result<(), SystemEr
         Err(error) if is_gone(&error) => Ok(()),
         other => other,
     }
-}
-
-fn firewall_name(interface: &str) -> String {
-    format!("wg-quick-{interface}")
-}
-
-/// Writes only what is not there already: in most containers it cannot be
-/// written.
-fn write_valid_mark(value: u32) -> Result<(), StepError> {
-    let is = fs::read_to_string(VALID_MARK).unwrap_or_default();
-    if is.trim().parse() == Ok(value) {
-        return Ok(());
-    }
-    fs::write(VALID_MARK, value.to_string()).map_err(|source| StepError::Io {
-        what: format!(
-            "cannot write {value} to {VALID_MARK} (in a container, start it with \
-             --sysctl net.ipv4.conf.all.src_valid_mark={value})"
-        ),
-        source,
-    })
-}
-
-/// The rules that lead into a table of `wg-quick`, each with the one that it
-/// has put before it.
-fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
-    let mut found = Vec::new();
-    let its_own = Mark {
-        value: mark,
-        mask: u32::MAX,
-    };
-    for rule in rules.iter().filter(|rule| !rule.more) {
-        if !(rule.invert && rule.mark == Some(its_own) && rule.table == mark) {
-            continue;
-        }
-        found.push(rule.clone());
-        let before = rules.iter().filter(|other| {
-            other.family == rule.family
-                && other.priority < rule.priority
-                && other.table == Route::MAIN_TABLE
-                && other.suppress_prefix_length == Some(0)
-                && !other.more
-        });
-        found.extend(before.max_by_key(|other| other.priority).cloned());
-    }
-    found
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::TURN;
+use super::lock::TURN;
 use super::header::VERSION;
 
 /// Why there is no journal.

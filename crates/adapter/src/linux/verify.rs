@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use super::{Linux, VALID_MARK, firewall_name};
+use super::Linux;
+use super::valid_mark::VALID_MARK;
 use crate::change::Change;
 use crate::machine::StepError;
 use crate::verify::{Deviation, Observed};

@@ -1,0 +1,169 @@
+//! Locks: one process at a time changes an interface, or looks at the network to
+//! change it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::record::{Contents, line};
+use super::{Error, Header, Journal, State, failed};
+
+/// Between two looks at a lock that another process holds.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a tunnel waits for others that are being brought up.
+pub(super) const TURN: Duration = Duration::from_secs(60);
+
+impl State {
+    /// Makes this process the only one that may change `interface`, until the
+    /// lock is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process is at it for longer than `patience`.
+    pub fn lock(&self, interface: &str, patience: Duration) -> Result<Lock, Error> {
+        let end = Instant::now() + patience;
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory);
+        made.map_err(failed("make the folder", &self.directory))?;
+        let path = self.lock_path(interface);
+        loop {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = options.mode(0o600).open(&path);
+            let mut file = file.map_err(failed("open", &path))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let holder = fs::read_to_string(&path).unwrap_or_default();
+                    return Err(Error::Busy {
+                        interface: interface.to_owned(),
+                        process: holder.trim().parse().ok(),
+                    });
+                }
+                Err(error) => return Err(failed("lock", &path)(error.into())),
+            }
+            // Whoever held it removed the file: then another one may have been
+            // locked by its name meanwhile.
+            if !is_at(&file, &path) {
+                continue;
+            }
+            // Only for the message of who comes second.
+            let _ = file
+                .set_len(0)
+                .and_then(|()| writeln!(file, "{}", std::process::id()));
+            return Ok(Lock {
+                path,
+                _file: file,
+                journal: self.journal(interface),
+            });
+        }
+    }
+
+    /// Waits until no other process is between looking at the network and having
+    /// changed it: what each chooses (a table, the priorities of rules, what to
+    /// leave out) depends on what the others have done.
+    ///
+    /// # Errors
+    /// [`Error::Crowded`] when that takes longer than a minute, or `is_over`.
+    pub(crate) fn turn(&self, is_over: &dyn Fn() -> bool) -> Result<Turn, Error> {
+        let end = Instant::now() + TURN;
+        // The folder itself: a file in it would be left behind.
+        let path = &self.directory;
+        let file = File::open(path).map_err(failed("open", path))?;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Turn(file)),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end && !is_over() => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Crowded(path.clone())),
+                Err(error) => return Err(failed("lock", path)(error.into())),
+            }
+        }
+    }
+
+    /// Checks that a process is bringing this tunnel up or down, or reloads it.
+    pub(crate) fn is_changing(&self, interface: &str) -> bool {
+        let lock = File::open(self.lock_path(interface));
+        lock.is_ok_and(|lock| {
+            let locked = flock(&lock, FlockOperation::NonBlockingLockShared);
+            locked == Err(rustix::io::Errno::WOULDBLOCK)
+        })
+    }
+
+    fn lock_path(&self, interface: &str) -> PathBuf {
+        self.directory.join(format!("{interface}.lock"))
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |data: fs::Metadata| (data.dev(), data.ino());
+    let locked = file.metadata().map(identity);
+    let named = fs::metadata(path).map(identity);
+    matches!((locked, named), (Ok(locked), Ok(named)) if locked == named)
+}
+
+/// The right to look at the network and to change it by what was seen.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "unlocked when it is closed")] File);
+
+/// The right to change an interface.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+    journal: PathBuf,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked, so that nobody else has locked this very file since.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Lock {
+    /// Where the interface's journal is.
+    pub(crate) fn journal_path(&self) -> &Path {
+        &self.journal
+    }
+
+    /// The interface's journal; `None` when nothing has been done.
+    ///
+    /// # Errors
+    /// See [enum@Error].
+    pub fn journal(&self) -> Result<Option<Journal>, Error> {
+        Journal::open(&self.journal)
+    }
+
+    /// Begins a journal.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn begin(&self, header: Header) -> Result<Journal, Error> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create_new(true).mode(0o600);
+        let file = file.open(&self.journal);
+        let mut journal = Journal {
+            path: self.journal.clone(),
+            file: file.map_err(failed("make", &self.journal))?,
+            contents: Contents::new(header),
+        };
+        let begun = line(journal.header()).and_then(|line| journal.file.write_all(&line));
+        if let Err(error) = begun {
+            let _ = fs::remove_file(&journal.path);
+            return Err(failed("write", &journal.path)(error));
+        }
+        Ok(journal)
+    }
+}

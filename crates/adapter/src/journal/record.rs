@@ -1,0 +1,146 @@
+//! The records of a journal, and what they amount to.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::header::{AnyHeader, Header, Seen, VERSION};
+use crate::change::Change;
+use crate::identity::Socket;
+use crate::last_state::LastState;
+use crate::namespace::Namespace;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Record {
+    /// The step of this number is about to be done.
+    Do(usize, Change),
+    /// It has been undone.
+    Undone(usize),
+    /// The device's interface has this index.
+    Interface(u32),
+    /// A command of the file has changed what the step of this number made.
+    Altered(usize),
+    /// The device's process has this configuration socket.
+    Socket(Socket),
+    /// The device's state, before commands of the file are run.
+    Device(LastState),
+    /// Everything has been done.
+    Complete,
+    /// The file was saved.
+    Saved(Option<Seen>),
+}
+
+/// Contents of a journal.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) header: Header,
+    /// By number; `None` when undone.
+    pub(super) steps: Vec<Option<Change>>,
+    /// The numbers of those that a command of the file has changed.
+    pub(super) altered: BTreeSet<usize>,
+    pub(super) interface: Option<u32>,
+    pub(super) socket: Option<Socket>,
+    pub(super) device: Option<LastState>,
+    pub(super) complete: bool,
+}
+
+impl Contents {
+    pub(super) fn new(header: Header) -> Self {
+        Self {
+            header,
+            steps: Vec::new(),
+            altered: BTreeSet::new(),
+            interface: None,
+            socket: None,
+            device: None,
+            complete: false,
+        }
+    }
+
+    /// `None` when the writer ended before it did anything.
+    pub(super) fn read(path: &Path, whole: &[u8]) -> Result<Option<Self>, Error> {
+        let malformed = |index: usize, reason: &dyn std::fmt::Display| Error::Malformed {
+            path: path.to_owned(),
+            line: index + 1,
+            reason: reason.to_string(),
+        };
+        let mut lines = whole.split(|byte| *byte == b'\n').enumerate();
+        let (_, header) = lines.next().unwrap_or_default();
+        if header.is_empty() {
+            return Ok(None);
+        }
+        let found: AnyHeader = serde_json::from_slice(header).map_err(|e| malformed(0, &e))?;
+        if found.version != VERSION {
+            return Err(Error::Version {
+                path: path.to_owned(),
+                found: found.version,
+            });
+        }
+        let mut contents = Self::new(serde_json::from_slice(header).map_err(|e| malformed(0, &e))?);
+        for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            let record = serde_json::from_slice(line).map_err(|e| malformed(index, &e))?;
+            contents.add(record).map_err(|e| malformed(index, &e))?;
+        }
+        Ok(Some(contents))
+    }
+
+    /// Checks that the tunnel was brought up here, and its device is there.
+    pub(super) fn is_running(&self, interface: &str) -> bool {
+        self.complete
+            && self.header.namespace == Namespace::current()
+            && self.interface.is_some()
+            && (self.interface == taupe_sys::interface::index(interface) || self.lives(interface))
+    }
+
+    /// Checks that the device's process is there, whatever its interface is called.
+    pub(super) fn lives(&self, interface: &str) -> bool {
+        self.socket.is_some_and(|socket| socket.lives(interface))
+    }
+
+    pub(super) fn applied(&self) -> Vec<(usize, Change)> {
+        let steps = self.steps.iter().enumerate();
+        steps
+            .filter(|(number, _)| !self.altered.contains(number))
+            .filter_map(|(number, change)| Some((number, change.clone()?)))
+            .collect()
+    }
+
+    pub(super) fn add(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Do(number, change) if number == self.steps.len() => {
+                self.steps.push(Some(change));
+            }
+            Record::Do(number, _) => {
+                let expected = self.steps.len();
+                return Err(format!("step {number} where step {expected} should be"));
+            }
+            Record::Undone(number) => match self.steps.get_mut(number) {
+                Some(step) => *step = None,
+                None => return Err(format!("there is no step {number}")),
+            },
+            Record::Interface(index) => self.interface = Some(index),
+            Record::Socket(socket) => self.socket = Some(socket),
+            Record::Altered(number) => drop(self.altered.insert(number)),
+            Record::Device(state) => self.device = Some(state),
+            Record::Complete => self.complete = true,
+            Record::Saved(seen) => self.header.seen = seen,
+        }
+        Ok(())
+    }
+}
+
+/// Without the line that was cut off by the end of its writer.
+pub(super) fn whole_lines(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte == b'\n');
+    end.and_then(|end| text.get(..=end)).unwrap_or_default()
+}
+
+pub(super) fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}

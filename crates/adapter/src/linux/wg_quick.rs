@@ -1,0 +1,28 @@
+//! Rules of policy routing that `wg-quick` has added.
+
+use taupe_net::system::{Mark, Route, Rule};
+
+/// The rules that lead into a table of `wg-quick`, each with the one that it
+/// has put before it.
+pub(super) fn wg_quick_rules(rules: &[Rule], mark: u32) -> Vec<Rule> {
+    let mut found = Vec::new();
+    let its_own = Mark {
+        value: mark,
+        mask: u32::MAX,
+    };
+    for rule in rules.iter().filter(|rule| !rule.more) {
+        if !(rule.invert && rule.mark == Some(its_own) && rule.table == mark) {
+            continue;
+        }
+        found.push(rule.clone());
+        let before = rules.iter().filter(|other| {
+            other.family == rule.family
+                && other.priority < rule.priority
+                && other.table == Route::MAIN_TABLE
+                && other.suppress_prefix_length == Some(0)
+                && !other.more
+        });
+        found.extend(before.max_by_key(|other| other.priority).cloned());
+    }
+    found
+}
