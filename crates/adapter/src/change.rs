@@ -61,6 +61,9 @@ pub enum Change {
     Firewall {
         /// Whose packets.
         family: Family,
+        /// The property by which its rules recognise the interface.
+        #[serde(default)]
+        interface: InterfaceKey,
         /// The mark of the tunnel's own datagrams.
         mark: u32,
         /// The tunnel's addresses of this family, as the file has them.
@@ -73,6 +76,17 @@ pub enum Change {
         /// is not to be put back.
         original: Option<u32>,
     },
+}
+
+/// The property by which firewall rules recognise the tunnel's interface.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub enum InterfaceKey {
+    /// Its name, as `wg-quick` has it. The rules drop what the tunnel receives when the
+    /// interface is renamed.
+    #[default]
+    Name,
+    /// Its number, which stays when the interface is renamed.
+    Index,
 }
 
 /// A command of a file, and when it is run.

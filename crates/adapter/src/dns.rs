@@ -278,6 +278,17 @@ impl Dns {
         }
     }
 
+    /// The same for an interface that has been renamed: systemd-resolved knows interfaces by
+    /// their numbers, which are found by name. Elsewhere the tunnel's name is only a key.
+    #[must_use]
+    pub fn renamed(&self, interface: &str) -> Self {
+        let mut dns = self.clone();
+        if matches!(self.way, Way::Resolved) {
+            interface.clone_into(&mut dns.interface);
+        }
+        dns
+    }
+
     /// Puts back what was there. What is gone already counts as put back.
     ///
     /// # Errors

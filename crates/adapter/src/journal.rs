@@ -26,6 +26,7 @@ pub(crate) use lock::Turn;
 pub use state::State;
 
 use crate::Request;
+use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Socket;
 use crate::last_state::LastState;
@@ -108,6 +109,16 @@ impl Journal {
         self.write(Record::Altered(number))
     }
 
+    /// Writes down the routes of others that lead around the tunnel and are known.
+    pub(crate) fn has_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), Error> {
+        self.write(Record::Bypasses(bypasses))
+    }
+
+    /// The routes that were written down last.
+    pub(crate) fn bypasses(&self) -> Option<&[Bypass]> {
+        self.contents.bypasses.as_deref()
+    }
+
     /// Writes down the device's state.
     pub(crate) fn has_device(&mut self, state: LastState) -> Result<(), Error> {
         self.write(Record::Device(state))
@@ -169,6 +180,9 @@ impl Journal {
         }
         if let Some(state) = self.device() {
             anew.has_device(state.clone())?;
+        }
+        if let Some(bypasses) = self.bypasses() {
+            anew.has_bypasses(bypasses.to_vec())?;
         }
         anew.completed()?;
         fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;

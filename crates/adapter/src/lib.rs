@@ -24,8 +24,10 @@
 //! | `up.rs`, `down.rs`, `reload.rs` | the order of it all |
 //! | `save.rs` | the file of a running tunnel |
 //! | `verify.rs`, `watch.rs` | changes compared with the system: on demand, and when it changes |
+//! | `bypass.rs` | routes of others around a full tunnel |
 //! | `dns.rs` | name servers |
 
+mod bypass;
 mod change;
 pub mod dns;
 mod down;
@@ -60,7 +62,8 @@ use serde::{Deserialize, Serialize};
 use taupe_config::file::File;
 use thiserror::Error;
 
-pub use change::{Change, Hook, Phase};
+pub use bypass::Bypass;
+pub use change::{Change, Hook, InterfaceKey, Phase};
 pub use down::{Down, DownError, down, down_on};
 pub use identity::{Place, Socket};
 pub use journal::{Journal, State};
@@ -75,7 +78,7 @@ pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};
 pub use up::{UpError, up, up_on};
-pub use verify::{Deviation, Finding, Kind, verify};
+pub use verify::{Comparison, Deviation, Finding, Kind, verify};
 pub use watch::Watch;
 
 /// What was asked for on the command line.

@@ -19,7 +19,7 @@ use taupe_config::file::{File, Table};
 use taupe_net::link::RouteWatch;
 use taupe_net::system::{Address, Link, Route, RouteKind, System, SystemError};
 
-use crate::change::{Change, LAST_METRIC, mark_in_effect, special_metric};
+use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};
 use crate::identity::{self, Socket};
 use crate::journal::{State, Turn};
@@ -28,7 +28,7 @@ use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
 use crate::save::{self, Running};
-use crate::verify::Deviation;
+use crate::verify::Comparison;
 use crate::{Devices, Outer, Personality, Report, hook};
 use endpoints::resolve;
 use firewall::firewall_name;
@@ -249,6 +249,7 @@ impl Machine for Linux<'_> {
         let firewalls = firewalls.into_iter().filter(|(_, found)| *found == name);
         changes.extend(firewalls.map(|(family, _)| Change::Firewall {
             family,
+            interface: InterfaceKey::Name,
             mark,
             addresses: Vec::new(),
         }));
@@ -304,7 +305,7 @@ impl Machine for Linux<'_> {
                     })?;
                 }
             }
-            Change::Dns(dns) => dns.apply(&self.paths)?,
+            Change::Dns(dns) => self.of_interface(dns)?.apply(&self.paths)?,
             Change::Mark(mark) => self.set_mark(*mark)?,
             Change::Route { destination, table } => {
                 let route = Route::by_interface(*destination, self.index()?, *table);
@@ -322,7 +323,12 @@ impl Machine for Linux<'_> {
                 .system
                 .add_route(&special(*kind, *destination, *table))?,
             Change::Rule(rule) => self.system.add_rule(rule)?,
-            Change::Firewall { family, mark, .. } => self.add_firewall(*family, *mark)?,
+            Change::Firewall {
+                family,
+                interface,
+                mark,
+                ..
+            } => self.add_firewall(*family, *interface, *mark)?,
             Change::ValidMark { .. } => write_valid_mark(1)?,
         }
         Ok(())
@@ -338,7 +344,7 @@ impl Machine for Linux<'_> {
                 }
             }
             Change::Dns(dns) => {
-                let note = dns.undo(&self.paths)?;
+                let note = self.of_interface(dns)?.undo(&self.paths)?;
                 return Ok(note.map(|note| note.to_string()));
             }
             Change::Mark(_) => {
@@ -382,17 +388,13 @@ impl Machine for Linux<'_> {
         Ok(None)
     }
 
-    fn verify(
-        &mut self,
-        changes: &[&Change],
-        index: Option<u32>,
-    ) -> Result<Vec<Option<Deviation>>, StepError> {
-        self.deviations(changes, index)
+    fn verify(&mut self, changes: &[&Change], index: Option<u32>) -> Result<Comparison, StepError> {
+        self.compare(changes, index)
     }
 
     fn restore(&mut self, change: &Change) -> Result<(), StepError> {
         match change {
-            Change::Dns(dns) => return Ok(dns.restore(&self.paths)?),
+            Change::Dns(dns) => return Ok(self.of_interface(dns)?.restore(&self.paths)?),
             // Of its rules some may be left.
             Change::Firewall { .. } => drop(self.undo(change)?),
             _ => {}
@@ -435,11 +437,12 @@ impl Machine for Linux<'_> {
         let mut addresses = self.system.addresses()?;
         addresses.retain(|address| address.interface == link.index);
         let addresses: Vec<_> = addresses.iter().map(|address| address.network).collect();
+        let dns = |name: &str| dns::current(&self.paths, name).ok().flatten();
         let running = Running {
             device: &device,
             addresses: &addresses,
             mtu: link.mtu,
-            dns: dns::current(&self.paths, self.interface).ok().flatten(),
+            dns: dns(self.interface).or_else(|| dns(&link.name)),
         };
         save::write(file, config, running, personality)
     }
@@ -466,6 +469,12 @@ impl Linux<'_> {
             interface: self.index()?,
             network,
         })
+    }
+
+    /// Name servers of the interface as it is called now.
+    fn of_interface(&mut self, dns: &Dns) -> Result<Dns, SystemError> {
+        let link = self.link()?;
+        Ok(link.map_or_else(|| dns.clone(), |link| dns.renamed(&link.name)))
     }
 
     fn dns(&self, file: &File) -> Result<Option<Dns>, dns::Error> {

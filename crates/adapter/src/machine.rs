@@ -14,7 +14,7 @@ use crate::journal;
 use crate::last_state::LastState;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
-use crate::verify::Deviation;
+use crate::verify::Comparison;
 use crate::{Personality, Report};
 
 /// A system on which a tunnel is brought up and down: [`crate::Linux`], or
@@ -107,16 +107,11 @@ pub trait Machine {
     /// See [`StepError`].
     fn undo(&mut self, change: &Change) -> Result<Option<String>, StepError>;
 
-    /// Compares changes with the system as it is, in the order of `changes`, which
-    /// are all that are in effect. `index` is the number of the tunnel's interface.
+    /// Compares the system as it is with changes, which are all that are in effect. `index` is the number of the tunnel's interface.
     ///
     /// # Errors
     /// When the system cannot be looked at.
-    fn verify(
-        &mut self,
-        changes: &[&Change],
-        index: Option<u32>,
-    ) -> Result<Vec<Option<Deviation>>, StepError>;
+    fn verify(&mut self, changes: &[&Change], index: Option<u32>) -> Result<Comparison, StepError>;
 
     /// Makes a change again that deviates.
     ///

@@ -14,6 +14,7 @@
 //! Where only what has a mark uses the tunnel, none of this is asked: such packets have a
 //! table of their own, which knows of every destination where it goes.
 
+mod marked;
 mod name_servers;
 mod routing;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use taupe_config::file::{File, InterfaceAddress, Table};
 use taupe_net::system::{Address, Family, Link, Route, Rule};
 use thiserror::Error;
 
+use crate::bypass::{self, Bypass, Surroundings};
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
 use crate::mtu::{TunnelMtu, carries_ipv6};
@@ -71,6 +73,8 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// What the owner of the file should know, a sentence each.
     pub notes: Vec<String>,
+    /// The routes of others that lead around the tunnel; [`Self::notes`] name them.
+    pub bypasses: Vec<Bypass>,
 }
 
 /// Why there is no plan.
@@ -146,6 +150,11 @@ pub fn plan(
         }
         (None, Table::Auto) => routing.decide(&mut plan),
     }
+    plan.bypasses = bypasses(snapshot, &plan.changes);
+    if personality == Personality::Taupe {
+        plan.notes
+            .extend(bypass_note(interface, options, &plan.bypasses));
+    }
     let post_up = hooks(Phase::PostUp, &file.interface.hooks.post_up, interface);
     plan.changes.extend(post_up.map(Change::Hook));
     Ok(plan)
@@ -160,6 +169,35 @@ pub(crate) fn hooks<'a>(
     commands.iter().map(move |command| Hook {
         phase,
         command: command.replace("%i", interface),
+    })
+}
+
+/// The routes of others that lead around the tunnel.
+fn bypasses(snapshot: &Snapshot, changes: &[Change]) -> Vec<Bypass> {
+    let changes: Vec<&Change> = changes.iter().collect();
+    let surroundings = Surroundings {
+        links: &snapshot.links,
+        addresses: &snapshot.addresses,
+        routes: &snapshot.routes,
+        endpoints: distinct(&snapshot.endpoints),
+        own: None,
+    };
+    bypass::find(&changes, &surroundings)
+}
+
+fn bypass_note(interface: &str, options: Options, bypasses: &[Bypass]) -> Option<String> {
+    let listed = bypass::Listed(bypasses);
+    let advice = match options.override_routes {
+        true => "DisallowedIPs keeps them out of the tunnel knowingly",
+        false => {
+            "--override-routes tunnels them, DisallowedIPs keeps them out of the tunnel knowingly"
+        }
+    };
+    (!bypasses.is_empty()).then(|| {
+        format!(
+            "traffic to the destinations of {listed} bypasses {interface}, whose routes are less \
+             specific; {advice}"
+        )
     })
 }
 

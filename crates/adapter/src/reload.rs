@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use taupe_net::system::Family;
 use thiserror::Error;
 
+use crate::bypass::Bypass;
 use crate::change::{self, Change};
 use crate::down::{NoDevices, PATIENCE, take_back};
 use crate::journal::{self, Header, Journal, State};
@@ -140,14 +141,14 @@ pub fn reload_on(
     for note in &plan.notes {
         report.note(note);
     }
-    let drifts = verify::drifts(machine, journal.applied(), journal.interface())?;
+    let found = verify::differences(machine, journal.applied(), journal.interface())?;
     first().map_err(ReloadError::Refused)?;
-    for finding in verify::findings(interface, &drifts) {
+    for finding in verify::findings(interface, &found.drifts) {
         report.note(&format!("{}; it is restored now", finding.text));
     }
     let mark = change::mark_in_effect(&own);
     let mut difference = Difference::between(there, plan.changes);
-    difference.restore(drifts);
+    difference.restore(found.drifts);
     let mut done = Vec::new();
     let outcome = go(
         machine,
@@ -164,6 +165,11 @@ pub fn reload_on(
     if let Some(device) = machine.device() {
         journal.has_device(device)?;
     }
+    // Routes that were there, and bypass the tunnel since its file has changed.
+    let mut known = journal.bypasses().unwrap_or(&found.bypasses).to_vec();
+    let is_new = |bypass: &Bypass| !found.bypasses.contains(bypass);
+    known.extend(plan.bypasses.into_iter().filter(is_new));
+    journal.has_bypasses(known)?;
     Ok(journal.rewrite(&Request {
         personality,
         options,

@@ -320,9 +320,11 @@ fn climb(
     }
     let is_compared = personality == Personality::Taupe || !hooks.is_empty();
     let applied = is_compared.then(|| journal.applied());
-    // What cannot be looked at now is judged by `status`.
-    let before =
-        applied.and_then(|applied| verify::drifts(machine, applied, journal.interface()).ok());
+    // A system that cannot be looked at now is judged by `status`.
+    let before = applied.and_then(|applied| {
+        let found = verify::differences(machine, applied, journal.interface());
+        Some(found.ok()?.drifts)
+    });
     if personality == Personality::Taupe {
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
@@ -332,8 +334,11 @@ fn climb(
     for hook in hooks {
         take(machine, journal, interface, hook, report)?;
     }
-    if let (Some(before), false) = (&before, hooks.is_empty()) {
-        verify::note_alterations(machine, journal, before, report)?;
+    match &before {
+        Some(before) if !hooks.is_empty() => {
+            verify::note_alterations(machine, journal, before, report)?;
+        }
+        _ => journal.has_bypasses(plan.bypasses.clone())?,
     }
     journal.completed()?;
     Ok(())

@@ -15,6 +15,7 @@ mod observed;
 mod report;
 
 use crate::Report;
+use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::dns;
 use crate::down::NoDevices;
@@ -23,6 +24,7 @@ use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
 
 pub(crate) use observed::Observed;
+use report::bypass_finding;
 pub(crate) use report::findings;
 pub use report::{Finding, Kind};
 
@@ -31,6 +33,8 @@ pub use report::{Finding, Kind};
 pub enum Deviation {
     /// It is gone, or a part of it is.
     Removed,
+    /// It is there, with other contents.
+    Altered,
     /// Another route to the same network comes before it.
     Overtaken,
     /// The interface has this MTU in bytes.
@@ -43,6 +47,23 @@ pub enum Deviation {
     Setting(u32),
     /// Other name servers are in force.
     NameServers(dns::Deviation),
+}
+
+/// A system compared with the changes of a tunnel.
+#[derive(Default, Debug)]
+pub struct Comparison {
+    /// The deviation of each change.
+    pub deviations: Vec<Option<Deviation>>,
+    /// The routes of others that lead around the tunnel.
+    pub bypasses: Vec<Bypass>,
+}
+
+/// Everything that a comparison has found.
+#[derive(Default, Debug)]
+pub(crate) struct Differences {
+    pub(crate) drifts: Vec<Drift>,
+    /// As in [`Comparison`].
+    pub(crate) bypasses: Vec<Bypass>,
 }
 
 /// A change that no longer is as it was made.
@@ -65,26 +86,35 @@ pub fn verify(interface: &str) -> Result<Option<Vec<Finding>>, StepError> {
     if state.is_changing(interface) {
         return Ok(None);
     }
-    let Some((applied, index)) = state.applied(interface) else {
+    let Some(applied) = state.applied(interface) else {
         return Ok(Some(Vec::new()));
     };
     let mut devices = NoDevices;
     let mut machine = Linux::new(interface, &state, &mut devices)?;
-    let found = drifts(&mut machine, applied, Some(index))?;
-    // Who has begun in between may have changed some of it.
-    let is_valid = found.is_empty() || !state.is_changing(interface);
-    Ok(is_valid.then(|| findings(interface, &found)))
+    let mut found = differences(&mut machine, applied.changes, Some(applied.index))?;
+    match applied.bypasses {
+        Some(known) => found.bypasses.retain(|bypass| !known.contains(bypass)),
+        None => found.bypasses.clear(),
+    }
+    let mut findings = findings(interface, &found.drifts);
+    findings.extend(bypass_finding(interface, &found.bypasses));
+    // Another process may have begun to change some of it in between.
+    let is_valid = findings.is_empty() || !state.is_changing(interface);
+    Ok(is_valid.then_some(findings))
 }
 
 /// Compares changes with a system. `index` is the number of the tunnel's
 /// interface.
-pub(crate) fn drifts(
+pub(crate) fn differences(
     machine: &mut dyn Machine,
     applied: Vec<(usize, Change)>,
     index: Option<u32>,
-) -> Result<Vec<Drift>, StepError> {
+) -> Result<Differences, StepError> {
     let changes: Vec<&Change> = applied.iter().map(|(_, change)| change).collect();
-    let deviations = machine.verify(&changes, index)?;
+    let Comparison {
+        deviations,
+        bypasses,
+    } = machine.verify(&changes, index)?;
     let drift = |((number, change), deviation): ((usize, Change), Option<Deviation>)| {
         Some(Drift {
             number,
@@ -92,27 +122,34 @@ pub(crate) fn drifts(
             deviation: deviation?,
         })
     };
-    Ok(applied
-        .into_iter()
-        .zip(deviations)
-        .filter_map(drift)
-        .collect())
+    let drifts = applied.into_iter().zip(deviations).filter_map(drift);
+    Ok(Differences {
+        drifts: drifts.collect(),
+        bypasses,
+    })
 }
 
 /// Writes down, and says, which changes PostUp commands have altered. `before` are the
 /// differences from before the commands: those are another program's. A difference of another
 /// program's that comes while the commands run cannot be told from theirs.
+///
+/// The routes of others that lead around the tunnel then are written down, too: the owner
+/// knows of them, or has added them by a command.
 pub(crate) fn note_alterations(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     before: &[Drift],
     report: &mut dyn Report,
 ) -> Result<(), journal::Error> {
-    // What cannot be looked at now is judged later, as if no command had
-    // changed it.
-    let mut found = drifts(machine, journal.applied(), journal.interface()).unwrap_or_default();
-    found.retain(|drift| before.iter().all(|known| known.number != drift.number));
-    for finding in findings(&journal.header().interface, &found) {
+    // A system that cannot be looked at now is judged later, as if no command had changed
+    // it.
+    let Ok(mut found) = differences(machine, journal.applied(), journal.interface()) else {
+        return Ok(());
+    };
+    found
+        .drifts
+        .retain(|drift| before.iter().all(|known| known.number != drift.number));
+    for finding in findings(&journal.header().interface, &found.drifts) {
         report.note(&format!(
             "{}; this was while PostUp commands ran and counts as theirs, so that `taupe reload` \
              leaves it",
@@ -120,6 +157,8 @@ pub(crate) fn note_alterations(
         ));
     }
     found
+        .drifts
         .iter()
-        .try_for_each(|drift| journal.altered(drift.number))
+        .try_for_each(|drift| journal.altered(drift.number))?;
+    journal.has_bypasses(found.bypasses)
 }

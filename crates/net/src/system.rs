@@ -400,11 +400,33 @@ pub struct Firewall {
     /// The table's name, at most 255 bytes.
     pub name: String,
     /// The tunnel's interface, which need not exist.
-    pub interface: String,
+    pub interface: InterfaceMatch,
     /// The tunnel's addresses of this family.
     pub addresses: Vec<IpAddr>,
     /// The mark of the tunnel's own datagrams.
     pub mark: u32,
+}
+
+/// The property by which firewall rules recognise an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum InterfaceMatch {
+    /// `iifname`, as `wg-quick` writes it: the rules no longer mean an interface that is
+    /// renamed.
+    Name(String),
+    /// `iif`: the number stays with an interface that is renamed.
+    Index(u32),
+}
+
+/// The state of a firewall table, compared with a [`Firewall`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirewallState {
+    /// Chains and rules are those of the [`Firewall`]. Rules for further addresses of the
+    /// tunnel are no difference.
+    Whole,
+    /// A chain or a rule is another one, or the table is switched off (`dormant`).
+    Altered,
+    /// There is no such table, or it has no rules.
+    Missing,
 }
 
 /// A call that failed: which one, on what and why.

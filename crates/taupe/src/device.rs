@@ -4,6 +4,7 @@ use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use crate::capture;
 use crate::endpoints;
+use crate::status::settings;
 use crate::via::{self, Beginning};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -210,7 +211,7 @@ fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     let name = interface.to_owned();
     Watch::begin(interface, move |findings| {
         for finding in findings {
-            tracing::warn!("{}; `taupe reload {name}` restores it", finding.text);
+            tracing::warn!("{}", settings::advised(finding, &name));
         }
         if findings.is_empty() {
             tracing::info!("the network settings of {name} are as `taupe up` made them");

@@ -9,7 +9,7 @@ mod devices;
 mod judge;
 mod peers;
 mod print;
-mod settings;
+pub(crate) mod settings;
 mod way;
 
 use crate::arguments::StatusOrder;

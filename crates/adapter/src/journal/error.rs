@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::lock::TURN;
 use super::header::VERSION;
+use super::lock::TURN;
 
 /// Why there is no journal.
 #[derive(Debug, Error)]

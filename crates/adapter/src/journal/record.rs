@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::header::{AnyHeader, Header, Seen, VERSION};
+use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Socket;
 use crate::last_state::LastState;
@@ -28,6 +29,8 @@ pub(super) enum Record {
     Socket(Socket),
     /// The device's state, before commands of the file are run.
     Device(LastState),
+    /// These routes of others led around the tunnel when it came up.
+    Bypasses(Vec<Bypass>),
     /// Everything has been done.
     Complete,
     /// The file was saved.
@@ -45,6 +48,8 @@ pub(super) struct Contents {
     pub(super) interface: Option<u32>,
     pub(super) socket: Option<Socket>,
     pub(super) device: Option<LastState>,
+    /// `None` in a journal of a version that did not look for them.
+    pub(super) bypasses: Option<Vec<Bypass>>,
     pub(super) complete: bool,
 }
 
@@ -57,6 +62,7 @@ impl Contents {
             interface: None,
             socket: None,
             device: None,
+            bypasses: None,
             complete: false,
         }
     }
@@ -126,6 +132,7 @@ impl Contents {
             Record::Socket(socket) => self.socket = Some(socket),
             Record::Altered(number) => drop(self.altered.insert(number)),
             Record::Device(state) => self.device = Some(state),
+            Record::Bypasses(bypasses) => self.bypasses = Some(bypasses),
             Record::Complete => self.complete = true,
             Record::Saved(seen) => self.header.seen = seen,
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::record::{Contents, whole_lines};
 use super::{DIRECTORY, Header};
+use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Place;
 use crate::namespace::Namespace;
@@ -13,6 +14,17 @@ use crate::namespace::Namespace;
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) directory: PathBuf,
+}
+
+/// The state in which a tunnel is to be.
+pub(crate) struct Applied {
+    /// The changes that are to be as they were made, by their numbers.
+    pub(crate) changes: Vec<(usize, Change)>,
+    /// The index of its interface.
+    pub(crate) index: u32,
+    /// The routes of others around the tunnel that its owner knows of; `None` if nobody has
+    /// looked for them.
+    pub(crate) bypasses: Option<Vec<Bypass>>,
 }
 
 impl Default for State {
@@ -81,7 +93,7 @@ impl State {
     /// [`State::of_running`].
     #[must_use]
     pub fn place(&self, interface: &str) -> Option<Place> {
-        let (_, index) = self.applied(interface)?;
+        let Applied { index, .. } = self.applied(interface)?;
         if taupe_sys::interface::index(interface) == Some(index) {
             return Some(Place::Here);
         }
@@ -89,16 +101,20 @@ impl State {
         Some(name.map_or(Place::Elsewhere, Place::Renamed))
     }
 
-    /// The changes of a tunnel that is up on this interface that are to be as they
-    /// were made, and the interface's index. `None` as with [`State::of_running`].
-    pub(crate) fn applied(&self, interface: &str) -> Option<(Vec<(usize, Change)>, u32)> {
+    /// The state in which a tunnel that is up on this interface is to be. `None` as with
+    /// [`State::of_running`].
+    pub(crate) fn applied(&self, interface: &str) -> Option<Applied> {
         let path = self.journal(interface);
         let contents = Contents::read(&path, whole_lines(&fs::read(&path).ok()?));
         let contents = contents.ok().flatten()?;
         let index = contents
             .interface
             .filter(|_| contents.is_running(interface))?;
-        Some((contents.applied(), index))
+        Some(Applied {
+            changes: contents.applied(),
+            index,
+            bypasses: contents.bypasses,
+        })
     }
 
     /// Checks that `up` has begun to make this tunnel, and `down` has not ended it.

@@ -1,35 +1,44 @@
 //! The system, looked at to compare changes with it.
 
-use std::collections::BTreeMap;
 use std::fs;
 
+use taupe_net::system::{Family, Firewall, Link};
+
 use super::Linux;
+use super::firewall::interface_match;
 use super::valid_mark::VALID_MARK;
+use crate::bypass::{self, Surroundings};
 use crate::change::Change;
 use crate::machine::StepError;
-use crate::verify::{Deviation, Observed};
+use crate::verify::{Comparison, Deviation, Observed};
 
 impl Linux<'_> {
     /// Compares changes with the system, which is listed once for all of them.
-    pub(super) fn deviations(
+    pub(super) fn compare(
         &mut self,
         changes: &[&Change],
         index: Option<u32>,
-    ) -> Result<Vec<Option<Deviation>>, StepError> {
+    ) -> Result<Comparison, StepError> {
         let observed = self.observe(changes, index)?;
         let mut deviations = observed.deviations(changes);
         for (change, deviation) in changes.iter().zip(&mut deviations) {
             if let Change::Dns(dns) = change {
+                let name = observed.name().unwrap_or(self.interface);
+                let dns = dns.renamed(name);
                 *deviation = dns.verify(&self.paths)?.map(Deviation::NameServers);
             }
         }
-        Ok(deviations)
+        Ok(Comparison {
+            deviations,
+            bypasses: observed.bypasses,
+        })
     }
 
     fn observe(&mut self, changes: &[&Change], index: Option<u32>) -> Result<Observed, StepError> {
         let has = |wanted: fn(&Change) -> bool| changes.iter().any(|change| wanted(change));
         let links = self.system.links()?;
-        let link = links.into_iter().find(|link| Some(link.index) == index);
+        let link = links.iter().find(|link| Some(link.index) == index).cloned();
+        let firewalls = self.firewalls(changes, link.as_ref());
         // Somebody may have many routes.
         let routes = if has(|change| {
             matches!(
@@ -41,25 +50,52 @@ impl Linux<'_> {
         } else {
             Vec::new()
         };
-        let mut observed =
-            Observed::new(link, self.system.addresses()?, routes, self.system.rules()?);
-        let name = firewall_name(self.interface);
-        let mut firewalls = BTreeMap::new();
-        for change in changes {
-            if let Change::Firewall { family, .. } = change {
-                firewalls.insert(*family, self.system.firewall_rules(*family, &name)?);
-            }
+        let addresses = self.system.addresses()?;
+        // A device that does not answer is a finding of its own.
+        let device = has(|change| matches!(change, Change::Mark(_) | Change::Rule(_)))
+            .then(|| taupe_client::read(self.interface).ok())
+            .flatten();
+        let peers = device.iter().flat_map(|device| &device.status.peers);
+        let surroundings = Surroundings {
+            links: &links,
+            addresses: &addresses,
+            routes: &routes,
+            endpoints: peers.filter_map(|peer| Some(peer.endpoint?.ip())).collect(),
+            own: index,
+        };
+        let bypasses = bypass::find(changes, &surroundings);
+        let mut observed = Observed::new(link, addresses, routes, self.system.rules()?);
+        observed.bypasses = bypasses;
+        observed.mark = device.map(|device| device.fwmark);
+        for (firewall, family) in firewalls {
+            let state = self.system.firewall_state(&firewall)?;
+            observed.firewalls.insert(family, state);
         }
-        observed.firewalls = firewalls;
         if has(|change| matches!(change, Change::ValidMark { .. })) {
             let text = fs::read_to_string(VALID_MARK).ok();
             observed.valid_mark = text.and_then(|text| text.trim().parse().ok());
         }
-        if has(|change| matches!(change, Change::Mark(_) | Change::Rule(_))) {
-            // One that does not answer is told of elsewhere.
-            let device = taupe_client::read(self.interface).ok();
-            observed.mark = device.map(|device| device.fwmark);
-        }
         Ok(observed)
+    }
+
+    /// The firewalls as they are to be. Rules that name the interface are to name it as it
+    /// is called now.
+    fn firewalls(&self, changes: &[&Change], link: Option<&Link>) -> Vec<(Firewall, Family)> {
+        let firewall = |change: &&Change| {
+            let Change::Firewall {
+                family,
+                interface,
+                mark,
+                addresses,
+            } = change
+            else {
+                return None;
+            };
+            // An interface that is elsewhere sends nothing here: its rules drop rightly.
+            let interface = interface_match(*interface, link?);
+            let firewall = self.firewall(*family, interface, *mark, addresses.clone());
+            Some((firewall, *family))
+        };
+        changes.iter().filter_map(firewall).collect()
     }
 }

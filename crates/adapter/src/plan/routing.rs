@@ -5,14 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_config::destinations::{self, Class};
-use taupe_config::file::{File, KillSwitch, Table};
+use taupe_config::file::{File, Table};
 use taupe_config::networks;
-use taupe_config::prefix::Prefix;
 use taupe_net::system::{Address, Family, Route, RouteKind, Rule};
 
 use super::{Plan, Snapshot, distinct};
-use crate::change::Change;
+use crate::change::{Change, InterfaceKey};
 use crate::networks::{LINK_LOCAL, Networks, everything, first_bits, halves, host, is_special};
 use crate::{Options, Personality};
 
@@ -89,74 +87,6 @@ impl Routing<'_> {
         let routes = sorted(self.wanted());
         let route = |destination| Change::Route { destination, table };
         plan.changes.extend(routes.into_iter().map(route));
-    }
-
-    /// A table for packets with a mark, and for what is sent from the tunnel's own
-    /// addresses, which nobody else uses: so answers to them pass the reverse-path filter,
-    /// and none goes around the tunnel. Where it leads into the tunnel it refuses packets
-    /// once the device is gone.
-    pub(super) fn lead_marked(&self, mark: u32, plan: &mut Plan) {
-        let table = self.free_mark();
-        let transparent = &self.file.transparent;
-        let fails_closed = transparent.kill_switch != Some(KillSwitch::Off);
-        let own = |family| {
-            let addresses = self.addresses.iter();
-            addresses.filter(move |net| Family::of(net) == family)
-        };
-        let special = |kind, destination| Change::Special {
-            kind,
-            destination,
-            table,
-        };
-        let bypass_lan = transparent.bypass_lan.unwrap_or(false);
-        // A neighbour is reached by the main table. What is behind a router there is refused by
-        // the program at the sockets, since a route cannot tell the two apart.
-        let link_local = destinations::link_local();
-        let is_within_link = |network: Prefix| {
-            let mut links = link_local.iter();
-            links.any(|link| {
-                network.length() >= link.length() && destinations::has(*link, network.address())
-            })
-        };
-        let mut judged = destinations::of_peers(&self.file.peers, bypass_lan);
-        judged.retain(|(network, _)| !is_within_link(*network));
-        let past = link_local.iter().map(|link| (*link, Class::Direct));
-        for (network, class) in past.chain(judged) {
-            let Some(destination) = first_bits(network.address(), network.length()) else {
-                continue;
-            };
-            let family = Family::of(&destination);
-            if !self.knows(family) || is_this_host(&destination) {
-                continue;
-            }
-            let tunnelled = class == Class::Tunnel && own(family).next().is_some();
-            plan.changes
-                .extend(tunnelled.then_some(Change::Route { destination, table }));
-            let last = match class {
-                Class::Direct => Some(RouteKind::Throw),
-                Class::Tunnel if tunnelled && !fails_closed => None,
-                Class::Tunnel | Class::Refuse | Class::Drop => Some(RouteKind::Prohibit),
-            };
-            plan.changes
-                .extend(last.map(|kind| special(kind, destination)));
-        }
-        let mut rules = self.snapshot.rules.clone();
-        for family in Family::ALL.into_iter().filter(|family| self.knows(*family)) {
-            let mut add = |make: &dyn Fn(u32) -> Rule| {
-                let rule = make(Rule::next_priority(&rules, family));
-                rules.push(rule.clone());
-                plan.changes.push(Change::Rule(rule));
-            };
-            for own in own(family) {
-                add(&|priority| Rule::from(host(own.addr()), priority, table));
-            }
-            add(&|priority| Rule::marked(family, priority, mark, mark, table));
-        }
-    }
-
-    /// Whether the kernel has a family at all.
-    fn knows(&self, family: Family) -> bool {
-        family == Family::Ipv4 || self.snapshot.ipv6
     }
 
     /// Routes to the main table, and policy routing where that does not do.
@@ -346,8 +276,13 @@ impl Routing<'_> {
         if self.options.firewall {
             let own = self.addresses.iter().map(IpNet::addr);
             let addresses = own.filter(|a| Family::of_address(*a) == family).collect();
+            let interface = match self.personality {
+                Personality::Taupe => InterfaceKey::Index,
+                Personality::WgQuick => InterfaceKey::Name,
+            };
             plan.changes.push(Change::Firewall {
                 family,
+                interface,
                 mark,
                 addresses,
             });
@@ -549,7 +484,7 @@ impl Routing<'_> {
 
     /// The mark that this tunnel has, or the number of the first table that
     /// nobody uses.
-    fn free_mark(&self) -> u32 {
+    pub(super) fn free_mark(&self) -> u32 {
         let given = self.snapshot.mark;
         given.unwrap_or_else(|| self.free_table(None))
     }
@@ -594,13 +529,6 @@ impl Routing<'_> {
             (None, None) => "no interface".to_owned(),
         }
     }
-}
-
-/// Whether a network is of this host alone, which has a table before all others.
-fn is_this_host(network: &IpNet) -> bool {
-    let address = network.addr();
-    let is_whole = network.prefix_len() == network.max_prefix_len();
-    address.is_loopback() || (address.is_unspecified() && is_whole)
 }
 
 /// The longest first; those of one length in the order in which `sort -nr`

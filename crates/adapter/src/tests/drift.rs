@@ -1,8 +1,10 @@
 //! Changes that others make to a tunnel that is up.
 
 use super::model::{Listener, Model, World};
-use crate::Personality;
-use crate::fixtures::file;
+use crate::bypass::Bypass;
+use crate::fixtures::{file, route};
+use crate::{Personality, bypass};
+use taupe_net::system::Route;
 
 const INTERFACE: &str = "Address = 10.9.0.2/24, fd09::2/64\nDNS = 10.9.0.1";
 const PEER: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16";
@@ -137,4 +139,60 @@ fn name_servers_that_a_command_changes_are_told() {
     assert!(is_said, "{:?}", report.notes);
     reload(&mut model, &hooked, PEER);
     assert!(!model.world.of_host.iter().any(|what| is_dns(what)));
+}
+
+fn bypass(destination: &str) -> Bypass {
+    Bypass {
+        destination: destination.parse().expect("a network"),
+        gateway: Some("192.168.1.1".parse().expect("an address")),
+        interface: "eth0".to_owned(),
+    }
+}
+
+/// The same as a route of the machine.
+fn by_router(destination: &str) -> Route {
+    Route {
+        gateway: bypass(destination).gateway,
+        ..route(destination, 2)
+    }
+}
+
+fn known(model: &Model) -> Option<Vec<Bypass>> {
+    let lock = model.state().lock("wg0", std::time::Duration::ZERO);
+    let journal = lock.expect("a lock").journal().expect("readable");
+    journal.expect("a journal").bypasses().map(<[_]>::to_vec)
+}
+
+#[test]
+fn bypasses_that_were_there_are_known_and_later_ones_are_not() {
+    for hook in ["", "\nPostUp = true"] {
+        let interface = format!("{INTERFACE}{hook}");
+        let mut model = Model::new();
+        model.routes = vec![by_router("8.8.8.8/32")];
+        model.bypasses = vec![bypass("8.8.8.8/32")];
+        up(&mut model, &interface);
+        assert_eq!(known(&model), Some(vec![bypass("8.8.8.8/32")]));
+        model.routes.push(by_router("0.0.0.0/1"));
+        model.bypasses.push(bypass("0.0.0.0/1"));
+        for _ in 0..2 {
+            reload(&mut model, &interface, PEER);
+            assert_eq!(known(&model), Some(vec![bypass("8.8.8.8/32")]));
+        }
+    }
+}
+
+#[test]
+fn routes_that_bypass_a_tunnel_since_its_file_has_changed_are_known() {
+    let mut model = Model::new();
+    model.routes.push(by_router("8.8.8.8/32"));
+    let peer = "AllowedIPs = 172.20.0.0/16";
+    let file = file(INTERFACE, peer);
+    let split = model.up(&file, Personality::Taupe, &mut Listener::default());
+    split.expect("alive").expect("up");
+    assert_eq!(known(&model), Some(Vec::new()));
+    let report = reload(&mut model, INTERFACE, PEER);
+    assert_eq!(known(&model), Some(vec![bypass("8.8.8.8/32")]));
+    let listed = bypass::Listed(&[bypass("8.8.8.8/32")]).to_string();
+    let is_named = report.notes.iter().any(|note| note.contains(&listed));
+    assert!(is_named, "{:?}", report.notes);
 }

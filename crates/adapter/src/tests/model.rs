@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taupe_config::file::File;
-use taupe_net::system::SystemError;
+use taupe_net::system::{Route, SystemError};
 
+use crate::bypass::Bypass;
 use crate::dns::{self, Paths};
 use crate::fixtures::host;
 use crate::identity::Socket;
 use crate::last_state::LastState;
-use crate::verify::Deviation;
+use crate::verify::{Comparison, Deviation};
 use crate::{
     Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
     ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,
@@ -85,6 +86,10 @@ pub(super) struct Model {
     pub(super) saved: usize,
     /// Number of times that something answered in the place of a device.
     pub(super) stood_in: usize,
+    /// Further routes of the machine.
+    pub(super) routes: Vec<Route>,
+    /// Routes of others around the tunnel.
+    pub(super) bypasses: Vec<Bypass>,
     /// Where the file is.
     pub(super) config: PathBuf,
     directory: PathBuf,
@@ -120,6 +125,8 @@ impl Model {
             refuses: None,
             saved: 0,
             stood_in: 0,
+            routes: Vec::new(),
+            bypasses: Vec::new(),
             config: PathBuf::from("/etc/wireguard/wg0.conf"),
             directory: std::env::temp_dir().join(name),
         }
@@ -389,10 +396,12 @@ impl Machine for Model {
             Change::Mark(mark) => Some(*mark),
             _ => None,
         });
+        let mut snapshot = host();
+        snapshot.routes.extend_from_slice(&self.routes);
         Ok(Snapshot {
             dns: dns::choose(&paths, INTERFACE, servers, search)?,
             mark,
-            ..host()
+            ..snapshot
         })
     }
 
@@ -424,7 +433,7 @@ impl Machine for Model {
         &mut self,
         changes: &[&Change],
         _index: Option<u32>,
-    ) -> Result<Vec<Option<Deviation>>, StepError> {
+    ) -> Result<Comparison, StepError> {
         let deviation = |change: &&Change| {
             let text = format!("{change:?}");
             let holds = match change {
@@ -436,7 +445,10 @@ impl Machine for Model {
             };
             (!holds).then_some(Deviation::Removed)
         };
-        Ok(changes.iter().map(deviation).collect())
+        Ok(Comparison {
+            deviations: changes.iter().map(deviation).collect(),
+            bypasses: self.bypasses.clone(),
+        })
     }
 
     fn restore(&mut self, change: &Change) -> Result<(), StepError> {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
-use taupe_net::system::{Address, Family, Link, Route, RouteKind, Rule};
+use taupe_net::system::{Address, Family, FirewallState, Link, Route, RouteKind, Rule};
 
 use super::Deviation;
+use crate::bypass::Bypass;
 use crate::change::{Change, mark_in_effect};
 
 /// The network settings of a system, as far as tunnels change them.
@@ -16,10 +17,13 @@ pub(crate) struct Observed {
     addresses: Vec<Address>,
     routes: HashMap<(u32, IpNet), Vec<Route>>,
     rules: Vec<Rule>,
-    /// The chain of each rule in the tunnel's firewall tables.
-    pub(crate) firewalls: BTreeMap<Family, Vec<String>>,
+    /// The tunnel's firewall tables; none when its interface is in another network
+    /// namespace.
+    pub(crate) firewalls: BTreeMap<Family, FirewallState>,
     /// `net.ipv4.conf.all.src_valid_mark`.
     pub(crate) valid_mark: Option<u32>,
+    /// The routes of others that lead around the tunnel.
+    pub(crate) bypasses: Vec<Bypass>,
     /// The mark of the device's datagrams, where it is known.
     pub(crate) mark: Option<u32>,
 }
@@ -43,6 +47,11 @@ impl Observed {
             rules,
             ..Self::default()
         }
+    }
+
+    /// The name of the tunnel's interface.
+    pub(crate) fn name(&self) -> Option<&str> {
+        Some(&self.link.as_ref()?.name)
     }
 
     /// Compares each change, in the order of `changes`, which are all of a tunnel's.
@@ -89,9 +98,11 @@ impl Observed {
                 table,
             } => removed(self.has_special(*kind, destination, *table)),
             Change::Rule(rule) => removed(self.rules.contains(rule)),
-            Change::Firewall {
-                family, addresses, ..
-            } => removed(self.has_firewall(*family, addresses.len())),
+            Change::Firewall { family, .. } => match self.firewalls.get(family)? {
+                FirewallState::Whole => None,
+                FirewallState::Altered => Some(Deviation::Altered),
+                FirewallState::Missing => Some(Deviation::Removed),
+            },
             Change::ValidMark { .. } => match self.valid_mark? {
                 1 => None,
                 value => Some(Deviation::Setting(value)),
@@ -129,20 +140,12 @@ impl Observed {
         let routes = self.routes_to(destination, table);
         routes.iter().any(|route| route.kind == kind)
     }
-
-    /// Whether a table still has the rules of [`taupe_net::system::Firewall`].
-    fn has_firewall(&self, family: Family, addresses: usize) -> bool {
-        let Some(chains) = self.firewalls.get(&family) else {
-            return true;
-        };
-        let rules = |name: &str| chains.iter().filter(|chain| *chain == name).count();
-        rules("preraw") >= addresses && rules("premangle") > 0 && rules("postmangle") > 0
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::InterfaceKey;
     use taupe_net::system::Medium;
 
     const INDEX: u32 = 7;
@@ -179,6 +182,7 @@ mod tests {
             Change::Rule(rule()),
             Change::Firewall {
                 family: Family::Ipv4,
+                interface: InterfaceKey::Index,
                 mark: MARK,
                 addresses: vec![net("10.9.0.2/24").addr()],
             },
@@ -208,12 +212,7 @@ mod tests {
         ];
         let addresses = vec![address("10.9.0.2/24")];
         Observed {
-            firewalls: BTreeMap::from([(
-                Family::Ipv4,
-                ["preraw", "premangle", "postmangle"]
-                    .map(str::to_owned)
-                    .into(),
-            )]),
+            firewalls: BTreeMap::from([(Family::Ipv4, FirewallState::Whole)]),
             valid_mark: Some(1),
             mark: Some(MARK),
             ..Observed::new(Some(link), addresses, routes, vec![rule()])
@@ -262,15 +261,12 @@ mod tests {
                 &[Deviation::Removed],
             ),
             (
-                |o| drop(o.firewalls.insert(Family::Ipv4, Vec::new())),
+                |o| o.firewalls = BTreeMap::from([(Family::Ipv4, FirewallState::Missing)]),
                 &[Deviation::Removed],
             ),
             (
-                |o| {
-                    let chains = o.firewalls.get_mut(&Family::Ipv4).expect("a table");
-                    chains.retain(|chain| chain != "preraw");
-                },
-                &[Deviation::Removed],
+                |o| o.firewalls = BTreeMap::from([(Family::Ipv4, FirewallState::Altered)]),
+                &[Deviation::Altered],
             ),
             (|o| o.valid_mark = Some(0), &[Deviation::Setting(0)]),
         ];

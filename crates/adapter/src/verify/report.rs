@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use taupe_net::system::Route;
 
 use super::{Deviation, Drift};
+use crate::bypass::{Bypass, Listed};
 use crate::change::{Change, VALID_MARK};
 
 /// A difference between what `up` has made and what there is.
@@ -30,9 +31,11 @@ pub enum Kind {
     Firewall,
     Mark,
     Sysctl,
+    Bypass,
 }
 
 impl Kind {
+    /// Those of the tunnel's own settings.
     const ALL: [Self; 9] = [
         Self::Link,
         Self::Mtu,
@@ -86,6 +89,19 @@ pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
     Kind::ALL.into_iter().filter_map(finding).collect()
 }
 
+/// The finding about routes of others around the tunnel, if there are any.
+pub(crate) fn bypass_finding(interface: &str, bypasses: &[Bypass]) -> Option<Finding> {
+    let listed = Listed(bypasses);
+    let text = format!(
+        "since {interface} came up, another program, a DHCP server or a router has added {listed}: \
+         traffic to these destinations bypasses the tunnel"
+    );
+    (!bypasses.is_empty()).then_some(Finding {
+        kind: Kind::Bypass,
+        text,
+    })
+}
+
 fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
     let first = drifts.first()?;
     let listed = List { interface, drifts };
@@ -101,6 +117,9 @@ fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
         }
         (Kind::Routes | Kind::Rules, ..) => {
             format!("another program has removed {listed}: packets may leave outside the tunnel")
+        }
+        (Kind::Firewall, _, Deviation::Altered) => {
+            format!("another program has changed {listed}")
         }
         (Kind::Firewall, ..) => {
             format!("another program has removed or emptied {listed}")
@@ -211,6 +230,23 @@ mod tests {
                  10.2.0.0/16 of table 7 and 6 more: packets may leave outside the tunnel"
             ]
         );
+    }
+
+    #[test]
+    fn bypasses_are_named() {
+        let bypass = Bypass {
+            destination: "0.0.0.0/1".parse().expect("a network"),
+            gateway: Some("192.0.2.2".parse().expect("an address")),
+            interface: "eth0".to_owned(),
+        };
+        let finding = bypass_finding("wg0", &[bypass]).expect("a finding");
+        assert_eq!(finding.kind, Kind::Bypass);
+        assert_eq!(
+            finding.text,
+            "since wg0 came up, another program, a DHCP server or a router has added the route \
+             `0.0.0.0/1 via 192.0.2.2 dev eth0`: traffic to these destinations bypasses the tunnel"
+        );
+        assert_eq!(bypass_finding("wg0", &[]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use taupe_adapter::{
-    Change, Deviation, LastState, Linux, LookError, Machine, Namespace, Personality, Report,
+    Change, Comparison, LastState, Linux, LookError, Machine, Namespace, Personality, Report,
     SaveError, Snapshot, Socket, StepError,
 };
 use taupe_config::file::File;
@@ -138,11 +138,7 @@ impl Machine for Faulty<'_, '_> {
         self.inner.own_interface()
     }
 
-    fn verify(
-        &mut self,
-        changes: &[&Change],
-        index: Option<u32>,
-    ) -> Result<Vec<Option<Deviation>>, StepError> {
+    fn verify(&mut self, changes: &[&Change], index: Option<u32>) -> Result<Comparison, StepError> {
         self.inner.verify(changes, index)
     }
 

@@ -23,7 +23,7 @@ struct Meddling {
     command: &'static str,
 }
 
-const MEDDLINGS: [Meddling; 11] = [
+const MEDDLINGS: [Meddling; 14] = [
     Meddling {
         finding: "dns-changed",
         command: "echo nameserver 192.0.2.2 > /etc/resolv.conf",
@@ -52,6 +52,19 @@ const MEDDLINGS: [Meddling; 11] = [
     Meddling {
         finding: "firewall-changed",
         command: "nft delete table ip6 wg-quick-wgnear",
+    },
+    Meddling {
+        finding: "firewall-changed",
+        command: "nft insert rule ip wg-quick-wgnear preraw accept",
+    },
+    Meddling {
+        finding: "firewall-changed",
+        command: "nft flush chain ip6 wg-quick-wgnear postmangle && \
+                  nft add rule ip6 wg-quick-wgnear postmangle ct mark set 7",
+    },
+    Meddling {
+        finding: "firewall-changed",
+        command: "nft add table ip wg-quick-wgnear '{ flags dormant; }'",
     },
     Meddling {
         finding: "addresses-changed",
@@ -111,7 +124,7 @@ pub(crate) fn all() -> Result<()> {
 }
 
 /// The exit status of `status`, and a finding of its.
-fn expect(world: &World, status: i32, finding: Option<&str>) -> Result<()> {
+pub(crate) fn expect(world: &World, status: i32, finding: Option<&str>) -> Result<()> {
     let json = world.taupe(&["status", "--json", INTERFACE])?;
     ensure!(
         json.status == Some(status),
@@ -163,6 +176,10 @@ pub(crate) fn noticed() -> Result<()> {
             "nft flush table ip wg-quick-wgnear",
             "the nftables table ip wg-quick-wgnear",
         ),
+        (
+            "ip route add 0.0.0.0/1 via 192.0.2.2",
+            "the route `0.0.0.0/1 via 192.0.2.2 dev eth0`",
+        ),
     ] {
         step(command);
         world.near.run(&["sh", "-c", command])?;
@@ -198,6 +215,37 @@ pub(crate) fn by_a_hook() -> Result<()> {
         fs::read_dir("/run/taupe").map_or(0, Iterator::count) == 0,
         "a file is left"
     );
+    Ok(())
+}
+
+/// Somebody renames the interface of a tunnel that is up: it still receives.
+pub(crate) fn renamed() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", FULL)?;
+    let before = State::of(&world.near)?;
+    world.up(&file)?;
+    let works = |when: &str| -> Result<()> {
+        for address in BEYOND {
+            ensure!(world.tunnelled(address)?, "{when}: {address} is lost");
+        }
+        expect(&world, 0, None)
+    };
+    works("by its own name")?;
+    world
+        .near
+        .ip(&["link", "set", INTERFACE, "name", "renamed"])?;
+    works("renamed")?;
+    // A restored table knows the interface, too.
+    world
+        .near
+        .run(&["nft", "flush", "table", "ip", "wg-quick-wgnear"])?;
+    expect(&world, 2, Some("firewall-changed"))?;
+    let reload = world.taupe(&["reload", &file])?;
+    ensure!(reload.status == Some(0), "{reload:?}");
+    works("after a reload")?;
+    world.down(&file)?;
+    let left = before.difference(&State::of(&world.near)?);
+    ensure!(left.is_empty(), "left behind:\n{left}");
     Ok(())
 }
 

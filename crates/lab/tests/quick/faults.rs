@@ -6,7 +6,7 @@ use crate::state::State as SystemState;
 use crate::{INTERFACE, World, called};
 use std::path::Path;
 use taupe_adapter::{
-    Change, Deviation, Devices, LastState, Linux, LookError, Machine, Namespace, Options,
+    Change, Comparison, Devices, LastState, Linux, LookError, Machine, Namespace, Options,
     Personality, Report, Request, SaveError, Snapshot, Socket, State, StepError, up_on,
 };
 use taupe_config::file::{Dialect, File, parse};
@@ -314,7 +314,7 @@ impl Machine for Mortal<'_> {
         &mut self,
         changes: &[&Change],
         index: Option<u32>,
-    ) -> std::result::Result<Vec<Option<Deviation>>, StepError> {
+    ) -> std::result::Result<Comparison, StepError> {
         self.machine.verify(changes, index)
     }
 

@@ -1,5 +1,6 @@
 //! `taupe up` and `taupe down`, beside Debian's `wg-quick`, on real systems.
 
+mod bypass;
 mod closed;
 mod confirm;
 mod drift;
@@ -71,6 +72,8 @@ fn main() {
         SystemTest::new("changed_settings_are_noticed", drift::noticed),
         SystemTest::new("settings_of_a_hook_stay", drift::by_a_hook),
         SystemTest::new("moved_and_renamed_interfaces", drift::moved),
+        SystemTest::new("renamed_while_it_is_up", drift::renamed),
+        SystemTest::new("routes_around_a_full_tunnel", bypass::all),
         SystemTest::new("hooks_in_order", life::hooks),
         SystemTest::new("hook_language", life::hook_language),
         SystemTest::new("hooks_after_a_kill", hooks::after_a_kill),

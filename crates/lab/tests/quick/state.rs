@@ -43,6 +43,16 @@ impl State {
         Ok(state)
     }
 
+    /// The same with other words in the place of some.
+    pub(crate) fn replacing(&self, from: &str, to: &str) -> Self {
+        let texts = self.0.iter();
+        Self(
+            texts
+                .map(|(command, text)| (*command, text.replace(from, to)))
+                .collect(),
+        )
+    }
+
     /// The lines that only `self` has, after `-`, and that only `other` has,
     /// after `+`; empty when they are equal.
     pub(crate) fn difference(&self, other: &Self) -> String {

@@ -22,7 +22,7 @@ use common::Namespace;
 use firewalls::firewall;
 use ipnet::IpNet;
 use taupe_net::system::{
-    Address, Family, Link, Medium, Route, RouteKind, Rule, System, SystemError,
+    Address, Family, InterfaceMatch, Link, Medium, Route, RouteKind, Rule, System, SystemError,
 };
 
 fn ip(text: &str) -> IpAddr {
@@ -215,7 +215,7 @@ fn names_that_cannot_be_are_refused() {
     for name in ["", "sixteen-bytes-xx", "a/b", "a b", "a\0b"] {
         refused(system.link(name), libc::EINVAL);
         let mut firewall = firewall(Family::Ipv4, &[]);
-        firewall.interface = name.to_owned();
+        firewall.interface = InterfaceMatch::Name(name.to_owned());
         refused(system.add_firewall(&firewall), libc::EINVAL);
     }
     let long = "x".repeat(256);
@@ -231,7 +231,7 @@ fn names_that_cannot_be_are_refused() {
     // The longest.
     strange.addresses.clear();
     strange.name = "x".repeat(255);
-    strange.interface = "fifteen-bytes-x".to_owned();
+    strange.interface = InterfaceMatch::Name("fifteen-bytes-x".to_owned());
     system.add_firewall(&strange).unwrap();
     let listed = system.firewall_tables().unwrap();
     assert_eq!(listed, [(Family::Ipv4, strange.name)]);

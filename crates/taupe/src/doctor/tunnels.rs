@@ -61,6 +61,10 @@ fn fix(code: &str, interface: &str) -> String {
         | "rules-changed" | "firewall-changed" | "mark-changed" | "sysctl-changed" => format!(
             "`taupe reload {word}`, and keep the program that changed it from doing so again"
         ),
+        "bypass-route" => format!(
+            "leave this network or remove the route, or have it in DisallowedIPs of its file, and \
+             `taupe reload {word}`"
+        ),
         "no-handshake" | "handshake-old" | "peer-silent" => {
             "see that the server runs and is reached by UDP, and compare keys and Endpoint".into()
         }

@@ -14,11 +14,22 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
         }
     };
     let word = word_of(interface);
-    let findings = findings.into_iter().map(|finding| {
-        let text = format!("{}; `taupe reload {word}` restores it", finding.text);
-        Finding::new(code(finding.kind), text)
-    });
+    let findings = findings
+        .iter()
+        .map(|finding| Finding::new(code(finding.kind), advised(finding, &word)));
     findings.collect()
+}
+
+/// A finding with what to do about it, for a tunnel that `taupe reload` is told by `word`.
+pub(crate) fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
+    let text = &finding.text;
+    match finding.kind {
+        Kind::Bypass => format!(
+            "{text}; leave this network, or remove what was added (`ip route delete`); where it is \
+             wanted, DisallowedIPs in the file and `taupe reload {word}` say so"
+        ),
+        _ => format!("{text}; `taupe reload {word}` restores it"),
+    }
 }
 
 /// Returns a note about the interface's place, if it was renamed or moved.
@@ -46,5 +57,6 @@ const fn code(kind: Kind) -> &'static str {
         Kind::Firewall => "firewall-changed",
         Kind::Mark => "mark-changed",
         Kind::Sysctl => "sysctl-changed",
+        Kind::Bypass => "bypass-route",
     }
 }

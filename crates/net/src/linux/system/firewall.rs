@@ -1,27 +1,22 @@
 //! The nf_tables table of a default route by a tunnel.
-//!
-//! Expressions work on registers of 16 bytes, of which one is enough here.
-//! Attributes are big-endian, what is in registers is as the kernel keeps it:
-//! marks and address types in the machine's order, addresses in the network's.
 
-use std::{
-    ffi::{CStr, CString},
-    net::IpAddr,
-};
+mod rule;
+
+use std::ffi::{CStr, CString};
 
 use netlink_bindings::nftables::{
-    CmpOps, CtKeys, FibFlags, MetaKeys, Nfgenmsg, OpGetruleDump, OpGettableDo, PayloadBase,
-    PushExprListAttrs, PushRuleAttrs, Registers, Request, VerdictCode,
+    Nfgenmsg, OpGetchainDump, OpGetruleDump, OpGettableDo, Request, TableFlags,
 };
 use rustix::io::Errno;
 
+use self::rule::{Expression, ListedRule};
 use super::{
     Result, System, family, is_interface_name,
     link::not_a_name,
     number,
     socket::{Refusal, Socket, Transaction},
 };
-use crate::system::{Family, Firewall};
+use crate::system::{Family, Firewall, FirewallState, InterfaceMatch};
 
 impl System {
     /// The nf_tables tables of the families `ip` and `ip6`.
@@ -44,27 +39,47 @@ impl System {
             })
     }
 
-    /// The chain of each rule in a table of the families `ip` and `ip6`; empty
-    /// if there is no such table.
+    /// Compares the table of a firewall with what the kernel has of it.
     ///
     /// # Errors
     ///
     /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
-    pub fn firewall_rules(&mut self, family: Family, name: &str) -> Result<Vec<String>> {
-        let listed = table_name(name).and_then(|table| {
-            let mut request = Request::new().op_getrule_dump(&header(family));
-            request.encode().push_table(&table);
-            let netfilter = self.netfilter()?;
-            netfilter.list(&request, |body, all| {
-                all.extend(chain_of(body, family, &table));
-            })
-        });
-        match listed {
-            Err(refusal) if refusal.is(Errno::NOENT) => Ok(Vec::new()),
-            listed => {
-                listed.map_err(|refusal| refusal.of(format!("list {}", name_of(family, name))))
+    pub fn firewall_state(&mut self, firewall: &Firewall) -> Result<FirewallState> {
+        match self.list_firewall(firewall.family, &firewall.name) {
+            Err(refusal) if refusal.is(Errno::NOENT) => Ok(FirewallState::Missing),
+            Err(refusal) => {
+                Err(refusal.of(format!("list {}", name_of(firewall.family, &firewall.name))))
             }
+            Ok(listed) => Ok(listed.compared_with(firewall)),
         }
+    }
+
+    fn list_firewall(
+        &mut self,
+        family: Family,
+        name: &str,
+    ) -> std::result::Result<Listed, Refusal> {
+        let table = table_name(name)?;
+        let header = header(family);
+        let netfilter = self.netfilter()?;
+        let mut is_dormant = false;
+        let mut request = Request::new().op_gettable_do(&header);
+        request.encode().push_name(&table);
+        netfilter.ask(&request, |body| is_dormant |= has_dormant_flag(body))?;
+        let request = Request::new().op_getchain_dump(&header);
+        let chains = netfilter.list(&request, |body, all| {
+            all.extend(chain(body, family, &table));
+        })?;
+        let mut request = Request::new().op_getrule_dump(&header);
+        request.encode().push_table(&table);
+        let rules = netfilter.list(&request, |body, all| {
+            all.extend(listed_rule(body, family, &table));
+        })?;
+        Ok(Listed {
+            is_dormant,
+            chains,
+            rules,
+        })
     }
 
     /// Makes a firewall table with all that is in it, or nothing.
@@ -193,20 +208,49 @@ fn header(family: Family) -> Nfgenmsg {
     header
 }
 
-fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal> {
-    const NF_INET_PRE_ROUTING: u32 = 0;
-    const NF_INET_POST_ROUTING: u32 = 4;
-    const NF_IP_PRI_RAW: i32 = -300;
-    const NF_IP_PRI_MANGLE: i32 = -150;
+/// A chain of the table.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Chain {
+    name: &'static str,
+    /// `NF_INET_PRE_ROUTING` or `NF_INET_POST_ROUTING`.
+    hook: u32,
+    priority: i32,
+}
 
+const NF_INET_PRE_ROUTING: u32 = 0;
+const NF_INET_POST_ROUTING: u32 = 4;
+const NF_IP_PRI_RAW: i32 = -300;
+const NF_IP_PRI_MANGLE: i32 = -150;
+
+/// `NF_ACCEPT`, the policy of a chain that is made without one.
+const ACCEPT: u32 = 1;
+
+static CHAINS: [Chain; 3] = [
+    Chain {
+        name: "preraw",
+        hook: NF_INET_PRE_ROUTING,
+        priority: NF_IP_PRI_RAW,
+    },
+    Chain {
+        name: "premangle",
+        hook: NF_INET_PRE_ROUTING,
+        priority: NF_IP_PRI_MANGLE,
+    },
+    Chain {
+        name: "postmangle",
+        hook: NF_INET_POST_ROUTING,
+        priority: NF_IP_PRI_MANGLE,
+    },
+];
+
+fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal> {
     let Firewall {
-        family,
-        interface,
-        addresses,
-        ..
+        family, addresses, ..
     } = firewall;
     let table = table_name(&firewall.name)?;
-    if !is_interface_name(interface) {
+    if let InterfaceMatch::Name(name) = &firewall.interface
+        && !is_interface_name(name)
+    {
         return Err(not_a_name());
     }
     if let Some(stranger) = addresses
@@ -218,36 +262,7 @@ fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal>
             reason: Some(format!("{stranger} is not of the table's family")),
         });
     }
-
     let header = header(*family);
-    let chain = |name: &str, hook, priority| {
-        let mut request = Request::new()
-            .set_create()
-            .set_excl()
-            .op_newchain_do(&header);
-        request
-            .encode()
-            .push_table(&table)
-            .push_name_bytes(name.as_bytes())
-            .push_type(c"filter")
-            .nested_hook()
-            .push_num(hook)
-            .push_priority(priority);
-        request
-    };
-    let rule = |chain: &str, expressions: &dyn Fn(Expressions<'_>)| {
-        let mut request = Request::new()
-            .set_create()
-            .set_append()
-            .op_newrule_do(&header);
-        let attributes = request
-            .encode()
-            .push_table(&table)
-            .push_chain_bytes(chain.as_bytes());
-        expressions(Expressions(attributes.nested_expressions()));
-        request
-    };
-
     enclosed(|transaction| {
         let mut request = Request::new()
             .set_create()
@@ -255,124 +270,85 @@ fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal>
             .op_newtable_do(&header);
         request.encode().push_name(&table);
         transaction.push(&request)?;
-        transaction.push(&chain("preraw", NF_INET_PRE_ROUTING, NF_IP_PRI_RAW))?;
-        transaction.push(&chain("premangle", NF_INET_PRE_ROUTING, NF_IP_PRI_MANGLE))?;
-        transaction.push(&chain("postmangle", NF_INET_POST_ROUTING, NF_IP_PRI_MANGLE))?;
-        for &address in addresses {
-            transaction.push(&rule("preraw", &|expressions| {
-                expressions
-                    .interface_is_not(interface)
-                    .destination_is(address)
-                    .source_is_not_local()
-                    .drop_packet();
-            }))?;
+        for chain in &CHAINS {
+            let mut request = Request::new()
+                .set_create()
+                .set_excl()
+                .op_newchain_do(&header);
+            request
+                .encode()
+                .push_table(&table)
+                .push_name_bytes(chain.name.as_bytes())
+                .push_type(c"filter")
+                .nested_hook()
+                .push_num(chain.hook)
+                .push_priority(chain.priority);
+            transaction.push(&request)?;
         }
-        transaction.push(&rule("postmangle", &|expressions| {
-            expressions
-                .protocol_is_udp()
-                .mark_is(firewall.mark)
-                .save_mark_in_connection();
-        }))?;
-        transaction.push(&rule("premangle", &|expressions| {
-            expressions.protocol_is_udp().restore_mark_from_connection();
-        }))
+        for rule in rule::all(firewall) {
+            let mut request = Request::new()
+                .set_create()
+                .set_append()
+                .op_newrule_do(&header);
+            let attributes = request
+                .encode()
+                .push_table(&table)
+                .push_chain_bytes(rule.chain.as_bytes());
+            rule::push(&rule.expressions, attributes.nested_expressions());
+            transaction.push(&request)?;
+        }
+        Ok(())
     })
 }
 
-/// The expressions of a rule, each of which a packet has to meet for the next.
-struct Expressions<'a>(PushExprListAttrs<PushRuleAttrs<&'a mut Vec<u8>>>);
+/// A table as the kernel lists it.
+struct Listed {
+    is_dormant: bool,
+    /// Its chains that are among [`CHAINS`].
+    chains: Vec<&'static Chain>,
+    /// The rules of all its chains, in their order.
+    rules: Vec<ListedRule>,
+}
 
-impl Expressions<'_> {
-    const REGISTER: u32 = Registers::Reg1 as u32;
-
-    /// `iifname != NAME`
-    fn interface_is_not(self, name: &str) -> Self {
-        let mut padded = name.as_bytes().to_vec();
-        padded.resize(libc::IFNAMSIZ, 0);
-        self.load_meta(MetaKeys::Iifname)
-            .compare(CmpOps::Neq, &padded)
+impl Listed {
+    fn compared_with(&self, firewall: &Firewall) -> FirewallState {
+        if self.rules.is_empty() {
+            return FirewallState::Missing;
+        }
+        let has_chains = CHAINS.iter().all(|chain| self.chains.contains(&chain));
+        if has_chains && !self.is_dormant && self.has_rules(firewall) {
+            FirewallState::Whole
+        } else {
+            FirewallState::Altered
+        }
     }
 
-    /// `ip daddr ADDRESS`
-    fn destination_is(self, address: IpAddr) -> Self {
-        let (offset, octets) = match address {
-            IpAddr::V4(ip) => (16, ip.octets().to_vec()),
-            IpAddr::V6(ip) => (24, ip.octets().to_vec()),
+    fn has_rules(&self, firewall: &Firewall) -> bool {
+        let (spoofed, others): (Vec<_>, Vec<_>) = rule::all(firewall)
+            .into_iter()
+            .partition(|rule| rule.chain == rule::SPOOFED);
+        // The interface may have had further addresses when the rules were made.
+        let is_against_spoofing = |listed: Option<&[Expression]>| {
+            listed.is_some_and(|listed| {
+                rule::address(listed).is_some_and(|address| {
+                    let wanted = rule::against_spoofing(&firewall.interface, address);
+                    wanted.expressions == listed
+                })
+            })
         };
-        let payload = self.0.nested_elem().nested_data_payload();
-        let payload = payload
-            .push_dreg(Self::REGISTER)
-            .push_base(PayloadBase::NetworkHeader as u32)
-            .push_offset(offset)
-            .push_len(octets.len() as u32);
-        Self(payload.end_nested().end_nested()).compare(CmpOps::Eq, &octets)
+        self.rules_of(rule::SPOOFED).all(is_against_spoofing)
+            && spoofed.iter().all(|rule| {
+                let mut listed = self.rules_of(rule::SPOOFED);
+                listed.any(|listed| listed == Some(&*rule.expressions))
+            })
+            && others
+                .iter()
+                .all(|rule| self.rules_of(rule.chain).eq([Some(&*rule.expressions)]))
     }
 
-    /// `fib saddr type != local`
-    fn source_is_not_local(self) -> Self {
-        const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
-        let fib = self.0.nested_elem().nested_data_fib();
-        let fib = fib
-            .push_dreg(Self::REGISTER)
-            .push_result(NFT_FIB_RESULT_ADDRTYPE)
-            .push_flags(FibFlags::Saddr as u32);
-        let local = u32::from(libc::RTN_LOCAL).to_ne_bytes();
-        Self(fib.end_nested().end_nested()).compare(CmpOps::Neq, &local)
-    }
-
-    /// `drop`
-    fn drop_packet(self) {
-        let immediate = self.0.nested_elem().nested_data_immediate();
-        immediate
-            .push_dreg(Registers::RegVerdict as u32)
-            .nested_data()
-            .nested_verdict()
-            .push_code(VerdictCode::Drop as u32);
-    }
-
-    /// `meta l4proto udp`
-    fn protocol_is_udp(self) -> Self {
-        self.load_meta(MetaKeys::L4Proto)
-            .compare(CmpOps::Eq, &[libc::IPPROTO_UDP as u8])
-    }
-
-    /// `meta mark MARK`
-    fn mark_is(self, mark: u32) -> Self {
-        self.load_meta(MetaKeys::Mark)
-            .compare(CmpOps::Eq, &mark.to_ne_bytes())
-    }
-
-    /// `ct mark set meta mark`
-    fn save_mark_in_connection(self) {
-        let Self(list) = self.load_meta(MetaKeys::Mark);
-        let ct = list.nested_elem().nested_data_ct();
-        ct.push_key(CtKeys::Mark as u32).push_sreg(Self::REGISTER);
-    }
-
-    /// `meta mark set ct mark`
-    fn restore_mark_from_connection(self) {
-        let ct = self.0.nested_elem().nested_data_ct();
-        let ct = ct.push_key(CtKeys::Mark as u32).push_dreg(Self::REGISTER);
-        let meta = ct
-            .end_nested()
-            .end_nested()
-            .nested_elem()
-            .nested_data_meta();
-        meta.push_key(MetaKeys::Mark as u32)
-            .push_sreg(Self::REGISTER);
-    }
-
-    fn load_meta(self, key: MetaKeys) -> Self {
-        let meta = self.0.nested_elem().nested_data_meta();
-        let meta = meta.push_key(key as u32).push_dreg(Self::REGISTER);
-        Self(meta.end_nested().end_nested())
-    }
-
-    fn compare(self, how: CmpOps, value: &[u8]) -> Self {
-        let cmp = self.0.nested_elem().nested_data_cmp();
-        let cmp = cmp.push_sreg(Self::REGISTER).push_op(how as u32);
-        let cmp = cmp.nested_data().push_value(value).end_nested();
-        Self(cmp.end_nested().end_nested())
+    fn rules_of(&self, chain: &str) -> impl Iterator<Item = Option<&[Expression]>> {
+        let rules = self.rules.iter().filter(move |rule| rule.chain == chain);
+        rules.map(|rule| rule.expressions.as_deref())
     }
 }
 
@@ -385,11 +361,39 @@ pub(super) fn parse(body: &[u8]) -> Option<(Family, String)> {
     ))
 }
 
-/// The chain of a rule, if it is in this table. Old kernels list all tables.
-fn chain_of(body: &[u8], of: Family, table: &CStr) -> Option<String> {
+/// Checks that a table is switched off.
+pub(super) fn has_dormant_flag(body: &[u8]) -> bool {
+    let (_, attributes) = OpGettableDo::decode_request(body);
+    let flags = attributes.get_flags().unwrap_or_default();
+    flags & TableFlags::Dormant as u32 != 0
+}
+
+/// The chain among [`CHAINS`] that this one is, if it is in this table.
+pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Chain> {
+    let (header, attributes) = OpGetchainDump::decode_request(body);
+    let is_in_table =
+        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+    let hook = attributes.get_hook().ok()?;
+    let is_filter = attributes.get_type().ok()? == c"filter";
+    let accepts = attributes.get_policy().ok()? == ACCEPT;
+    let found = CHAINS.iter().find(|chain| {
+        let name = attributes
+            .get_name()
+            .is_ok_and(|name| name.to_bytes() == chain.name.as_bytes());
+        let place = (hook.get_num().ok(), hook.get_priority().ok());
+        name && place == (Some(chain.hook), Some(chain.priority))
+    });
+    found.filter(|_| is_in_table && is_filter && accepts)
+}
+
+/// A rule, if it is in this table. Old kernels list all tables.
+pub(super) fn listed_rule(body: &[u8], of: Family, table: &CStr) -> Option<ListedRule> {
     let (header, attributes) = OpGetruleDump::decode_request(body);
     let is_in_table =
         family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
     let chain = attributes.get_chain().ok()?;
-    is_in_table.then(|| chain.to_string_lossy().into_owned())
+    is_in_table.then(|| ListedRule {
+        chain: chain.to_string_lossy().into_owned(),
+        expressions: attributes.get_expressions().ok().and_then(rule::read),
+    })
 }

@@ -5,7 +5,7 @@ use netlink_bindings::utils::push_header;
 use proptest::prelude::*;
 
 use super::{Errno, System, address, firewall, is_interface_name, link, neighbour, route, rule};
-use crate::system::{Family, Firewall};
+use crate::system::{Family, Firewall, InterfaceMatch};
 
 /// Bytes that look like a header and attributes, mostly.
 fn answer() -> impl Strategy<Value = Vec<u8>> {
@@ -36,6 +36,9 @@ proptest! {
         route::parse_lookup(&bytes);
         rule::parse(&bytes);
         firewall::parse(&bytes);
+        firewall::has_dormant_flag(&bytes);
+        firewall::chain(&bytes, Family::Ipv4, c"wg-quick-tun7");
+        firewall::listed_rule(&bytes, Family::Ipv4, c"wg-quick-tun7");
     }
 
     #[test]
@@ -80,13 +83,14 @@ fn a_kernel_without_netfilter_is_named() {
     let firewall = Firewall {
         family: Family::Ipv4,
         name: "wg-quick-tun7".to_owned(),
-        interface: "tun7".to_owned(),
+        interface: InterfaceMatch::Index(7),
         addresses: Vec::new(),
         mark: 7,
     };
     let errors = [
         system.firewall_tables().unwrap_err(),
         system.add_firewall(&firewall).unwrap_err(),
+        system.firewall_state(&firewall).unwrap_err(),
         system
             .remove_firewall(Family::Ipv4, &firewall.name)
             .unwrap_err(),

@@ -1,0 +1,399 @@
+//! Routes of others that lead around a full tunnel.
+//!
+//! A full tunnel leaves all routes of the main table in force but default routes, so that
+//! local networks stay reachable. A DHCP server (option 121, RFC 3442) or a router
+//! (RFC 4191) can have routes added to that table, and so take destinations out of the
+//! tunnel: `0.0.0.0/1` takes half of them (TunnelVision, CVE-2024-3661). Taupe removes no
+//! routes of others. `up` names those that it finds, [`crate::verify()`] those that came
+//! later.
+//!
+//! A route to private, link-local or multicast addresses is how a local network reaches
+//! its other parts, and counts as one of the local network.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use taupe_config::networks::{covers, overlap};
+use taupe_config::prefix::Prefix;
+use taupe_net::system::{Address, Family, Link, Medium, Route, RouteKind, Rule};
+
+use crate::change::Change;
+use crate::networks::{host, is_special};
+
+/// A route of the main table that leads public destinations of a full tunnel elsewhere.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bypass {
+    /// The destinations.
+    pub destination: IpNet,
+    /// The next hop; `None` where the destinations are taken for neighbours.
+    pub gateway: Option<IpAddr>,
+    /// The name of the interface.
+    pub interface: String,
+}
+
+/// The part of a system that bypasses depend on.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) links: &'a [Link],
+    pub(crate) addresses: &'a [Address],
+    pub(crate) routes: &'a [Route],
+    /// The addresses that the tunnel's own datagrams are sent to: a route to one of them
+    /// carries no other traffic.
+    pub(crate) endpoints: Vec<IpAddr>,
+    /// The index of the tunnel's interface, if there is one.
+    pub(crate) own: Option<u32>,
+}
+
+/// Returns the routes around the tunnel that `changes` make, each once.
+pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<Bypass> {
+    let mut found: Vec<Bypass> = Vec::new();
+    for family in Family::ALL {
+        let Some(tunnel) = FullTunnel::of(changes, family) else {
+            continue;
+        };
+        for route in surroundings.routes {
+            let Some(link) = surroundings.link_around(route, family) else {
+                continue;
+            };
+            let bypass = Bypass {
+                destination: route.destination,
+                gateway: route.gateway,
+                interface: link.name.clone(),
+            };
+            if tunnel.claims(&route.destination) && !found.contains(&bypass) {
+                found.push(bypass);
+            }
+        }
+    }
+    found
+}
+
+/// What a full tunnel takes of a family.
+struct FullTunnel {
+    /// The networks of its table, which comes after the main one.
+    claimed: Vec<Prefix>,
+    /// Its networks in the main table and in those before that.
+    preferred: Vec<Prefix>,
+}
+
+impl FullTunnel {
+    /// `None` where the tunnel does not carry or refuse all of the family, or comes before
+    /// the main table.
+    fn of(changes: &[&Change], family: Family) -> Option<Self> {
+        let rules = || {
+            changes.iter().filter_map(|change| match change {
+                Change::Rule(rule) if rule.family == family => Some(rule),
+                _ => None,
+            })
+        };
+        let is_asked_for_main = |rule: &&Rule| {
+            rule.table == Route::MAIN_TABLE && rule.suppress_prefix_length == Some(DEFAULT_ROUTE)
+        };
+        let main = rules().find(is_asked_for_main)?.priority;
+        let tables = |is_wanted: &dyn Fn(u32) -> bool| -> Vec<u32> {
+            let wanted = rules().filter(|rule| rule.invert && is_wanted(rule.priority));
+            wanted.map(|rule| rule.table).collect()
+        };
+        let networks = |tables: Vec<u32>| {
+            let network = |change: &&Change| match change {
+                Change::Route { destination, table }
+                | Change::Unreachable { destination, table }
+                    if tables.contains(table) && Family::of(destination) == family =>
+                {
+                    prefix(destination)
+                }
+                _ => None,
+            };
+            changes.iter().filter_map(network).collect()
+        };
+        let mut before = tables(&|priority| priority < main);
+        before.push(Route::MAIN_TABLE);
+        Some(Self {
+            claimed: networks(tables(&|priority| priority > main)),
+            preferred: networks(before),
+        })
+    }
+
+    /// Checks that some public address of a network would use the tunnel.
+    fn claims(&self, destination: &IpNet) -> bool {
+        let Some(destination) = prefix(destination) else {
+            return false;
+        };
+        let is_within = |network: &&Prefix| {
+            network.length() >= destination.length() && overlap(**network, destination)
+        };
+        let preferred: Vec<Prefix> = self.preferred.iter().filter(is_within).copied().collect();
+        let is_claimed = |network: &Prefix| {
+            let longer = match network.length() > destination.length() {
+                true => *network,
+                false => destination,
+            };
+            overlap(*network, destination)
+                && IpNet::new(longer.address(), longer.length()).is_ok_and(|net| !is_special(&net))
+        };
+        self.claimed.iter().any(is_claimed) && !covers(&preferred, destination)
+    }
+}
+
+/// The length in bits of a default route's prefix.
+const DEFAULT_ROUTE: u32 = 0;
+
+/// The protocol of routes that the kernel adds with an address (`RTPROT_KERNEL`).
+const KERNEL: u8 = 2;
+
+impl Surroundings<'_> {
+    /// The link by which a route leads public destinations to other machines than those of
+    /// the local networks.
+    fn link_around(&self, route: &Route, family: Family) -> Option<&Link> {
+        let is_of_main = route.table == Route::MAIN_TABLE && route.family() == family;
+        let destination = &route.destination;
+        if !is_of_main
+            || route.kind != RouteKind::Unicast
+            || route.interface == self.own
+            || destination.prefix_len() == 0
+            || is_special(destination)
+            || self.is_endpoint(destination)
+        {
+            return None;
+        }
+        let mut links = self.links.iter();
+        let link = links.find(|link| Some(link.index) == route.interface)?;
+        let leads_around = route.gateway.is_some() || !self.is_local(route, link);
+        leads_around.then_some(link)
+    }
+
+    fn is_endpoint(&self, destination: &IpNet) -> bool {
+        let mut endpoints = self.endpoints.iter();
+        endpoints.any(|endpoint| host(*endpoint) == *destination)
+    }
+
+    /// Checks that a route without a gateway leads to a local network, to the router of
+    /// one, or into another tunnel.
+    fn is_local(&self, route: &Route, link: &Link) -> bool {
+        let destination = &route.destination;
+        let is_here = |address: &Address| {
+            address.interface == link.index && address.network.contains(destination)
+        };
+        let is_router = |other: &Route| {
+            other.interface == route.interface
+                && other
+                    .gateway
+                    .is_some_and(|gateway| host(gateway) == *destination)
+        };
+        route.protocol == KERNEL
+            || !matches!(link.medium, Medium::Ethernet(_))
+            || self.addresses.iter().any(is_here)
+            || self.routes.iter().any(is_router)
+    }
+}
+
+fn prefix(network: &IpNet) -> Option<Prefix> {
+    Prefix::new(network.addr(), network.prefix_len())
+}
+
+/// As `ip` shows the route.
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.destination)?;
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        write!(f, " dev {}", self.interface)
+    }
+}
+
+/// The first few of some routes, as part of a sentence.
+pub(crate) struct Listed<'a>(pub(crate) &'a [Bypass]);
+
+/// So many are named.
+const NAMED: usize = 3;
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() == 1 {
+            "the route "
+        } else {
+            "the routes "
+        })?;
+        for (index, bypass) in self.0.iter().take(NAMED).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}`{bypass}`")?;
+        }
+        match self.0.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{file, host as machine, net, route};
+    use crate::{Options, Personality, Snapshot, plan};
+
+    const FULL: &str = "AllowedIPs = 0.0.0.0/0, ::/0";
+
+    fn by(destination: &str, gateway: &str) -> Route {
+        Route {
+            gateway: Some(gateway.parse().expect(gateway)),
+            ..route(destination, 2)
+        }
+    }
+
+    /// The routes that bypass the tunnel of a file with this peer when they come later, and
+    /// the notes of `up` when they are there before.
+    fn around(peer: &str, routes: &[Route], options: Options) -> (Vec<String>, Vec<String>) {
+        let file = file("Address = 10.9.0.2/32, fd09::2/128", peer);
+        let planned = |snapshot: &Snapshot| {
+            plan("wg0", &file, snapshot, Personality::Taupe, options).expect("a plan")
+        };
+        let mut snapshot = machine();
+        let before = planned(&snapshot);
+        snapshot.routes.extend_from_slice(routes);
+        let notes = planned(&snapshot).notes.into_iter();
+        let notes = notes.filter(|note| note.contains("bypass"));
+        let changes: Vec<&Change> = before.changes.iter().collect();
+        let found = find(&changes, &surroundings(&snapshot)).into_iter();
+        (
+            found.map(|bypass| bypass.to_string()).collect(),
+            notes.collect(),
+        )
+    }
+
+    fn surroundings(snapshot: &Snapshot) -> Surroundings<'_> {
+        Surroundings {
+            links: &snapshot.links,
+            addresses: &snapshot.addresses,
+            routes: &snapshot.routes,
+            endpoints: vec!["9.9.9.9".parse().expect("an address")],
+            own: None,
+        }
+    }
+
+    fn found(peer: &str, route: Route) -> Vec<String> {
+        around(peer, &[route], Options::default()).0
+    }
+
+    #[test]
+    fn public_destinations_of_a_full_tunnel_are_found() {
+        let router = "192.168.1.1";
+        for peer in [
+            FULL,
+            "AllowedIPs = 0.0.0.0/1, 128.0.0.0/1, 2000::/3",
+            "AllowedIPs = 0.0.0.0/0, ::/0\nDisallowedIPs = 203.0.113.9/32",
+        ] {
+            for (destination, gateway) in [
+                ("0.0.0.0/1", router),
+                ("8.8.8.8/32", router),
+                ("2000::/3", "fe80::1"),
+            ] {
+                let route = by(destination, gateway);
+                let expected = format!("{destination} via {gateway} dev eth0");
+                assert_eq!(found(peer, route), [expected], "{peer}");
+            }
+        }
+        // The tunnel refuses IPv6.
+        let ipv4 = "AllowedIPs = 0.0.0.0/0";
+        assert_eq!(found(ipv4, by("2000::/3", "fe80::1")).len(), 1);
+    }
+
+    #[test]
+    fn local_destinations_and_exceptions_of_the_file_are_none() {
+        let router = "192.168.1.1";
+        for (peer, destination) in [
+            (FULL, "10.0.0.0/8"),
+            (FULL, "169.254.0.0/16"),
+            (FULL, "224.0.0.0/4"),
+            (FULL, "0.0.0.0/0"),
+            // An endpoint.
+            (FULL, "9.9.9.9/32"),
+            (
+                "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 8.8.8.0/24",
+                "8.8.8.0/24",
+            ),
+            (
+                "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 8.8.8.0/24",
+                "8.8.8.8/32",
+            ),
+            // No full tunnel.
+            ("AllowedIPs = 8.0.0.0/8", "8.8.8.8/32"),
+        ] {
+            assert_eq!(
+                found(peer, by(destination, router)),
+                [""; 0],
+                "{destination}"
+            );
+        }
+        let wider = by("8.8.0.0/16", router);
+        let peer = "AllowedIPs = 0.0.0.0/0\nDisallowedIPs = 8.8.8.0/24";
+        assert_eq!(found(peer, wider).len(), 1);
+        // The tunnel's own routes are more specific.
+        let peer = "AllowedIPs = 0.0.0.0/0, 8.8.8.0/25, 8.8.8.128/25";
+        assert_eq!(found(peer, by("8.8.8.0/24", router)), [""; 0]);
+        // The name server's own route comes before the main table.
+        let asked = |destination| {
+            let file = file("Address = 10.9.0.2/32\nDNS = 8.8.8.8", FULL);
+            let mut snapshot = machine();
+            let options = Options::default();
+            let plan = plan("wg0", &file, &snapshot, Personality::Taupe, options).expect("a plan");
+            snapshot.routes.push(by(destination, router));
+            let changes: Vec<&Change> = plan.changes.iter().collect();
+            find(&changes, &surroundings(&snapshot)).len()
+        };
+        assert_eq!((asked("8.8.8.8/32"), asked("8.8.4.4/32")), (0, 1));
+        let mut other_table = by("0.0.0.0/1", router);
+        other_table.table = 100;
+        assert_eq!(found(FULL, other_table), [""; 0]);
+    }
+
+    #[test]
+    fn neighbours_that_are_none_are_found() {
+        let mut snapshot = machine();
+        let eth0 = snapshot.links.iter_mut().find(|link| link.index == 2);
+        eth0.expect("eth0").medium = Medium::Ethernet([2; 6]);
+        snapshot.addresses.push(Address {
+            interface: 2,
+            network: net("9.8.7.6/24"),
+        });
+        let kernel = Route {
+            protocol: KERNEL,
+            ..route("9.8.6.0/24", 2)
+        };
+        snapshot.routes.extend([
+            route("0.0.0.0/1", 2),
+            // The router of a provider, and the local network.
+            route("198.41.0.1/32", 2),
+            by("10.0.0.0/8", "198.41.0.1"),
+            route("9.8.7.0/25", 2),
+            kernel,
+        ]);
+        let file = file("Address = 10.9.0.2/32", "AllowedIPs = 0.0.0.0/0");
+        let options = Options::default();
+        let plan = plan("wg0", &file, &snapshot, Personality::Taupe, options).expect("a plan");
+        let changes: Vec<&Change> = plan.changes.iter().collect();
+        let found = find(&changes, &surroundings(&snapshot));
+        assert_eq!(Listed(&found).to_string(), "the route `0.0.0.0/1 dev eth0`");
+    }
+
+    #[test]
+    fn up_names_them_unless_the_tunnel_comes_first() {
+        let route = by("8.8.8.8/32", "192.168.1.1");
+        let (_, notes) = around(FULL, std::slice::from_ref(&route), Options::default());
+        let [note] = notes.as_slice() else {
+            panic!("{notes:?}");
+        };
+        assert!(
+            note.contains("`8.8.8.8/32 via 192.168.1.1 dev eth0`"),
+            "{note}"
+        );
+        assert!(note.contains("--override-routes"), "{note}");
+        let options = Options {
+            override_routes: true,
+            ..Options::default()
+        };
+        let (found, notes) = around(FULL, &[route], options);
+        assert_eq!((found.len(), notes.len()), (0, 0), "{notes:?}");
+    }
+}
