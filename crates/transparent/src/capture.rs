@@ -6,16 +6,16 @@
 //! ```
 //!
 //! [`Capture::begin`] does everything that has to hold before the first packet; a
-//! thread then guards links as they come and go, and forgets flows that have ended.
+//! thread then guards links as they come and go, and forgets flows that have ended
+//! (`capture/keeper.rs`).
 
-use std::collections::BTreeMap;
+mod keeper;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
@@ -25,11 +25,12 @@ use tracing::{debug, info, warn};
 use crate::fault::Fault;
 use crate::maps::Maps;
 use crate::pins::Pins;
-use crate::programs::{Gap, Guard, Programs, Way};
+use crate::programs::{Gap, Programs, Way};
 use crate::reset::{self, Reset, Which};
 use crate::state::{Lock, Names};
 use crate::translate::Translator;
-use crate::uplinks::{Survey, Uplink, UplinkWatch};
+use crate::uplinks::UplinkWatch;
+use keeper::Keeper;
 
 /// What is captured.
 #[derive(Clone, Debug)]
@@ -45,24 +46,6 @@ pub struct Choice {
     /// Who answers questions for names.
     pub names: Names,
 }
-
-/// How long a flow is remembered after its last packet, so that what the kernel
-/// sends for a connection whose socket has gone is still known.
-const FLOW_LIFE: Duration = Duration::from_secs(300);
-
-/// From one look at flows to the next.
-const EXPIRY: Duration = Duration::from_secs(30);
-
-/// From one look at filters to the next: tcx has no notices. Until then what somebody
-/// has done to them holds chosen applications back.
-const LOOK: Duration = Duration::from_secs(10);
-
-/// From one look whether flows have been refused to the next. Until then the application that
-/// has opened too many has no room for more.
-const RELIEF: Timespec = Timespec {
-    tv_sec: 2,
-    tv_nsec: 0,
-};
 
 /// A capture that is in effect. Dropping it leaves the kernel's part in place, and
 /// closed: chosen applications reach nothing until somebody takes it up again.
@@ -99,22 +82,15 @@ impl Capture {
         choice: &Choice,
         translator: Translator,
     ) -> Result<Self, Fault> {
-        let mut keeper = Keeper {
-            programs,
-            watch: UplinkWatch::open(tun).map_err(Fault::call("watching links"))?,
-            translator,
-            stop: eventfd(0, EventfdFlags::CLOEXEC).map_err(Fault::call("eventfd"))?,
-            tun,
-            is_cut_off: false,
-            survey: Survey::default(),
-            refused: BTreeMap::new(),
-        };
+        let mut keeper = Keeper::new(programs, tun, translator)?;
         let stop = keeper.stop.try_clone().map_err(Fault::call("dup"))?;
         take_hold(&mut keeper.programs, choice)?;
         let survey = keeper.watch.survey().map_err(io::Error::other);
         keeper.survey = survey.map_err(Fault::call("listing links"))?;
         keeper.follow(Programs::guard)?;
+        keeper.switch_ipv6_off()?;
         keeper.programs.set_up(tun)?;
+        keeper.note_hooks();
         match keeper.programs.remove_orphans() {
             Ok(0) => {}
             Ok(count) => info!(
@@ -401,163 +377,4 @@ pub(crate) fn or_nothing<T>(
         let _ = Programs::remove_pinned(&pins);
     }
     begun
-}
-
-/// What has the kernel's part and the translation follow the links.
-struct Keeper {
-    programs: Programs,
-    watch: UplinkWatch,
-    translator: Translator,
-    stop: OwnedFd,
-    tun: u32,
-    /// Since the TUN's filters could not be put back.
-    is_cut_off: bool,
-    survey: Survey,
-    /// Why links are not guarded, by their indices: not to be said again and again.
-    refused: BTreeMap<u32, String>,
-}
-
-impl Keeper {
-    fn run(mut self) {
-        let (mut expired, mut looked) = (Instant::now(), Instant::now());
-        let mut is_stale = false;
-        loop {
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.watch.fd(), PollFlags::IN),
-                PollFd::new(&self.stop, PollFlags::IN),
-            ];
-            match poll(&mut fds, Some(&RELIEF)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return warn!(%error, "waiting for changes of links"),
-            }
-            let [changed, stopped] = fds.map(|fd| !fd.revents().is_empty());
-            if stopped {
-                return;
-            }
-            self.relieve();
-            // A notice that has been taken does not come again.
-            is_stale |= changed;
-            if !is_stale && looked.elapsed() < LOOK {
-                continue;
-            }
-            looked = Instant::now();
-            if let Err(fault) = self.programs.look_for_queues() {
-                warn!(%fault, "looking for programs that decide on packets");
-            }
-            if is_stale {
-                match self.watch.survey() {
-                    Ok(survey) => (self.survey, is_stale) = (survey, false),
-                    Err(error) => warn!(%error, "listing links"),
-                }
-            }
-            if let Err(fault) = self.follow(mend) {
-                warn!(%fault, "following the links");
-            }
-            self.mend_tun();
-            if expired.elapsed() >= EXPIRY {
-                expired = Instant::now();
-                if let Err(fault) = self.programs.expire_flows(FLOW_LIFE) {
-                    warn!(%fault, "forgetting flows");
-                }
-            }
-        }
-    }
-
-    /// Makes room for an application that has been refused a flow.
-    fn relieve(&mut self) {
-        let translator = &self.translator;
-        let relieved = self
-            .programs
-            .relieve_flows(|flows| translator.forget(flows));
-        if let Err(fault) = relieved {
-            warn!(%fault, "making room for flows");
-        }
-    }
-
-    /// Has `guard` guard the links that there are now. What fails does not keep the rest
-    /// from being done; the first fault is told.
-    fn follow(
-        &mut self,
-        guard: impl Fn(&mut Programs, &Uplink) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let is_there = |index| self.survey.guarded.iter().any(|link| link.index == index);
-        let guarded = self.programs.guarded();
-        let mut done = Ok(());
-        for index in guarded.iter().flatten().copied() {
-            if !is_there(index) {
-                done = done.and(self.programs.unguard(index));
-            }
-        }
-        self.refused.retain(|index, _| is_there(*index));
-        for uplink in &self.survey.guarded {
-            let fault = guard(&mut self.programs, uplink).err();
-            let why = fault.map(|fault| fault.to_string());
-            if self.refused.get(&uplink.index) == why.as_ref() {
-                continue;
-            }
-            match why {
-                Some(why) => {
-                    warn!(link = uplink.name, %why, "chosen applications cannot use this link");
-                    self.refused.insert(uplink.index, why);
-                }
-                None => {
-                    info!(
-                        link = uplink.name,
-                        "chosen applications can use this link again"
-                    );
-                    self.refused.remove(&uplink.index);
-                }
-            }
-        }
-        let Survey {
-            addresses,
-            on_loopback,
-            ..
-        } = &self.survey;
-        done = done.and(self.programs.set_addresses(addresses, on_loopback));
-        let main_v4 = self.survey.main_v4.map(|main| main.address);
-        let main_v6 = self.survey.main_v6.map(|main| main.address);
-        self.translator.set_main_uplink(main_v4, main_v6);
-        guarded.and(done)
-    }
-
-    /// Puts the TUN's filters back that somebody has removed. Where it cannot, chosen
-    /// applications are cut off until it can.
-    fn mend_tun(&mut self) {
-        let mended = match self.programs.is_tun_filtered() {
-            Ok(true) if !self.is_cut_off => return,
-            Ok(_) => self.programs.set_up(self.tun),
-            Err(fault) => Err(fault),
-        };
-        self.is_cut_off = mended.is_err();
-        match mended {
-            Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
-            // The interface is gone, as whenever a tunnel ends: the drop says what holds then.
-            Err(_) if taupe_sys::interface::name(self.tun).is_none() => self.programs.set_down(),
-            Err(fault) => {
-                self.programs.set_down();
-                warn!(%fault, "the tunnel is down: {}", self.programs.lock());
-            }
-        }
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.programs.set_down();
-        info!("the tunnel is down: {}", self.programs.lock());
-    }
-}
-
-/// Guards a link whose guard is not as it should be.
-fn mend(programs: &mut Programs, uplink: &Uplink) -> Result<(), Fault> {
-    match programs.look_at(uplink)? {
-        Guard::Whole => return Ok(()),
-        Guard::Missing => {}
-        Guard::Broken => warn!(
-            link = uplink.name,
-            "somebody has removed Taupe's filters of this link, or put others before them"
-        ),
-    }
-    programs.guard(uplink)
 }

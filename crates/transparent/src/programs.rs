@@ -34,6 +34,7 @@ mod flows;
 mod forwarding;
 mod gap;
 mod guards;
+mod hooks;
 mod looking;
 mod names;
 mod places;
@@ -371,29 +372,34 @@ impl Programs {
             "opening the root of cgroup2, which from a cgroup namespace takes CAP_DAC_READ_SEARCH \
              on the machine itself",
         ))?;
-        for &(name, place, _) in self.way.programs() {
-            match place {
-                Place::Cgroup(link, kind) => {
-                    let target = Target::Cgroup(cgroup.as_fd(), kind);
-                    self.link(name, target, &self.pins.link(link))?;
-                }
-                // Such a link cannot get another program.
-                Place::Tracepoint(_) => {
-                    self.link_anew(name, Target::Tracepoint, &self.pins.link(name))?;
-                }
-                // Where this fails there is a gap.
-                Place::Entry(function) => {
-                    let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
-                    if function == places::SENDING {
-                        let traced = &self.maps.state.traced;
-                        traced.store(attached.is_ok().into(), Ordering::Relaxed);
-                    }
-                }
-                Place::Security(_) => self.link_security(name)?,
-                Place::Iterator(_) | Place::Filter => {}
+        let mut programs = self.way.programs().iter();
+        programs.try_for_each(|(name, place, _)| self.attach_hook(name, *place, cgroup.as_fd()))
+    }
+
+    fn attach_hook(
+        &self,
+        name: &'static str,
+        place: Place,
+        cgroup: BorrowedFd<'_>,
+    ) -> Result<(), Fault> {
+        match place {
+            Place::Cgroup(link, kind) => {
+                self.link(name, Target::Cgroup(cgroup, kind), &self.pins.link(link))
             }
+            // Such a link cannot get another program.
+            Place::Tracepoint(_) => self.link_anew(name, Target::Tracepoint, &self.pins.link(name)),
+            // Where this fails there is a gap.
+            Place::Entry(function) => {
+                let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
+                if function == places::SENDING {
+                    let traced = &self.maps.state.traced;
+                    traced.store(attached.is_ok().into(), Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Place::Security(_) => self.link_security(name),
+            Place::Iterator(_) | Place::Filter => Ok(()),
         }
-        Ok(())
     }
 
     /// Attaches a program of BPF LSM, if it is called then: it is not unless the kernel

@@ -318,6 +318,23 @@ pub(crate) fn id(link: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(found.id)
 }
 
+/// Checks that a link of a cgroup is attached, which one that was detached is not.
+pub(crate) fn has_cgroup(link: BorrowedFd<'_>) -> io::Result<bool> {
+    /// The beginning of `struct bpf_link_info`, for a link of a cgroup.
+    #[repr(C)]
+    #[derive(Default)]
+    struct CgroupInfo {
+        kind: u32,
+        id: u32,
+        program: u32,
+        padding: u32,
+        cgroup: u64,
+    }
+    let mut found = CgroupInfo::default();
+    info(link, &mut found)?;
+    Ok(found.cgroup != 0)
+}
+
 /// What a program is called: up to 15 bytes, and then zeros.
 fn name(program: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     /// The beginning of `struct bpf_prog_info`.

@@ -31,6 +31,8 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("a_tun_is_an_uplink", a_tun_is_an_uplink),
         SystemTest::new("wireguard_is_an_uplink", wireguard_is_an_uplink).fixture(),
         SystemTest::new("filters_are_brought_back", filters_are_brought_back),
+        SystemTest::new("hooks_are_brought_back", hooks_are_brought_back),
+        SystemTest::new("ipv6_of_the_tun_stays_off", ipv6_of_the_tun_stays_off),
         SystemTest::new("a_fault_that_passes", a_fault_that_passes),
         SystemTest::new("another_is_first", another_is_first),
         SystemTest::new("others_are_chosen", others_are_chosen),
@@ -367,6 +369,44 @@ fn filters_are_brought_back() -> Result<()> {
     }
     nothing(&scene, capture)?;
     soon(&scene, &other, "far")
+}
+
+/// Somebody removes the pins of hooks, which end with that.
+fn hooks_are_brought_back() -> Result<()> {
+    let scene = Scene::new()?;
+    let chosen = install("chosen")?;
+    let _capture = begin(&scene)?;
+    soon(&scene, &chosen, "beyond")?;
+    for link in ["socket", "leave", "connect4", "taupe_exec"] {
+        step(link);
+        let mut pins = Pins::all().map(|pins| pins.directory().join("links").join(link));
+        let pin = pins.find(|pin| pin.exists());
+        let pin = pin.ok_or_else(|| Error::unmet(format!("no pin {link}")))?;
+        std::fs::remove_file(&pin).map_err(Error::io("pin"))?;
+        wait_until("the pin", PATIENCE, || Ok(pin.exists()))?;
+        soon(&scene, &chosen, "beyond")?;
+    }
+    let capture = scene.capture(ANY)?;
+    for (way, remote) in [("tcp", REMOTE[0]), ("udp", REMOTE[1])] {
+        scene.expect(&chosen, &[way, &at(remote, 80)], "beyond")?;
+    }
+    nothing(&scene, capture)
+}
+
+/// Somebody switches IPv6 on everywhere.
+fn ipv6_of_the_tun_stays_off() -> Result<()> {
+    let scene = Scene::new()?;
+    let _capture = begin(&scene)?;
+    let setting = format!("net/ipv6/conf/{TUNNEL}/disable_ipv6");
+    let value = || {
+        let read = scene.home.run(&["cat", &format!("/proc/sys/{setting}")])?;
+        Ok(read.text().trim() == "1")
+    };
+    for _ in 0..2 {
+        scene.home.sysctl(&setting, "0")?;
+        wait_until("IPv6 off on the TUN", PATIENCE, value)?;
+    }
+    Ok(())
 }
 
 /// What could not be mended is mended as soon as it can.
