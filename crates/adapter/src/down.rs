@@ -405,7 +405,8 @@ impl Descent {
             && let Err(error) = machine.stand_in(Some(gone))
         {
             report.note(&format!(
-                "commands cannot ask what the device was: its socket cannot be made: {error}"
+                "PreDown and PostDown commands cannot ask `wg show` about the ended device: the \
+                 socket that answers in its place cannot be made: {error}"
             ));
         }
     }

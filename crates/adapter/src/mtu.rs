@@ -55,9 +55,9 @@ impl TunnelMtu {
     pub fn note(&self) -> Option<String> {
         self.split.map(|path| {
             format!(
-                "MTU {LEAST_IPV6_MTU}, the least that IPv6 needs: the path to a peer takes packets \
-                 of {path} bytes, {OVERHEAD} of which WireGuard may use, so that full packets may \
-                 travel in two fragments"
+                "MTU {LEAST_IPV6_MTU}, the least that IPv6 needs: the path to a peer carries \
+                 packets of at most {path} bytes, and WireGuard may use {OVERHEAD} of them, so \
+                 full packets may travel in two fragments"
             )
         })
     }

@@ -151,8 +151,8 @@ pub(crate) fn note_alterations(
         .retain(|drift| before.iter().all(|known| known.number != drift.number));
     for finding in findings(&journal.header().interface, &found.drifts) {
         report.note(&format!(
-            "{}; this was while PostUp commands ran and counts as theirs, so that `taupe reload` \
-             leaves it",
+            "{}; this changed while PostUp commands ran, so Taupe attributes it to them, and \
+             `taupe reload` does not restore it",
             finding.text
         ));
     }

@@ -105,8 +105,8 @@ impl Loops {
         if !std::mem::replace(&mut self.has_warned, true) {
             warn!(
                 %endpoint,
-                "{what}: set a FwMark with a rule for it, or a route to the endpoint beside the \
-                 tunnel"
+                "{what}: set a FwMark and a routing rule for it, or add a route to the endpoint \
+                 outside the tunnel"
             );
         }
     }

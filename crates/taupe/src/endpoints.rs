@@ -140,7 +140,7 @@ impl Named {
         };
         format!(
             "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: traffic \
-             for it is blocked until it has one; it is looked up again"
+             for this peer is blocked until a later look-up finds one; Taupe repeats the look-up"
         )
     }
 }

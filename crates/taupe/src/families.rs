@@ -26,13 +26,13 @@ impl fmt::Display for Lack {
         match self.is_switched_off {
             true => write!(
                 f,
-                "{family} is switched off on this system: chosen applications do not reach it, \
-                 through the tunnel either"
+                "{family} is switched off on this system: selected applications cannot use it, \
+                 not even through the tunnel"
             ),
             false => write!(
                 f,
-                "there is no route to {family} from here, and without one chosen applications do \
-                 not reach it through the tunnel either (adapter mode does)"
+                "there is no route to {family} from here, so selected applications cannot use it \
+                 through the tunnel either; adapter mode needs no such route (`taupe up --adapter`)"
             ),
         }
     }

@@ -439,7 +439,7 @@ reasons! {
                    (systemd-resolved, nscd, avahi, the system bus) held back, on purpose: they ask \
                    the tunnel's DNS instead",
     /// A socket from before that no process was found to have, under [`Lock::Everybody`].
-    OwnerUnknown = "packets dropped because KillSwitch = all and the application that owns their socket is \
-                    not known: the socket was open before, in a message on its way, or in a process \
-                    that has ended or is outside this PID namespace",
+    OwnerUnknown = "packets dropped because of KillSwitch = all: the application that owns their \
+                    socket is not known, since at `up` the open socket was in a message in \
+                    transit, or in a process that has ended or is outside this PID namespace",
 }

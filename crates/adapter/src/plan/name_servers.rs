@@ -62,8 +62,9 @@ impl Routing<'_> {
                     }
                     if let Some(route) = route {
                         notes.push(format!(
-                            "the name server {server} is asked outside of the tunnel: there is a \
-                             route already, `{}`; remove it, or write another DNS",
+                            "queries to the name server {server} bypass the tunnel: there is a \
+                             route to it already, `{}`; remove that route, or write another \
+                             server in DNS",
                             self.describe(route)
                         ));
                         continue;
@@ -85,8 +86,8 @@ impl Routing<'_> {
                 (None, None) => continue,
             };
             notes.push(format!(
-                "the name server {server} is asked through the tunnel, though {reason}; \
-                 DisallowedIPs = {server} under [Peer] has it asked there"
+                "the name server {server} is asked through the tunnel, though {reason}; to have \
+                 queries to it bypass the tunnel, write DisallowedIPs = {server} under [Peer]"
             ));
         }
     }

@@ -117,8 +117,8 @@ impl fmt::Display for Doubt {
             ),
             Self::Link { path, target } => write!(
                 f,
-                "{path} leads through a symbolic link: what runs is {target}, which other links share \
-                 and this does not match"
+                "{path} leads through a symbolic link to {target}: other links lead there too, so \
+                 this entry does not match it"
             ),
             Self::Script { path, interpreter } => write!(
                 f,
@@ -126,8 +126,8 @@ impl fmt::Display for Doubt {
             ),
             Self::NameOfLink { path, target } => write!(
                 f,
-                "{path} is a symbolic link: what runs is {target}, which other links share and this \
-                 does not match"
+                "{path} is a symbolic link to {target}: other links lead there too, so this entry \
+                 does not match it"
             ),
             Self::NameOfScript { path, interpreter } => write!(
                 f,
@@ -135,16 +135,18 @@ impl fmt::Display for Doubt {
             ),
             Self::Client { name, worker } => write!(
                 f,
-                "{name} has {worker} do its work, and does not start it: this does not match {worker}"
+                "{name} asks {worker} to do its work, and does not start it: this entry does not \
+                 match {worker}"
             ),
             Self::Starter { name } => write!(
                 f,
-                "{name} starts other programs, which this does not match because of Children = own"
+                "{name} starts other programs: because of Children = own, this entry does not \
+                 match them"
             ),
             Self::AppImage { path } => write!(
                 f,
-                "{path} is an AppImage: its programs run from a folder that it mounts in /tmp, which \
-                 this does not match because of Children = own"
+                "{path} is an AppImage, and its programs run from a folder that it mounts in \
+                 /tmp: because of Children = own, this entry does not match them"
             ),
         }
     }

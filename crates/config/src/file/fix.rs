@@ -82,13 +82,13 @@ impl DiagnosticKind {
             Self::NotAPqKey { key, problem } => pq_key_fix(*key, *problem),
             Self::KeyFile { key, .. } => {
                 return format!(
-                    "write file: and the path of a file with what `{}; a path without / in front \
-                     begins at the folder of this configuration",
+                    "write file: and the path of a file that holds the key ({}); a path without / \
+                     in front begins at the folder of this configuration",
                     match key {
-                        Key::PrivateKey => "taupe genkey` prints",
-                        Key::PresharedKey => "taupe genpsk` prints",
-                        Key::PqPrivateKey => "taupe genkey --pq` prints",
-                        _ => "taupe pubkey --pq` prints at the peer",
+                        Key::PrivateKey => "`taupe genkey` prints one",
+                        Key::PresharedKey => "`taupe genpsk` prints one",
+                        Key::PqPrivateKey => "`taupe genkey --pq` prints one",
+                        _ => "`taupe pubkey --pq` prints it at the peer",
                     }
                 );
             }
@@ -167,7 +167,7 @@ impl DiagnosticKind {
             Self::Unusable {
                 what: Unusable::NoScope,
                 ..
-            } => "write an address of the server that begins otherwise, such as fd00::1",
+            } => "write an address of the server that is not link-local, such as fd00::1",
             Self::Unusable { .. } => "write the address of a host",
             Self::RepeatedAddress { .. } => "delete one of the two",
             Self::SingleUnspecified { network } if network.address().is_ipv4() => {

@@ -41,10 +41,10 @@ Exit status:
   2  Wrong usage; nothing was done.";
 
 const LOCKED: &str = "\
-What they send is held back as it is while a tunnel is down, before there is one: no
-interface is made, no name looked up, no file of a key read and no process stays. `taupe up`
-takes it over without a gap, `taupe down` ends it. While the tunnel is up there is nothing to
-do: it closes by itself.
+The lock blocks traffic of the selected applications, as when a tunnel is down, before there is a
+tunnel. It makes no interface, looks up no name, reads no key file and leaves no process.
+`taupe up` takes the lock over without a gap; `taupe down` ends it. While the tunnel is up this
+command has nothing to do: the tunnel's own kill switch blocks when the tunnel goes down.
 
 For the time between the start of the machine and `taupe@NAME`, which the network has to be
 up for:
@@ -106,12 +106,13 @@ and on a kernel (before Linux 5.19) that lacks what transparent mode needs. An e
 then leaves them held back, and is looked up again until it has one.";
 
 const VIA: &str = "\
-With --via, what the tunnel sends to its peers goes through a second tunnel, in the same
-process: that file's keys, Endpoint and AllowedIPs count, and so do its Address, MTU,
-ListenPort and FwMark; the servers of its DNS are asked, through it, for endpoint names of
-the first file that are not in /etc/hosts. Without DNS, the system's servers are asked through
-it, except those with local addresses. The rest of it means nothing. No interface, address or route of it is
-seen on this machine; `taupe show` tells of it. Every Endpoint of the first file has to be in
+With --via, the tunnel's datagrams to its peers go through a second tunnel, in the same process.
+Of the second file Taupe uses the keys, Endpoint, AllowedIPs, Address, MTU, ListenPort, FwMark
+and DNS. If an endpoint name of the first file is not in /etc/hosts, Taupe asks the servers of
+that DNS through the second tunnel. If the second file has no DNS, Taupe asks the system's name
+servers through the second tunnel, except those with local addresses. All other keys of the
+second file have no effect. The second tunnel has no interface, address or route on this
+machine; `taupe show` prints its state. Every Endpoint of the first file has to be in
 AllowedIPs of the second. The MTU is at least 80 bytes less than that of the second, which
 is printed. `taupe down` and `taupe reload` of the first file are as ever; an edit of the
 second one holds after `down` and `up`.";
@@ -159,13 +160,18 @@ Exit status, of several tunnels that of the worst:
   3  Nobody can say: wrong usage, no such tunnel, or no right to look.";
 
 const STATUS_JSON: &str = "\
-A tunnel is degraded when its process has ended without `taupe down` (what it had is held
-back), when a peer with an Endpoint in the file does not answer (one without calls by itself,
-and is silent when it has left), its name servers do not, an endpoint's name has no address,
-no route leads to an endpoint, another device has the same PrivateKey and peer, a link that
-leads out is not guarded, names are looked up past it, a peer takes a PqPrivateKey that there
-is not, another program has changed a setting, or what chosen applications have of it in the
-kernel cannot be seen.
+A tunnel is degraded if one of these holds:
+  - Its process has ended without `taupe down`; its traffic is blocked.
+  - A peer with an Endpoint in the file does not answer. (A peer without one starts handshakes
+    itself, and is silent after it has left; that is no fault.)
+  - Its name servers do not answer, or name queries bypass it.
+  - The name of an endpoint has no address, or no route leads to an endpoint.
+  - Another device has the same PrivateKey and peer.
+  - An uplink is not guarded.
+  - A peer needs a PqPrivateKey of this side, and there is none.
+  - Another program has changed a network setting of the tunnel.
+  - An application has all the flows that it may have.
+  - The state of its selected applications in the kernel cannot be read.
 
 With --json: an object with `schema` (1; members are added without notice), `state` (up,
 degraded, down, or null without tunnels) and `tunnels`, a list of objects with

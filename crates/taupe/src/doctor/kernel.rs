@@ -148,8 +148,8 @@ fn programs(
             Check::warn(
                 name,
                 format!(
-                    "{what}: the kernel takes all programs but {}{reason}: sockets that are \
-                     handed over are looked at late, and some families are not refused",
+                    "{what}: the kernel accepts all programs except {}{reason}: Taupe sees \
+                     handed-over sockets late, and does not refuse some socket families",
                     names.join(", ")
                 ),
                 fix,

@@ -44,7 +44,10 @@ fn fix(code: &str, interface: &str) -> String {
         }
         "no-route" | "no-carrier" | "next-hop-silent" => "connect this machine to a network".into(),
         "key-shared" => {
-            format!("`taupe down {interface}`, or a PrivateKey of its own for one of the two")
+            format!(
+                "run `taupe down {interface}`, or give one of the two tunnels a PrivateKey of \
+                 its own"
+            )
         }
         "udp-swallowed" => "log in to this network in a browser, or use another network".into(),
         "endpoint-unresolved" => {
@@ -59,7 +62,8 @@ fn fix(code: &str, interface: &str) -> String {
         ),
         "link-changed" | "mtu-changed" | "addresses-changed" | "dns-changed" | "routes-changed"
         | "rules-changed" | "firewall-changed" | "mark-changed" | "sysctl-changed" => format!(
-            "`taupe reload {word}`, and keep the program that changed it from doing so again"
+            "run `taupe reload {word}`, and configure the other program so that it does not \
+             change this again"
         ),
         "bypass-route" => format!(
             "leave this network or remove the route, or have it in DisallowedIPs of its file, and \

@@ -49,7 +49,7 @@ impl Explanation<'_> {
                 Verdict::Passes("uses the tunnel: the file chooses none, so all do".into())
             }
             (Decision::Tunnel, None) if !allowed.is_empty() => {
-                Verdict::Passes("uses the tunnel, by a rule that the file has no more".into())
+                Verdict::Passes("uses the tunnel, by an entry that is no longer in the file".into())
             }
             (Decision::Tunnel, None) => Verdict::Passes(format!(
                 "uses the tunnel: none of the {} DisallowedApps is this one",

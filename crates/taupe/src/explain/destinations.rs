@@ -90,7 +90,7 @@ impl Explanation<'_> {
         let is_of_family = |own: &InterfaceAddress| own.address.is_ipv4() == address.is_ipv4();
         if !own.copied().any(|own| is_of_family(&own)) {
             let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-            return Some(format!("no Address of the tunnel is of {family}"));
+            return Some(format!("no Address in the file is an {family} address"));
         }
         (self.lack_of_route)(address).map(|lack| lack.to_string())
     }

@@ -75,7 +75,7 @@ impl Explanation<'_> {
         let is_lost = |at: &IpAddr| !names::is_routed(&routed, *at);
         match (servers.as_slice(), address) {
             (servers, _) if !servers.is_empty() && servers.iter().all(|(at, _)| is_lost(at)) => {
-                "nowhere: no peer's AllowedIPs have a server of DNS".into()
+                "nowhere: no server in DNS is in the AllowedIPs of a peer".into()
             }
             (servers, Some(to)) if servers.iter().any(|(at, _)| *at == to) => {
                 "through the tunnel".into()

@@ -204,9 +204,9 @@ pub(super) fn shared_key(other: &str, shown: &str) -> Finding {
     Finding::new(
         "key-shared",
         format!(
-            "{other} has the same PrivateKey and shares {shown}, which has one session for both: \
-             each handshake of one cuts off the other; take one of them down, or give one a \
-             PrivateKey of its own (`taupe genkey`) that the peer knows"
+            "{other} has the same PrivateKey and shares {shown}: the peer keeps one session for \
+             both tunnels, so each handshake of one cuts off the other; take one tunnel down, or \
+             give it a PrivateKey of its own (`taupe genkey`) and the peer its public key"
         ),
     )
 }

@@ -40,7 +40,7 @@ impl Ending {
         if poll(&mut process, Some(&LIMIT)) == Ok(0) {
             let id = self.id;
             say(&format_args!(
-                "[!] its process {id} has not ended within {} s",
+                "[!] the tunnel's process {id} has not ended within {} s",
                 LIMIT.tv_sec
             ));
         }

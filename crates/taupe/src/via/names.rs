@@ -135,8 +135,8 @@ impl Servers {
         let local = match &self.origin {
             Origin::File if self.asked.is_empty() => {
                 return Some(format!(
-                    "{config}: AllowedIPs contain no server of its DNS, so that only {HOSTS} has \
-                     the addresses of {inner}'s endpoints; add one to AllowedIPs"
+                    "{config}: AllowedIPs contain no server of its DNS, so Taupe looks up the \
+                     endpoints of {inner} only in {HOSTS}; add such a server to AllowedIPs"
                 ));
             }
             Origin::File => return None,
@@ -145,15 +145,15 @@ impl Servers {
         let left_out = match local.as_slice() {
             [] => String::new(),
             local => format!(
-                " ({} of this system is not asked there, for the address is local)",
+                " ({} of this system is not asked there, since the address is local)",
                 list(local)
             ),
         };
         match self.asked.as_slice() {
             [] => Some(format!(
                 "{config} has no DNS, and no name server of this system can be asked through that \
-                 tunnel{left_out}: only {HOSTS} has the addresses of {inner}'s endpoints; write \
-                 DNS = and the address of a name server in the tunnel into {config}"
+                 tunnel{left_out}: only {HOSTS} can give the addresses of {inner}'s endpoints; \
+                 write DNS = and the address of a name server in the tunnel into {config}"
             )),
             _ if local.is_empty() => None,
             asked => Some(format!(

@@ -52,16 +52,16 @@ impl fmt::Display for Gap {
                  connections be refused (Linux 6.7)"
             }
             Self::Queues => {
-                "datagrams that selected applications send by sockets they were started with bypass \
-                 the tunnel, since another program decides on packets by NFQUEUE and this kernel \
-                 does not let its functions be traced (`taupe doctor` says why): end that program, \
-                 or use KillSwitch = all"
+                "if a selected application was started with an open socket, its datagrams by that \
+                 socket bypass the tunnel, since another program decides on packets by NFQUEUE \
+                 and this kernel does not let its functions be traced (`taupe doctor` says why): \
+                 end that program, or use KillSwitch = all"
             }
             Self::Outsiders => {
-                "selected applications outside this PID namespace cannot be listed from here. Their \
-                 TCP connections from before the tunnel came up bypass it, and so does what they \
-                 had started by then: start Taupe in the machine's own PID namespace (for a \
-                 container, --pid=host), or these applications after it"
+                "selected applications outside this PID namespace cannot be listed from here. \
+                 Their TCP connections from before the tunnel came up bypass it, and so do the \
+                 programs that they had started by then: start Taupe in the machine's own PID \
+                 namespace (for a container, --pid=host), or start these applications after Taupe"
             }
         })
     }
