@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use ipnet::IpNet;
+use taupe_config::file::File;
 use taupe_net::system::Family;
 use thiserror::Error;
 
@@ -14,7 +15,7 @@ use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
 use crate::plan::{self, PlanError};
 use crate::up::{Cause, is_ours, is_somebody_elses, lives_elsewhere, take};
-use crate::verify::{self, Drift};
+use crate::verify::{self, Deviation, Drift};
 use crate::{Leftover, Report, Request, list, tell};
 
 /// Why a tunnel is not what its file says now. Unless leftovers are listed, it
@@ -143,12 +144,13 @@ pub fn reload_on(
     }
     let found = verify::differences(machine, journal.applied(), journal.interface())?;
     first().map_err(ReloadError::Refused)?;
-    for finding in verify::findings(interface, &found.drifts) {
-        report.note(&format!("{}; it is restored now", finding.text));
-    }
     let mark = change::mark_in_effect(&own);
     let mut difference = Difference::between(there, plan.changes);
-    difference.restore(found.drifts);
+    difference.keep_overtaken(&found.drifts, file);
+    let restored = difference.restore(found.drifts);
+    for finding in verify::findings(interface, &restored) {
+        report.note(&format!("{}; it is restored now", finding.text));
+    }
     let mut done = Vec::new();
     let outcome = go(
         machine,
@@ -402,18 +404,52 @@ impl Difference {
 }
 
 impl Difference {
-    /// Has those changes made again that deviate, unless they go anyway.
-    fn restore(&mut self, mut drifts: Vec<Drift>) {
+    /// Keeps the routes of networks of the file that another program has a route to since,
+    /// which comes first. The plan leaves such a network to the other route; without the
+    /// tunnel's own there would be no finding, and packets would leave in clear when the
+    /// other route has gone.
+    fn keep_overtaken(&mut self, drifts: &[Drift], file: &File) {
+        let is_in_file = |change: &Change| {
+            let Change::Route { destination, .. } = change else {
+                return false;
+            };
+            let mut routed = file.peers.iter().flat_map(|peer| peer.routed());
+            routed.any(|prefix| {
+                prefix.address() == destination.addr()
+                    && prefix.length() == destination.prefix_len()
+            })
+        };
+        let goes = |number: usize| {
+            let mut drifts = drifts.iter();
+            drifts.any(|drift| drift.number == number && is_overtaken(drift))
+        };
+        self.gone
+            .retain(|(number, change)| !(goes(*number) && is_in_file(change)));
+    }
+
+    /// Has those changes made again that deviate, unless they go anyway. Returns the drifts
+    /// that end with that.
+    fn restore(&mut self, mut drifts: Vec<Drift>) -> Vec<Drift> {
         drifts.retain(|drift| {
             let is_wanted = self.gone.iter().all(|(number, _)| *number != drift.number);
-            // The mark of the file comes with its keys and peers.
-            is_wanted && drift.change != Change::Configure
+            // The tunnel's own route is there, and the other one is not Taupe's to remove.
+            is_wanted && !is_overtaken(drift)
         });
         // An interface that is down, or whose MTU is too small for IPv6, takes
         // neither addresses nor routes.
         drifts.sort_by_key(|drift| !matches!(drift.change, Change::Up { .. }));
-        self.deviating = drifts.into_iter().map(|drift| drift.change).collect();
+        // The mark of the file comes with its keys and peers.
+        let again = drifts.iter().map(|drift| &drift.change);
+        self.deviating = again
+            .filter(|change| **change != Change::Configure)
+            .cloned()
+            .collect();
+        drifts
     }
+}
+
+fn is_overtaken(drift: &Drift) -> bool {
+    matches!(drift.deviation, Deviation::Overtaken(_))
 }
 
 /// A change without what does not make it another one.
@@ -438,7 +474,10 @@ fn outcome(leftovers: &[Leftover]) -> String {
 #[cfg(test)]
 mod tests {
     use super::Difference;
+    use crate::bypass::Bypass;
     use crate::change::Change;
+    use crate::fixtures::file;
+    use crate::verify::{Deviation, Drift};
     use taupe_net::system::{Family, Route, Rule};
 
     fn rules(first: u32, mark: u32) -> Vec<Change> {
@@ -469,6 +508,49 @@ mod tests {
         let beside = between("10.9.0.2/24", "10.9.1.3/24");
         assert_eq!(beside.new_addresses, changes("10.9.1.3/24")[..1]);
         assert_eq!(beside.gone.len(), 1);
+    }
+
+    #[test]
+    fn a_route_that_another_one_comes_before_stays_and_is_not_made_again() {
+        let route = |destination: &str| Change::Route {
+            destination: destination.parse().expect("a network"),
+            table: Route::MAIN_TABLE,
+        };
+        let drift = |number, change, deviation| Drift {
+            number,
+            change,
+            deviation,
+        };
+        let overtaken = |destination: &str| {
+            Deviation::Overtaken(Bypass {
+                destination: destination.parse().expect("a network"),
+                gateway: None,
+                interface: "eth0".to_owned(),
+            })
+        };
+        let there = vec![
+            route("fd00:1::/64"),
+            route("fd00:2::/64"),
+            route("fd00:3::/64"),
+        ];
+        let drifts = vec![
+            drift(0, there[0].clone(), overtaken("fd00:1::/64")),
+            drift(1, there[1].clone(), overtaken("fd00:2::/64")),
+            drift(2, there[2].clone(), Deviation::Removed),
+        ];
+        let there = there.into_iter().enumerate().collect();
+        // Another route is there to the first; the second is not in the file any more.
+        let mut difference = Difference::between(there, vec![route("fd00:3::/64")]);
+        let file = file(
+            "Address = fd09::2/64",
+            "AllowedIPs = fd00:1::/64, fd00:3::/64",
+        );
+        difference.keep_overtaken(&drifts, &file);
+        let restored = difference.restore(drifts);
+        assert_eq!(difference.gone, [(1, route("fd00:2::/64"))]);
+        assert_eq!(difference.deviating, [route("fd00:3::/64")]);
+        let restored: Vec<usize> = restored.iter().map(|drift| drift.number).collect();
+        assert_eq!(restored, [2]);
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub enum Deviation {
     Removed,
     /// It is there, with other contents.
     Altered,
-    /// Another route to the same network comes before it.
-    Overtaken,
+    /// Another route to the same network comes before it, this one.
+    Overtaken(Bypass),
     /// The interface has this MTU in bytes.
     Mtu(u32),
     /// The interface is down.
@@ -97,7 +97,9 @@ pub fn verify(interface: &str) -> Result<Option<Vec<Finding>>, StepError> {
         None => found.bypasses.clear(),
     }
     let mut findings = findings(interface, &found.drifts);
-    findings.extend(bypass_finding(interface, &found.bypasses));
+    let mut bypasses = overtaking(&found.drifts);
+    bypasses.append(&mut found.bypasses);
+    findings.extend(bypass_finding(interface, &bypasses));
     // Another process may have begun to change some of it in between.
     let is_valid = findings.is_empty() || !state.is_changing(interface);
     Ok(is_valid.then_some(findings))
@@ -129,6 +131,15 @@ pub(crate) fn differences(
     })
 }
 
+/// Returns the routes that come before the tunnel's own to the same network.
+fn overtaking(drifts: &[Drift]) -> Vec<Bypass> {
+    let other = |drift: &Drift| match &drift.deviation {
+        Deviation::Overtaken(other) => Some(other.clone()),
+        _ => None,
+    };
+    drifts.iter().filter_map(other).collect()
+}
+
 /// Writes down, and says, which changes PostUp commands have altered. `before` are the
 /// differences from before the commands: those are another program's. A difference of another
 /// program's that comes while the commands run cannot be told from theirs.
@@ -149,7 +160,12 @@ pub(crate) fn note_alterations(
     found
         .drifts
         .retain(|drift| before.iter().all(|known| known.number != drift.number));
-    for finding in findings(&journal.header().interface, &found.drifts) {
+    let interface = &journal.header().interface;
+    let overtaken = bypass_finding(interface, &overtaking(&found.drifts));
+    for finding in findings(interface, &found.drifts)
+        .into_iter()
+        .chain(overtaken)
+    {
         report.note(&format!(
             "{}; this changed while PostUp commands ran, so Taupe attributes it to them, and \
              `taupe reload` does not restore it",

@@ -66,6 +66,7 @@ impl Linux<'_> {
         let bypasses = bypass::find(changes, &surroundings);
         let mut observed = Observed::new(link, addresses, routes, self.system.rules()?);
         observed.bypasses = bypasses;
+        observed.links = links;
         observed.mark = device.map(|device| device.fwmark);
         for (firewall, family) in firewalls {
             let state = self.system.firewall_state(&firewall)?;

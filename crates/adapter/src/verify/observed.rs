@@ -17,6 +17,8 @@ pub(crate) struct Observed {
     addresses: Vec<Address>,
     routes: HashMap<(u32, IpNet), Vec<Route>>,
     rules: Vec<Rule>,
+    /// All interfaces, for their names.
+    pub(crate) links: Vec<Link>,
     /// The tunnel's firewall tables; none when its interface is in another network
     /// namespace.
     pub(crate) firewalls: BTreeMap<Family, FirewallState>,
@@ -122,17 +124,29 @@ impl Observed {
 
     fn of_route(&self, destination: &IpNet, table: u32, interface: u32) -> Option<Deviation> {
         let routes = self.routes_to(destination, table);
-        let metric = |is_ours: bool| {
-            let metrics = routes
+        let first = |is_ours: bool| {
+            routes
                 .iter()
                 .filter(|route| (route.interface == Some(interface)) == is_ours)
-                .map(|route| route.metric);
-            metrics.min()
+                .min_by_key(|route| route.metric)
         };
-        match (metric(true), metric(false)) {
+        match (first(true), first(false)) {
             (None, _) => Some(Deviation::Removed),
-            (Some(ours), Some(others)) if others < ours => Some(Deviation::Overtaken),
+            (Some(ours), Some(other)) if other.metric < ours.metric => {
+                Some(Deviation::Overtaken(self.bypass(other)))
+            }
             _ => None,
+        }
+    }
+
+    fn bypass(&self, route: &Route) -> Bypass {
+        let mut links = self.links.iter();
+        let link = links.find(|link| Some(link.index) == route.interface);
+        Bypass {
+            destination: route.destination,
+            gateway: route.gateway,
+            // A route that refuses packets has none, or that one.
+            interface: link.map_or("lo", |link| &link.name).to_owned(),
         }
     }
 
@@ -211,7 +225,13 @@ mod tests {
             Route::without_interface(RouteKind::Throw, net("192.168.0.0/16"), 9, TABLE),
         ];
         let addresses = vec![address("10.9.0.2/24")];
+        let other = Link {
+            index: 2,
+            name: "eth0".into(),
+            ..link.clone()
+        };
         Observed {
+            links: vec![other],
             firewalls: BTreeMap::from([(Family::Ipv4, FirewallState::Whole)]),
             valid_mark: Some(1),
             mark: Some(MARK),
@@ -322,7 +342,8 @@ mod tests {
         assert!(
             matches!(
                 found.as_slice(),
-                [(Change::Route { .. }, Deviation::Overtaken)]
+                [(Change::Route { .. }, Deviation::Overtaken(by))]
+                    if by.to_string() == "0.0.0.0/0 dev eth0"
             ),
             "{found:?}"
         );

@@ -57,6 +57,9 @@ impl Kind {
             },
             Change::Address(_) => Self::Addresses,
             Change::Dns(_) => Self::NameServers,
+            Change::Route { .. } if matches!(drift.deviation, Deviation::Overtaken(_)) => {
+                Self::Bypass
+            }
             Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
                 Self::Routes
             }
@@ -68,7 +71,8 @@ impl Kind {
     }
 }
 
-/// One finding for each kind of settings that has changed.
+/// One finding for each kind of the tunnel's settings that has changed. Routes of others that
+/// come before the tunnel's are [`bypass_finding`]'s.
 pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
     let is_down = drifts
         .iter()
@@ -80,9 +84,7 @@ pub(crate) fn findings(interface: &str, drifts: &[Drift]) -> Vec<Finding> {
         let of_kind = drifts
             .iter()
             .filter(|drift| Kind::of(drift) == Some(kind) && !is_consequence(&drift.change));
-        let mut items: Vec<&Drift> = of_kind.collect();
-        // A route that is gone matters more than one that comes second.
-        items.sort_by_key(|drift| drift.deviation == Deviation::Overtaken);
+        let items: Vec<&Drift> = of_kind.collect();
         let text = sentence(interface, kind, &items)?;
         Some(Finding { kind, text })
     };
@@ -112,9 +114,6 @@ fn sentence(interface: &str, kind: Kind, drifts: &[&Drift]) -> Option<String> {
         }
         (Kind::Addresses, ..) => format!("{interface} has lost {listed}"),
         (Kind::NameServers, _, Deviation::NameServers(deviation)) => deviation.to_string(),
-        (Kind::Routes, _, Deviation::Overtaken) => {
-            format!("another route comes before {listed}: packets may leave outside the tunnel")
-        }
         (Kind::Routes | Kind::Rules, ..) => {
             format!("another program has removed {listed}: packets may leave outside the tunnel")
         }

@@ -11,6 +11,7 @@ mod hooks;
 mod life;
 mod local;
 mod narrow;
+mod overtaken;
 mod same;
 mod save;
 mod source;
@@ -74,6 +75,7 @@ fn main() {
         SystemTest::new("moved_and_renamed_interfaces", drift::moved),
         SystemTest::new("renamed_while_it_is_up", drift::renamed),
         SystemTest::new("routes_around_a_full_tunnel", bypass::all),
+        SystemTest::new("routes_before_the_tunnels", overtaken::by_a_router),
         SystemTest::new("hooks_in_order", life::hooks),
         SystemTest::new("hook_language", life::hook_language),
         SystemTest::new("hooks_after_a_kill", hooks::after_a_kill),

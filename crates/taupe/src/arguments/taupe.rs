@@ -187,7 +187,7 @@ degraded, down, or null without tunnels) and `tunnels`, a list of objects with
                 changed since `up`, link-changed, mtu-changed, addresses-changed, dns-changed,
                 routes-changed, rules-changed, firewall-changed, mark-changed, sysctl-changed,
                 or settings-unknown; bypass-route (a route that was added since leads around
-                a full tunnel)
+                the tunnel)
   notes         sentences
   gaps          promises of transparent mode that this kernel, or the place where Taupe was
                 started, does not let it keep: objects with code and text. Codes: handover,

@@ -1,0 +1,58 @@
+//! A route of another program's to a network that the tunnel has a route to.
+
+use crate::state::State;
+use crate::{BEYOND, INTERFACE, World};
+use std::time::Duration;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
+use taupe_lab::{Result, ensure};
+
+/// A router announces a network of the tunnel's, whose route comes first: IPv6 prefers the
+/// smaller metric. `status` names it, and `reload` neither removes it nor gives the tunnel's
+/// own up.
+pub(crate) fn by_a_router() -> Result<()> {
+    let world = World::new()?;
+    for (interface, table) in [("", "main"), ("Table = 1234", "1234")] {
+        step(table);
+        let file = world.file(interface, "AllowedIPs = 2001:db8:5::/48")?;
+        let before = State::of(&world.near)?;
+        world.up(&file)?;
+        let route = ["2001:db8:5::/48", "via", "2001:db8::2", "table", table];
+        let change = |verb: &str| {
+            let words = ["-6", "route", verb];
+            world
+                .near
+                .ip(&[&words, &route[..], &["metric", "256"]].concat())
+        };
+        let is_named = || -> Result<()> {
+            let said = world.taupe(&["status", "--json", INTERFACE])?;
+            ensure!(said.status == Some(2), "{said:?}");
+            for words in [
+                "\"bypass-route\"",
+                "`2001:db8:5::/48 via 2001:db8::2 dev eth0`",
+            ] {
+                ensure!(said.stdout.contains(words), "no {words}: {said:?}");
+            }
+            ensure!(!said.stdout.contains("restores it"), "{said:?}");
+            Ok(())
+        };
+        change("add")?;
+        is_named()?;
+        let reload = world.taupe(&["reload", &file])?;
+        ensure!(reload.status == Some(0), "{reload:?}");
+        ensure!(!reload.stderr.contains("restored"), "{reload:?}");
+        is_named()?;
+        // Of the tunnel nothing is missing when the other one has gone.
+        change("delete")?;
+        let said = world.taupe(&["status", INTERFACE])?;
+        ensure!(said.status == Some(0), "{said:?}");
+        if table == "main" {
+            let works = || world.tunnelled(BEYOND[1]);
+            wait_until("the tunnel", Duration::from_secs(10), works)?;
+        }
+        world.down(&file)?;
+        let left = before.difference(&State::of(&world.near)?);
+        ensure!(left.is_empty(), "left behind:\n{left}");
+    }
+    Ok(())
+}
