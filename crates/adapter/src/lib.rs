@@ -73,7 +73,7 @@ pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
 pub use taupe_config::file::Personality;
 
-pub use mtu::{LEAST_IPV6_MTU, TunnelMtu, carries_ipv6, mtu_inside};
+pub use mtu::{TunnelMtu, mtu_inside};
 pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
 pub use save::{Access, NotSaved, replace, save};

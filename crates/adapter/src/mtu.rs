@@ -4,7 +4,7 @@
 //! below 1280, and says nothing. Packets for the tunnel's IPv6 networks would then leave by
 //! the uplink, so no tunnel that carries IPv6 gets such an MTU, written or computed.
 
-use taupe_config::file::File;
+use taupe_config::file::{File, LEAST_IPV6_MTU};
 
 /// Bytes that an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8 (UDP) +
 /// 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the larger of the two
@@ -16,9 +16,6 @@ const LARGEST: u32 = 65535;
 
 /// The MTU of Ethernet, where that of the path is unknown.
 const ETHERNET: u32 = 1500;
-
-/// The smallest MTU in bytes with which Linux keeps IPv6 on an interface (RFC 8200 §5).
-pub const LEAST_IPV6_MTU: u32 = 1280;
 
 /// An MTU and how it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,15 +58,6 @@ impl TunnelMtu {
             )
         })
     }
-}
-
-/// Checks whether a file has IPv6 inside the tunnel: an address, or a network of a peer.
-#[must_use]
-pub fn carries_ipv6(file: &File) -> bool {
-    let addresses = file.interface.addresses.iter().map(|own| own.address);
-    let networks = file.peers.iter().flat_map(|peer| &peer.allowed_ips);
-    let networks = networks.map(|prefix| prefix.address());
-    addresses.chain(networks).any(|address| address.is_ipv6())
 }
 
 /// Returns the MTU in bytes of a tunnel over a path with the given MTU, whatever the tunnel

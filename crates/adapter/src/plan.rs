@@ -31,7 +31,7 @@ use thiserror::Error;
 use crate::bypass::{self, Bypass, Surroundings};
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
-use crate::mtu::{TunnelMtu, carries_ipv6};
+use crate::mtu::TunnelMtu;
 use crate::{Options, Personality};
 
 /// What the plan depends on.
@@ -105,7 +105,7 @@ pub fn plan(
     let mut addresses = addresses(file);
     if without_ipv6 {
         addresses.retain(|net| Family::of(net) == Family::Ipv4);
-        plan.notes.extend(carries_ipv6(file).then(|| {
+        plan.notes.extend(file.carries_ipv6().then(|| {
             format!(
                 "IPv6 is switched off on this system (net.ipv6.conf.default.disable_ipv6): the \
                  IPv6 addresses and networks of {interface} are left out"
@@ -134,7 +134,7 @@ pub fn plan(
     plan.changes
         .extend(addresses.iter().copied().map(Change::Address));
     // wg-quick loses IPv6 to a small MTU.
-    let ipv6 = personality == Personality::Taupe && !without_ipv6 && carries_ipv6(file);
+    let ipv6 = personality == Personality::Taupe && !without_ipv6 && file.carries_ipv6();
     let mtu = TunnelMtu::of(file, narrowest_path(snapshot), ipv6);
     plan.notes.extend(mtu.note());
     plan.changes.push(Change::Up { mtu: mtu.mtu });

@@ -66,6 +66,9 @@ pub const MAX_LINE: usize = 16 << 20;
 /// packet, which has 65535.
 pub const MAX_MTU: u32 = 65_535 - 80;
 
+/// The smallest MTU in bytes with which Linux keeps IPv6 on an interface (RFC 8200 §5).
+pub const LEAST_IPV6_MTU: u32 = 1280;
+
 /// A whole, valid file.
 ///
 /// Nothing here that holds a key can be printed by `Debug`, and every secret is
@@ -79,6 +82,22 @@ pub struct File {
     pub peers: Vec<Peer>,
     /// What there is about applications, in either section.
     pub transparent: Transparent,
+}
+
+impl File {
+    /// Checks whether there is IPv6 inside the tunnel: an address, or a network of a peer.
+    #[must_use]
+    pub fn carries_ipv6(&self) -> bool {
+        carry_ipv6(&self.interface.addresses, &self.peers)
+    }
+}
+
+fn carry_ipv6(addresses: &[InterfaceAddress], peers: &[Peer]) -> bool {
+    let networks = peers.iter().flat_map(|peer| &peer.allowed_ips);
+    addresses.iter().any(|own| own.address.is_ipv6())
+        || networks
+            .into_iter()
+            .any(|prefix| prefix.address().is_ipv6())
 }
 
 /// What `[Interface]` says.

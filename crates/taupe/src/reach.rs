@@ -4,7 +4,7 @@
 use crate::console::say;
 use ipnet::IpNet;
 use std::net::SocketAddr;
-use taupe_adapter::{TunnelMtu, carries_ipv6};
+use taupe_adapter::TunnelMtu;
 use taupe_config::file::{Endpoint, File};
 use taupe_net::system::{System, SystemError};
 
@@ -69,7 +69,7 @@ pub(crate) fn mtu(file: &File, endpoints: &[Option<SocketAddr>]) -> u32 {
         Some(_) => None,
         None => narrowest(endpoints, file.interface.fwmark),
     };
-    let mtu = TunnelMtu::of(file, path, carries_ipv6(file));
+    let mtu = TunnelMtu::of(file, path, file.carries_ipv6());
     mtu.note().inspect(|note| say(note));
     mtu.mtu
 }

@@ -19,8 +19,8 @@ use names::Servers;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{LEAST_IPV6_MTU, Outer, Personality, State, carries_ipv6, mtu_inside};
-use taupe_config::file::{Endpoint, File, Peer, Table};
+use taupe_adapter::{Outer, Personality, State, mtu_inside};
+use taupe_config::file::{Endpoint, File, LEAST_IPV6_MTU, Peer, Table};
 
 pub(crate) use device::{Beginning, Failure as NotStarted, Joined, Started, start};
 
@@ -287,7 +287,7 @@ fn reaches(outer: &Outer, to: IpAddr) -> Result<(), String> {
 fn narrow(outer: &Outer, conf: &Conf, file: &mut File) -> Result<String, Failure> {
     let left = mtu_inside(Some(outer.mtu));
     let mtu = file.interface.mtu.map_or(left, |own| own.min(left));
-    let (family, needed, without) = match carries_ipv6(file) {
+    let (family, needed, without) = match file.carries_ipv6() {
         true => (
             "IPv6",
             LEAST_IPV6_MTU,

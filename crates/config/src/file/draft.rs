@@ -15,7 +15,10 @@ use super::report::Report;
 use super::seen::Seen;
 use super::value::{self, Value};
 use super::word::Key;
-use super::{Dialect, Endpoint, Hooks, Interface, InterfaceAddress, PeerPqKey, Table};
+use super::{
+    Dialect, Endpoint, Hooks, Interface, InterfaceAddress, LEAST_IPV6_MTU, Peer, PeerPqKey, Table,
+    carry_ipv6,
+};
 use crate::key::Encoding;
 use crate::networks::Addresses;
 use crate::prefix::Prefix;
@@ -33,7 +36,6 @@ pub(super) struct InterfaceDraft<'a> {
     pub(super) mtu: Option<(u32, Piece<'a>)>,
     pub(super) table: Option<Table>,
     pub(super) save_config: Option<bool>,
-    pub(super) ipv6: bool,
     /// Whether `DNS` has a server, perhaps a wrong one.
     pub(super) dns_server: bool,
     /// The first search domain.
@@ -151,7 +153,6 @@ impl<'a> InterfaceDraft<'a> {
                     if let Some(what) = value::doubt(address) {
                         report.add(part, DiagnosticKind::Unusable { key, what });
                     }
-                    self.ipv6 |= address.address.is_ipv6();
                     match self.address_lines.get(&address) {
                         Some(&first) => {
                             report.add(part, DiagnosticKind::RepeatedAddress { first });
@@ -199,10 +200,14 @@ impl<'a> InterfaceDraft<'a> {
         if let (Some(at), false) = (self.dns_search_at, self.dns_server) {
             report.add(at, DiagnosticKind::NoDnsServer);
         }
-        let least = value::LEAST_MTU_IPV6;
+    }
+
+    /// Reports an MTU with which the interface would have no IPv6.
+    pub(super) fn check_mtu(&self, peers: &[Peer], report: &mut Report) {
+        let least = LEAST_IPV6_MTU;
         if let Some((mtu, at)) = self.mtu
             && mtu < least
-            && self.ipv6
+            && carry_ipv6(&self.plain.addresses, peers)
         {
             let ipv6 = true;
             report.add(at, DiagnosticKind::MtuTooSmall { mtu, least, ipv6 });

@@ -521,7 +521,6 @@ impl<'a> Parser<'a> {
             .extend(peer.preshared_key_at.map(|at| (number, at)));
         self.pq_pieces
             .extend(peer.pq_public_key_at.map(|at| (number, at)));
-        self.interface.ipv6 |= peer.allowed_ips.iter().any(|ip| ip.address().is_ipv6());
         push(
             &mut self.peers,
             Peer {

@@ -21,9 +21,6 @@ const LEAST_MTU: u32 = 68;
 /// What every host must be able to take (RFC 791).
 const USUAL_LEAST_MTU: u32 = 576;
 
-/// The least MTU with IPv6 (RFC 8200 §5).
-pub(super) const LEAST_MTU_IPV6: u32 = 1280;
-
 /// `PostQuantum`.
 pub(super) fn post_quantum(value: Piece<'_>) -> Value<'_, PostQuantum> {
     let mut all = PostQuantum::ALL.into_iter();

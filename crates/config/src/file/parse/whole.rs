@@ -43,6 +43,10 @@ impl Parser<'_> {
                 }
             }
         }
+        // Without the networks of a peer that is the tunnel itself.
+        if !self.dialect.is_of_device() {
+            self.interface.check_mtu(&self.peers, report);
+        }
         let private = private.map(|key| PresharedKey::new(*key.expose()));
         for (number, at) in &self.preshared_pieces {
             let peer = self.peers.get(*number);

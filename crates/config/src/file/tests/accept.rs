@@ -375,6 +375,10 @@ fn a_list_of_peers_may_have_the_tunnel_itself() {
     assert_eq!(peers[0].endpoint, None, "is not looked up");
     assert_eq!(peers[1].allowed_ips, networks("10.0.0.2/32"));
     assert!(quick(&text("")).file.is_none(), "it is alone");
+    // Nothing of it is in the tunnel, so that the MTU need not suit it.
+    let ipv6 = text(&other).replace("10.0.0.1/32", "::/0") + "MTU = 1279\n";
+    let file = quick(&ipv6).file.expect("only a warning");
+    assert!(!file.carries_ipv6());
     let wg = parse(text("").as_bytes(), Dialect::Wg);
     let peers = wg.file.expect("wg takes it").peers;
     assert_eq!(peers[0].allowed_ips.len(), 1, "as it stands there");
