@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use taupe_net::ip::{self, Packet, Version};
-use taupe_net::system::{Medium, System, SystemError};
+use taupe_net::system::{Link, Medium, System, SystemError};
 use taupe_protocol::Peer;
 use taupe_protocol::message::{Kind, classify, data_header};
 use tracing::{debug, warn};
@@ -181,7 +181,7 @@ struct Network {
     system: System,
     changes: u64,
     addresses: HashSet<IpAddr>,
-    /// The indices of interfaces without a link layer, as those of tunnels are.
+    /// The indices of interfaces of tunnels.
     tunnels: HashSet<u32>,
     endpoints: HashMap<IpAddr, bool>,
 }
@@ -191,7 +191,7 @@ impl Network {
         let mut system = System::open()?;
         let addresses = system.addresses()?;
         let links = system.links()?;
-        let tunnels = links.iter().filter(|link| link.medium == TUNNEL);
+        let tunnels = links.iter().filter(|link| is_tunnel(link));
         Ok(Self {
             changes,
             addresses: addresses.iter().map(|it| it.network.addr()).collect(),
@@ -217,8 +217,14 @@ impl Network {
     }
 }
 
-/// TUN devices and the kernel's WireGuard (`ARPHRD_NONE`).
-const TUNNEL: Medium = Medium::Other(0xfffe);
+/// The medium of links without a header (`ARPHRD_NONE`).
+const NO_HEADER: Medium = Medium::Other(0xfffe);
+
+/// Checks whether a link is a TUN device or the kernel's WireGuard. Mobile broadband has no
+/// header either (`qmi_wwan` in raw IP mode), but there observers would see the count.
+fn is_tunnel(link: &Link) -> bool {
+    link.medium == NO_HEADER && matches!(link.kind.as_deref(), Some("tun" | "wireguard"))
+}
 
 #[cfg(test)]
 mod tests {
@@ -258,6 +264,26 @@ mod tests {
         for hops in [1, 32, 60, 65, 128, 255] {
             assert_eq!(nested(hops), Verdict::HopLimit(63), "{hops}");
         }
+    }
+
+    #[test]
+    fn mobile_broadband_is_no_tunnel() {
+        let link = |kind: Option<&str>, medium| Link {
+            index: 1,
+            name: "any".to_owned(),
+            up: true,
+            mtu: 1500,
+            kind: kind.map(str::to_owned),
+            medium,
+            controller: None,
+        };
+        assert!(is_tunnel(&link(Some("tun"), NO_HEADER)));
+        assert!(is_tunnel(&link(Some("wireguard"), NO_HEADER)));
+        assert!(!is_tunnel(&link(None, NO_HEADER)), "qmi_wwan");
+        assert!(
+            !is_tunnel(&link(Some("tun"), Medium::Ethernet([2; 6]))),
+            "TAP"
+        );
     }
 
     #[test]
