@@ -102,9 +102,9 @@ pub(crate) struct Named {
     has_worked: bool,
     /// The next initiation but the first has the name looked up, whenever that was done last.
     is_urgent: bool,
-    /// Where the last initiation went.
+    /// The destination of the last initiation.
     tried: Option<SocketAddr>,
-    /// When the name was looked up last.
+    /// The time of the last look-up of the name.
     asked_at: Option<Instant>,
     /// The addresses to take turns with, while none has worked.
     addresses: Vec<SocketAddr>,

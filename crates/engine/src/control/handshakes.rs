@@ -15,8 +15,7 @@ use crate::waiting::Carrier;
 /// Handshake messages taken out of the queue at once.
 const HANDSHAKES_AT_ONCE: usize = 64;
 
-/// For how long handshake messages are handled before the loop looks at anything
-/// else.
+/// The longest time that handshake messages are handled before the loop looks at anything else.
 const HANDSHAKES_PER_ROUND: Duration = Duration::from_millis(5);
 
 impl Control {

@@ -65,8 +65,8 @@ pub(crate) fn source_not_too_sticky() -> Result<()> {
     far.ensure_endpoint(&near.keys, "[2001:db8::10]:51820")
 }
 
-/// Where the uplink has only link-local addresses, the source of datagrams is looked up once for
-/// many datagrams, and anew when addresses change. It is never the tunnel's own address, which is
+/// The uplink has only link-local addresses. The source of datagrams is looked up once for many
+/// datagrams, and anew when addresses change. It is never the tunnel's own address, which is
 /// closest to the peer's.
 pub(crate) fn source_follows_addresses() -> Result<()> {
     const OWN: &str = "2001:db8::1:1";

@@ -68,7 +68,7 @@ struct Receiver {
     /// Behind a hole, by their places.
     early: BTreeMap<usize, Vec<u8>>,
     window: u16,
-    /// Where the sender's data ends, once its FIN has come.
+    /// The end of the sender's data, once its FIN has come.
     end: Option<usize>,
     has_end: bool,
     closed: bool,
@@ -136,7 +136,7 @@ struct World {
     serial: u64,
     written: Vec<u8>,
     is_closed: bool,
-    /// When the receiver sends its FIN again.
+    /// The time at which the receiver sends its FIN again.
     fin_again: Option<Instant>,
 }
 
