@@ -4,6 +4,7 @@
 mod bad;
 mod hybrid;
 mod limits;
+mod pause;
 mod socks;
 mod traffic;
 mod world;
@@ -26,6 +27,7 @@ fn main() {
         SystemTest::new("half_closed_and_reset", traffic::ends),
         SystemTest::new("slow_reader", traffic::slow_reader),
         SystemTest::new("forwarded_port", traffic::forwarded),
+        SystemTest::new("newest_initiation_first", pause::newest_initiation_first).limit(long),
         SystemTest::new("every_socks_error", bad::replies),
         SystemTest::new("clients_that_misbehave", bad::clients),
         SystemTest::new("silent_peer", bad::silent_peer).limit(long),
