@@ -69,7 +69,7 @@ pub(crate) fn find(changes: &[&Change], surroundings: &Surroundings<'_>) -> Vec<
     found
 }
 
-/// What a full tunnel takes of a family.
+/// The networks of one family that a full tunnel carries or refuses.
 struct FullTunnel {
     /// The networks of its table, which comes after the main one.
     claimed: Vec<Prefix>,

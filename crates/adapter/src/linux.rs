@@ -62,7 +62,7 @@ pub struct Linux<'a> {
     not_started: bool,
     /// Where the datagrams go that leave this machine, when it isn't to the file's peers.
     outer_endpoints: Option<Vec<SocketAddr>>,
-    /// What answers in the place of a device that is gone.
+    /// The stand-in of a device that is gone.
     stand_in: Option<StandIn>,
 }
 
@@ -395,7 +395,7 @@ impl Machine for Linux<'_> {
     fn restore(&mut self, change: &Change) -> Result<(), StepError> {
         match change {
             Change::Dns(dns) => return Ok(self.of_interface(dns)?.restore(&self.paths)?),
-            // Of its rules some may be left.
+            // Some of its rules may be left.
             Change::Firewall { .. } => drop(self.undo(change)?),
             _ => {}
         }

@@ -304,7 +304,7 @@ fn put_back(
 
 /// What is there and not wanted any more, and the other way round.
 struct Difference {
-    /// What stays, and somebody has changed meanwhile.
+    /// Changes that stay, and that somebody has altered meanwhile.
     deviating: Vec<Change>,
     new_addresses: Vec<Change>,
     /// What leads packets into the tunnel, or refuses them.

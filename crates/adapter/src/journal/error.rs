@@ -15,7 +15,7 @@ pub enum Error {
     /// A file.
     #[error("cannot {what} {}: {source}; what a tunnel changes is written down there", .path.display())]
     Io {
-        /// What was tried.
+        /// The attempt, as a verb and its object.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum Error {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
 }

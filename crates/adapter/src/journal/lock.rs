@@ -15,7 +15,7 @@ use super::{Error, Header, Journal, State, failed};
 /// Between two looks at a lock that another process holds.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a tunnel waits for others that are being brought up.
+/// The time for which a tunnel waits for others that are being brought up.
 pub(super) const TURN: Duration = Duration::from_secs(60);
 
 impl State {

@@ -52,8 +52,8 @@ impl State {
             .collect()
     }
 
-    /// How the tunnels of this network namespace were made that have not been taken
-    /// down, whether or not their processes still run.
+    /// Returns how the tunnels of this network namespace were made that have not been
+    /// taken down, whether or not their processes still run.
     #[must_use]
     pub fn here(&self) -> Vec<Header> {
         let namespace = Namespace::current();
@@ -78,8 +78,8 @@ impl State {
             .filter(move |contents| contents.header.namespace == *namespace)
     }
 
-    /// How the tunnel that is up on this interface was made, without waiting
-    /// for who changes it. `None` when `up` has not made it, or in another
+    /// Returns how the tunnel that is up on this interface was made, without waiting
+    /// for a process that changes it. `None` when `up` has not made it, or in another
     /// network namespace, or is not done yet.
     #[must_use]
     pub fn of_running(&self, interface: &str) -> Option<Header> {

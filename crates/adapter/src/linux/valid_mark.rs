@@ -24,7 +24,7 @@ impl Linux<'_> {
         known.or_else(|| fs::read_to_string(VALID_MARK).ok()?.trim().parse().ok())
     }
 
-    /// Whether another tunnel relies on marks being taken into account: one of
+    /// Checks whether another tunnel relies on marks being taken into account: one of
     /// ours, or one that `wg-quick` has made. The rule of this one is still there
     /// when its setting is undone.
     pub(super) fn valid_mark_is_wanted(&mut self) -> bool {

@@ -14,7 +14,7 @@ use crate::change::{Change, VALID_MARK};
 pub struct Finding {
     /// The settings that it is about.
     pub kind: Kind,
-    /// What was changed.
+    /// The change, as a sentence.
     pub text: String,
 }
 

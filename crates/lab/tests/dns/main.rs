@@ -14,6 +14,7 @@ fn main() {
     Suite::new(vec![
         SystemTest::new("resolved_as_resolvectl_does", resolved::as_resolvectl_does),
         SystemTest::new("resolved_is_verified", resolved::is_verified),
+        SystemTest::new("resolved_knows_a_renamed_interface", resolved::renamed),
         SystemTest::new("resolved_looks_up_names", resolved::looks_up_names),
         SystemTest::new("resolved_is_started", resolved::is_started),
         SystemTest::new("resolved_of_another_network", resolved::of_another_network),

@@ -146,6 +146,29 @@ pub(crate) fn looks_up_names() -> Result<()> {
     Ok(())
 }
 
+/// The interface is renamed: its servers are found, set again and taken away by its number.
+pub(crate) fn renamed() -> Result<()> {
+    let system = System::new()?;
+    let System { tunnel, paths, .. } = &system;
+    let dns = system.choose(&[SERVER], &[])?;
+    tunnel.apply(&dns, paths)?;
+    let words = ["link", "set", INTERFACE, "name", "renamed"];
+    tunnel.near.ip(&words)?;
+    let dns = dns.renamed("renamed");
+    let found = deviation(tunnel, &dns, paths)?;
+    ensure!(found.is_none(), "{found:?}");
+    resolvectl(&tunnel.near, &["revert", "renamed"])?;
+    let found = deviation(tunnel, &dns, paths)?;
+    ensure!(found.is_some(), "the change is not found");
+    tunnel.near.enter(|| dns.restore(paths).map_err(unmet))?;
+    let found = deviation(tunnel, &dns, paths)?;
+    ensure!(found.is_none(), "{found:?}");
+    tunnel.undo(&dns, paths)?;
+    let shown = resolvectl(&tunnel.near, &["dns", "renamed"])?;
+    ensure!(!shown.contains(SERVER), "{shown}");
+    Ok(())
+}
+
 /// The bus starts it when it is asked for.
 pub(crate) fn is_started() -> Result<()> {
     ResolvedDaemon::prepare()?;

@@ -196,7 +196,7 @@ fn await_output(process: &Process, words: &str) -> Result<()> {
         .map_err(|error| Error::unmet(format!("{error}: {}", process.output())))
 }
 
-/// What a PostUp command has changed is as the owner of the file wants it.
+/// A setting that a PostUp command has changed is as the owner of the file wants it.
 pub(crate) fn by_a_hook() -> Result<()> {
     let world = World::new()?;
     let hooks = "PostUp = ip link set %i mtu 1300\nPostUp = ip route del 10.88.0.0/16 dev %i";

@@ -18,8 +18,8 @@ use crate::programs::{Guard, Programs};
 use crate::translate::Translator;
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
-/// How long a flow is remembered after its last packet, so that what the kernel
-/// sends for a connection whose socket has gone is still known.
+/// The time for which a flow is remembered after its last packet, so that packets of the
+/// kernel for a connection whose socket has gone are still known.
 const FLOW_LIFE: Duration = Duration::from_secs(300);
 
 /// From one look at flows to the next.
