@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno as SystemError;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use taupe_config::uapi::Request;
 use taupe_sys::run_directory;
 use taupe_upkeep::clients::{Clients, Place, TICK};
@@ -30,6 +31,16 @@ pub(crate) struct Listener {
 /// How long a program may take to end after its interface has gone: the kernel
 /// closes the descriptors of one that was killed one after the other.
 const DYING: Duration = Duration::from_millis(500);
+
+/// Connects without waiting for room in the queue of the socket's program.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
 
 /// Whether a connection ends unasked: nobody has taken it, and nobody will.
 fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
@@ -63,11 +74,13 @@ impl Listener {
         run_directory::create()?;
         let began = Instant::now();
         loop {
-            match UnixStream::connect(&path).map_err(|error| (error.kind(), error)) {
+            match connect(&path).map_err(|error| (error.kind(), error)) {
                 Ok(stream) => match DYING.checked_sub(began.elapsed()) {
                     Some(left) if ends_within(&stream, left) => thread::sleep(DYING / 50),
                     _ => return Err(StartError::Running(path)),
                 },
+                // Its program has stopped, and its queue of connections is full.
+                Err((io::ErrorKind::WouldBlock, _)) => return Err(StartError::Running(path)),
                 Err((io::ErrorKind::NotFound, _)) => break,
                 Err((io::ErrorKind::ConnectionRefused, _)) => match fs::remove_file(&path) {
                     Ok(()) => break,
@@ -191,8 +204,23 @@ mod tests {
         });
         assert!(ends_within(&stream, Duration::from_secs(10)));
         dying.join().unwrap();
-        let gone = UnixStream::connect(&path).unwrap_err();
+        let gone = connect(&path).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::ConnectionRefused);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_full_queue_is_somebodys() {
+        let path = std::env::temp_dir().join(format!("taupe-full-{}.sock", std::process::id()));
+        let none = SocketFlags::empty();
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, none, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // The kernel lets one more connection wait than it was asked for.
+        rustix::net::listen(&listener, 0).unwrap();
+        let first = connect(&path);
+        let second = connect(&path);
+        fs::remove_file(&path).unwrap();
+        first.unwrap();
+        assert_eq!(second.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -102,7 +102,7 @@ fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
 /// What a tunnel's process tells; nothing where there is none that does.
 pub(crate) fn ask(interface: &str) -> Told {
     let read = || -> io::Result<String> {
-        let stream = UnixStream::connect(place(interface))?;
+        let stream = taupe_client::connect_to(&place(interface))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut text = String::new();
         stream.take(LONGEST).read_to_string(&mut text)?;

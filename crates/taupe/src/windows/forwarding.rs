@@ -6,7 +6,6 @@
 //! that owns the [`Forwarder`], and is told when there is something to do.
 
 use super::clock::{SystemRandom, now};
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use taupe_protocol::crypto::{TAG_LEN, default_provider};
-use taupe_protocol::limits::MAX_QUEUED_HANDSHAKES;
 use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Sorted, Staged, Wake, inner,
-    padded_len,
+    Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
+    TakenHandshakes, Wake, inner, padded_len,
 };
 use tracing::debug;
 
@@ -123,8 +121,7 @@ struct Shared<T> {
     path: Arc<DataPath>,
     /// By which padding is bounded, in bytes.
     mtu: usize,
-    /// Messages of handshakes, and whose they are; [`MAX_QUEUED_HANDSHAKES`] at most.
-    handshakes: Mutex<VecDeque<(Endpoint, Vec<u8>)>>,
+    handshakes: Mutex<HandshakeQueue>,
     /// What ended the adapter's thread.
     failure: Mutex<Option<io::Error>>,
     attend: Wake,
@@ -212,11 +209,8 @@ impl<T: Tap> Shared<T> {
             .receive(now().boot, from, datagram, length, sorted);
         for message in &sorted.handshakes {
             let mut waiting = lock(&self.handshakes);
-            if waiting.len() < MAX_QUEUED_HANDSHAKES {
-                waiting.push_back((from, datagram[message.clone()].to_vec()));
-            } else {
-                self.path.counters().add(Cause::BacklogFull, 1);
-            }
+            let dropped = waiting.push(from, &datagram[message.clone()]);
+            self.path.counters().add(Cause::BacklogFull, dropped);
             // Whoever put the first one there has told.
             if waiting.len() == 1 {
                 (self.attend)();
@@ -308,11 +302,15 @@ impl<T: Tap> Forwarder<T> {
         if let Some(failure) = lock(&self.shared.failure).take() {
             return Err(failure);
         }
-        let waiting = std::mem::take(&mut *lock(&self.shared.handshakes));
+        let mut waiting = TakenHandshakes::default();
+        lock(&self.shared.handshakes).take(usize::MAX, &mut waiting);
         let mut left = waiting.len();
-        for (from, message) in waiting {
+        for message in waiting.drain() {
             left -= 1;
-            let refused = self.device.handle_message(now(), from, &message, left);
+            let from = message.from;
+            let refused = self
+                .device
+                .handle_message(now(), from, message.bytes(), left);
             match refused {
                 None => debug!(from = %from.remote, "took a handshake message"),
                 Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),

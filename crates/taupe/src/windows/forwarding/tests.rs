@@ -1,4 +1,4 @@
-use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, now};
+use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, lock, now};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -276,4 +276,34 @@ fn a_few_errors_of_a_socket_do_not_stop_it() {
         }
         assert!(errors.are_too_many(), "or it would never rest");
     }
+}
+
+#[test]
+fn of_initiations_that_waited_together_the_newest_is_answered() {
+    let (attend, _attention) = channel();
+    let (mut here, mut there) = (Side::new(1, &attend), Side::new(2, &attend));
+    here.start(there.public, Some(there.at), &[THERE]);
+    there.start(here.public, None, &[HERE]);
+    let mut time = now();
+    for _ in 0..3 {
+        time.boot += Duration::from_secs(6);
+        time.wall += Duration::from_secs(6);
+        here.forwarder.device.initiate(time, &there.public);
+        while here.forwarder.poll_output().is_some() {}
+    }
+    let wait_for = |side: &Side, count| {
+        let give_up = Instant::now() + PATIENCE;
+        while lock(&side.forwarder.shared.handshakes).len() < count {
+            assert!(Instant::now() < give_up, "no message has come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_for(&there, 3);
+    there.settle();
+    wait_for(&here, 1);
+    here.settle();
+    let peer = here.forwarder.device.peer(&there.public).unwrap();
+    assert!(peer.has_session(now().boot), "it refused the answer");
+    here.end();
+    there.end();
 }
