@@ -139,6 +139,10 @@ impl FullTunnel {
 /// The length in bits of a default route's prefix.
 const DEFAULT_ROUTE: u32 = 0;
 
+/// The length in bits of a prefix of IPv6 that is one link's (RFC 4291 §2.5.4). Of IPv4 no prefix
+/// is as long.
+const LONGEST_SUBNET: u8 = 64;
+
 /// The protocol of routes that the kernel adds with an address (`RTPROT_KERNEL`).
 const KERNEL: u8 = 2;
 
@@ -181,7 +185,14 @@ impl Surroundings<'_> {
                     .gateway
                     .is_some_and(|gateway| host(gateway) == *destination)
         };
+        // A prefix of DHCPv6, where addresses are of 128 bits, comes by router advertisements.
+        let is_prefix_of = |address: &Address| {
+            address.interface == link.index
+                && destination.prefix_len() >= LONGEST_SUBNET
+                && destination.contains(&address.network.addr())
+        };
         route.protocol == KERNEL
+            || self.addresses.iter().any(is_prefix_of)
             || !matches!(link.medium, Medium::Ethernet(_))
             || self.addresses.iter().any(is_here)
             || self.routes.iter().any(is_router)
@@ -357,6 +368,11 @@ mod tests {
             interface: 2,
             network: net("9.8.7.6/24"),
         });
+        // By DHCPv6, and its prefix by a router advertisement.
+        snapshot.addresses.push(Address {
+            interface: 2,
+            network: net("2a00:7::6/128"),
+        });
         let kernel = Route {
             protocol: KERNEL,
             ..route("9.8.6.0/24", 2)
@@ -367,6 +383,7 @@ mod tests {
             route("198.41.0.1/32", 2),
             by("10.0.0.0/8", "198.41.0.1"),
             route("9.8.7.0/25", 2),
+            route("2a00:7::/64", 2),
             kernel,
         ]);
         let file = file("Address = 10.9.0.2/32", "AllowedIPs = 0.0.0.0/0");

@@ -207,7 +207,7 @@ impl Plan {
             path: path.to_owned(),
             shown: path.to_owned(),
         };
-        let checked = check::check_without_key_files(&conf)?;
+        let checked = check::check_with_available_keys(&conf)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
         Ok(Self::take(&mut file, mark)?)

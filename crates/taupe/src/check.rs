@@ -81,13 +81,24 @@ pub(crate) fn check_alone(conf: &Conf, personality: Personality) -> Result<Check
     Ok(checked(conf, personality, text, parsed))
 }
 
-/// [`check_alone()`] for commands that need no key, by the rules of Taupe. Files of keys are not
-/// read: they may come later than the command, or be gone.
+/// [`check_alone()`] for commands that need no key, by the rules of Taupe.
 #[cfg(target_os = "linux")]
-pub(crate) fn check_without_key_files(conf: &Conf) -> Result<Checked, Unreadable> {
+pub(crate) fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
     let text = text_of(conf)?;
-    let parsed = file::parse_without_key_files(&text, Dialect::Taupe);
+    let parsed = parse_with_available_keys(&conf.path, &text);
     Ok(checked(conf, Personality::Taupe, text, parsed))
+}
+
+/// Reads the text of a file, and keys in files of their own if they are there: these may come
+/// later than a command that needs no key, or be gone. The private key tells which peer is the
+/// tunnel itself.
+#[cfg(target_os = "linux")]
+pub(crate) fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
+    let parsed = parse(path, text, Dialect::Taupe);
+    match parsed.file {
+        Some(_) => parsed,
+        None => file::parse_without_key_files(text, Dialect::Taupe),
+    }
 }
 
 /// [`check()`] of what a file is to say.

@@ -5,7 +5,6 @@ use crate::judge::resolved;
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
 use taupe_config::application::{AppRules, Rule};
-use taupe_config::file::{Dialect, parse_without_key_files};
 use taupe_transparent::capture::is_in_effect;
 
 /// Why applications cannot be chosen for a tunnel.
@@ -69,7 +68,7 @@ pub(crate) fn check(interface: &str, shown: &Path, rules: &AppRules) -> Result<(
 /// The rules that a file has now. The `Err` is why it has none.
 fn rules_of(file: &Path) -> Result<AppRules, String> {
     let text = check::read(file).map_err(|error| format!("cannot be read ({error})"))?;
-    let file = parse_without_key_files(&text, Dialect::Taupe).file;
+    let file = check::parse_with_available_keys(file, &text).file;
     let file = file.ok_or("has errors (`taupe check` says which)")?;
     Ok(resolved(file.transparent.apps))
 }

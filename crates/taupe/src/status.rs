@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
 use taupe_client::{DeviceStatus, Instant, PeerStatus, Suite};
-use taupe_config::file::{Dialect, File, Forwarded, Key, parse_without_key_files};
+use taupe_config::file::{File, Forwarded, Key};
 use taupe_config::show;
 use taupe_net::system::{System, SystemError};
 use taupe_sys::clock::boot;
@@ -508,12 +508,12 @@ impl Tunnel {
     }
 }
 
-/// Reads the file of a tunnel as it is now, without keys in files of their own. `None` if it
+/// Reads the file of a tunnel as it is now. `None` if it
 /// cannot be read or has errors.
 fn file_of(header: &Header) -> Option<File> {
     let path = &header.config;
     let text = check::read(path).ok()?;
-    parse_without_key_files(&text, Dialect::Taupe).file
+    check::parse_with_available_keys(path, &text).file
 }
 
 /// The word of a file.

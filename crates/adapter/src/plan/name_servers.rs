@@ -135,20 +135,22 @@ mod tests {
     const HOME: &str = "Address = 192.168.1.209/24\nDNS = 192.168.1.1";
     const HOME_AND_ALL: &str = "AllowedIPs = 192.168.1.0/24, 0.0.0.0/0";
 
+    const TABLE: u32 = 1_413_567_824;
+
     /// The commands for the routes before the main table, and the rule that leads there.
-    fn before_main(server: &str, table: u32) -> [String; 3] {
+    fn before_main(server: &str) -> [String; 3] {
         [
-            format!("ip -4 route add {server}/32 dev wg0 table {table}"),
-            format!("ip -4 route add unreachable {server}/32 metric 4294967295 table {table}"),
-            format!("ip -4 rule add not fwmark 51820 table {table}"),
+            format!("ip -4 route add {server}/32 dev wg0 table {TABLE}"),
+            format!("ip -4 route add unreachable {server}/32 metric 4294967295 table {TABLE}"),
+            format!("ip -4 rule add not fwmark 51820 table {TABLE}"),
         ]
     }
 
     #[test]
     fn a_name_server_with_the_address_of_the_local_router_is_in_the_tunnel() {
         let plan = taupe(HOME, HOME_AND_ALL);
-        let server = before_main("192.168.1.1", 51821);
-        assert_eq!(commands(&plan, " table 51821"), server);
+        let server = before_main("192.168.1.1");
+        assert_eq!(commands(&plan, &format!(" table {TABLE}")), server);
         assert_eq!(commands(&plan, " route add 192"), server[..1]);
         // Asked before the main table.
         let rules = commands(&plan, " rule add ");
@@ -197,11 +199,11 @@ mod tests {
         let all = "AllowedIPs = 0.0.0.0/0";
         let plan = taupe(own, all);
         assert_eq!(
-            commands(&plan, " table 51821"),
-            before_main("10.8.0.1", 51821)
+            commands(&plan, &format!(" table {TABLE}")),
+            before_main("10.8.0.1")
         );
         assert_eq!(commands(&plan, " route add 10.8.0.1/32 dev wg0"), {
-            let [server, ..] = before_main("10.8.0.1", 51821);
+            let [server, ..] = before_main("10.8.0.1");
             [server]
         });
         assert!(
@@ -217,8 +219,8 @@ mod tests {
         let plan = super::super::plan("wg0", &file(own, all), &host, Personality::Taupe, options)
             .expect("a plan");
         assert_eq!(
-            commands(&plan, " table 51821"),
-            before_main("10.8.0.1", 51821)
+            commands(&plan, &format!(" table {TABLE}")),
+            before_main("10.8.0.1")
         );
         assert_eq!(commands(&plan, "10.8.0.1/32 dev wg0").len(), 1);
         let note = "the name server 10.8.0.1 is asked through the tunnel, though there is another \

@@ -17,6 +17,10 @@ use crate::{Options, Personality};
 /// Where `wg-quick` begins to look for a mark and a table.
 const FIRST_TABLE: u32 = 51820;
 
+/// The first table of hosts that come before the main table, such as name servers. It is far from
+/// the numbers that people write as FwMark or Table: a file with one of these would share it.
+const FIRST_TABLE_BEFORE: u32 = 0x5441_5550;
+
 /// The first and the last of the tables that the kernel asks for every packet
 /// (`rtnetlink(7)`); the main one is between them.
 const DEFAULT_TABLE: u32 = 253;
@@ -219,7 +223,7 @@ impl Routing<'_> {
         let unreachable = sorted(policy.unreachable).into_iter();
         plan.changes
             .extend(unreachable.map(|destination| Change::Unreachable { destination, table }));
-        let before = self.free_table(Some(table));
+        let before = self.free_table(FIRST_TABLE_BEFORE);
         let hosts = sorted(policy.hosts);
         plan.changes
             .extend(hosts.iter().map(|&destination| Change::Route {
@@ -486,19 +490,18 @@ impl Routing<'_> {
     /// nobody uses.
     pub(super) fn free_mark(&self) -> u32 {
         let given = self.snapshot.mark;
-        given.unwrap_or_else(|| self.free_table(None))
+        given.unwrap_or_else(|| self.free_table(FIRST_TABLE))
     }
 
-    /// Returns the number of the first table that nobody uses, and that is not `other`.
-    fn free_table(&self, other: Option<u32>) -> u32 {
+    /// Returns the number of the first table from this one on that nobody uses.
+    fn free_table(&self, first: u32) -> u32 {
         let snapshot = self.snapshot;
         let taken = |table: u32| {
-            Some(table) == other
-                || snapshot.routes.iter().any(|route| route.table == table)
+            snapshot.routes.iter().any(|route| route.table == table)
                 || snapshot.rules.iter().any(|rule| rule.table == table)
         };
-        let free = (FIRST_TABLE..).find(|table| !taken(*table));
-        free.unwrap_or(FIRST_TABLE)
+        let free = (first..).find(|table| !taken(*table));
+        free.unwrap_or(first)
     }
 
     /// A route as `ip` shows it.

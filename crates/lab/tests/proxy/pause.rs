@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use taupe_lab::capture::{Capture, Message, messages};
-use taupe_lab::process::wait_until;
+use taupe_lab::process::{Process, wait_until};
 use taupe_lab::traffic::serve_echo;
-use taupe_lab::{Error, Result, ensure};
+use taupe_lab::{Error, Result};
 
 /// While the proxy was stopped, the server has tried several times. It still waits for the answer
 /// to the last try alone, and that is the one that is answered.
@@ -18,29 +18,38 @@ pub(crate) fn newest_initiation_first() -> Result<()> {
     serve_echo(&world.far, address)?;
     let proxy = world.proxy(&world.full()?, &[])?;
     connected(&world, address)?;
+    // On a busy machine the server may send the next initiation before the proxy answers.
+    for _ in 0..3 {
+        if initiations_until_an_answer(&world, &proxy)? == 0 {
+            return end(proxy);
+        }
+    }
+    Err(Error::unmet("more initiations until one was answered"))
+}
 
+/// Stops the proxy while the server makes three handshakes, and counts those that the server
+/// begins after that until one has an answer.
+fn initiations_until_an_answer(world: &World, proxy: &Process) -> Result<usize> {
     world.far.ip(&["link", "set", "wgfar", "down"])?;
     proxy.signal(Signal::STOP)?;
     let client = &*world.server.client.public;
     #[rustfmt::skip]
     world.far.run(&["wg", "set", "wgfar", "peer", client, "persistent-keepalive", "1"])?;
-    let [_, before] = transfer(&world)?;
+    let [_, before] = transfer(world)?;
     world.far.ip(&["link", "set", "wgfar", "up"])?;
     // Of 148 bytes each; one follows another after 5 s.
     wait_until("three initiations", Duration::from_secs(60), || {
-        Ok(transfer(&world)?[1] >= before + 3 * 148)
+        Ok(transfer(world)?[1] >= before + 3 * 148)
     })?;
 
-    let [before, _] = transfer(&world)?;
+    let [before, _] = transfer(world)?;
     let capture = Capture::start(&world.far, "eth0", "udp src port 51821")?;
     proxy.signal(Signal::CONT)?;
     wait_until("an answer", Duration::from_secs(20), || {
-        Ok(transfer(&world)?[0] > before)
+        Ok(transfer(world)?[0] > before)
     })?;
     let packets = capture.stop()?;
-    let more = messages(&packets, Message::Initiation).count();
-    ensure!(more == 0, "{more} more initiations until one was answered");
-    end(proxy)
+    Ok(messages(&packets, Message::Initiation).count())
 }
 
 /// Returns the bytes that the server has received and sent.

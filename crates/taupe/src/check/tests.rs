@@ -1,4 +1,4 @@
-use super::{Conf, Personality, check, count};
+use super::{Conf, Personality, check, check_with_available_keys, count};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -194,4 +194,29 @@ fn a_file_that_chooses_applications_is_fine() {
         taken && told.starts_with("./wg0.conf:11:6: warning: AllowedApps"),
         "{told}"
     );
+}
+
+/// One list of peers for all hosts of a network has this host too. Its networks are the host's
+/// own, which the private key tells.
+#[test]
+fn a_key_in_a_file_tells_which_peer_is_the_tunnel_itself() {
+    const OWN: &str = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";
+    let text = good().replace(KEY, "file:key")
+        + &format!("\n[Peer]\nPublicKey = {OWN}\nAllowedIPs = 192.168.5.0/24\n");
+    let scratch = Scratch::new("own-peer", &text);
+    let networks = || {
+        let checked = check_with_available_keys(&scratch.conf()).expect("readable");
+        let peers = checked.file.expect("a file").peers;
+        peers
+            .iter()
+            .map(|peer| peer.allowed_ips.len())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(networks(), [1, 1], "the key is not there");
+    let key = scratch.0.join("key");
+    fs::write(&key, format!("{KEY}\n")).expect("file");
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("mode");
+    assert_eq!(networks(), [1, 0]);
+    fs::write(&key, "half of a k").expect("file");
+    assert_eq!(networks(), [1, 1], "the key is being written");
 }

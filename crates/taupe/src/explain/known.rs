@@ -3,7 +3,7 @@
 use super::Failure;
 use super::steps::{APPLICATION, Explanation, Question, Sender, Step};
 use crate::arguments::Destination;
-use crate::check::check_without_key_files;
+use crate::check::check_with_available_keys;
 use crate::conf::Conf;
 use crate::families;
 use crate::judge::{Judge, resolved};
@@ -31,7 +31,7 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn read(conf: &Conf) -> Result<Self, Failure> {
-        let checked = check_without_key_files(conf)?;
+        let checked = check_with_available_keys(conf)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
         file.transparent.apps = resolved(file.transparent.apps);

@@ -3,7 +3,7 @@
 use super::{Failure, wrong};
 use crate::arguments::Up;
 use crate::capture::{ALL, Plan, meanwhile, until, word_of};
-use crate::check::{Checked, check_without_key_files};
+use crate::check::{Checked, check_with_available_keys};
 use crate::conf::Conf;
 use crate::console::say;
 use crate::endpoints::{self, Leave, Named};
@@ -265,7 +265,7 @@ pub(super) fn hand_over(interface: &str, left: &[Named]) {
 /// Holds back what the chosen applications of a file send, until its tunnel is up.
 pub(super) fn lock(conf: &Conf) -> Result<(), Failure> {
     // While the machine starts, the file of a key may come after the lock.
-    let Checked { file, remarks, .. } = check_without_key_files(conf)?;
+    let Checked { file, remarks, .. } = check_with_available_keys(conf)?;
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };

@@ -4,9 +4,10 @@
  *
  * A selected application may send by a socket that it was started with or was handed. Hooks
  * of addresses do not run where such a socket is connected already, raw or of ICMP.
- * security.h sees each sender where the kernel lets its functions be traced. Elsewhere
- * datagrams are seen at egress: they leave while the system call that sends them runs, so
- * the running task is their sender. That is not so in two cases, in which nothing is guessed:
+ * security.h sees each sender where the kernel lets its functions be traced; before Linux 6.5
+ * all but those that splice or use sendfile. Elsewhere, and for these, datagrams are seen at
+ * egress: they leave while the system call that sends them runs, so the running task is their
+ * sender. That is not so in two cases, in which nothing is guessed:
  *
  *   TCP      also sends from timers and on behalf of acknowledgements
  *   NFQUEUE  a packet that a program has decided on leaves while that program runs
@@ -24,6 +25,11 @@ struct udp_sock {
 	u8 encap_type;
 };
 
+/* Until Linux 6.5. */
+struct proto_ops {
+	void *sendpage;
+};
+
 #pragma clang attribute pop
 
 /* The kernel's structure of a packet's socket, as an address that loads take. */
@@ -33,10 +39,21 @@ inline_always struct sock *sock_of(struct __sk_buff *skb)
 }
 
 /* Checks that the kernel has made a socket for itself. It sends by these while any task runs.
- * Some have a file, as those of NFS since Linux 5.18. */
+ * Some have a file, as those of NFS since Linux 5.18. The kernel makes subflows of MPTCP too, but
+ * for a process, whose connection they are grafted to. */
 inline_always bool is_made_by_kernel(struct sock *sk)
 {
-	return kernel_bit(sk, sk_kern_sock);
+	struct socket *socket = kernel(sk->sk_socket);
+
+	return kernel_bit(sk, sk_kern_sock) && (!socket || kernel(socket->sk) == sk);
+}
+
+/* Checks that senders are looked for at egress. */
+inline_always bool guesses(const struct state *state)
+{
+	bool has_sendpage = member_exists(((struct proto_ops *)0)->sendpage);
+
+	return !now_of(state->queued) && (has_sendpage || !now_of(state->traced));
 }
 
 /* Checks that a process has the socket open. */
@@ -81,8 +98,7 @@ apart enum sender sender_of(struct __sk_buff *skb, struct bpf_sock *full, u32 ve
 	if (!state)
 		return SENDER_ANY;
 	is_for_all = now_of(state->lock) == LOCK_EVERYBODY;
-	is_guessed = full->protocol != IPPROTO_TCP && !now_of(state->traced) &&
-		     !now_of(state->queued);
+	is_guessed = full->protocol != IPPROTO_TCP && guesses(state);
 	if (!is_guessed && !is_for_all)
 		return SENDER_ANY;
 	sk = sock_of(skb);
@@ -107,7 +123,7 @@ apart u32 verdict_before(struct bpf_sock *sk)
 
 	if (!owner || !state)
 		return verdict_of_connection(sk);
-	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) && !now_of(state->traced) &&
+	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) && guesses(state) &&
 	    now_of(owner->who) == who_runs(now_of(state->generation)))
 		return DIRECT | SETTLED;
 	return owner->verdict;

@@ -47,8 +47,6 @@ impl Programs {
         for &(name, place, _) in programs.filter(|(name, ..)| names.contains(name)) {
             self.attach_hook(name, place, cgroup.as_fd())?;
         }
-        let learning = self.keep_processes();
-        self.learn_processes(learning)?;
-        self.reclassify()
+        self.renew()
     }
 }

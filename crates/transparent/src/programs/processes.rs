@@ -62,7 +62,7 @@ impl Programs {
         self.go_through_processes()
     }
 
-    fn go_through_processes(&self) -> Result<(), Fault> {
+    pub(super) fn go_through_processes(&self) -> Result<(), Fault> {
         for _ in 0..ROUNDS {
             if self.list("taupe_learn", Target::Iterator)?.is_empty() {
                 break;

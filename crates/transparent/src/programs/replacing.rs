@@ -78,6 +78,19 @@ impl Programs {
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))
     }
 
+    /// Has the rules in use decide again about all processes and sockets, whatever was missed of
+    /// these. The same rules get a new number, which nothing has been decided by.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Call`]; [`Fault::Unmarked`]: some sockets bypass the tunnel.
+    pub(super) fn renew(&mut self) -> Result<(), Fault> {
+        self.maps.state.generation.fetch_add(2, Ordering::AcqRel);
+        syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
+        self.go_through_processes()?;
+        self.reclassify()
+    }
+
     /// Gives all sockets that processes have open the verdict of the rules in use, as
     /// [`replace`](Self::replace) does; with [`Way::Marks`] they keep theirs.
     ///

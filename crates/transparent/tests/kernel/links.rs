@@ -1,5 +1,6 @@
 //! Links that come, go and change, under a capture that follows them.
 
+use crate::processes::go_on;
 use crate::scene::{
     self, REMOTE, Scene, TUNNEL, at, everything_but, install, nothing, open, pump, unmet,
 };
@@ -374,17 +375,22 @@ fn filters_are_brought_back() -> Result<()> {
 /// Somebody removes the pins of hooks, which end with that.
 fn hooks_are_brought_back() -> Result<()> {
     let scene = Scene::new()?;
-    let chosen = install("chosen")?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
     let _capture = begin(&scene)?;
     soon(&scene, &chosen, "beyond")?;
     for link in ["socket", "leave", "connect4", "taupe_exec"] {
         step(link);
+        let later = scene.start(&other, &["later", "become", &chosen, "oracle"])?;
         let mut pins = Pins::all().map(|pins| pins.directory().join("links").join(link));
         let pin = pins.find(|pin| pin.exists());
         let pin = pin.ok_or_else(|| Error::unmet(format!("no pin {link}")))?;
         std::fs::remove_file(&pin).map_err(Error::io("pin"))?;
+        let mut begun = go_on(later, &chosen)?;
         wait_until("the pin", PATIENCE, || Ok(pin.exists()))?;
         soon(&scene, &chosen, "beyond")?;
+        // Its verdict comes a moment after the pin.
+        wait_until("a verdict", PATIENCE, || Ok(begun.says("tunnel").is_ok()))?;
+        scene.expect(&other, &["tcp", &at(REMOTE[0], 80)], "far")?;
     }
     let capture = scene.capture(ANY)?;
     for (way, remote) in [("tcp", REMOTE[0]), ("udp", REMOTE[1])] {

@@ -35,6 +35,17 @@ pub(crate) fn oracle(scene: &Scene, program: &str, how: &[&str]) -> Result<Oracl
     })
 }
 
+/// Has a process become this program, which answers whether it is chosen.
+pub(crate) fn go_on(mut later: Application, program: &str) -> Result<Oracle> {
+    let said = later.ask()?;
+    ensure!(said == "ready", "{said}");
+    Ok(Oracle {
+        name: program.to_owned(),
+        id: later.line()?,
+        application: later,
+    })
+}
+
 pub(crate) struct Oracle {
     name: String,
     id: String,
@@ -261,16 +272,10 @@ fn rules_without_executables() -> Result<()> {
         ..rules(allowed, &[])
     };
     replace(&mut scene, &own(&["mole"]))?;
-    let mut later = scene.start(&mole, &["later", "become", &bird, "oracle"])?;
+    let later = scene.start(&mole, &["later", "become", &bird, "oracle"])?;
     replace(&mut scene, &own(&["uid:54321"]))?;
     // It says so when it is the other program.
-    let said = later.ask()?;
-    ensure!(said == "ready", "{said}");
-    let mut oracle = Oracle {
-        name: bird,
-        id: later.line()?,
-        application: later,
-    };
+    let mut oracle = go_on(later, &bird)?;
     replace(&mut scene, &own(&["mole"]))?;
     oracle.says("bypass")
 }
