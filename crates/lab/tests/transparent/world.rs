@@ -151,11 +151,10 @@ impl World {
         serve(&world.far, SocketAddr::new(world.neighbour(), PORT))?;
         // The kernel gives the cable an address once it has noticed that it is plugged in
         // at both ends, which takes it up to a second, or longer on a busy machine.
-        let own = [
-            "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link",
-        ];
+        // Its route to the address comes last.
+        let own = ["ip", "-6", "route", "show", "table", "local", "dev", "eth0"];
         wait_until("the cable's own address", Duration::from_secs(30), || {
-            Ok(!world.near.run(&own)?.stdout.is_empty())
+            Ok(world.near.run(&own)?.stdout.contains("fe80:"))
         })?;
         Ok(world)
     }
