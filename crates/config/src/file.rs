@@ -298,14 +298,33 @@ impl Parsed {
         self.diagnostics.insert(place, warning);
     }
 
-    /// Warns of a file that every user can read, as `wg-quick` does: unless its
-    /// folder keeps them out. Both are modes as `stat` tells them.
+    /// Warns of a file that every user can read, as `wg-quick` does, unless its
+    /// folder keeps them out. A file whose secret keys are all in files of their own is only not to
+    /// be written by them: its commands are run by root. Both are modes as `stat` tells them.
     pub fn check_permissions(&mut self, file: u32, folder: u32) {
-        if file & folder & 0o007 == 0 {
+        let harmful = match self.file.as_ref().is_none_or(File::has_secrets) {
+            true => 0o007,
+            false => 0o002,
+        };
+        if file & folder & harmful == 0 {
             return;
         }
         let (line, column) = self.private_key_at.unwrap_or((1, 1));
         self.warn(line, column, DiagnosticKind::WorldAccessible { mode: file });
+    }
+}
+
+impl File {
+    /// Checks whether a secret key stands in the file itself.
+    fn has_secrets(&self) -> bool {
+        let interface = &self.interface;
+        let is_shared = |peer: &Peer| {
+            let key = peer.preshared_key.as_ref();
+            key.is_some_and(PresharedKey::is_set) && peer.preshared_key_file.is_none()
+        };
+        interface.private_key.is_some() && interface.private_key_file.is_none()
+            || interface.pq_private_key.is_some() && interface.pq_private_key_file.is_none()
+            || self.peers.iter().any(is_shared)
     }
 }
 

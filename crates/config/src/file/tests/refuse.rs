@@ -616,6 +616,13 @@ fn world_accessible() {
             assert_eq!(told, [mtu]);
         }
     }
+    // Its keys are elsewhere. But whoever writes to it has commands run by root.
+    let elsewhere = "[Interface]\nPrivateKey = file:own.key\nAddress = 10.0.0.1/24\n";
+    for (file, expected) in [(0o100_644, 0), (0o100_646, 1)] {
+        let mut parsed = parse_without_key_files(elsewhere.as_bytes(), Dialect::Taupe);
+        parsed.check_permissions(file, 0o40777);
+        assert_eq!(parsed.diagnostics.len(), expected, "{file:o}");
+    }
     let mut parsed = quick(&text);
     parsed.check_permissions(0o100_644, 0o40755);
     assert_eq!(
