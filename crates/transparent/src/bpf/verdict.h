@@ -188,19 +188,29 @@ inline_always u64 mixed(u64 value, u64 word)
 	return value ^ value >> 32;
 }
 
-/* The task that runs as it is now: another value after an exec, as another user, in
- * another cgroup, and under other rules. Never 0. */
+/* The task that runs as it is now: another value after an exec and under other rules; and if
+ * there are rules about these, as another user and in another cgroup. Never 0. */
 alone u64 who_runs(u32 generation)
 {
 	struct task_struct *task = bpf_get_current_task();
 	struct task_struct *leader = kernel(task->group_leader);
-	struct cred *cred = kernel(task->real_cred);
-	struct kernfs_node *node = cgroup_of(task);
 	u64 who = mixed(generation, kernel(leader->start_time));
+	struct state *state = get_state();
+	u32 kinds = state ? state->rules[generation & 1].kinds : 0;
 
-	who = mixed(who, (u64)kernel(task->tgid) << 32 | kernel(cred->uid).val);
+	who = mixed(who, (u64)kernel(task->tgid));
 	who = mixed(who, kernel(task->self_exec_id));
-	return mixed(who, kernel(node->id)) | 1;
+	if (kinds & KIND_UID) {
+		struct cred *cred = kernel(task->real_cred);
+
+		who = mixed(who, kernel(cred->uid).val);
+	}
+	if (kinds & (KIND_CGROUP_NAME | KIND_CGROUP_PATH)) {
+		struct kernfs_node *node = cgroup_of(task);
+
+		who = mixed(who, kernel(node->id));
+	}
+	return who | 1;
 }
 
 /* Writes down what `used` has found of the running task and a socket that nobody selected.
