@@ -388,7 +388,7 @@ impl Programs {
             }
             // Such a link cannot get another program.
             Place::Tracepoint(_) => self.link_anew(name, Target::Tracepoint, &self.pins.link(name)),
-            // Where this fails there is a gap.
+            // A failure is a gap.
             Place::Entry(function) => {
                 let attached = self.link_anew(name, Target::Tracepoint, &self.pins.link(name));
                 if function == places::SENDING {

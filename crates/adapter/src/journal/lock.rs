@@ -133,7 +133,7 @@ impl Drop for Lock {
 }
 
 impl Lock {
-    /// Where the interface's journal is.
+    /// Returns the path of the interface's journal.
     pub(crate) fn journal_path(&self) -> &Path {
         &self.journal
     }

@@ -65,11 +65,11 @@ impl Linux<'_> {
         Ok(snapshot)
     }
 
-    /// The narrowest MTU on the way of a datagram with a mark to an address;
-    /// `None` when nobody knows it.
+    /// Returns the narrowest MTU on the path of a datagram with a mark to an address; `None` if it
+    /// is not known.
     ///
     /// # Errors
-    /// When there is no way.
+    /// The kernel's, if no route leads there.
     pub(super) fn path_mtu(
         &mut self,
         destination: IpAddr,

@@ -36,8 +36,8 @@ impl Control {
         } = request;
         configuration::complete(&self.device, &mut self.labels, &self.latches, &mut device)?;
         if listen_port.is_some() {
-            // Who has set the interface up may not be ahead of the notice: a
-            // port that cannot be had must be refused.
+            // The interface may have been set up, and its notice not be read yet: then a port
+            // that is taken has to be refused.
             self.check_link();
         }
         let previous_mark = self.mark;

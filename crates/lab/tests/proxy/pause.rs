@@ -37,7 +37,7 @@ fn initiations_until_an_answer(world: &World, proxy: &Process) -> Result<usize> 
     world.far.run(&["wg", "set", "wgfar", "peer", client, "persistent-keepalive", "1"])?;
     let [_, before] = transfer(world)?;
     world.far.ip(&["link", "set", "wgfar", "up"])?;
-    // Of 148 bytes each; one follows another after 5 s.
+    // An initiation has 148 bytes, and the next one follows after 5 s.
     wait_until("three initiations", Duration::from_secs(60), || {
         Ok(transfer(world)?[1] >= before + 3 * 148)
     })?;

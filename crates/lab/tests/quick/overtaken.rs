@@ -42,7 +42,7 @@ pub(crate) fn by_a_router() -> Result<()> {
         ensure!(reload.status == Some(0), "{reload:?}");
         ensure!(!reload.stderr.contains("restored"), "{reload:?}");
         is_named()?;
-        // Of the tunnel nothing is missing when the other one has gone.
+        // Nothing of the tunnel is missing when the other one has gone.
         change("delete")?;
         let said = world.taupe(&["status", INTERFACE])?;
         ensure!(said.status == Some(0), "{said:?}");

@@ -238,8 +238,8 @@ const JOINS: &str = r#"
     sleep 600;
 "#;
 
-/// Of a selected application the link sees the groups that it joins and the neighbours that it looks
-/// for, and none of its datagrams.
+/// The link sees the groups that a selected application joins and the neighbours that it looks for,
+/// and none of its datagrams.
 pub(crate) fn what_the_link_sees() -> Result<()> {
     let world = World::new()?;
     let Application(mole) = Application::copy_of(Path::new("/usr/bin/perl"), "mole")?;

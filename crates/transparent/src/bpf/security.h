@@ -61,7 +61,6 @@ SEC("fentry/security_socket_sendmsg")
 int taupe_sending(u64 *arguments)
 {
 	struct socket *socket = (struct socket *)arguments[0];
-
 	struct sock *sk = socket->sk;
 
 	return sk && is_open_by_process(sk) ? handed(sk, true) : 0;

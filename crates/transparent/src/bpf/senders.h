@@ -121,9 +121,9 @@ apart u32 verdict_before(struct bpf_sock *sk)
 	struct owner *owner = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	struct state *state = get_state();
 
-	if (!owner || !state)
+	if (!owner)
 		return verdict_of_connection(sk);
-	if (now_of(owner->verdict) == DIRECT && now_of(owner->who) && guesses(state) &&
+	if (state && now_of(owner->verdict) == DIRECT && now_of(owner->who) && guesses(state) &&
 	    now_of(owner->who) == who_runs(now_of(state->generation)))
 		return DIRECT | SETTLED;
 	return owner->verdict;

@@ -17,10 +17,10 @@ impl Programs {
     /// sockets that exist. A socket that is made meanwhile gets either the old or the new verdict,
     /// and has the new one when this returns.
     ///
-    /// What an application that is chosen no longer has said in the tunnel ends there:
-    /// its connections in the calling thread's network namespace are closed and its
-    /// sockets of UDP told so before they have the new verdict. A connection that cannot
-    /// be closed stays in the tunnel.
+    /// The conversations of an application that no rule selects any more end in the tunnel: its
+    /// connections in the calling thread's network namespace are closed, and its UDP sockets get
+    /// an error, before they have the new verdict. A connection that cannot be closed stays in the
+    /// tunnel.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Programs {
         self.maps.clear_rules(new)?;
         self.maps.write_rules(&rules, destinations, new)?;
         if let Err(fault) = self.switch(new) {
-            // What went wrong first is more interesting than what does now.
+            // The first failure is the one to report.
             let _ = self.switch(new.wrapping_add(1));
             return Err(fault);
         }
@@ -70,7 +70,7 @@ impl Programs {
         let in_use = &self.maps.state.generation;
         let learning = self.keep_processes();
         in_use.store(generation, Ordering::Release);
-        // What is decided by the others has been, when sockets are looked through.
+        // No program still decides by the other rules when sockets are looked through.
         syscall::wait_for_programs().map_err(Fault::call("waiting for programs"))?;
         self.learn_processes(learning)?;
         self.reclassify()?;
@@ -110,7 +110,7 @@ impl Programs {
         self.end_leaving()?;
         let open = self.look_through("taupe_let_go")?;
         let heirs = self.look_through("taupe_heirs")?;
-        // What a listener has accepted before it was let go.
+        // Connections that a listener has accepted before it was let go.
         self.end_leaving()?;
         self.maps.clear_listeners()?;
         match open + heirs {

@@ -12,14 +12,14 @@ use crate::chatter::{CHOSEN, OTHER, Voice};
 use crate::wire::{self, Flow};
 use crate::world::{BEYOND, ENDPOINT_PORT, SERVER};
 
-/// How long an application may take to send what it is about to say, on a busy machine.
+/// Time that an application may take on a busy machine from making a record to sending it.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// How long after it was free a packet may leave that says nothing: the kernel keeps
-/// packets for a neighbour that it looks for.
+/// Time after its freedom in which a packet without a record may leave: the kernel keeps packets
+/// for a neighbour whose address it looks for.
 const LATE: Duration = Duration::from_secs(5);
 
-/// When the chosen application was free to go anywhere: from and to.
+/// The times in which no rule selected the application: beginnings and ends.
 #[derive(Debug, Default)]
 pub(super) struct Freedom(Vec<(Duration, Duration)>);
 
@@ -40,7 +40,7 @@ impl Freedom {
             .any(|(from, to)| (*from..=*to).contains(&time))
     }
 
-    /// Whether all that is in a packet was said while it was free.
+    /// Checks whether all records of a packet were made while the application was free.
     fn was_said(&self, packet: &Packet) -> bool {
         let times = CHOSEN.times(&packet.ip);
         let is_free = |time: &Duration| {
@@ -53,8 +53,8 @@ impl Freedom {
         }
     }
 
-    /// Whether a packet is left from when it was free. Where nothing is said in it the
-    /// kernel may have kept it for a while.
+    /// Checks whether a packet is left from a time of freedom. The kernel may have kept a packet
+    /// without a record for a while.
     fn made_free(&self, packet: &Packet) -> bool {
         let mut ends = self.0.iter().rev().map(|(_, end)| *end);
         let Some(last) = ends.find(|end| *end < packet.time) else {
@@ -106,7 +106,7 @@ impl Scene {
             return Err(leaks(first, &leaked, &happened));
         }
         ensure!(lost == 0, "the capture lost {lost} packets");
-        // What has not been seen at all proves nothing.
+        // A test in which nothing was seen proves nothing.
         ensure!(
             others >= happened.len(),
             "{others} packets of the other application"
@@ -121,7 +121,7 @@ impl Scene {
     }
 }
 
-/// What leaked, and what had happened before.
+/// Describes the packets that leaked and the transitions before them.
 fn leaks(first: &Packet, all: &[&Packet], happened: &[(Duration, Transition)]) -> Error {
     let before = happened
         .iter()
@@ -160,7 +160,7 @@ pub(super) fn in_the_clear(far: &Host) -> Result<String> {
     Ok(format!("{} and not ({port})", inner.join(" and ")))
 }
 
-/// Whether somebody else than `far` sent it, and it is the chosen application's.
+/// Checks whether a packet is the selected application's, and not an answer of `far`.
 fn is_of_chosen(packet: &Packet) -> bool {
     let Some(wire::Seen { flow, .. }) = wire::read(&packet.ip) else {
         return false;
@@ -175,8 +175,8 @@ fn is_of_chosen(packet: &Packet) -> bool {
     !is_fars && (flow.has_port(CHOSEN.port) || contains(&packet.ip, CHOSEN.mark))
 }
 
-/// Whether the kernel ends, by itself, what was in the clear when it was allowed to be,
-/// or tells a visitor that the server does not run. Nothing is said in these.
+/// Checks whether the kernel has made a packet by itself: to end a conversation from a time of
+/// freedom, or to tell a visitor that the server does not run. No record is in these.
 fn is_of_the_kernel(packet: &Packet, known: &[Flow]) -> bool {
     if contains(&packet.ip, CHOSEN.mark) {
         return false;
