@@ -32,11 +32,11 @@ use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
-use taupe_upkeep::labels::Labels;
-use taupe_upkeep::latches::Latches;
-use taupe_upkeep::names::{Answer, Lookups, Question};
-use taupe_upkeep::own_key::OwnKey;
-use taupe_upkeep::resolver::Resolver;
+use taupe_runtime::labels::Labels;
+use taupe_runtime::latches::Latches;
+use taupe_runtime::names::{Answer, Lookups, Question};
+use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::resolver::Resolver;
 
 mod handshakes;
 mod listening;

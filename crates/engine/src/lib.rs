@@ -69,7 +69,7 @@ use crate::control::Control;
 use crate::shared::{Command, Shared};
 pub use crate::tap::{Tap, TapIn, TapOut};
 pub use taupe_protocol::Notice;
-pub use taupe_upkeep::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
+pub use taupe_runtime::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
 
 /// What a device is made from.
 pub struct Options {

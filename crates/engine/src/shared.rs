@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 use crate::sockets::Sockets;
 use crate::source::{self, Source, Sources};
 use crate::tap::Tap;
-use taupe_upkeep::names::Answer;
-use taupe_upkeep::resolver::Resolver;
+use taupe_runtime::names::Answer;
+use taupe_runtime::resolver::Resolver;
 
 /// Who waits for a packet no longer than this will probably find more than one.
 pub(crate) const BUSY: Duration = Duration::from_micros(20);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use taupe_net::system::{Address, System};
 use taupe_protocol::time::Instant;
-use taupe_upkeep::names::{socket_from, socket_to};
+use taupe_runtime::names::{socket_from, socket_to};
 use tracing::debug;
 
 /// The longest that a result is kept: the kernel's notices do not include changes of rules, which

@@ -15,8 +15,8 @@ use rustix::io::Errno as SystemError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use taupe_config::uapi::Request;
 use taupe_sys::run_directory;
-use taupe_upkeep::clients::{Clients, Place, TICK};
-use taupe_upkeep::configuration::converse;
+use taupe_runtime::clients::{Clients, Place, TICK};
+use taupe_runtime::configuration::converse;
 use tracing::debug;
 
 use crate::StartError;

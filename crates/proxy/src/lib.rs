@@ -62,7 +62,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
-use taupe_upkeep::latches::Unreadable;
+use taupe_runtime::latches::Unreadable;
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};

@@ -22,10 +22,10 @@ use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged,
     TakenHandshakes, inner,
 };
-use taupe_upkeep::labels::Labels;
-use taupe_upkeep::latches::Latches;
-use taupe_upkeep::names::{Answer, Lookups, Question};
-use taupe_upkeep::resolver::SystemResolver;
+use taupe_runtime::labels::Labels;
+use taupe_runtime::latches::Latches;
+use taupe_runtime::names::{Answer, Lookups, Question};
+use taupe_runtime::resolver::SystemResolver;
 use tracing::{debug, info};
 
 /// The longest datagram.

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::inotify;
 use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
-use taupe_upkeep::configuration::{self, Refusal};
+use taupe_runtime::configuration::{self, Refusal};
 use tracing::warn;
 use zeroize::Zeroizing;
 

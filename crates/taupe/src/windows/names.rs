@@ -5,7 +5,7 @@ use std::time::Duration;
 use taupe_config::file::{Endpoint, File};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::EndpointName;
-use taupe_upkeep::names::Question;
+use taupe_runtime::names::Question;
 
 /// From a look-up without an answer to the next: the first time, and at most, each twice as
 /// long as the one before.

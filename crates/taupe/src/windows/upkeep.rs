@@ -13,12 +13,12 @@ use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{EndpointName, PeerUpdate};
 use taupe_protocol::{Device, Output};
-use taupe_upkeep::configuration::{Refusal, complete};
-use taupe_upkeep::labels::Labels;
-use taupe_upkeep::latches::Latches;
-use taupe_upkeep::names::{Answer, Lookups, Question};
-use taupe_upkeep::own_key::OwnKey;
-use taupe_upkeep::resolver::SystemResolver;
+use taupe_runtime::configuration::{Refusal, complete};
+use taupe_runtime::labels::Labels;
+use taupe_runtime::latches::Latches;
+use taupe_runtime::names::{Answer, Lookups, Question};
+use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::resolver::SystemResolver;
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 
