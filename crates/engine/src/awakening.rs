@@ -28,7 +28,7 @@ pub(crate) struct Awakening {
 
 impl Awakening {
     pub(crate) fn new() -> Result<Self, Errno> {
-        Self::by(taupe_sys::clock::slept)
+        Self::by(taupe_runtime::clock::slept)
     }
 
     fn by(read: fn() -> Duration) -> Result<Self, Errno> {

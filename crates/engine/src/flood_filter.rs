@@ -159,7 +159,7 @@ impl Program {
     fn load() -> Result<Self, Refused> {
         // Where a sender is remembered, nobody on the network is to know.
         let mut secret = [0; 16];
-        taupe_sys::random::fill(&mut secret);
+        taupe_runtime::random::fill(&mut secret);
         let mut object = EbpfLoader::new()
             .override_global("secret", &secret, true)
             // Of the kernel's own types, which take 20 ms to read, it needs none.

@@ -253,7 +253,7 @@ impl Handshakes {
 
 /// The clocks, for the control loop.
 pub(crate) fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
+    let (boot, wall) = taupe_runtime::clock::now();
     Now {
         boot: Instant(boot),
         wall,
@@ -262,7 +262,7 @@ pub(crate) fn now() -> Now {
 
 /// The boot clock, for the way of a packet.
 pub(crate) fn boot_now() -> Instant {
-    Instant(taupe_sys::clock::boot())
+    Instant(taupe_runtime::clock::boot())
 }
 
 #[cfg(test)]

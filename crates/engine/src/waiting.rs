@@ -29,7 +29,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
-use taupe_sys::clock;
+use taupe_runtime::clock;
 use tracing::trace;
 
 use crate::bulk::{BEGINS, Bulk, ENDS};

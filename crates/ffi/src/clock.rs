@@ -7,7 +7,7 @@ use taupe_protocol::time::{Instant, Now};
 
 /// Both clocks.
 pub(crate) fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
+    let (boot, wall) = taupe_runtime::clock::now();
     let boot = Instant(boot);
     #[cfg(test)]
     let (boot, wall) = (boot + SKIPPED.get(), wall + SKIPPED.get());
@@ -16,13 +16,13 @@ pub(crate) fn now() -> Now {
 
 /// The first of them alone.
 pub(crate) fn boot() -> Instant {
-    skipped(taupe_sys::clock::boot())
+    skipped(taupe_runtime::clock::boot())
 }
 
 /// The same, late by a tick of the system's timer: for the way of a packet. A session may live as
 /// much longer, and what is due some time after a packet be as much early.
 pub(crate) fn recent_boot() -> Instant {
-    skipped(taupe_sys::clock::recent_boot())
+    skipped(taupe_runtime::clock::recent_boot())
 }
 
 fn skipped(boot: u64) -> Instant {
@@ -53,6 +53,6 @@ pub(crate) struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_sys::random::fill(bytes);
+        taupe_runtime::random::fill(bytes);
     }
 }

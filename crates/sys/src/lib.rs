@@ -1,15 +1,13 @@
 //! Safe wrappers for what an operating system makes unsafe or easy to get
-//! wrong: clocks, randomness, memory, interfaces, namespaces, mounts, processes, signals,
+//! wrong: memory, interfaces, namespaces, mounts, processes, signals,
 //! descriptors that another program passed on. Each one names the fact about the kernel that it
 //! rests on. Nothing here decides anything; that is its callers' part.
 //!
-//! [`clock`], [`interface`], [`memory`] and [`random`] are on every system; what else there is
+//! [`interface`] and [`memory`] are on every system; what else there is
 //! belongs to one.
 
-pub mod clock;
 pub mod interface;
 pub mod memory;
-pub mod random;
 
 #[cfg(target_os = "linux")]
 pub mod descriptor;

@@ -31,7 +31,7 @@ use taupe_client::{DeviceStatus, Instant, PeerStatus, Suite};
 use taupe_config::file::{File, Forwarded, Key};
 use taupe_config::show;
 use taupe_net::system::{System, SystemError};
-use taupe_sys::clock::boot;
+use taupe_runtime::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::{Gap, Programs, Way};

@@ -219,7 +219,7 @@ impl Programs {
             return Ok(());
         }
         let mut random = [0; 20];
-        taupe_sys::random::fill(&mut random);
+        taupe_runtime::random::fill(&mut random);
         let [key @ .., s0, s1, s2, s3] = random;
         let (first, second) = key.split_at(8);
         for (word, bytes) in state.key.iter().zip([first, second]) {

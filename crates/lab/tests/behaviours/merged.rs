@@ -128,7 +128,7 @@ impl Client {
         update.peers.push(peer);
         let private = PrivateKey::new(key(&keys.private)?);
         update.private_key = private.map(PrivateKeyUpdate::new);
-        let random = |bytes: &mut [u8]| taupe_sys::random::fill(bytes);
+        let random = |bytes: &mut [u8]| taupe_runtime::random::fill(bytes);
         let mut device = Device::new(default_provider(), Box::new(random), Arc::new(|| ()));
         let start = std::time::Instant::now();
         let now = now(start, Duration::ZERO);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
-use taupe_sys::clock::boot;
+use taupe_runtime::clock::boot;
 use taupe_transparent::translate::{Instant, Silence, Translator};
 
 /// How long either end waits for the other.

@@ -6,7 +6,7 @@ use taupe_client::{Device, PeerStatus};
 use taupe_config::file::File;
 use taupe_config::key::Encoding;
 use taupe_config::show;
-use taupe_sys::clock::boot;
+use taupe_runtime::clock::boot;
 
 /// Judges a peer. `mark` is that of its datagrams, if they leave from this network.
 pub(super) fn heard(

@@ -64,7 +64,7 @@ fn fill_random(key: &mut [u8]) {
               Consider setting the umask to 077 and trying again.\n",
         );
     }
-    taupe_sys::random::fill(key);
+    taupe_runtime::random::fill(key);
 }
 
 /// Whether standard output is a file that everyone can use.

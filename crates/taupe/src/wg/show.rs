@@ -159,7 +159,7 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         colours: console::colours(),
         keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
-        boot: Instant(taupe_sys::clock::boot()),
+        boot: Instant(taupe_runtime::clock::boot()),
         scopes: &taupe_sys::interface::name,
         more: more.as_deref(),
     };

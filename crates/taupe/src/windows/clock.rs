@@ -5,7 +5,7 @@ use taupe_protocol::time::{Instant, Now};
 
 /// Both clocks.
 pub(super) fn now() -> Now {
-    let (boot, wall) = taupe_sys::clock::now();
+    let (boot, wall) = taupe_runtime::clock::now();
     Now {
         boot: Instant(boot),
         wall,
@@ -17,6 +17,6 @@ pub(super) struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_sys::random::fill(bytes);
+        taupe_runtime::random::fill(bytes);
     }
 }

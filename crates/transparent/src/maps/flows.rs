@@ -202,7 +202,7 @@ impl Flow {
 
 /// The clock that the kernel's part dates flows by, in nanoseconds.
 fn monotonic() -> u64 {
-    u64::try_from(taupe_sys::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(taupe_runtime::clock::kernel_monotonic().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Programs {
     /// until [`Self::learn_processes`].
     pub(super) fn keep_processes(&self) -> Learning<'_> {
         // Never 0. The kernel compares it with its own seconds, cut to as many bits.
-        let second = (taupe_sys::clock::kernel_monotonic().as_secs() as u32).max(1);
+        let second = (taupe_runtime::clock::kernel_monotonic().as_secs() as u32).max(1);
         let learning = Learning(&self.maps.state.learning);
         learning.0.store(second, Ordering::Release);
         learning

@@ -612,7 +612,7 @@ struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_sys::random::fill(bytes);
+        taupe_runtime::random::fill(bytes);
     }
 }
 

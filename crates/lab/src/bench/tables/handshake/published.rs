@@ -29,7 +29,7 @@ pub(super) fn begin(name: &str) -> Result<Box<dyn Handshake>> {
 }
 
 fn fill(bytes: &mut [u8]) {
-    taupe_sys::random::fill(bytes);
+    taupe_runtime::random::fill(bytes);
 }
 
 impl Handshake for Ends {
