@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use taupe_net::link::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Device, Notice, Output, Random, TakenHandshakes};
+use taupe_protocol::{Cause, Device, Notice, Output, TakenHandshakes};
 use tracing::{debug, info};
 
 use crate::awakening::Awakening;
@@ -24,7 +24,7 @@ use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
-use crate::shared::{Command, Shared, Surroundings, Waker, now};
+use crate::shared::{Command, Shared, Surroundings, Waker};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::Listener;
@@ -32,10 +32,12 @@ use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
+use taupe_runtime::clock::now;
 use taupe_runtime::labels::Labels;
 use taupe_runtime::latches::Latches;
 use taupe_runtime::names::{Answer, Lookups, Question};
 use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::random::SystemRandom;
 use taupe_runtime::resolver::Resolver;
 
 mod handshakes;
@@ -423,15 +425,6 @@ impl Drops {
             (more > 0).then_some((cause, more))
         })
         .collect()
-    }
-}
-
-/// The operating system's randomness.
-struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_runtime::random::fill(bytes);
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use taupe_protocol::time::Instant;
 
 use crate::load::Round;
-use crate::shared::boot_now;
+use taupe_runtime::clock;
 
 /// For how long a thread looks, and how soon answers must come on an average for it
 /// to try.
@@ -119,8 +119,8 @@ impl Conversation {
         if !matches!(self.phase, Phase::Look { .. }) || self.row < ROW {
             return Ok(false);
         }
-        let began = boot_now();
-        while boot_now().since(began) < HOLD {
+        let began = clock::boot();
+        while clock::boot().since(began) < HOLD {
             if poll(fds, Some(&Timespec::default()))? > 0 {
                 return Ok(true);
             }

@@ -22,10 +22,11 @@ use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
 use crate::load::Round;
-use crate::shared::{BUSY, Command, Shared, boot_now};
+use crate::shared::{BUSY, Command, Shared};
 use crate::sockets::endpoint;
 use crate::tap::TapIn;
 use crate::waiting::Carrier;
+use taupe_runtime::clock;
 
 /// A receive that brings more than this is one of many: the next looks for more
 /// than one batch. That is a little dearer, which a lone packet should not pay.
@@ -107,7 +108,7 @@ impl WayIn {
         } else {
             socket.receive_announced(space)
         };
-        let came = boot_now();
+        let came = clock::boot();
         let (mut bytes, mut count) = (0, 0);
         match received {
             Ok(Some(Receive::Datagrams(batches))) => {
@@ -132,7 +133,7 @@ impl WayIn {
                 return ControlFlow::Break(());
             }
         }
-        *ended = boot_now();
+        *ended = clock::boot();
         let round = Round {
             came,
             ended: *ended,

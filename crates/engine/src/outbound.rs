@@ -32,9 +32,10 @@ use tracing::{debug, trace};
 use crate::batch::Batch;
 use crate::load::Round;
 use crate::loops::{Loops, Verdict};
-use crate::shared::{BUSY, Command, Shared, boot_now};
+use crate::shared::{BUSY, Command, Shared};
 use crate::tap::TapOut;
 use crate::waiting::Carrier;
+use taupe_runtime::clock;
 
 /// Packets that one round reads at most. A bound of their own: packets that are for nobody
 /// fill no batch.
@@ -99,7 +100,7 @@ impl Carrier for WayOut {
         } else {
             shared.tun.read_announced(buffer)
         };
-        let came = boot_now();
+        let came = clock::boot();
         if let Some(read) = read.transpose() {
             outgoing.take(shared, tap, read, buffer)?;
             if came.since(*ended) < BUSY {
@@ -115,7 +116,7 @@ impl Carrier for WayOut {
             }
             outgoing.flush(shared);
         }
-        *ended = boot_now();
+        *ended = clock::boot();
         ControlFlow::Continue(Round {
             came,
             ended: *ended,
@@ -162,7 +163,7 @@ impl Outgoing {
         packet: &mut [u8],
     ) {
         let mut carry = |header, packet: &[u8]| self.carry(shared, header, packet);
-        let answer = tap.take(boot_now(), header, packet, &mut carry);
+        let answer = tap.take(clock::boot(), header, packet, &mut carry);
         if let Some(answer) = answer {
             // The sender asks again when it is lost.
             let _ = shared.tun.write(&TunWrite::single(&answer));
@@ -212,7 +213,7 @@ impl Outgoing {
         let Some(peer) = self.batch.peer() else {
             return;
         };
-        let now = boot_now();
+        let now = clock::boot();
         let (messages, bytes) = (self.batch.count() as u64, self.batch.bytes() as u64);
         match shared.path.reserve(now, peer, messages, bytes) {
             Outbound::Send(reservation) => self.send(shared, reservation),
@@ -291,7 +292,7 @@ impl Unreachables {
     /// Tells the sender of a packet that it cannot be delivered, as the kernel
     /// does for a destination without peer or endpoint.
     fn refuse(&mut self, shared: &Shared, packet: &[u8]) {
-        if !self.take(boot_now()) {
+        if !self.take(clock::boot()) {
             return;
         }
         let mtu = shared.mtu.load(Ordering::Relaxed);

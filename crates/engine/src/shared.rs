@@ -12,8 +12,8 @@ use taupe_config::uapi::Request;
 use taupe_net::tun::Tun;
 use taupe_net::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
-use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
+use taupe_runtime::clock;
 use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;
@@ -83,7 +83,7 @@ impl Surroundings {
         let changes = self.changes();
         let mark = self.mark.load(Ordering::Relaxed);
         let look_up = || source::look_up(interface, remote, mark);
-        self.sources.find(changes, boot_now(), remote, look_up)
+        self.sources.find(changes, clock::boot(), remote, look_up)
     }
 
     /// Has the source for `remote` looked up anew.
@@ -249,20 +249,6 @@ impl Handshakes {
     fn lock(&self) -> MutexGuard<'_, Queued> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The clocks, for the control loop.
-pub(crate) fn now() -> Now {
-    let (boot, wall) = taupe_runtime::clock::now();
-    Now {
-        boot: Instant(boot),
-        wall,
-    }
-}
-
-/// The boot clock, for the way of a packet.
-pub(crate) fn boot_now() -> Instant {
-    Instant(taupe_runtime::clock::boot())
 }
 
 #[cfg(test)]

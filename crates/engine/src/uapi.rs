@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno as SystemError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use taupe_config::uapi::Request;
-use taupe_sys::run_directory;
 use taupe_runtime::clients::{Clients, Place, TICK};
 use taupe_runtime::configuration::converse;
+use taupe_sys::run_directory;
 use tracing::debug;
 
 use crate::StartError;

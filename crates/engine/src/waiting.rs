@@ -35,7 +35,7 @@ use tracing::trace;
 use crate::bulk::{BEGINS, Bulk, ENDS};
 use crate::conversation::Conversation;
 use crate::load::{Load, Meter, Round};
-use crate::shared::{Waker, boot_now};
+use crate::shared::Waker;
 
 /// How long all have had little to do before one thread carries everything
 /// again: longer than a stream takes breath.
@@ -171,7 +171,7 @@ pub(crate) fn together(common: &Common, arrivals: &mpsc::Receiver<Guest>) {
             Err(error) => {
                 // Each can wait for itself.
                 trace!(%error, "waiting for packets");
-                let now = boot_now();
+                let now = clock::boot();
                 common.note_busy(now);
                 window = Some((Load::default(), now));
             }

@@ -1,32 +1,33 @@
-//! The clocks and the randomness of tunnels.
+//! The clocks of tunnels. Tests put them forward.
 
 use core::time::Duration;
 
-use taupe_protocol::Random;
 use taupe_protocol::time::{Instant, Now};
+use taupe_runtime::clock;
 
-/// Both clocks.
+/// Reads both clocks.
 pub(crate) fn now() -> Now {
-    let (boot, wall) = taupe_runtime::clock::now();
-    let boot = Instant(boot);
+    let now = clock::now();
     #[cfg(test)]
-    let (boot, wall) = (boot + SKIPPED.get(), wall + SKIPPED.get());
-    Now { boot, wall }
+    let now = Now {
+        boot: now.boot + SKIPPED.get(),
+        wall: now.wall + SKIPPED.get(),
+    };
+    now
 }
 
-/// The first of them alone.
+/// Reads the boot clock alone.
 pub(crate) fn boot() -> Instant {
-    skipped(taupe_runtime::clock::boot())
+    skipped(clock::boot())
 }
 
-/// The same, late by a tick of the system's timer: for the way of a packet. A session may live as
-/// much longer, and what is due some time after a packet be as much early.
+/// Returns the boot clock, late by a tick of the system's timer. The packet path uses it: a session
+/// may live as much longer, and a timer that a packet sets may expire as much earlier.
 pub(crate) fn recent_boot() -> Instant {
-    skipped(taupe_runtime::clock::recent_boot())
+    skipped(clock::recent_boot())
 }
 
-fn skipped(boot: u64) -> Instant {
-    let boot = Instant(boot);
+fn skipped(boot: Instant) -> Instant {
     #[cfg(test)]
     let boot = boot + SKIPPED.get();
     boot
@@ -43,16 +44,7 @@ pub(crate) fn skip(time: Duration) {
     SKIPPED.set(SKIPPED.get() + time);
 }
 
-/// So many seconds later.
+/// Returns the time so many seconds later.
 pub(crate) fn after(now: Instant, seconds: u16) -> Instant {
     now + Duration::from_secs(seconds.into())
-}
-
-/// The operating system's randomness.
-pub(crate) struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_runtime::random::fill(bytes);
-    }
 }

@@ -37,7 +37,7 @@ pub use tunnel::{
 #[must_use]
 pub fn random_secret() -> crypto::Secret<32> {
     use taupe_protocol::Random as _;
-    clock::SystemRandom.secret()
+    taupe_runtime::random::SystemRandom.secret()
 }
 
 /// 64 random bytes of the operating system: the seed of ML-KEM keys.
@@ -45,6 +45,6 @@ pub fn random_secret() -> crypto::Secret<32> {
 pub fn random_seed() -> crypto::Secret<{ PqPrivateKey::LEN }> {
     use taupe_protocol::Random as _;
     let mut seed = crypto::Secret::zeroed();
-    clock::SystemRandom.fill(seed.expose_mut());
+    taupe_runtime::random::SystemRandom.fill(seed.expose_mut());
     seed
 }

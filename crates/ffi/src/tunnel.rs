@@ -29,8 +29,9 @@ use taupe_protocol::update::{
 use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, Outbound, Peer, Sorted, hybrid::Suite, padded_len,
 };
+use taupe_runtime::random::SystemRandom;
 
-use crate::clock::{self, SystemRandom};
+use crate::clock;
 use crate::error::Error;
 use crate::log::{self, Level, Sink};
 pub use batch::Strided;

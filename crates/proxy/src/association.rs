@@ -163,13 +163,13 @@ impl Association {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now;
     use crate::net::Addresses;
     use crate::tunnel::Tunnel;
     use mio::{Poll, Waker};
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use taupe_protocol::update::DeviceUpdate;
+    use taupe_runtime::clock::now;
 
     const MTU: usize = 1420;
 

@@ -33,7 +33,6 @@ mod association;
 mod auth;
 mod burst;
 mod client;
-mod clock;
 mod dns;
 mod failure;
 mod fragments;

@@ -1,7 +1,6 @@
 //! What clients share: the tunnel, its addresses, and who has which port there.
 
 use crate::address::{Name, is_elsewhere};
-use crate::clock::random;
 use crate::dns::Resolver;
 use crate::failure::Failure;
 use crate::fragments::Reassembly;
@@ -13,7 +12,9 @@ use crate::warning::Warning;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use taupe_protocol::Random as _;
 use taupe_protocol::time::Instant;
+use taupe_runtime::random::SystemRandom;
 use tracing::warn;
 
 /// The local ports of connections and associations; those below are for questions.
@@ -96,7 +97,7 @@ impl Net {
         let servers: Vec<_> = servers.into_iter().filter(led_to).collect();
         Self {
             now: Instant::default(),
-            resolver: Resolver::new(servers.clone(), v4, v6, random),
+            resolver: Resolver::new(servers.clone(), v4, v6, || SystemRandom.number()),
             servers,
             tunnel,
             outgoing: Outgoing::new(mtu),
@@ -159,7 +160,7 @@ impl Net {
         let mut ports = std::iter::repeat_with(random_port).take(TRIES);
         let free = ports.find(|port| !self.flows.contains_key(&ends(*port)));
         let ends = ends(free.ok_or(Failure::Busy)?);
-        let seed = u64::from(random()) << 32 | u64::from(random());
+        let seed = u64::from(SystemRandom.number()) << 32 | u64::from(SystemRandom.number());
         let windows = self.memory.take();
         let stream = Stream::connect(self.now, ends.local, remote, self.mtu, windows, seed);
         let Some(stream) = stream else {
@@ -226,5 +227,5 @@ impl Net {
 }
 
 fn random_port() -> u16 {
-    LOCAL_PORTS.start() | random() as u16
+    LOCAL_PORTS.start() | SystemRandom.number() as u16
 }

@@ -2,7 +2,6 @@
 
 use crate::burst::Burst;
 use crate::client::{Clerk, Client, Fate};
-use crate::clock::now;
 use crate::dns::{self, Output};
 use crate::limits::{AT_ONCE, KEEPALIVE, MAX_CLIENTS};
 use crate::listeners::Listeners;
@@ -23,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taupe_protocol::time::Instant;
+use taupe_runtime::clock::now;
 use tracing::{debug, warn};
 
 /// Two of each client: its connection, and its association. The last ones are others'.

@@ -1,6 +1,5 @@
 //! The tunnel: WireGuard's state machine, and the UDP sockets that it speaks through.
 
-use crate::clock::{SystemRandom, now};
 use crate::failure::Failure;
 use crate::handshakes::Handshakes;
 use crate::outgoing::{Outgoing, Slot};
@@ -22,9 +21,11 @@ use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged,
     TakenHandshakes, inner,
 };
+use taupe_runtime::clock::now;
 use taupe_runtime::labels::Labels;
 use taupe_runtime::latches::Latches;
 use taupe_runtime::names::{Answer, Lookups, Question};
+use taupe_runtime::random::SystemRandom;
 use taupe_runtime::resolver::SystemResolver;
 use tracing::{debug, info};
 

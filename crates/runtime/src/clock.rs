@@ -12,58 +12,57 @@ mod other;
 #[cfg(not(target_os = "linux"))]
 use other as imp;
 
-use core::time::Duration;
+use taupe_protocol::time::{Instant, Now};
 
-/// The boot clock in nanoseconds, and the wall clock as the time since the Unix
-/// epoch, read one after the other.
+/// Reads both clocks, one after the other.
 ///
 /// The boot clock never jumps. On Linux it is `CLOCK_BOOTTIME` (2.6.39), which goes on while
 /// the machine sleeps, so that keys expire during suspend too; for 584 years it fits.
-/// Elsewhere it is [`Instant`](std::time::Instant), counted from its first reading: on
+/// Elsewhere it is [`std::time::Instant`], counted from its first reading: on
 /// Windows that goes on too (`QueryPerformanceCounter`); where it does not, keys live as much
 /// longer. The wall clock may jump either way; one that is set before 1970 reads as zero.
 #[must_use]
-pub fn now() -> (u64, Duration) {
+pub fn now() -> Now {
     let wall = imp::wall();
-    (boot(), wall)
+    Now { boot: boot(), wall }
 }
 
-/// The boot clock alone, in nanoseconds: for the way of a packet.
+/// Reads the boot clock alone. The packet path uses it.
 #[must_use]
-pub fn boot() -> u64 {
-    u64::try_from(imp::boot().as_nanos()).unwrap_or(u64::MAX)
+pub fn boot() -> Instant {
+    Instant(u64::try_from(imp::boot().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The boot clock, in nanoseconds, as this thread has read it last, if the system's timer has not
-/// ticked since: late by a tick of 1 to 10 ms, or by more where that timer is held up, as in a
+/// Returns the boot clock as this thread has read it last, if the system's timer has not ticked
+/// since: late by a tick of 1 to 10 ms, or by more where that timer is held up, as in a
 /// virtual machine with a processor that waits for its turn. On Linux it takes 3 ns where the
 /// clock takes 22 (Zen 5); after the machine has slept the clock is read anew. Elsewhere it is the
 /// clock.
 #[must_use]
-pub fn recent_boot() -> u64 {
+pub fn recent_boot() -> Instant {
     imp::recent_boot()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{boot, now, recent_boot};
+    use super::{Instant, boot, now, recent_boot};
     use std::time::{Duration, SystemTime};
 
     #[test]
     fn the_boot_clock_advances_by_what_was_slept() {
         let pause = Duration::from_millis(20);
-        let (before, _) = now();
+        let before = now().boot;
         std::thread::sleep(pause);
-        let (after, _) = now();
-        assert!(before > 0, "zero is before everything");
-        assert!(u128::from(after - before) >= pause.as_nanos());
+        let after = now().boot;
+        assert!(before > Instant(0), "zero is before everything");
+        assert!(after.since(before) >= pause);
     }
 
     #[test]
     fn the_recent_clock_follows_and_is_never_ahead() {
         let began = boot();
         let mut last = recent_boot();
-        while boot() < began + 100_000_000 {
+        while boot() < began + Duration::from_millis(100) {
             let recent = recent_boot();
             assert!(last <= recent && recent <= boot());
             last = recent;
@@ -77,7 +76,7 @@ mod tests {
     fn the_wall_clock_is_the_system_s() {
         let unix = || SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
         let before = unix();
-        let (_, wall) = now();
+        let wall = now().wall;
         assert!(before <= wall && wall <= unix());
     }
 }

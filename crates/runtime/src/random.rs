@@ -2,6 +2,18 @@
 
 use std::io::Write as _;
 
+use taupe_protocol::Random;
+
+/// The operating system's randomness, as a device takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        fill(bytes);
+    }
+}
+
 /// Fills `buffer` with randomness fit for keys.
 ///
 /// The source is the system's own: `getrandom(2)` on Linux, which waits until the kernel's

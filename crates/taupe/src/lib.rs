@@ -84,7 +84,6 @@ mod windows;
 // Of that what knows no Windows, for its tests.
 #[cfg(all(test, not(windows)))]
 mod windows {
-    mod clock;
     mod forwarding;
 }
 

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
-use taupe_client::{DeviceStatus, Instant, PeerStatus, Suite};
+use taupe_client::{DeviceStatus, PeerStatus, Suite};
 use taupe_config::file::{File, Forwarded, Key};
 use taupe_config::show;
 use taupe_net::system::{System, SystemError};
@@ -251,7 +251,7 @@ struct Handshakes {
 impl Handshakes {
     fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
         let wanted = show::wanted_handshakes(peer)?;
-        let now = Instant(boot());
+        let now = boot();
         let session = peer.session.filter(|session| session.is_alive(now));
         Some(Self {
             wanted: wanted.name(),

@@ -7,7 +7,6 @@ pub(crate) mod service;
 
 mod adapter;
 mod carrier;
-mod clock;
 mod event_log;
 mod forwarding;
 mod lock;

@@ -9,8 +9,8 @@ use taupe_protocol::time::Now;
 use tracing::debug;
 
 use super::Control;
-use crate::shared::{boot_now, now};
 use crate::waiting::Carrier;
+use taupe_runtime::clock;
 
 /// Handshake messages taken out of the queue at once.
 const HANDSHAKES_AT_ONCE: usize = 64;
@@ -22,9 +22,9 @@ impl Control {
     /// Reads the sockets for handshakes in turn, until they are empty, the queue has no room or
     /// it is time for something else.
     pub(super) fn receive_handshakes(&mut self) {
-        let until = boot_now() + HANDSHAKES_PER_ROUND;
+        let until = clock::boot() + HANDSHAKES_PER_ROUND;
         let mut brought = true;
-        while brought && self.shared.handshakes.expects_more() && boot_now() < until {
+        while brought && self.shared.handshakes.expects_more() && clock::boot() < until {
             let before = self.received;
             self.handshakes.retain_mut(|way| {
                 let ControlFlow::Continue((_, datagrams)) = way.carry(false) else {
@@ -40,7 +40,7 @@ impl Control {
     /// Handles the handshake messages that have come, as many as one round allows.
     pub(super) fn handle_handshakes(&mut self) {
         let mut messages = std::mem::take(&mut self.messages);
-        let mut time = now();
+        let mut time = clock::now();
         let until = time.boot + HANDSHAKES_PER_ROUND;
         let mut taken = 0;
         loop {
@@ -52,7 +52,7 @@ impl Control {
                 backlog -= 1;
                 self.handle_handshake(time, &message, backlog);
             }
-            time = now();
+            time = clock::now();
             if left == 0 || time.boot >= until {
                 break;
             }

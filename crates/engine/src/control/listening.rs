@@ -11,9 +11,10 @@ use tracing::warn;
 
 use super::Control;
 use crate::inbound::WayIn;
-use crate::shared::{Command, now};
+use crate::shared::Command;
 use crate::sockets::Sockets;
 use crate::{Underlay, spawn, waiting};
+use taupe_runtime::clock::now;
 
 /// From one try to bind a port that is taken to the next.
 const BIND_AGAIN: Duration = Duration::from_secs(1);

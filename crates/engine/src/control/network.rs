@@ -8,9 +8,10 @@ use taupe_net::tun::{self, Tun};
 use tracing::{debug, info, warn};
 
 use super::{Control, io};
-use crate::shared::{Command, now};
+use crate::shared::Command;
 use crate::sockets::Sockets;
 use crate::{Offloads, StartError, TunSource};
+use taupe_runtime::clock::now;
 
 /// The MTU of a new interface, in bytes: what an Ethernet carries less what
 /// WireGuard adds over IPv6 (wg-quick, wireguard-go).

@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use super::{Control, system};
 use crate::StartError;
-use crate::shared::now;
 use crate::uapi::SocketFile;
+use taupe_runtime::clock::now;
 
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {

@@ -14,7 +14,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let name = format!("taupe-proxy-{:08x}", crate::clock::random());
+        let name = format!("taupe-proxy-{:08x}", SystemRandom.number());
         Self(std::env::temp_dir().join(name))
     }
 }

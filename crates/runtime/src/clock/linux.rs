@@ -3,6 +3,7 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::cell::Cell;
 use std::time::Duration;
+use taupe_protocol::time::Instant;
 
 pub(super) fn boot() -> Duration {
     since_epoch(clock_gettime(ClockId::Boottime))
@@ -10,12 +11,12 @@ pub(super) fn boot() -> Duration {
 
 thread_local! {
     /// The tick in which the clock was read, and what it said.
-    static READ: Cell<(Duration, u64)> = const { Cell::new((Duration::ZERO, 0)) };
+    static READ: Cell<(Duration, Instant)> = const { Cell::new((Duration::ZERO, Instant(0))) };
 }
 
 /// `CLOCK_MONOTONIC_COARSE` (Linux 2.6.32) is the time of the last tick, and is also moved when
 /// the machine goes to sleep: while it is the same, it is a tick at most since the clock was read.
-pub(super) fn recent_boot() -> u64 {
+pub(super) fn recent_boot() -> Instant {
     let tick = since_epoch(clock_gettime(ClockId::MonotonicCoarse));
     let (read_in, read) = READ.get();
     if read_in == tick && tick != Duration::ZERO {

@@ -13,6 +13,6 @@ pub(super) fn wall() -> Duration {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
-pub(super) fn recent_boot() -> u64 {
+pub(super) fn recent_boot() -> taupe_protocol::time::Instant {
     super::boot()
 }

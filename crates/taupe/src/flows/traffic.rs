@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
 use taupe_runtime::clock::boot;
-use taupe_transparent::translate::{Instant, Silence, Translator};
+use taupe_transparent::translate::{Silence, Translator};
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ fn place(interface: &str) -> PathBuf {
 
 fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let silent = translator.silent_servers(Instant(boot()));
+    let silent = translator.silent_servers(boot());
     let silent = silent.iter().map(|silence| {
         let servers = silence.servers.iter().map(|server| format!(" {server}"));
         let servers: String = servers.collect();

@@ -1,7 +1,6 @@
 //! Findings and notes about a tunnel's peers.
 
 use super::{judge, now, way};
-use std::time::Duration;
 use taupe_client::{Device, PeerStatus};
 use taupe_config::file::File;
 use taupe_config::key::Encoding;
@@ -22,10 +21,9 @@ pub(super) fn heard(
     let status = judge::Peer {
         is_caller,
         age: peer.latest_handshake.map(|at| now().saturating_sub(at)),
-        unanswered: peer.unanswered.map(|silence| {
-            let nanoseconds = boot().saturating_sub(silence.since.0);
-            (silence.initiations, Duration::from_nanos(nanoseconds))
-        }),
+        unanswered: peer
+            .unanswered
+            .map(|silence| (silence.initiations, boot().since(silence.since))),
         has_sent: peer.tx_bytes > 0,
         way: match (peer.unanswered, peer.endpoint, mark) {
             (silence, Some(endpoint), Some(mark)) if !is_caller => {

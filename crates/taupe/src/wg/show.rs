@@ -20,7 +20,7 @@ use making::{of_its_making, tell_of_the_killed};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
-use taupe_client::{Device, Instant, Suite};
+use taupe_client::{Device, Suite};
 use taupe_config::show::{self, Field, Pretty};
 
 /// `show`, or nothing at all.
@@ -159,7 +159,7 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         colours: console::colours(),
         keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
-        boot: Instant(taupe_runtime::clock::boot()),
+        boot: taupe_runtime::clock::boot(),
         scopes: &taupe_sys::interface::name,
         more: more.as_deref(),
     };

@@ -1,7 +1,6 @@
 //! A tunnel on an adapter of its own (Wintun), with addresses, routes and name servers.
 
 use super::carrier::Asked;
-use super::clock::now;
 use super::forwarding::{Forwarder, Tap, Way, Ways};
 use super::names::Names;
 use super::pipe::Server;
@@ -18,6 +17,7 @@ use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
 use taupe_config::prefix::Prefix;
 use taupe_protocol::crypto::default_provider;
+use taupe_runtime::clock::now;
 use taupe_sys::windows::routes::{self, Addressing, Family, Guid};
 use taupe_sys::windows::{access, wintun};
 use tracing::{debug, info, warn};

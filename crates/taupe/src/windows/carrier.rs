@@ -4,7 +4,6 @@
 //! Once it has begun it ends only when it is told to. While the packet filter fails, adapters stay
 //! taken and locked programs locked, so that nothing passes, and it is tried again.
 
-use super::clock::{SystemRandom, now};
 use super::lock::Gate;
 use super::owners::System;
 use super::sockets::Sockets;
@@ -19,6 +18,8 @@ use taupe_protocol::Device;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
+use taupe_runtime::clock::now;
+use taupe_runtime::random::SystemRandom;
 use taupe_transparent::frames::{
     Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,

@@ -5,7 +5,6 @@
 //! socket's opens and hands over. Handshakes, timers and configuration are with the one thread
 //! that owns the [`Forwarder`], and is told when there is something to do.
 
-use super::clock::{SystemRandom, now};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +18,8 @@ use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
     TakenHandshakes, Wake, inner, padded_len,
 };
+use taupe_runtime::clock::now;
+use taupe_runtime::random::SystemRandom;
 use tracing::debug;
 
 /// The longest packet, and the longest datagram.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use taupe_sys::windows::pipe::{Listener, Stopper, Stream};
 use taupe_runtime::clients::{Clients, Place, SILENCE, TICK};
 use taupe_runtime::configuration::converse;
+use taupe_sys::windows::pipe::{Listener, Stopper, Stream};
 use tracing::debug;
 
 /// From an error of the system to the next try.

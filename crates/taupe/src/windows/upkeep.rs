@@ -1,7 +1,6 @@
 //! What a device has beside its packets, whichever way these go: labels and latches on disk,
 //! names of endpoints, and what clients of the pipe ask for.
 
-use super::clock::now;
 use super::names::Names;
 use crate::silence;
 use std::io;
@@ -13,6 +12,7 @@ use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{EndpointName, PeerUpdate};
 use taupe_protocol::{Device, Output};
+use taupe_runtime::clock::now;
 use taupe_runtime::configuration::{Refusal, complete};
 use taupe_runtime::labels::Labels;
 use taupe_runtime::latches::Latches;

@@ -396,7 +396,6 @@ fn a_tunnel_is_there_before_its_endpoints_name_has_an_address() {
 mod responder {
     //! The tunnel's peer, on a socket of this machine.
 
-    use crate::windows::clock::{SystemRandom, now};
     use std::io;
     use std::net::{SocketAddr, UdpSocket};
     use std::sync::Arc;
@@ -404,6 +403,8 @@ mod responder {
     use taupe_config::file::{Dialect, parse};
     use taupe_protocol::crypto::default_provider;
     use taupe_protocol::{Device, Endpoint, Output};
+    use taupe_runtime::clock::now;
+    use taupe_runtime::random::SystemRandom;
 
     pub(super) struct Responder {
         device: Device,

@@ -26,6 +26,7 @@ use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
 };
 use taupe_protocol::{Device, Endpoint, Outbound, Output, Random, Sorted, Staged, padded_len};
+use taupe_runtime::random::SystemRandom;
 
 /// Its name, with which the keys of its metrics begin.
 pub const NAME: &str = "handshake-pq";
@@ -605,15 +606,6 @@ impl End {
 fn update_device(device: &mut Device, now: Now, update: DeviceUpdate) -> Result<()> {
     let updated = device.update(now, update);
     updated.map_err(|error| Error::unmet(error.to_string()))
-}
-
-/// As the product has it.
-struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        taupe_runtime::random::fill(bytes);
-    }
 }
 
 #[cfg(test)]
