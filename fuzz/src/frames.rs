@@ -16,7 +16,7 @@ use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{Device, Endpoint, Output as Wanted, Sorted};
-use taupe_transparent::frames::{
+use taupe_transparent_windows::{
     Adapter, Frame, Holder, Medium, Output, Owners, Pipeline, Process, Protocol, Rules, Settings,
     Socket, Towards, Verdict,
 };

@@ -23,7 +23,7 @@ pub use seeds::seeds;
 pub use taupe::c::c_surface;
 pub use taupe_config::fuzzing::{file, uapi};
 pub use taupe_net::fuzzing::split_merge;
-pub use taupe_transparent::fuzzing::translate;
+pub use taupe_nat::fuzzing::translate;
 pub use transport::transport;
 
 /// A target by its name.

@@ -18,14 +18,14 @@ use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_config::prefix::Prefix;
 use taupe_engine::Tap;
+use taupe_nat::flows;
+use taupe_nat::translate::{Settings, Translator};
 use taupe_net::system::{System, SystemError};
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
-use taupe_transparent::flows;
 use taupe_transparent::marks::Marking;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::{Lock, Names};
-use taupe_transparent::translate::{Settings, Translator};
 
 /// What of a file is not to be had for chosen applications.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ mod upkeep;
 
 pub use packet_filter::PacketFilter;
 
-use taupe_transparent::frames::{PacketTap, TapError};
+use taupe_transparent_windows::{PacketTap, TapError};
 
 /// What the command needs of a packet filter. Tests have another.
 pub trait Driver: 'static {

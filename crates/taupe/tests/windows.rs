@@ -11,7 +11,7 @@ mod on_windows {
     use std::thread;
     use std::time::Duration;
     use taupe_command::Driver;
-    use taupe_transparent::frames::{
+    use taupe_transparent_windows::{
         Adapters, Event, Frame, Injection, PacketTap, TapError, Verdict,
     };
 

@@ -20,6 +20,7 @@ use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
 use taupe_config::prefix::Prefix;
+use taupe_nat::translate::Translator;
 use tracing::{debug, info, warn};
 
 use crate::fault::Fault;
@@ -28,7 +29,6 @@ use crate::pins::Pins;
 use crate::programs::{Gap, Programs, Way};
 use crate::reset::{self, Reset, Which};
 use crate::state::{Lock, Names};
-use crate::translate::Translator;
 use crate::uplinks::UplinkWatch;
 use keeper::Keeper;
 

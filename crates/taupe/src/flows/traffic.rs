@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
+use taupe_nat::translate::{Silence, Translator};
 use taupe_runtime::clock::boot;
-use taupe_transparent::translate::{Silence, Translator};
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -4,8 +4,8 @@ use crate::console::span;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use taupe_nat::translate::Silence;
 use taupe_transparent::state::Lock;
-use taupe_transparent::translate::Silence;
 
 /// How a tunnel is, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]

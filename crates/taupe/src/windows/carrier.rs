@@ -20,7 +20,7 @@ use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
 use taupe_runtime::random::SystemRandom;
-use taupe_transparent::frames::{
+use taupe_transparent_windows::{
     Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,
 };

@@ -2,7 +2,7 @@
 
 use std::io;
 use taupe_sys::windows::processes;
-use taupe_transparent::frames::{Holder, Owners, Process, Protocol, Socket};
+use taupe_transparent_windows::{Holder, Owners, Process, Protocol, Socket};
 
 /// The number of the kernel's own process.
 const KERNEL: u32 = 4;

@@ -1,8 +1,8 @@
 //! The packet filter that tunnels run on.
 
 use super::Driver;
-use taupe_transparent::frames::TapError;
-use taupe_transparent::windows::ndisapi::NdisapiTap;
+use taupe_transparent_windows::TapError;
+use taupe_transparent_windows::ndisapi::NdisapiTap;
 
 /// Windows Packet Filter.
 pub struct PacketFilter;

@@ -25,7 +25,7 @@ use taupe_sys::windows::access;
 use taupe_sys::windows::pipe::{self, Listener};
 use taupe_sys::windows::service;
 use taupe_sys::windows::wintun::CreateError;
-use taupe_transparent::frames::{Rules, Settings, TapError, Unsuitable};
+use taupe_transparent_windows::{Rules, Settings, TapError, Unsuitable};
 use tracing::{debug, info, warn};
 
 /// It takes an administrator.

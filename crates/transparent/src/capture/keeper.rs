@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use taupe_nat::translate::Translator;
 use tracing::{info, warn};
 
 use crate::fault::Fault;
 use crate::programs::{Guard, Programs};
-use crate::translate::Translator;
 use crate::uplinks::{Survey, Uplink, UplinkWatch};
 
 /// The time for which a flow is remembered after its last packet, so that packets of the

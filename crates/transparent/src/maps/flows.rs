@@ -13,11 +13,11 @@ use std::time::Duration;
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData, MapError};
 
+use taupe_nat::flows::{End, Tuple};
 use taupe_net::ip::Version;
 
 use super::{collect, gone, take};
 use crate::fault::Fault;
-use crate::flows::{End, Tuple};
 use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OF_STRANGER, State};
 
 /// How long a flow that was opened from the tunnel is remembered after its last

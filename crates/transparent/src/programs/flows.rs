@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use taupe_nat::flows::Forgotten;
+
 use super::Programs;
 use crate::fault::Fault;
-use crate::flows::Forgotten;
 use crate::maps::Flows;
 use crate::state::FlowKey;
 

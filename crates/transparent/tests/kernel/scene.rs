@@ -26,14 +26,14 @@ use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
+use taupe_nat::flows;
+use taupe_nat::translate::{Settings, Translator};
 use taupe_net::system::Address;
 use taupe_net::tun::{Offloads, Tun};
 use taupe_transparent::capture::{self, Choice};
 use taupe_transparent::fault::Fault;
-use taupe_transparent::flows;
 use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::{Lock, Names};
-use taupe_transparent::translate::{Settings, Translator};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 
 /// The first argument of this program when it is a daemon.

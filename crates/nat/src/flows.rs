@@ -1,0 +1,573 @@
+//! The table of flows whose addresses are translated.
+//!
+//! A flow has two names: what its application sees, and what the tunnel sees.
+//! Both lead to it in constant time. It keeps its port wherever no other flow
+//! has it, so that a table which was lost (the daemon was restarted) comes back
+//! with the next packets as it was.
+//!
+//! Who sends from the tunnel is an attacker here: flows that were opened from
+//! there have a bounded share, live for seconds until somebody answers, and
+//! displace none that were opened from here.
+
+#![forbid(unsafe_code)]
+
+mod lives;
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher, Hasher},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use hashbrown::HashTable;
+use taupe_net::ip::{self, Version};
+use taupe_protocol::time::Instant;
+
+pub use lives::Life;
+use lives::{Link, List, NONE};
+
+use crate::translate::tcp;
+
+/// Flows a table has at most unless it is told otherwise.
+pub const CAPACITY: usize = 65_536;
+
+/// Of the table's capacity, what flows opened from the tunnel have at most.
+const PEER_SHARE: usize = 2;
+/// Of the table's capacity, what unanswered flows have at most.
+const UNANSWERED_SHARE: usize = 8;
+/// Expired flows that make room when a flow is opened; more than one, so that
+/// they become fewer.
+const EXPIRED_AT_ONCE: usize = 4;
+/// Ports that a flow may get when its own is taken (RFC 6335 section 6: dynamic
+/// ports).
+const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+/// How many of them are tried.
+const TRIED_PORTS: u16 = 128;
+
+/// Where name servers listen.
+const DNS_PORT: u16 = 53;
+
+/// One end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The address as a number; of IPv4, the low 32 bits.
+    pub ip: u128,
+    /// The port, the identifier at the local end of an ICMP query, or 0.
+    pub port: u16,
+}
+
+/// A flow as one side of the translation sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The IP version.
+    pub version: Version,
+    /// The transport protocol's number.
+    pub protocol: u8,
+    /// The end of the application.
+    pub local: End,
+    /// The other end.
+    pub remote: End,
+}
+
+impl Tuple {
+    /// Whether it is one of questions for names.
+    pub fn is_question(&self) -> bool {
+        self.remote.port == DNS_PORT && matches!(self.protocol, ip::UDP | ip::TCP)
+    }
+
+    fn hash(&self, state: &RandomState) -> u64 {
+        let mut hasher = state.build_hasher();
+        let kind = u8::from(self.version == Version::V6);
+        let ports = u32::from(self.local.port) << 16 | u32::from(self.remote.port);
+        match self.version {
+            Version::V4 => {
+                let ips = (self.local.ip as u64) << 32 | self.remote.ip as u64;
+                hasher.write_u64(ips);
+            }
+            Version::V6 => {
+                hasher.write_u128(self.local.ip);
+                hasher.write_u128(self.remote.ip);
+            }
+        }
+        hasher.write_u64(u64::from(ports) << 16 | u64::from(self.protocol) << 8 | u64::from(kind));
+        hasher.finish()
+    }
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From an application into the tunnel.
+    Out,
+    /// From the tunnel to an application.
+    In,
+}
+
+/// Who sent a flow's first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opener {
+    Application,
+    Peer,
+}
+
+/// Flows that the kernel's part is about to forget, as their applications see them.
+#[derive(Clone, Debug, Default)]
+pub struct Forgotten(pub Vec<Tuple>);
+
+/// Why a flow cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Nothing in the table may give way.
+    Full,
+    /// The share of flows from the tunnel is used up.
+    PeerShare,
+    /// No port is free, or the application has this flow under another.
+    Port,
+}
+
+/// Bytes of payload that a flow of UDP has carried; nobody else counts them. Each way
+/// is counted by another thread.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: Count,
+    pub(crate) received: Count,
+}
+
+/// A count in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A flow of UDP as its application sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramFlow {
+    /// The application's end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// Bytes of payload sent and received. What later fragments of a packet carry on
+    /// their way out is not in it.
+    pub bytes: [u64; 2],
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    /// As the application sees it.
+    pub(crate) inner: Tuple,
+    /// As the tunnel sees it.
+    pub(crate) outer: Tuple,
+    /// Of UDP.
+    traffic: Option<Arc<Traffic>>,
+    opener: Opener,
+    seen: Seen,
+    link: Link,
+}
+
+impl Flow {
+    pub(crate) fn life(&self) -> Life {
+        self.link.life
+    }
+
+    pub(crate) fn traffic(&self) -> Option<&Arc<Traffic>> {
+        self.traffic.as_ref()
+    }
+
+    fn datagrams(&self) -> Option<DatagramFlow> {
+        let traffic = self.traffic.as_ref()?;
+        let end = |end: End| {
+            let address = match self.inner.version {
+                Version::V4 => IpAddr::V4(Ipv4Addr::from(end.ip as u32)),
+                Version::V6 => IpAddr::V6(Ipv6Addr::from(end.ip)),
+            };
+            SocketAddr::new(address, end.port)
+        };
+        Some(DatagramFlow {
+            local: end(self.inner.local),
+            remote: end(self.inner.remote),
+            bytes: [traffic.sent.get(), traffic.received.get()],
+        })
+    }
+
+    /// Whether it has an application's questions for names.
+    pub(crate) fn is_question(&self) -> bool {
+        self.opener == Opener::Application && self.inner.is_question()
+    }
+}
+
+/// What has been seen of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Packets, for TCP with an acknowledgement.
+    out: bool,
+    incoming: bool,
+    /// TCP's.
+    fin_out: bool,
+    fin_in: bool,
+    reset: bool,
+}
+
+impl Seen {
+    fn closing(self) -> bool {
+        self.reset || (self.fin_out && self.fin_in)
+    }
+
+    fn life(self, flow: &Tuple, opener: Opener) -> Life {
+        let both = self.out && self.incoming;
+        match flow.protocol {
+            _ if opener == Opener::Peer && !self.out => Life::Unanswered,
+            ip::TCP if both && !self.closing() => Life::Established,
+            ip::TCP => Life::Transitory,
+            ip::UDP if opener == Opener::Peer => Life::Served,
+            ip::UDP if flow.remote.port == DNS_PORT => Life::Dns,
+            ip::UDP if both => Life::Udp,
+            ip::UDP => Life::Asked,
+            ip::ICMP | ip::ICMPV6 => Life::Icmp,
+            _ => Life::Other,
+        }
+    }
+}
+
+/// Where a flow is in the table, until the generation changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Index(u32);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Table {
+    capacity: usize,
+    slots: Vec<Option<Flow>>,
+    free: Vec<u32>,
+    inner: HashTable<u32>,
+    outer: HashTable<u32>,
+    hashing: RandomState,
+    lists: [List; Life::COUNT],
+    opened_by_peers: usize,
+    next_port: u16,
+    generation: Arc<AtomicU64>,
+}
+
+impl Table {
+    /// A table of at most `capacity` flows. `generation` changes whenever what
+    /// was once learnt about a flow may not hold any more.
+    pub(crate) fn new(capacity: usize, generation: Arc<AtomicU64>) -> Self {
+        Self {
+            // Indices are 32 bits wide.
+            capacity: capacity.min(1 << 24),
+            slots: Vec::new(),
+            free: Vec::new(),
+            inner: HashTable::new(),
+            outer: HashTable::new(),
+            hashing: RandomState::new(),
+            lists: [List::EMPTY; Life::COUNT],
+            opened_by_peers: 0,
+            next_port: *DYNAMIC_PORTS.start(),
+            generation,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The flows of UDP in so many places of the table from one on; `None` behind the
+    /// last.
+    pub(crate) fn datagrams(&self, from: usize, places: usize) -> Option<Vec<DatagramFlow>> {
+        let rest = self.slots.get(from..).filter(|rest| !rest.is_empty())?;
+        let flows = rest.iter().take(places).flatten();
+        Some(flows.filter_map(Flow::datagrams).collect())
+    }
+
+    pub(crate) fn flow(&self, index: Index) -> &Flow {
+        flow(&self.slots, index.0)
+    }
+
+    /// The flow that an application sees as `tuple`.
+    pub(crate) fn find_inner(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
+        let hash = tuple.hash(&self.hashing);
+        let slots = &self.slots;
+        let index = *(self.inner).find(hash, |&index| flow(slots, index).inner == *tuple)?;
+        self.unless_expired(now, index)
+    }
+
+    /// The flow that the tunnel sees as `tuple`.
+    pub(crate) fn find_outer(&mut self, now: Instant, tuple: &Tuple) -> Option<Index> {
+        let hash = tuple.hash(&self.hashing);
+        let slots = &self.slots;
+        let index = *(self.outer).find(hash, |&index| flow(slots, index).outer == *tuple)?;
+        self.unless_expired(now, index)
+    }
+
+    fn unless_expired(&mut self, now: Instant, index: u32) -> Option<Index> {
+        if flow(&self.slots, index).link.expired(now) {
+            self.remove(Index(index));
+            return None;
+        }
+        Some(Index(index))
+    }
+
+    /// Removes the flow that an application sees as `tuple`, if there is one.
+    pub(crate) fn forget(&mut self, tuple: &Tuple) {
+        let hash = tuple.hash(&self.hashing);
+        let slots = &self.slots;
+        let found = (self.inner).find(hash, |&index| flow(slots, index).inner == *tuple);
+        if let Some(&index) = found {
+            self.remove(Index(index));
+        }
+    }
+
+    /// Opens a flow that [`Self::find_inner`] or [`Self::find_outer`],
+    /// depending on who opens it, has not found. One that an application opens
+    /// gets another port than `outer` says if that is taken.
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        inner: Tuple,
+        outer: Tuple,
+        opener: Opener,
+    ) -> Result<Index, Refusal> {
+        self.expire(now, EXPIRED_AT_ONCE);
+        let outer = match opener {
+            Opener::Application => self.with_free_port(now, outer).ok_or(Refusal::Port)?,
+            Opener::Peer if self.find_inner(now, &inner).is_some() => return Err(Refusal::Port),
+            Opener::Peer => outer,
+        };
+        self.make_room(opener)?;
+        let seen = Seen::default();
+        let flow = Flow {
+            inner,
+            outer,
+            traffic: (inner.protocol == ip::UDP).then(Arc::default),
+            opener,
+            seen,
+            link: Link {
+                life: seen.life(&inner, opener),
+                used: now,
+                older: NONE,
+                newer: NONE,
+            },
+        };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(None);
+                self.slots.len() as u32 - 1
+            }
+        };
+        let (inner, outer) = (inner.hash(&self.hashing), outer.hash(&self.hashing));
+        self.slots[index as usize] = Some(flow);
+        let (slots, hashing) = (&self.slots, &self.hashing);
+        self.inner.insert_unique(inner, index, |&index| {
+            flow_hash(slots, index, hashing, |flow| &flow.inner)
+        });
+        self.outer.insert_unique(outer, index, |&index| {
+            flow_hash(slots, index, hashing, |flow| &flow.outer)
+        });
+        self.opened_by_peers += usize::from(opener == Opener::Peer);
+        self.link(index);
+        Ok(Index(index))
+    }
+
+    /// Takes note of a packet of the flow; `flags` are TCP's.
+    pub(crate) fn touch(&mut self, now: Instant, index: Index, way: Way, flags: u8) {
+        let flow = flow_mut(&mut self.slots, index.0);
+        if flow.life() == Life::Unanswered && way == Way::In {
+            return;
+        }
+        let before = flow.seen;
+        let seen = &mut flow.seen;
+        if flow.inner.protocol == ip::TCP {
+            // A new connection between the same ports. From outside it must
+            // look like one, lest anybody make a living flow expire.
+            let opens = flags & (tcp::SYN | tcp::ACK | tcp::RST) == tcp::SYN;
+            if opens && (way == Way::Out || seen.closing()) {
+                *seen = Seen::default();
+            }
+            let (acknowledged, fin) = match way {
+                Way::Out => (&mut seen.out, &mut seen.fin_out),
+                Way::In => (&mut seen.incoming, &mut seen.fin_in),
+            };
+            *acknowledged |= flags & tcp::ACK != 0;
+            *fin |= flags & tcp::FIN != 0;
+            seen.reset |= flags & tcp::RST != 0;
+        } else {
+            match way {
+                Way::Out => seen.out = true,
+                Way::In => seen.incoming = true,
+            }
+        }
+        let life = match flow.seen.life(&flow.inner, flow.opener) {
+            // Somebody answers, be it without an acknowledgement.
+            Life::Unanswered => Life::Transitory,
+            life => life,
+        };
+        let forgot = before.out && !flow.seen.out || before.incoming && !flow.seen.incoming;
+        self.unlink(index.0);
+        let link = &mut flow_mut(&mut self.slots, index.0).link;
+        link.life = life;
+        link.used = link.used.max(now);
+        self.link(index.0);
+        if forgot {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Removes a flow. Its index is another's from now on.
+    pub(crate) fn remove(&mut self, index: Index) {
+        let Index(index) = index;
+        self.unlink(index);
+        let Some(flow) = self.slots[index as usize].take() else {
+            return;
+        };
+        let is_it = |&other: &u32| other == index;
+        let hash = flow.inner.hash(&self.hashing);
+        if let Ok(entry) = self.inner.find_entry(hash, is_it) {
+            entry.remove();
+        }
+        let hash = flow.outer.hash(&self.hashing);
+        if let Ok(entry) = self.outer.find_entry(hash, is_it) {
+            entry.remove();
+        }
+        self.opened_by_peers -= usize::from(flow.opener == Opener::Peer);
+        self.free.push(index);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Removes up to `most` flows that have expired.
+    fn expire(&mut self, now: Instant, most: usize) {
+        let mut left = most;
+        for life in 0..Life::COUNT {
+            while left > 0
+                && self.lists[life].oldest != NONE
+                && (flow(&self.slots, self.lists[life].oldest).link).expired(now)
+            {
+                self.remove(Index(self.lists[life].oldest));
+                left -= 1;
+            }
+        }
+    }
+
+    /// `outer`, or with another port if another flow has that.
+    fn with_free_port(&mut self, now: Instant, outer: Tuple) -> Option<Tuple> {
+        if self.find_outer(now, &outer).is_none() {
+            return Some(outer);
+        }
+        if !has_ports(outer.protocol) {
+            return None;
+        }
+        (0..TRIED_PORTS).find_map(|_| {
+            let mut other = outer;
+            other.local.port = self.next_port;
+            self.next_port = match self.next_port.checked_add(1) {
+                Some(port) => port,
+                None => *DYNAMIC_PORTS.start(),
+            };
+            self.find_outer(now, &other).is_none().then_some(other)
+        })
+    }
+
+    /// Sees to it that there is room for one more flow, at the cost of the one
+    /// that is idle for longest among those that may give way to `opener`.
+    fn make_room(&mut self, opener: Opener) -> Result<(), Refusal> {
+        match opener {
+            Opener::Application if self.len() >= self.capacity => {
+                self.displace(&Life::EXPENDABLE).ok_or(Refusal::Full)
+            }
+            Opener::Application => Ok(()),
+            Opener::Peer => {
+                let unanswered = self.lists[Life::Unanswered as usize].len;
+                if unanswered >= self.capacity / UNANSWERED_SHARE {
+                    self.displace(&[Life::Unanswered])
+                        .ok_or(Refusal::PeerShare)?;
+                }
+                if self.opened_by_peers >= self.capacity / PEER_SHARE {
+                    self.displace(&Life::OF_PEERS).ok_or(Refusal::PeerShare)?;
+                }
+                if self.len() >= self.capacity {
+                    self.displace(&Life::OF_PEERS).ok_or(Refusal::Full)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn displace(&mut self, lives: &[Life]) -> Option<()> {
+        let oldest = lives
+            .iter()
+            .map(|&life| self.lists[life as usize].oldest)
+            .filter(|&index| index != NONE)
+            .min_by_key(|&index| flow(&self.slots, index).link.used)?;
+        self.remove(Index(oldest));
+        Some(())
+    }
+
+    /// Puts a flow at the end of its list.
+    fn link(&mut self, index: u32) {
+        let life = flow(&self.slots, index).life() as usize;
+        let list = &mut self.lists[life];
+        let newest = std::mem::replace(&mut list.newest, index);
+        list.len += 1;
+        if newest == NONE {
+            list.oldest = index;
+        } else {
+            flow_mut(&mut self.slots, newest).link.newer = index;
+        }
+        let link = &mut flow_mut(&mut self.slots, index).link;
+        (link.older, link.newer) = (newest, NONE);
+    }
+
+    /// Takes a flow from its list.
+    fn unlink(&mut self, index: u32) {
+        let Link {
+            life, older, newer, ..
+        } = flow(&self.slots, index).link;
+        let list = &mut self.lists[life as usize];
+        list.len -= 1;
+        match older {
+            NONE => list.oldest = newer,
+            older => flow_mut(&mut self.slots, older).link.newer = newer,
+        }
+        match newer {
+            NONE => list.newest = older,
+            newer => flow_mut(&mut self.slots, newer).link.older = older,
+        }
+    }
+}
+
+fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, ip::TCP | ip::UDP | ip::ICMP | ip::ICMPV6)
+}
+
+/// The flow in a slot that an index or a list names; those name no free ones.
+fn flow(slots: &[Option<Flow>], index: u32) -> &Flow {
+    slots[index as usize].as_ref().expect("a slot in use")
+}
+
+fn flow_mut(slots: &mut [Option<Flow>], index: u32) -> &mut Flow {
+    slots[index as usize].as_mut().expect("a slot in use")
+}
+
+fn flow_hash(
+    slots: &[Option<Flow>],
+    index: u32,
+    hashing: &RandomState,
+    tuple: impl Fn(&Flow) -> &Tuple,
+) -> u64 {
+    tuple(flow(slots, index)).hash(hashing)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Address translation between applications and a tunnel, and its table of flows.
+
+#![forbid(unsafe_code)]
+
+pub mod flows;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+#[cfg(target_os = "linux")]
+mod tap;
+pub mod translate;

@@ -1,0 +1,586 @@
+//! The pipeline: frames in, frames out.
+
+mod inward;
+mod outward;
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use taupe_config::file::{Forwarded, KillSwitch};
+use taupe_nat::flows::CAPACITY;
+use taupe_nat::translate::{self, Incoming, Outgoing, Translator};
+use taupe_net::{icmp, ip::Version};
+use taupe_protocol::{
+    Device,
+    message::DATA_OVERHEAD,
+    time::{Instant, Now},
+};
+
+use super::{
+    Adapter, Frame, Injection, Towards, Verdict,
+    datagram::{self, HEADROOM},
+    owners::{Known, Owners},
+    packet::Flow,
+    pieces::{Identifications, Whole},
+    recent::Recent,
+    rules::{Choice, Rules},
+    tunnel::{PACKET, Tunnel},
+    waiting::{Queue, Waiting},
+    ways::{Home, Ways},
+};
+
+/// What a pipeline is made for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tunnel's IPv4 address, if it has any.
+    pub v4: Option<Ipv4Addr>,
+    /// The tunnel's IPv6 address, if it has any.
+    pub v6: Option<Ipv6Addr>,
+    /// Its name servers.
+    pub dns: Vec<IpAddr>,
+    /// Bytes of the longest packet that it carries; without, what fits into the card's.
+    pub mtu: Option<u16>,
+    /// The UDP port of its datagrams. A socket of this process has it, so that nobody else
+    /// does.
+    pub port: u16,
+    /// Who uses it, for what.
+    pub rules: Rules,
+    /// What becomes of the packets of those for whom this machine is a router.
+    pub forwarded: Forwarded,
+    /// What is held back once the tunnel is down.
+    pub lock: KillSwitch,
+}
+
+/// What is to be done. In order: what comes first must have happened before the next is
+/// begun.
+pub enum Output {
+    /// Send a frame.
+    Inject(Injection),
+    /// Send a datagram by the UDP socket that has the port.
+    Datagram {
+        /// Where to.
+        to: SocketAddr,
+        /// The traffic class.
+        tos: u8,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// What the device wants done besides: never [`taupe_protocol::Output::Transmit`].
+    Device(taupe_protocol::Output),
+    /// Ask the tap for the adapters, for [`Pipeline::set_adapters`]: somebody sends from an
+    /// address that none is known to have.
+    Adapters,
+}
+
+/// Why a frame was neither passed nor carried, besides what the translation and the protocol
+/// count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// No IP packet, though its link header says so.
+    Malformed,
+    /// Of an adapter that is not on the list.
+    Adapter,
+    /// It cannot be told whose it is, or too many others wait to be told.
+    Owner,
+    /// The rules say so.
+    Rules,
+    /// Its sender has been told, or could have been: there is no way for it.
+    Refused,
+    /// From outside the tunnel, for a flow that is in it.
+    Clear,
+    /// Its checksum is wrong.
+    Checksum,
+    /// A fragment of a packet whose first fragment has not been seen.
+    Fragment,
+    /// It has been forwarded too often.
+    HopLimit,
+    /// What would carry it is longer than its card's frames.
+    TooLong,
+    /// No adapter leads to its destination.
+    NoHome,
+}
+
+impl Dropped {
+    const COUNT: usize = Self::NoHome as usize + 1;
+
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Malformed,
+        Self::Adapter,
+        Self::Owner,
+        Self::Rules,
+        Self::Refused,
+        Self::Clear,
+        Self::Checksum,
+        Self::Fragment,
+        Self::HopLimit,
+        Self::TooLong,
+        Self::NoHome,
+    ];
+}
+
+/// How often something was dropped, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Causes([u64; Dropped::COUNT]);
+
+impl Causes {
+    /// How often it was for this cause.
+    #[must_use]
+    pub fn count(&self, cause: Dropped) -> u64 {
+        self.0[cause as usize]
+    }
+}
+
+/// Flows whose verdicts are remembered.
+const FLOWS: usize = CAPACITY;
+
+/// Datagrams of the system's that are waited for at most.
+const MOST_GIVEN: usize = 512;
+
+const UDP_HEADER: usize = 8;
+
+/// What tells messages apart: their first bytes have an index and a counter, or a random key.
+type Beginning = [u8; 16];
+
+/// How long an address that no adapter has is taken not to be this machine's.
+const STRANGE_FOR: Duration = Duration::from_secs(60);
+
+/// Addresses that are remembered as such.
+const STRANGERS: usize = 4096;
+
+/// How long after the first fragment of a packet others come.
+const FRAGMENTS_FOR: Duration = Duration::from_secs(1);
+
+/// Refusals at most in [`REFUSAL_WINDOW`].
+const REFUSALS: u32 = 100;
+const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
+
+/// What is left of the card's MTU by default, as `wg-quick` has it: an IPv6 header, UDP's,
+/// the message's, and 16 bytes of tag.
+const HEADERS: u16 = 80;
+
+/// The least MTU of a tunnel (RFC 791).
+const LEAST_MTU: u16 = 68;
+
+/// When a frame that is sent is judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// As it comes.
+    First,
+    /// When it has waited. `is_listed`: the adapters have been listed meanwhile.
+    Last { is_listed: bool },
+}
+
+/// See [the module](super).
+pub struct Pipeline {
+    settings: Settings,
+    adapters: Vec<Adapter>,
+    /// How often they have been listed.
+    listing: u64,
+    known: Known,
+    choices: Recent<Flow, Remembered>,
+    /// What was decided for first fragments, if it was, and when they came.
+    fragments: Recent<(IpAddr, IpAddr, u32), (Option<Choice>, Instant)>,
+    waiting: Queue,
+    strangers: Recent<IpAddr, Instant>,
+    /// Datagrams that were given to the system, and have not been seen to leave.
+    given: VecDeque<(SocketAddr, Beginning)>,
+    translator: Translator,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    tunnel: Tunnel,
+    ways: Ways,
+    mtu: u16,
+    is_down: bool,
+    identifications: Identifications,
+    refusals: (Instant, u32),
+    hosts_sought: Vec<Box<str>>,
+    causes: Causes,
+    outputs: VecDeque<Output>,
+}
+
+/// What was decided for a flow.
+#[derive(Clone, Copy, Debug)]
+struct Remembered {
+    choice: Choice,
+    /// Of when what was known of its owner is.
+    at: Instant,
+    /// It has been the system's, and nobody else's.
+    is_systems: bool,
+}
+
+impl Pipeline {
+    /// A pipeline without adapters around a device that has its key and its peers. The tunnel is
+    /// down until [`Self::set_up`].
+    pub fn new(device: Device, settings: Settings, owners: Box<dyn Owners + Send>) -> Self {
+        let mtu = settings.mtu.unwrap_or(1500 - HEADERS);
+        let translator = Translator::new(&translate::Settings {
+            v4: settings.v4,
+            v6: settings.v6,
+            mtu,
+            dns: settings.dns.clone(),
+            capacity: CAPACITY,
+        });
+        Self {
+            adapters: Vec::new(),
+            listing: 0,
+            known: Known::new(owners),
+            choices: Recent::new(FLOWS),
+            fragments: Recent::new(FLOWS / 16),
+            waiting: Queue::default(),
+            strangers: Recent::new(STRANGERS),
+            given: VecDeque::new(),
+            outgoing: translator.outgoing(),
+            incoming: translator.incoming(),
+            translator,
+            tunnel: Tunnel::new(device),
+            ways: Ways::new(),
+            mtu,
+            is_down: true,
+            identifications: Identifications::default(),
+            refusals: (Instant::default(), 0),
+            hosts_sought: Vec::new(),
+            causes: Causes::default(),
+            outputs: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Lets packets into the tunnel.
+    pub fn set_up(&mut self, now: Now) {
+        self.is_down = false;
+        self.tunnel.device.set_up(now);
+        self.settle(now);
+    }
+
+    /// Ends the tunnel and erases its keys. What is chosen is refused from now on, or
+    /// whatever the lock says; the rest passes as before.
+    pub fn close(&mut self, now: Now) {
+        self.is_down = true;
+        self.tunnel.device.close();
+        self.settle(now);
+    }
+
+    /// The protocol's device, to be asked, and changed; then [`Self::settle`].
+    pub fn device(&mut self) -> &mut Device {
+        &mut self.tunnel.device
+    }
+
+    /// The translation, to be asked.
+    #[must_use]
+    pub fn translator(&self) -> &Translator {
+        &self.translator
+    }
+
+    /// How often frames were dropped.
+    #[must_use]
+    pub fn dropped(&self) -> Causes {
+        self.causes
+    }
+
+    /// Bytes of the longest packet that the tunnel carries now.
+    #[must_use]
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// By how much adapters should say that their MTU is less.
+    #[must_use]
+    pub fn mtu_decrement(&self) -> u16 {
+        let cards = self.adapters.iter().filter(|adapter| adapter.leads_out);
+        let card = cards.map(|adapter| adapter.mtu).min().unwrap_or(1500);
+        card.saturating_sub(self.mtu)
+    }
+
+    /// Says which adapters there are, also where they are the same: what comes from an address
+    /// that none has is not forwarded before they have been listed after it. Whatever has changed
+    /// about them, endpoints' ways are asked for again, and handshakes that nobody may have heard
+    /// are sent again.
+    pub fn set_adapters(&mut self, now: Now, adapters: Vec<Adapter>) {
+        self.listing += 1;
+        if adapters == self.adapters {
+            return;
+        }
+        self.adapters = adapters;
+        self.ways.clear();
+        self.strangers.clear();
+        self.set_main();
+        self.fit();
+        if !self.is_down {
+            self.tunnel.device.handle_network_change(now);
+        }
+        self.settle(now);
+    }
+
+    /// Changes who uses the tunnel. Flows there are, are decided for anew.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.settings.rules = rules;
+        self.choices.clear();
+        self.fragments.clear();
+    }
+
+    /// Says which hosts' addresses are looked up for endpoints: questions for them pass, whoever asks,
+    /// since the tunnel waits for the answers.
+    pub fn set_hosts_sought(&mut self, hosts: Vec<Box<str>>) {
+        self.hosts_sought = hosts;
+    }
+
+    /// Drops the frames that wait: the tap has failed, and what they wait for may not be told.
+    pub fn drop_waiting(&mut self) {
+        self.causes.0[Dropped::Owner as usize] += self.waiting.clear() as u64;
+    }
+
+    /// Takes a frame. After a batch of them, [`Self::settle`].
+    pub fn handle_frame(&mut self, now: Now, frame: Frame<'_>) -> Verdict {
+        let known = |adapter: &Adapter| adapter.index == frame.adapter;
+        let Some(place) = self.adapters.iter().position(known) else {
+            return self.drop(Dropped::Adapter);
+        };
+        match frame.towards {
+            Towards::Card => self.handle_sent(now, place, frame.bytes, Turn::First),
+            Towards::System => self.handle_received(now, place, frame.bytes),
+        }
+    }
+
+    /// Does all there is to do now: after frames, after a change of the device, and at
+    /// [`Self::next_deadline`]. Then take every [`Self::poll_output`].
+    pub fn settle(&mut self, now: Now) {
+        while let Some(waiting) = self.waiting.pop(now.boot) {
+            self.judge_again(now, waiting);
+        }
+        self.open(now);
+        self.tunnel.seal(now.boot);
+        self.send_sealed(now);
+        while let Some(output) = self.tunnel.poll(now) {
+            self.take(now, output);
+        }
+    }
+
+    /// When [`Self::settle`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = [self.tunnel.next_deadline(), self.waiting.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The next thing to be done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// A frame that has waited goes on as it is, or is gone.
+    fn judge_again(&mut self, now: Now, waiting: Waiting) {
+        let known = |adapter: &Adapter| adapter.index == waiting.adapter;
+        let Some(place) = self.adapters.iter().position(known) else {
+            let _ = self.drop(Dropped::Adapter);
+            return;
+        };
+        let turn = Turn::Last {
+            is_listed: self.listing > waiting.listing,
+        };
+        if self.handle_sent(now, place, &waiting.frame, turn) == Verdict::Pass {
+            self.outputs.push_back(Output::Inject(Injection {
+                adapter: waiting.adapter,
+                towards: Towards::Card,
+                buffer: waiting.frame,
+                start: 0,
+            }));
+        }
+    }
+
+    fn send_sealed(&mut self, now: Now) {
+        for (to, tos, buffer) in std::mem::take(&mut self.tunnel.sealed) {
+            self.send(now, to, tos, buffer);
+        }
+    }
+
+    fn take(&mut self, now: Now, output: taupe_protocol::Output) {
+        let taupe_protocol::Output::Transmit {
+            endpoint,
+            tos,
+            datagram,
+        } = output
+        else {
+            return self.outputs.push_back(Output::Device(output));
+        };
+        let mut buffer = vec![0; HEADROOM];
+        buffer.extend(datagram);
+        self.send(now, endpoint.remote, tos, buffer);
+    }
+
+    /// Sends the message that stands behind [`HEADROOM`] bytes.
+    fn send(&mut self, now: Now, to: SocketAddr, tos: u8, mut buffer: Vec<u8>) {
+        let Some(way) = self.ways.to(now.boot, to) else {
+            let message = buffer.split_off(HEADROOM.min(buffer.len()));
+            if self.given.len() >= MOST_GIVEN {
+                self.given.pop_front();
+            }
+            self.given.push_back((to, beginning(&message)));
+            self.outputs
+                .push_back(Output::Datagram { to, tos, message });
+            return;
+        };
+        let length = buffer.len() - HEADROOM + datagram::headers_len(to);
+        let adapter = self.adapters.iter().find(|it| it.index == way.adapter);
+        let fits = adapter.is_some_and(|adapter| length <= adapter.mtu.into());
+        let (port, identification) = (self.settings.port, self.identifications.next() as u16);
+        let start = datagram::frame(&mut buffer, &way, to, port, tos, identification);
+        let Some(start) = start.filter(|_| fits) else {
+            let _ = self.drop(Dropped::TooLong);
+            return;
+        };
+        self.outputs.push_back(Output::Inject(Injection {
+            adapter: way.adapter,
+            towards: Towards::Card,
+            buffer,
+            start,
+        }));
+    }
+
+    /// Sends the packet that stands behind [`PACKET`] bytes to where its destination is.
+    fn send_home(&mut self, buffer: Vec<u8>) {
+        let bytes = buffer.get(PACKET..).unwrap_or_default();
+        let packet = taupe_net::ip::Packet::parse(bytes);
+        let home = packet.map(|it| (it, self.ways.home(it.destination(), &self.adapters)));
+        let Ok((packet, Some(home))) = home else {
+            let _ = self.drop(Dropped::NoHome);
+            return;
+        };
+        let mut adapters = self.adapters.iter();
+        let adapter = adapters.find(|adapter| adapter.index == home.adapter);
+        let mtu = adapter.map_or(0, |adapter| adapter.mtu);
+        if bytes.len() <= usize::from(mtu) {
+            return self.inject_home(&home, buffer);
+        }
+        // It had come in pieces.
+        let identification = self.identifications.next();
+        let pieces = Whole::new(packet, mtu).and_then(|whole| whole.cut(identification));
+        let Some(pieces) = pieces else {
+            let _ = self.drop(Dropped::TooLong);
+            return;
+        };
+        for piece in pieces {
+            self.inject_home(&home, behind_headroom(&piece));
+        }
+    }
+
+    fn inject_home(&mut self, home: &Home, mut buffer: Vec<u8>) {
+        let header = home.header.bytes();
+        let start = PACKET - header.len();
+        buffer[start..PACKET].copy_from_slice(header);
+        self.outputs.push_back(Output::Inject(Injection {
+            adapter: home.adapter,
+            towards: home.towards,
+            buffer,
+            start,
+        }));
+    }
+
+    /// Tells the sender of a packet that there is no way for it; not too often.
+    fn refuse(&mut self, now: Instant, packet: &[u8]) -> Verdict {
+        let (since, count) = &mut self.refusals;
+        if now.since(*since) >= REFUSAL_WINDOW {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count <= REFUSALS
+            && let Some(answer) = icmp::error(icmp::Error::NoRoute, packet, self.mtu.into(), None)
+        {
+            self.send_home(behind_headroom(&answer));
+        }
+        self.drop(Dropped::Refused)
+    }
+
+    fn drop(&mut self, cause: Dropped) -> Verdict {
+        self.causes.0[cause as usize] += 1;
+        Verdict::Taken
+    }
+
+    /// Whether it is an address of this machine.
+    fn is_own(&self, address: IpAddr) -> bool {
+        let mut own = self.adapters.iter().flat_map(|it| &it.addresses);
+        own.any(|(own, _)| *own == address)
+    }
+
+    /// Whether a packet from there by this adapter is this machine's, or one to there for it: also
+    /// where it is not known which addresses the adapter has.
+    fn is_local(&self, place: usize, address: IpAddr) -> bool {
+        self.adapters[place].addresses.is_empty() || self.is_own(address)
+    }
+
+    /// Packets of no flow go to the first adapter that leads out.
+    fn set_main(&self) {
+        let leading = self.adapters.iter().filter(|adapter| adapter.leads_out);
+        let addresses = || leading.clone().flat_map(|adapter| &adapter.addresses);
+        let v4 = addresses().find_map(|(address, _)| match address {
+            IpAddr::V4(v4) if !v4.is_link_local() => Some(*v4),
+            _ => None,
+        });
+        let v6 = addresses().find_map(|(address, _)| match address {
+            IpAddr::V6(v6) if !v6.is_unicast_link_local() => Some(*v6),
+            _ => None,
+        });
+        self.translator.set_main_uplink(v4, v6);
+    }
+
+    /// Has the longest packet fit into the frames of every card that it may leave by.
+    fn fit(&mut self) {
+        let ways: Vec<u32> = self.ways.adapters().collect();
+        let leaves_by = |it: &&Adapter| match ways.is_empty() {
+            true => it.leads_out,
+            false => ways.contains(&it.index),
+        };
+        let cards = self.adapters.iter().filter(leaves_by);
+        let Some(card) = cards.map(|adapter| adapter.mtu).min() else {
+            return;
+        };
+        // The protocol never pads a packet beyond the MTU.
+        let least = match self.device_has_v6_endpoint() {
+            true => HEADERS,
+            false => DATA_OVERHEAD as u16 + 28,
+        };
+        let (headers, wanted) = match self.settings.mtu {
+            Some(mtu) => (least, mtu),
+            None => (HEADERS, u16::MAX),
+        };
+        let mtu = wanted.min(card.saturating_sub(headers)).max(LEAST_MTU);
+        if mtu != self.mtu {
+            self.mtu = mtu;
+            self.translator.set_mtu(mtu);
+        }
+    }
+
+    fn device_has_v6_endpoint(&self) -> bool {
+        let peers = self.tunnel.device.status().peers;
+        peers
+            .iter()
+            .any(|peer| peer.endpoint.is_none_or(|endpoint| endpoint.is_ipv6()))
+    }
+}
+
+fn beginning(message: &[u8]) -> Beginning {
+    let mut beginning = [0; 16];
+    let known = message.len().min(beginning.len());
+    beginning[..known].copy_from_slice(&message[..known]);
+    beginning
+}
+
+/// A packet where headers can be written before it.
+fn behind_headroom(packet: &[u8]) -> Vec<u8> {
+    // What comes behind it is padding and a tag.
+    let mut buffer = Vec::with_capacity(PACKET + packet.len() + 32);
+    buffer.resize(PACKET, 0);
+    buffer.extend_from_slice(packet);
+    buffer
+}
+
+/// The version of an address.
+fn version(address: IpAddr) -> Version {
+    match address {
+        IpAddr::V4(_) => Version::V4,
+        IpAddr::V6(_) => Version::V6,
+    }
+}

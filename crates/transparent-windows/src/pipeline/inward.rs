@@ -1,0 +1,212 @@
+//! What is received: from the tunnel's peers, from the network, and from clients.
+
+use std::net::SocketAddr;
+
+use taupe_config::{application::Decision, file::Forwarded};
+use taupe_nat::translate::Arrival;
+use taupe_protocol::time::{Instant, Now};
+
+use super::{Dropped, Pipeline, Remembered, UDP_HEADER, Verdict, outward::is_on_link};
+use crate::{
+    Medium, Towards, checksums,
+    datagram::HEADROOM,
+    link::{Content, Header},
+    owners::{Owner, Process},
+    packet::{DNS, Flow, Kind, View, is_group},
+    rules::Choice,
+    tunnel::{Datagram, PACKET},
+    ways::Home,
+};
+
+impl Pipeline {
+    /// Takes a frame that an adapter has received.
+    pub(super) fn handle_received(&mut self, now: Now, place: usize, frame: &[u8]) -> Verdict {
+        let adapter = &self.adapters[place];
+        let (header, bytes) = match Header::split(adapter.medium, frame) {
+            Content::Ip(header, bytes) => (header, bytes),
+            Content::Unreadable if adapter.medium == Medium::Unknown => {
+                return self.drop(Dropped::Malformed);
+            }
+            // The system judges for itself what it does not understand.
+            Content::Other | Content::Unreadable => return Verdict::Pass,
+        };
+        // The system judges for itself what is no packet.
+        let Some(view) = View::parse(bytes) else {
+            return Verdict::Pass;
+        };
+        if let Kind::Udp { from, to } = view.kind
+            && to == self.settings.port
+            && self.is_local(place, view.destination())
+        {
+            return self.take_datagram(&view, from);
+        }
+        if view.is_of_link(Towards::System, |address| is_on_link(adapter, address)) {
+            return Verdict::Pass;
+        }
+        if self.is_forwarded(place, header, &view) {
+            return self.forward(now, place, header, &view);
+        }
+        if self.is_in_tunnel(&view) {
+            return self.drop(Dropped::Clear);
+        }
+        Verdict::Pass
+    }
+
+    fn take_datagram(&mut self, view: &View<'_>, from: u16) -> Verdict {
+        if self.is_down {
+            return self.drop(Dropped::Refused);
+        }
+        if !checksums::are_plausible(view) {
+            return self.drop(Dropped::Checksum);
+        }
+        // The system puts it together, for the socket.
+        if view.is_fragment() {
+            return Verdict::Pass;
+        }
+        let packet = view.packet.bytes();
+        let Some(message) = packet.get(view.transport_at() + UDP_HEADER..) else {
+            return self.drop(Dropped::Malformed);
+        };
+        self.handle_datagram((view.source(), from).into(), view.packet.tos(), message);
+        Verdict::Taken
+    }
+
+    /// Takes a message that has come to the tunnel's port, from its UDP socket: one that was
+    /// in fragments. Then [`Self::settle`].
+    pub fn handle_datagram(&mut self, from: SocketAddr, tos: u8, message: &[u8]) {
+        let mut buffer = Vec::with_capacity(HEADROOM + message.len());
+        buffer.resize(HEADROOM, 0);
+        buffer.extend_from_slice(message);
+        self.tunnel.receive(Datagram { from, tos, buffer });
+    }
+
+    /// Whether a client has sent it for this machine to send on, or to ask for a name.
+    fn is_forwarded(&self, place: usize, header: Header, view: &View<'_>) -> bool {
+        let adapter = &self.adapters[place];
+        let destination = view.destination();
+        let asks = || match view.kind {
+            Kind::Udp { to, .. } | Kind::Tcp { to, .. } => {
+                to == DNS && !self.settings.dns.is_empty()
+            }
+            _ => false,
+        };
+        self.settings.forwarded == Forwarded::Tunnel
+            && !adapter.leads_out
+            && header.is_for(adapter.mac)
+            && is_on_link(adapter, view.source())
+            && !self.is_own(view.source())
+            && !is_group(destination)
+            && (!self.is_own(destination) || asks())
+    }
+
+    fn forward(&mut self, now: Now, place: usize, header: Header, view: &View<'_>) -> Verdict {
+        let has_servers = !self.settings.dns.is_empty();
+        let choice = if view.kind == Kind::LaterFragment {
+            let known = self.choice_of_first(now.boot, view);
+            known.unwrap_or(Choice::Drop)
+        } else {
+            self.judge_forwarded(&view.flow(Towards::Card), has_servers)
+        };
+        if view.is_fragment() && view.kind != Kind::LaterFragment {
+            self.fragments
+                .keep(view.fragment_key(), (Some(choice), now.boot));
+        }
+        if choice == Choice::Tunnel {
+            if !checksums::are_plausible(view) {
+                return self.drop(Dropped::Checksum);
+            }
+            let remembered = Remembered {
+                choice,
+                at: now.boot,
+                is_systems: false,
+            };
+            self.choices.keep(view.flow(Towards::Card), remembered);
+        }
+        let home = Home {
+            adapter: self.adapters[place].index,
+            towards: Towards::Card,
+            header: header.reversed(),
+        };
+        self.follow(now, choice, home, view)
+    }
+
+    /// Whether a packet from outside the tunnel is of a flow in it, or about one: its sender
+    /// is not who it seems to be.
+    fn is_in_tunnel(&mut self, view: &View<'_>) -> bool {
+        if view.kind == Kind::LaterFragment {
+            // Nothing comes of it without its first.
+            return false;
+        }
+        let flow = match view.kind {
+            Kind::Error { .. } => view.quoted_flow(Towards::System),
+            _ => Some(view.flow(Towards::System)),
+        };
+        let remembered = flow.and_then(|flow| self.choices.get(&flow));
+        remembered.is_some_and(|it| it.choice == Choice::Tunnel)
+    }
+
+    /// Opens what has come, and sends it where it belongs.
+    pub(super) fn open(&mut self, now: Now) {
+        let mut packets = Vec::new();
+        self.tunnel.open(now, |buffer| packets.push(buffer));
+        for buffer in packets {
+            self.deliver(now.boot, buffer);
+        }
+    }
+
+    /// Translates the packet behind [`PACKET`] bytes.
+    fn deliver(&mut self, now: Instant, mut buffer: Vec<u8>) {
+        let Some(packet) = buffer.get_mut(PACKET..) else {
+            return;
+        };
+        let translated = self.incoming.batch(now).translate(packet);
+        let buffer = match translated {
+            Ok(Arrival::InPlace) => buffer,
+            Ok(Arrival::Together(packet)) => super::behind_headroom(&packet),
+            Ok(Arrival::Kept) | Err(_) => return,
+        };
+        let packet = buffer.get(PACKET..).unwrap_or_default();
+        let Some(view) = View::parse(packet) else {
+            return;
+        };
+        if self.is_awaited(now, &view) {
+            self.send_home(buffer);
+        } else {
+            // It is refused inside the tunnel.
+            let _ = self.carry(now, buffer);
+        }
+    }
+
+    /// Whether somebody who is chosen waits for a packet from the tunnel.
+    fn is_awaited(&mut self, now: Instant, view: &View<'_>) -> bool {
+        // The translation has a flow for all others.
+        if !matches!(view.kind, Kind::Tcp { .. } | Kind::Udp { .. }) {
+            return true;
+        }
+        let flow = view.flow(Towards::System);
+        let remembered = self.choices.get(&flow);
+        if remembered.is_some_and(|it| it.choice == Choice::Tunnel) {
+            return true;
+        }
+        self.is_listening(now, &flow)
+    }
+
+    /// Whether a chosen application takes packets that come by themselves.
+    fn is_listening(&mut self, now: Instant, flow: &Flow) -> bool {
+        let rules = &self.settings.rules;
+        let is_chosen = |process: &Process| rules.choose_process(process);
+        let is_listening = match self.known.awaiting(now, flow, is_chosen) {
+            Some(Owner::System) | None => false,
+            Some(owner) => rules.decide(&owner) == Some(Decision::Tunnel),
+        };
+        if is_listening {
+            let remembered = Remembered {
+                choice: Choice::Tunnel,
+                at: self.known.as_of(flow).unwrap_or(now),
+                is_systems: false,
+            };
+            self.choices.keep(*flow, remembered);
+        }
+        is_listening
+    }
+}

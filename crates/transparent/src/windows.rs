@@ -1,3 +1,0 @@
-//! What Windows has for [`frames`](crate::frames): where they are intercepted.
-
-pub mod ndisapi;
