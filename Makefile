@@ -77,7 +77,7 @@ bench bench-full: build .bench-packages
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 
 bench-micro: .build-packages
-	cargo bench -p taupe-crypto -p taupe-ffi -p taupe-nat -p taupe-net -p taupe-protocol -p taupe-repro --bench '*' -- $(MICRO)
+	cargo bench -p taupe-crypto -p taupe-ffi -p taupe-nat -p taupe-packet -p taupe-protocol -p taupe-repro --bench '*' -- $(MICRO)
 
 simulate:
 	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))

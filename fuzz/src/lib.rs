@@ -22,7 +22,7 @@ pub use parts::parts;
 pub use seeds::seeds;
 pub use taupe::c::c_surface;
 pub use taupe_config::fuzzing::{file, uapi};
-pub use taupe_net::fuzzing::split_merge;
+pub use taupe_packet::fuzzing::split_merge;
 pub use taupe_nat::fuzzing::translate;
 pub use transport::transport;
 
@@ -60,7 +60,7 @@ pub fn inner(data: &[u8]) {
         );
         assert_eq!(taupe_protocol::inner::parse(&data[..view.length - 1]), None);
     }
-    taupe_net::fuzzing::ip_parse(data);
+    taupe_packet::fuzzing::ip_parse(data);
 }
 
 /// Reads `data` as everything that comes to a proxy: from clients, and out of the tunnel.

@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::networks::{covers, overlap};
 use taupe_config::prefix::Prefix;
-use taupe_net::system::{Address, Family, Link, Medium, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Address, Family, Link, Medium, Route, RouteKind, Rule};
 
 use crate::change::Change;
 use crate::networks::{host, is_special};

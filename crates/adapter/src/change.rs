@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_net::system::{Family, Mark, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Family, Mark, Route, RouteKind, Rule};
 
 use crate::dns::Dns;
 

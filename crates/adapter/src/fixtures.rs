@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use taupe_config::file::{Dialect, File, parse};
-use taupe_net::system::{Address, Family, Link, Medium, Route, Rule};
+use taupe_os_linux::netlink::{Address, Family, Link, Medium, Route, Rule};
 
 use crate::Snapshot;
 

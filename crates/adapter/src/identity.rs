@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taupe_sys::run_directory;
+use taupe_os_linux::run_directory;
 
 use crate::stopped;
 

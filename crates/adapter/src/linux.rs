@@ -16,8 +16,8 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::SetRequest;
 use taupe_config::file::{File, Table};
-use taupe_net::link::RouteWatch;
-use taupe_net::system::{Address, Link, Route, RouteKind, System, SystemError};
+use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, System, SystemError};
+use taupe_os_linux::watch::RouteWatch;
 
 use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};
 use crate::dns::{self, Dns, Paths};

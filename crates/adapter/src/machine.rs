@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use taupe_config::file::File;
-use taupe_net::system::SystemError;
+use taupe_os_linux::netlink::SystemError;
 use thiserror::Error;
 
 use crate::change::{Change, Phase};

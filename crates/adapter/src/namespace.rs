@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use taupe_sys::namespace::network_cookie;
+use taupe_os_linux::namespace::network_cookie;
 
 /// The network namespace of the thread that asks.
 const OWN: &str = "/proc/thread-self/ns/net";

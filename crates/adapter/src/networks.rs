@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use taupe_config::networks;
 use taupe_config::prefix::Prefix;
-use taupe_net::system::Family;
+use taupe_os_linux::netlink::Family;
 
 /// Networks without host bits.
 ///

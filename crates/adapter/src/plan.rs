@@ -25,7 +25,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use taupe_config::file::{File, InterfaceAddress, Table};
-use taupe_net::system::{Address, Family, Link, Route, Rule};
+use taupe_os_linux::netlink::{Address, Family, Link, Route, Rule};
 use thiserror::Error;
 
 use crate::bypass::{self, Bypass, Surroundings};

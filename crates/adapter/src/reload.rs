@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ipnet::IpNet;
 use taupe_config::file::File;
-use taupe_net::system::Family;
+use taupe_os_linux::netlink::Family;
 use thiserror::Error;
 
 use crate::bypass::Bypass;
@@ -478,7 +478,7 @@ mod tests {
     use crate::change::Change;
     use crate::fixtures::file;
     use crate::verify::{Deviation, Drift};
-    use taupe_net::system::{Family, Route, Rule};
+    use taupe_os_linux::netlink::{Family, Route, Rule};
 
     fn rules(first: u32, mark: u32) -> Vec<Change> {
         let (family, main) = (Family::Ipv4, Route::MAIN_TABLE);

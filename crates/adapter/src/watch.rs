@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
-use taupe_net::link::SettingsWatch;
+use taupe_os_linux::watch::SettingsWatch;
 
 use crate::journal::State;
 use crate::verify::{Finding, verify};

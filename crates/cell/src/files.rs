@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use taupe_sys::mounts::forbid_gaining_rights;
+use taupe_os_linux::mounts::forbid_gaining_rights;
 
 use crate::Plan;
 use crate::hidden::{Covered, hide};

@@ -12,9 +12,9 @@ use std::process::Command;
 
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use taupe_net::link::LinkWatch;
-use taupe_sys::namespace::{Kind, enter_new};
-use taupe_sys::process::keep_network_sockets;
+use taupe_os_linux::namespace::{Kind, enter_new};
+use taupe_os_linux::process::keep_network_sockets;
+use taupe_os_linux::watch::LinkWatch;
 
 use crate::hidden::Covered;
 use crate::refusal::{Facts, Refusal, failed};

@@ -47,8 +47,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use taupe_net::link::LinkWatch;
-use taupe_sys::process::fork;
+use taupe_os_linux::process::fork;
+use taupe_os_linux::watch::LinkWatch;
 
 pub use inside::{NOT_EXECUTABLE, NOT_FOUND, NOT_SET_UP, join};
 pub use network::{Network, NetworkError, Opened, lay};

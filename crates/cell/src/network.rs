@@ -6,9 +6,9 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use ipnet::IpNet;
-use taupe_net::link::LinkWatch;
-use taupe_net::system::{Address, Route, System, SystemError};
-use taupe_net::tun::{Offloads, OpenError, Tun};
+use taupe_os_linux::netlink::{Address, Route, System, SystemError};
+use taupe_os_linux::tun::{Offloads, OpenError, Tun};
+use taupe_os_linux::watch::LinkWatch;
 
 use crate::Plan;
 use crate::refusal::{Facts, Refusal, failed};

@@ -5,9 +5,9 @@ use std::io;
 
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use taupe_net::system::SystemError;
-use taupe_net::tun::OpenError;
-use taupe_sys::namespace::Kind;
+use taupe_os_linux::namespace::Kind;
+use taupe_os_linux::netlink::SystemError;
+use taupe_os_linux::tun::OpenError;
 
 /// What could not be had.
 #[derive(Debug, thiserror::Error)]

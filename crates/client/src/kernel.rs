@@ -12,7 +12,7 @@ use netlink_bindings::wireguard::{
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use taupe_config::uapi::{Device, SetRequest, push_peer, since_epoch};
-use taupe_net::system::{Generic, System, SystemError};
+use taupe_os_linux::netlink::{Generic, System, SystemError};
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate, Prefix};
 use zeroize::Zeroizing;

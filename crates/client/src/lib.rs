@@ -19,6 +19,7 @@ mod request;
 mod resolve;
 mod socket;
 mod sync;
+pub mod zone;
 
 use std::io;
 #[cfg(unix)]

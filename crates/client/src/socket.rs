@@ -48,7 +48,7 @@ pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
 
 pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error> {
     stream.write_all(b"get=1\n\n")?;
-    let mut answer = GetAnswer::new(interface, taupe_sys::interface::index);
+    let mut answer = GetAnswer::new(interface, crate::zone::index);
     receive(&mut stream, |bytes| answer.push(bytes))?;
     let mut device = answer.finish()?;
     device.public_key = device

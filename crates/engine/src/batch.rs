@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taupe_net::udp::{self, Header};
+use taupe_os_linux::udp::{self, Header};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 
 /// Bytes that are enough for one batch. Two sends of the largest are more: whoever receives

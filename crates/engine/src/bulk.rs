@@ -8,7 +8,7 @@
 //! that load packets wait in queues for longer than that anyway. A thread that
 //! carries little stays as quick as any.
 
-use taupe_sys::schedule::{Class, change_class};
+use taupe_os_linux::schedule::{Class, change_class};
 
 use crate::load::Load;
 

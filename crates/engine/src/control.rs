@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno as SystemError;
 use rustix::time::Timespec;
-use taupe_net::link::{LinkWatch, RouteWatch};
+use taupe_os_linux::watch::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Device, Notice, Output, TakenHandshakes};

@@ -13,8 +13,8 @@ use aya::programs::{ProgramError, SocketFilter};
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+use taupe_os_linux::memory::with_locked_memory;
 use taupe_protocol::message::{sent_index, shapes};
-use taupe_sys::memory::with_locked_memory;
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
@@ -224,7 +224,7 @@ mod tests {
     use taupe_protocol::message::Shape;
 
     use rustix::thread::{CapabilitySet, capabilities};
-    use taupe_net::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+    use taupe_os_linux::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
 
     /// A socket that is filtered, and others that send to it, over loopback.
     struct Scene {

@@ -5,7 +5,7 @@
 //!    ([`taupe_protocol::DataPath::receive`]); handshake messages go to the
 //!    control loop,
 //! 3. carry *ECN* marks inside (RFC 6040),
-//! 4. hand what is left to the *tap*, if there is one ([`crate::Tap`]),
+//! 4. hand what is left to the *tap*, if there is one ([`taupe_packet::tap::Tap`]),
 //! 5. *merge* consecutive segments into super-packets,
 //! 6. *write* them to the TUN, straight from the receive buffer.
 
@@ -13,10 +13,12 @@ use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use taupe_net::ecn;
-use taupe_net::merge::{Merger, TunWrite};
-use taupe_net::tun::WriteError;
-use taupe_net::udp::{MAX_RECEIVES, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket};
+use taupe_os_linux::tun::WriteError;
+use taupe_os_linux::udp::{
+    MAX_RECEIVES, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Socket,
+};
+use taupe_packet::ecn;
+use taupe_packet::merge::{Merger, TunWrite};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
@@ -24,8 +26,8 @@ use tracing::{debug, warn};
 use crate::load::Round;
 use crate::shared::{BUSY, Command, Shared};
 use crate::sockets::endpoint;
-use crate::tap::TapIn;
 use crate::waiting::Carrier;
+use taupe_packet::tap::TapIn;
 use taupe_runtime::clock;
 
 /// A receive that brings more than this is one of many: the next looks for more
@@ -194,7 +196,7 @@ impl Incoming {
             }
         };
         if let Some(tap) = tap {
-            tap.take(now, buffer, inner, &mut |packet| {
+            tap.take(now.0, buffer, inner, &mut |packet| {
                 // The others will find out too.
                 let _ = write(&TunWrite::single(packet));
             });

@@ -23,7 +23,6 @@
 //! | `batch.rs` | the messages that one send takes |
 //! | `waiting.rs` | which thread waits for what |
 //! | `load.rs` | how much a thread carries |
-//! | `tap.rs` | what may change packets between the TUN and the tunnel |
 //! | `bulk.rs` | when a thread that carries much gives way to others |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
@@ -48,7 +47,6 @@ mod outbound;
 mod shared;
 mod sockets;
 mod source;
-mod tap;
 mod timer;
 mod uapi;
 mod waiting;
@@ -59,15 +57,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use taupe_net::link::LinkWatch;
-use taupe_net::tun;
-use taupe_sys::namespace::Network;
-use taupe_sys::run_directory;
+use taupe_os_linux::namespace::Network;
+use taupe_os_linux::run_directory;
+use taupe_os_linux::tun;
+use taupe_os_linux::watch::LinkWatch;
+use taupe_packet::tap::Tap;
 use thiserror::Error;
 
 use crate::control::Control;
 use crate::shared::{Command, Shared};
-pub use crate::tap::{Tap, TapIn, TapOut};
 pub use taupe_protocol::Notice;
 pub use taupe_runtime::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
 

@@ -17,8 +17,8 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
-use taupe_net::ip::{self, Packet, Version};
-use taupe_net::system::{Link, Medium, System, SystemError};
+use taupe_os_linux::netlink::{Link, Medium, System, SystemError};
+use taupe_packet::ip::{self, Packet, Version};
 use taupe_protocol::Peer;
 use taupe_protocol::message::{Kind, classify, data_header};
 use tracing::{debug, warn};

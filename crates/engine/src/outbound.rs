@@ -1,7 +1,7 @@
 //! The way out, in packet order:
 //!
 //! 1. *read* a super-packet from the TUN,
-//! 2. hand it to the *tap*, if there is one ([`crate::Tap`]),
+//! 2. hand it to the *tap*, if there is one ([`taupe_packet::tap::Tap`]),
 //! 3. *route* it by its destination to a peer,
 //! 4. *split* it straight into the send buffer; what is already waiting behind it
 //!    is split behind it, until sends are full ([`crate::batch`]),
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use taupe_net::merge::TunWrite;
-use taupe_net::split::Split;
-use taupe_net::tun::{READ_BUFFER_LEN, Read};
-use taupe_net::udp::Header;
-use taupe_net::virtio::VirtioHeader;
-use taupe_net::{ecn, icmp};
+use taupe_os_linux::tun::{READ_BUFFER_LEN, Read};
+use taupe_os_linux::udp::Header;
+use taupe_packet::merge::TunWrite;
+use taupe_packet::split::Split;
+use taupe_packet::virtio::VirtioHeader;
+use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
 use tracing::{debug, trace};
@@ -33,8 +33,8 @@ use crate::batch::Batch;
 use crate::load::Round;
 use crate::loops::{Loops, Verdict};
 use crate::shared::{BUSY, Command, Shared};
-use crate::tap::TapOut;
 use crate::waiting::Carrier;
+use taupe_packet::tap::TapOut;
 use taupe_runtime::clock;
 
 /// Packets that one round reads at most. A bound of their own: packets that are for nobody
@@ -163,7 +163,7 @@ impl Outgoing {
         packet: &mut [u8],
     ) {
         let mut carry = |header, packet: &[u8]| self.carry(shared, header, packet);
-        let answer = tap.take(clock::boot(), header, packet, &mut carry);
+        let answer = tap.take(clock::boot().0, header, packet, &mut carry);
         if let Some(answer) = answer {
             // The sender asks again when it is lost.
             let _ = shared.tun.write(&TunWrite::single(&answer));

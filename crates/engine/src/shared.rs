@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
 use taupe_config::uapi::Request;
-use taupe_net::tun::Tun;
-use taupe_net::udp::Socket;
+use taupe_os_linux::tun::Tun;
+use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
 use taupe_runtime::clock;
@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;
 use crate::source::{self, Source, Sources};
-use crate::tap::Tap;
+use taupe_packet::tap::Tap;
 use taupe_runtime::names::Answer;
 use taupe_runtime::resolver::Resolver;
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use taupe_net::system::{Address, System};
+use taupe_os_linux::netlink::{Address, System};
 use taupe_protocol::time::Instant;
 use taupe_runtime::names::{socket_from, socket_to};
 use tracing::debug;

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno as SystemError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use taupe_config::uapi::Request;
+use taupe_os_linux::run_directory;
 use taupe_runtime::clients::{Clients, Place, TICK};
 use taupe_runtime::configuration::converse;
-use taupe_sys::run_directory;
 use tracing::debug;
 
 use crate::StartError;
@@ -165,7 +165,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
             }
             // Requests and answers take much more memory than what they leave
             // behind, and peers may have been removed.
-            taupe_sys::memory::release();
+            taupe_os_linux::memory::release();
         };
         if let Err(error) = crate::spawn("uapi client", client) {
             debug!(%error, "no thread for a configuration client");
@@ -176,14 +176,19 @@ pub(crate) fn run(shared: &Arc<Shared>, listener: &UnixListener) {
 fn serve(shared: &Shared, mut stream: UnixStream, place: &Place) -> io::Result<()> {
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
-    converse(&mut stream, place, taupe_sys::interface::index, |request| {
-        if names_an_endpoint(&request) {
-            shared.resolver.prepare();
-        }
-        let (sender, answer) = mpsc::sync_channel(1);
-        shared.send(Command::Uapi(request, sender));
-        answer.recv().ok()
-    })
+    converse(
+        &mut stream,
+        place,
+        taupe_os_linux::interface::index,
+        |request| {
+            if names_an_endpoint(&request) {
+                shared.resolver.prepare();
+            }
+            let (sender, answer) = mpsc::sync_channel(1);
+            shared.send(Command::Uapi(request, sender));
+            answer.recv().ok()
+        },
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use taupe_nat::{
     flows,
     translate::{Outcome, Settings, Translator},
 };
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     virtio::{self, VirtioHeader},
 };

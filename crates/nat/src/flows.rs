@@ -24,7 +24,7 @@ use std::{
 };
 
 use hashbrown::HashTable;
-use taupe_net::ip::{self, Version};
+use taupe_packet::ip::{self, Version};
 use taupe_protocol::time::Instant;
 
 pub use lives::Life;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taupe_net::{
+use taupe_packet::{
     ip::{self, Packet, Version},
     split::Split,
     virtio::VirtioHeader,

@@ -5,6 +5,5 @@
 pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-#[cfg(target_os = "linux")]
 mod tap;
 pub mod translate;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use taupe_engine::{Tap, TapIn, TapOut};
-use taupe_net::virtio::VirtioHeader;
+use taupe_packet::tap::{Tap, TapIn, TapOut};
+use taupe_packet::virtio::VirtioHeader;
 use taupe_protocol::time::Instant;
 use tracing::trace;
 
@@ -26,12 +26,12 @@ impl Tap for Translator {
 impl TapOut for Outgoing {
     fn take(
         &mut self,
-        now: Instant,
+        now: u64,
         header: VirtioHeader,
         packet: &mut [u8],
         carry: &mut dyn FnMut(VirtioHeader, &[u8]),
     ) -> Option<Vec<u8>> {
-        match self.translate(now, header, packet) {
+        match self.translate(Instant(now), header, packet) {
             Outcome::Carry(header) => carry(header, packet),
             Outcome::Instead(packets) => {
                 for packet in packets {
@@ -51,13 +51,13 @@ impl TapOut for Outgoing {
 impl TapIn for Incoming {
     fn take(
         &mut self,
-        now: Instant,
+        now: u64,
         buffer: &mut [u8],
         packets: &mut Vec<Range<usize>>,
         together: &mut dyn FnMut(&[u8]),
     ) {
         let mut whole = Vec::new();
-        let mut batch = self.batch(now);
+        let mut batch = self.batch(Instant(now));
         packets.retain(|place| {
             let Some(packet) = buffer.get_mut(place.clone()) else {
                 return false;

@@ -45,8 +45,8 @@ use std::{
     },
 };
 
-use taupe_net::ip::{V4_HEADER, V6_HEADER, Version};
-use taupe_net::virtio::VirtioHeader;
+use taupe_packet::ip::{V4_HEADER, V6_HEADER, Version};
+use taupe_packet::virtio::VirtioHeader;
 
 pub use fragments::{Buffer, Packets};
 pub use incoming::{Arrival, Batch, Incoming};

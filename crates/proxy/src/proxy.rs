@@ -281,7 +281,7 @@ impl Proxy {
         self.net.tunnel.send(&mut self.net.outgoing);
         self.net.tunnel.settle();
         if self.burst.is_due(self.net.now, self.clients.len()) {
-            taupe_sys::memory::release();
+            taupe_runtime::memory::release();
         }
     }
 

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 //! The surroundings of a protocol device: [`clock`] and [`random`]; with the feature `driver`
 //! also the [`labels`] of handshakes and post-quantum [`latches`] on disk and the addresses of
-//! endpoints' [`names`]; with the feature `configuration` also its configuration by clients.
+//! endpoints' [`names`], and the heap's [`memory`]; with the feature `configuration` also its configuration by clients.
 
 #[cfg(feature = "configuration")]
 pub mod clients;
@@ -14,6 +14,8 @@ mod files;
 pub mod labels;
 #[cfg(feature = "driver")]
 pub mod latches;
+#[cfg(feature = "driver")]
+pub mod memory;
 #[cfg(feature = "driver")]
 pub mod names;
 #[cfg(feature = "configuration")]

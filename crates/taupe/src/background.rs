@@ -21,7 +21,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use taupe_sys::descriptor::keep_from_children;
+use taupe_os_linux::descriptor::keep_from_children;
 
 /// Says to a process that its standard input is a pipe to report on.
 const VARIABLE: &str = "TAUPE_REPORT";

@@ -15,8 +15,8 @@ use taupe_adapter::Watch;
 use taupe_engine::{
     Engine, Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
-use taupe_sys::descriptor::inherited;
-use taupe_sys::signals::Termination;
+use taupe_os_linux::descriptor::inherited;
+use taupe_os_linux::signals::Termination;
 use taupe_transparent::capture::is_in_effect;
 use taupe_transparent::fault::Fault;
 

@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File, Peer};
 use taupe_engine::{Resolver, SystemResolver};
-use taupe_net::link::RouteWatch;
+use taupe_os_linux::watch::RouteWatch;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
 /// From one look at the device to the next, while it is being configured; for its

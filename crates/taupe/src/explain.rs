@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use taupe_adapter::{Personality, State};
 use taupe_config::application::Doubt;
-use taupe_net::system::SystemError;
+use taupe_os_linux::netlink::SystemError;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::Programs;

@@ -25,7 +25,7 @@ use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations::{Class, class_of, of_peers};
 use taupe_config::prefix::Prefix;
-use taupe_net::system::{Connection, Connections, Family, Listed, System, SystemError};
+use taupe_os_linux::netlink::{Connection, Connections, Family, Listed, System, SystemError};
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
@@ -210,7 +210,7 @@ impl Tunnel {
         conf: Option<&Conf>,
     ) -> Result<Option<Self>, Failure> {
         let programs = attached(interface, header)?;
-        let index = taupe_sys::interface::index(interface);
+        let index = taupe_os_linux::interface::index(interface);
         let inside = match (&programs, mark_of(interface)?, index) {
             (Some(_), Some(mark), _) => Inside::Mark(mark),
             (Some(programs), None, _) => Inside::of(programs.chosen()?),
@@ -268,7 +268,8 @@ impl Tunnel {
     fn refuses(&self, socket: &Listed) -> bool {
         matches!(self.inside, Inside::Listed(..))
             && socket.connection.interface != 0
-            && taupe_sys::interface::index(&self.interface) == Some(socket.connection.interface)
+            && taupe_os_linux::interface::index(&self.interface)
+                == Some(socket.connection.interface)
     }
 
     /// Where a packet of a socket in it goes.

@@ -12,6 +12,6 @@ fn main() -> ExitCode {
         std::io::stderr(),
         "taupe-insecure: for comparison only; handshakes of repro:k512+tk512 are insecure"
     );
-    taupe_sys::memory::share_heap();
+    taupe_runtime::memory::share_heap();
     taupe_command::main::<taupe_engine::Engine>()
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::SocketAddr;
 use taupe_adapter::TunnelMtu;
 use taupe_config::file::{Endpoint, File};
-use taupe_net::system::{System, SystemError};
+use taupe_os_linux::netlink::{System, SystemError};
 
 /// A name without an address.
 #[derive(Debug, thiserror::Error)]

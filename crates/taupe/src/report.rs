@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use taupe_adapter::Personality;
-use taupe_net::system::{System, SystemError};
+use taupe_os_linux::netlink::{System, SystemError};
 
 /// Lines of the log that are taken.
 const LOG_LINES: &str = "200";

@@ -30,7 +30,7 @@ use taupe_adapter::{Personality, State as Journals};
 use taupe_client::{DeviceStatus, PeerStatus, Suite};
 use taupe_config::file::{File, Forwarded, Key};
 use taupe_config::show;
-use taupe_net::system::{System, SystemError};
+use taupe_os_linux::netlink::{System, SystemError};
 use taupe_runtime::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
 use taupe_transparent::fault::Fault;
@@ -352,7 +352,7 @@ impl Tunnel {
     fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
         if programs.way() == Way::Filters {
             let mut system = System::open()?;
-            let own = taupe_sys::interface::index(&self.interface).unwrap_or_default();
+            let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
             let survey = survey(
                 &system.links()?,
                 &system.addresses()?,

@@ -26,7 +26,7 @@ use taupe_adapter::{
     self as adapter, Devices, Down, DownError, Options, Personality, Request, State,
 };
 use taupe_config::file::{self, DiagnosticKind, Key};
-use taupe_net::system::SystemError;
+use taupe_os_linux::netlink::SystemError;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use taupe_transparent::fault::Fault;
 use transparent::{Captured, is_transparent, let_go};
@@ -471,7 +471,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
     let admitted = admitted.transpose()?;
     let plan = if is_in_effect(interface)? {
         transparent::plan_again(conf, &mut file)?
-    } else if taupe_sys::interface::index(interface).is_none() {
+    } else if taupe_os_linux::interface::index(interface).is_none() {
         // That it is not up is what there is to say.
         None
     } else {

@@ -115,7 +115,7 @@ impl Through {
             });
         };
         is_free(name)?;
-        if taupe_sys::interface::index(name).is_some() || taupe_client::read(name).is_ok() {
+        if taupe_os_linux::interface::index(name).is_some() || taupe_client::read(name).is_ok() {
             return Err(Failure::Taken {
                 outer: name.to_owned(),
                 inner: inner.interface.to_string(),

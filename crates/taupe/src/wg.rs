@@ -240,7 +240,7 @@ impl Call<'_> {
                 format!("{interface}: {error}; only root can do this, try it with sudo")
             } else if unseen && !is_root() {
                 format!("{interface}: only root sees WireGuard devices, try it with sudo")
-            } else if unseen && taupe_sys::interface::index(interface).is_some() {
+            } else if unseen && taupe_client::zone::index(interface).is_some() {
                 format!("{interface} exists but is not a WireGuard interface")
             } else {
                 format!("{interface}: {error}")

@@ -1,7 +1,7 @@
 //! Checksums of captured packets. A card that computes them itself is given packets
 //! without: what the stack leaves to it is completed here, for the packet takes another way.
 
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     ip::{self, Version},
 };

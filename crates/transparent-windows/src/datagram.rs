@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     ip::{self, V4_HEADER, V6_HEADER, Version},
 };

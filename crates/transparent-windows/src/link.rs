@@ -1,6 +1,6 @@
 //! Link headers: where in a frame its packet is, and what stands before it.
 
-use taupe_net::ip::Version;
+use taupe_packet::ip::Version;
 
 use super::Medium;
 

@@ -26,7 +26,7 @@ use ndisapi::{
     DirectionFlags, EthMRequest, EthMRequestMut, FilterFlags, IntermediateBuffer, Ndisapi,
     NetworkAdapterInfo,
 };
-use taupe_sys::windows::connections::connections;
+use taupe_os_windows::connections::connections;
 use tracing::{debug, warn};
 use windows::Win32::{
     Foundation::{

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_net::ip;
+use taupe_packet::ip;
 use taupe_protocol::time::Instant;
 
 use super::{packet::Flow, recent::Recent};

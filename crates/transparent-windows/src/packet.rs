@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use taupe_net::ip::{self, Packet, Transport};
+use taupe_packet::ip::{self, Packet, Transport};
 
 use super::Towards;
 use taupe_nat::translate::tcp;

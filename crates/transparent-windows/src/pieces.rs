@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use taupe_net::ip::{Packet, Transport, V6_HEADER, Version};
+use taupe_packet::ip::{Packet, Transport, V6_HEADER, Version};
 
 use taupe_nat::translate::Buffer;
 
@@ -104,7 +104,7 @@ impl<'a> Whole<'a> {
 
 #[cfg(test)]
 mod tests {
-    use taupe_net::ip::{self, Packet};
+    use taupe_packet::ip::{self, Packet};
 
     use super::*;
 

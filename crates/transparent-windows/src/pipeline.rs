@@ -12,7 +12,7 @@ use std::{
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_nat::flows::CAPACITY;
 use taupe_nat::translate::{self, Incoming, Outgoing, Translator};
-use taupe_net::{icmp, ip::Version};
+use taupe_packet::{icmp, ip::Version};
 use taupe_protocol::{
     Device,
     message::DATA_OVERHEAD,
@@ -443,7 +443,7 @@ impl Pipeline {
     /// Sends the packet that stands behind [`PACKET`] bytes to where its destination is.
     fn send_home(&mut self, buffer: Vec<u8>) {
         let bytes = buffer.get(PACKET..).unwrap_or_default();
-        let packet = taupe_net::ip::Packet::parse(bytes);
+        let packet = taupe_packet::ip::Packet::parse(bytes);
         let home = packet.map(|it| (it, self.ways.home(it.destination(), &self.adapters)));
         let Ok((packet, Some(home))) = home else {
             let _ = self.drop(Dropped::NoHome);

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use taupe_net::ecn;
+use taupe_packet::ecn;
 use taupe_protocol::{
     Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
     TakenHandshakes,

@@ -357,7 +357,7 @@ pub(crate) fn pins(interface: &str) -> Result<Pins, Fault> {
 
 /// The network namespace's, as pins are named.
 fn number() -> Result<u64, Fault> {
-    let number = taupe_sys::namespace::network_number();
+    let number = taupe_os_linux::namespace::network_number();
     number.map_err(Fault::call("asking for the network namespace"))
 }
 

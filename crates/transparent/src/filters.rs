@@ -8,7 +8,7 @@ use std::io;
 
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
-use taupe_net::system::{Hook, System, SystemError};
+use taupe_os_linux::netlink::{Hook, System, SystemError};
 
 /// The first there is (`CLSACT_PRIORITY`): who comes before could send a packet
 /// elsewhere.

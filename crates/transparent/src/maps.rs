@@ -11,7 +11,7 @@ use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use aya::programs::TcAttachType;
 use taupe_config::destinations::Class;
 use taupe_config::prefix::Prefix;
-use taupe_net::system::Address;
+use taupe_os_linux::netlink::Address;
 
 use crate::fault::Fault;
 use crate::filters::Place;
@@ -248,7 +248,7 @@ impl Maps {
 
     /// Removes the filters that are not pinned from an interface, which may be gone.
     pub(crate) fn detach_filters(&self, index: u32) {
-        if let Some(interface) = taupe_sys::interface::name(index) {
+        if let Some(interface) = taupe_os_linux::interface::name(index) {
             detach_filters(&interface, self.state.stamp.load(Ordering::Relaxed));
         }
     }

@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
-use taupe_net::system::Address;
-use taupe_sys::memory::with_locked_memory;
+use taupe_os_linux::memory::with_locked_memory;
+use taupe_os_linux::netlink::Address;
 
 use crate::cgroup;
 use crate::fault::Fault;
@@ -231,7 +231,7 @@ impl Programs {
         state.stamp.store(stamp, Ordering::Relaxed);
         let namespace = match self.way {
             Way::Filters => network_number()?,
-            Way::Marks => taupe_sys::namespace::network_inode()
+            Way::Marks => taupe_os_linux::namespace::network_inode()
                 .map_err(Fault::call("asking for the network namespace's inode"))?,
         };
         state.netns.store(namespace, Ordering::Relaxed);
@@ -561,6 +561,6 @@ impl Programs {
 
 /// As [`Pins`] are named.
 fn network_number() -> Result<u64, Fault> {
-    let number = taupe_sys::namespace::network_number();
+    let number = taupe_os_linux::namespace::network_number();
     number.map_err(Fault::call("asking for the network namespace"))
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use taupe_net::system::{Connection, Connections, Family};
+use taupe_os_linux::netlink::{Connection, Connections, Family};
 
 use crate::fault::Fault;
 

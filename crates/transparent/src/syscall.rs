@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use aya_obj::generated::bpf_insn;
-use taupe_sys::memory::with_locked_memory;
+use taupe_os_linux::memory::with_locked_memory;
 
 /// What a program is attached to.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
-use taupe_net::link::RouteWatch;
-use taupe_net::system::{Address, Link, Medium, Route, RouteKind, System, SystemError};
+use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, System, SystemError};
+use taupe_os_linux::watch::RouteWatch;
 
 #[cfg(test)]
 mod tests;

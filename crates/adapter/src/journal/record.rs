@@ -99,7 +99,8 @@ impl Contents {
         self.complete
             && self.header.namespace == Namespace::current()
             && self.interface.is_some()
-            && (self.interface == taupe_sys::interface::index(interface) || self.lives(interface))
+            && (self.interface == taupe_os_linux::interface::index(interface)
+                || self.lives(interface))
     }
 
     /// Checks that the device's process is there, whatever its interface is called.

@@ -94,10 +94,10 @@ impl State {
     #[must_use]
     pub fn place(&self, interface: &str) -> Option<Place> {
         let Applied { index, .. } = self.applied(interface)?;
-        if taupe_sys::interface::index(interface) == Some(index) {
+        if taupe_os_linux::interface::index(interface) == Some(index) {
             return Some(Place::Here);
         }
-        let name = taupe_sys::interface::name(index);
+        let name = taupe_os_linux::interface::name(index);
         Some(name.map_or(Place::Elsewhere, Place::Renamed))
     }
 
@@ -131,7 +131,7 @@ impl State {
         let complete = self.journals(&here).filter(|contents| contents.complete);
         let killed = complete.filter(|contents| {
             let name = &contents.header.interface;
-            taupe_sys::interface::index(name).is_none() && !contents.lives(name)
+            taupe_os_linux::interface::index(name).is_none() && !contents.lives(name)
         });
         let mut names: Vec<_> = killed.map(|contents| contents.header.interface).collect();
         names.sort();

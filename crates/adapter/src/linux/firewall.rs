@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rustix::io::Errno;
-use taupe_net::system::{Family, Firewall, InterfaceMatch, Link};
+use taupe_os_linux::netlink::{Family, Firewall, InterfaceMatch, Link};
 
 use super::Linux;
 use crate::change::InterfaceKey;

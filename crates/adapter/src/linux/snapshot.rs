@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use taupe_net::system::{Link, Route, Rule, SystemError};
+use taupe_os_linux::netlink::{Link, Route, Rule, SystemError};
 
 use super::{Linux, special};
 use crate::change::{Change, LAST_METRIC};

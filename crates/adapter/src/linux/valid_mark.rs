@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use taupe_net::system::{Family, Mark, Rule};
+use taupe_os_linux::netlink::{Family, Mark, Rule};
 
 use super::Linux;
 use crate::change::Change;

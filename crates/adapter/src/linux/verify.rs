@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use taupe_net::system::{Family, Firewall, Link};
+use taupe_os_linux::netlink::{Family, Firewall, Link};
 
 use super::Linux;
 use super::firewall::interface_match;

@@ -1,6 +1,6 @@
 //! Rules of policy routing that `wg-quick` has added.
 
-use taupe_net::system::{Mark, Route, Rule};
+use taupe_os_linux::netlink::{Mark, Route, Rule};
 
 /// The rules that lead into a table of `wg-quick`, each with the one that it
 /// has put before it.

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use taupe_config::destinations::{self, Class};
 use taupe_config::file::KillSwitch;
 use taupe_config::prefix::Prefix;
-use taupe_net::system::{Family, RouteKind, Rule};
+use taupe_os_linux::netlink::{Family, RouteKind, Rule};
 
 use super::Plan;
 use super::routing::Routing;

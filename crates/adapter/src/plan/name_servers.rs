@@ -15,7 +15,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_net::system::Family;
+use taupe_os_linux::netlink::Family;
 
 use super::routing::{Policy, Routing};
 use crate::networks::{LINK_LOCAL, Networks, host};

@@ -1,7 +1,7 @@
 //! What is done for a file on a system, as the commands that it is like.
 
 use taupe_config::file::File;
-use taupe_net::system::{Family, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Family, Route, RouteKind, Rule};
 
 use super::{PlanError, Snapshot, plan};
 use crate::change::Change;

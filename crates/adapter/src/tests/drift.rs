@@ -4,7 +4,7 @@ use super::model::{Listener, Model, World};
 use crate::bypass::Bypass;
 use crate::fixtures::{file, route};
 use crate::{Personality, bypass};
-use taupe_net::system::Route;
+use taupe_os_linux::netlink::Route;
 
 const INTERFACE: &str = "Address = 10.9.0.2/24, fd09::2/64\nDNS = 10.9.0.1";
 const PEER: &str = "AllowedIPs = 0.0.0.0/0, ::/0, 172.20.0.0/16";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use taupe_config::file::File;
-use taupe_net::system::{Route, SystemError};
+use taupe_os_linux::netlink::{Route, SystemError};
 
 use crate::bypass::Bypass;
 use crate::dns::{self, Paths};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
-use taupe_net::system::{Address, Family, FirewallState, Link, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Address, Family, FirewallState, Link, Route, RouteKind, Rule};
 
 use super::Deviation;
 use crate::bypass::Bypass;
@@ -160,7 +160,7 @@ impl Observed {
 mod tests {
     use super::*;
     use crate::change::InterfaceKey;
-    use taupe_net::system::Medium;
+    use taupe_os_linux::netlink::Medium;
 
     const INDEX: u32 = 7;
     const TABLE: u32 = 51820;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ipnet::IpNet;
-use taupe_net::system::Route;
+use taupe_os_linux::netlink::Route;
 
 use super::{Deviation, Drift};
 use crate::bypass::{Bypass, Listed};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::time::Duration;
-use taupe_sys::windows::pipe;
+use taupe_os_windows::pipe;
 
 use super::PATIENCE;
 

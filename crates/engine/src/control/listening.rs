@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use taupe_config::uapi::Errno;
-use taupe_net::udp::{self, Socket};
+use taupe_os_linux::udp::{self, Socket};
 use tracing::warn;
 
 use super::Control;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-use taupe_net::link::{LinkState, LinkWatch};
-use taupe_net::tun::{self, Tun};
+use taupe_os_linux::tun::{self, Tun};
+use taupe_os_linux::watch::{LinkState, LinkWatch};
 use tracing::{debug, info, warn};
 
 use super::{Control, io};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     ip::{V4_HEADER, Version},
 };

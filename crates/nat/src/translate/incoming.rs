@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use taupe_net::ip::Version;
+use taupe_packet::ip::Version;
 use taupe_protocol::time::Instant;
 
 use super::{

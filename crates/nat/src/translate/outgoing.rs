@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taupe_net::{
+use taupe_packet::{
     icmp,
     ip::Version,
     split::Split,

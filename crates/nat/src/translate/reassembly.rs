@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     ip::{V6_HEADER, Version},
 };

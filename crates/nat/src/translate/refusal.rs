@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taupe_net::{
+use taupe_packet::{
     checksum::Sum,
     icmp,
     ip::{self, V4_HEADER, V6_HEADER, Version},

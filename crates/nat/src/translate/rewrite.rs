@@ -1,7 +1,7 @@
 //! Addresses and ports exchanged in a packet, and its checksums corrected by
 //! the difference (RFC 1624).
 
-use taupe_net::{
+use taupe_packet::{
     checksum::{self, Sum},
     ip::{self, Version},
 };

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_net::ip::Version;
+use taupe_packet::ip::Version;
 use taupe_protocol::time::Instant;
 
 use super::number;

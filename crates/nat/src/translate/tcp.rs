@@ -1,6 +1,6 @@
 //! TCP's flags, and the size of segments that both ends agree on.
 
-use taupe_net::checksum;
+use taupe_packet::checksum;
 
 /// Where the flags are, in bytes from the start of the header.
 pub const FLAGS: usize = 13;
@@ -64,7 +64,7 @@ fn lower(segment: &mut [u8], at: usize, most: u16, partial: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taupe_net::checksum::Sum;
+    use taupe_packet::checksum::Sum;
 
     /// A SYN with these options, and its checksum without pseudo header.
     fn syn(options: &[u8]) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use etherparse::{
     IcmpEchoHeader, Icmpv4Type, Icmpv6Type, IpHeaders, PacketBuilder, PacketBuilderStep, TcpHeader,
 };
-use taupe_net::{ip, virtio::VirtioHeader};
+use taupe_packet::{ip, virtio::VirtioHeader};
 
 use super::tcp;
 

@@ -1,6 +1,6 @@
 use std::{net::SocketAddr, time::Duration};
 
-use taupe_net::{ip::Packet, split::Split};
+use taupe_packet::{ip::Packet, split::Split};
 use taupe_protocol::time::Instant;
 
 use super::{

@@ -1,6 +1,6 @@
 //! What translation needs to know of a packet.
 
-use taupe_net::ip::{self, Packet, Version};
+use taupe_packet::ip::{self, Packet, Version};
 
 use super::{Reason, tcp};
 use crate::flows::{End, Tuple};

@@ -57,7 +57,7 @@ impl Interrupt {
     pub(crate) fn catching(asked: impl Fn(Asked) + Send + Sync + 'static) -> io::Result<Self> {
         let caught = Self::default();
         let interrupt = caught.clone();
-        taupe_sys::windows::console::on_end(move || {
+        taupe_os_windows::console::on_end(move || {
             interrupt.0.store(true, Ordering::Relaxed);
             asked(Asked::End);
         })?;

@@ -3,7 +3,7 @@
 use super::Check;
 use std::path::Path;
 use taupe_adapter::State;
-use taupe_net::system::{Link, Medium, Rule, System, SystemError};
+use taupe_os_linux::netlink::{Link, Medium, Rule, System, SystemError};
 use taupe_transparent::programs::foreign_filters;
 
 /// Marks by which other programs know their own packets, and whose they are.
@@ -156,7 +156,7 @@ fn running() -> Check {
 mod tests {
     use super::super::Outcome;
     use super::*;
-    use taupe_net::system::Family;
+    use taupe_os_linux::netlink::Family;
 
     #[test]
     fn rules_of_others_are_known_by_their_marks() {

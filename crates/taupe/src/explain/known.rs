@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use taupe_config::destinations::is_link_local;
 use taupe_config::file::File;
-use taupe_net::system::{System, SystemError};
+use taupe_os_linux::netlink::{System, SystemError};
 use taupe_transparent::marks::mark_of;
 use zeroize::Zeroizing;
 
@@ -115,7 +115,7 @@ pub(crate) fn is_neighbour(address: IpAddr) -> bool {
 
 /// Checks whether a process carries the tunnel: it has the configuration socket.
 fn is_device(subject: &Subject, interface: &str) -> bool {
-    let socket = format!("{}/{interface}.sock", taupe_sys::run_directory::PATH);
+    let socket = format!("{}/{interface}.sock", taupe_os_linux::run_directory::PATH);
     let table = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
     let lines = table.lines().filter(|line| line.ends_with(&socket));
     let inodes = lines.filter_map(|line| line.split_whitespace().nth(6)?.parse().ok());

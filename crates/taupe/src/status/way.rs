@@ -3,7 +3,7 @@
 use super::judge::{Hop, Way};
 use rustix::io::Errno;
 use std::net::IpAddr;
-use taupe_net::system::{Medium, System, SystemError};
+use taupe_os_linux::netlink::{Medium, System, SystemError};
 
 /// Looks at the way of datagrams with a mark, without sending any. If they are `unanswered`,
 /// looks for the next machine too.
@@ -43,7 +43,7 @@ fn look_on(
     }
     let hop = Hop {
         address: route.gateway.unwrap_or(endpoint),
-        link: taupe_sys::interface::name(route.interface).unwrap_or_default(),
+        link: taupe_os_linux::interface::name(route.interface).unwrap_or_default(),
     };
     Ok(
         match system.neighbour_answers(route.interface, hop.address)? {

@@ -26,7 +26,8 @@ impl Ending {
     pub(super) fn of(interface: &str) -> Option<Self> {
         let headers = State::default().here();
         headers.iter().find(|one| one.interface == interface)?;
-        let socket = Path::new(taupe_sys::run_directory::PATH).join(format!("{interface}.sock"));
+        let socket =
+            Path::new(taupe_os_linux::run_directory::PATH).join(format!("{interface}.sock"));
         let connection = taupe_client::connect_to(&socket).ok()?;
         let id = socket_peercred(&connection).ok()?.pid;
         let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;

@@ -14,7 +14,7 @@ use std::path::Path;
 use taupe_adapter::{State, UpError};
 use taupe_config::application::Rule;
 use taupe_config::file::File;
-use taupe_net::system::System;
+use taupe_os_linux::netlink::System;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::{self, mark_of};

@@ -16,7 +16,7 @@ use taupe_cell::{NetworkError, Opened, lay};
 use taupe_client::SetRequest;
 use taupe_config::file::File;
 use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
-use taupe_sys::namespace::Network;
+use taupe_os_linux::namespace::Network;
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use taupe_client::EndpointName;
 use taupe_config::destinations::{is_link_local, is_local};
 use taupe_config::file::File;
 use taupe_engine::{Resolver, ask_servers, system_servers};
-use taupe_sys::namespace::Network;
+use taupe_os_linux::namespace::Network;
 
 use crate::reach;
 use ipnet::IpNet;

@@ -56,7 +56,7 @@ pub(super) fn showconf(call: &Call<'_>) -> Outcome {
     let mut output = console::Output::new();
     // What went wrong is what `finish` tells.
     let more = call.personality == Personality::Taupe;
-    let _ = show::showconf(&mut output, &device, more, &taupe_sys::interface::name);
+    let _ = show::showconf(&mut output, &device, more, &taupe_client::zone::name);
     output.finish()
 }
 
@@ -139,7 +139,7 @@ fn one(call: &Call<'_>, device: &Device, field: Option<&str>, with_name: bool) -
                 device,
                 field,
                 with_name,
-                &taupe_sys::interface::name,
+                &taupe_client::zone::name,
             )
         }
     };
@@ -160,7 +160,7 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
         boot: taupe_runtime::clock::boot(),
-        scopes: &taupe_sys::interface::name,
+        scopes: &taupe_client::zone::name,
         more: more.as_deref(),
     };
     show::pretty(output, device, &how)

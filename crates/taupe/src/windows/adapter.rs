@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
 use taupe_config::prefix::Prefix;
+use taupe_os_windows::routes::{self, Addressing, Family, Guid};
+use taupe_os_windows::{access, wintun};
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
-use taupe_sys::windows::routes::{self, Addressing, Family, Guid};
-use taupe_sys::windows::{access, wintun};
 use tracing::{debug, info, warn};
 
 /// Without `MTU`: what fits into 1,500 bytes with the headers of either family.
@@ -481,8 +481,8 @@ mod tests {
     use super::{LITTLE_PATIENCE, Leaving, MTU, PATIENCE, SetUp, addressing, leads, with};
     use std::time::Duration;
     use taupe_config::file::{Personality, parse};
-    use taupe_sys::windows::routes::Addressing;
-    use taupe_sys::windows::routes::Family::{self, V4, V6};
+    use taupe_os_windows::routes::Addressing;
+    use taupe_os_windows::routes::Family::{self, V4, V6};
 
     const PEER: &str =
         "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";

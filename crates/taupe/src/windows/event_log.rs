@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use taupe_sys::windows::event_log::{EventLog, Level};
+use taupe_os_windows::event_log::{EventLog, Level};
 use tracing::Metadata;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::LevelFilter;

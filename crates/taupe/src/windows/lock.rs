@@ -12,8 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use taupe_config::application::{AppRules, Application, Decision, Process, Rule};
 use taupe_config::file::{File, KillSwitch};
-use taupe_sys::windows::lock::{self, Pass};
-use taupe_sys::windows::programs::registered;
+use taupe_os_windows::lock::{self, Pass};
+use taupe_os_windows::programs::registered;
 use tracing::warn;
 
 /// Programs that are locked at most.

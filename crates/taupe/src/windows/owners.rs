@@ -1,7 +1,7 @@
 //! Whose a packet is: the system's tables, as the pipeline asks for them.
 
 use std::io;
-use taupe_sys::windows::processes;
+use taupe_os_windows::processes;
 use taupe_transparent_windows::{Holder, Owners, Process, Protocol, Socket};
 
 /// The number of the kernel's own process.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use taupe_os_windows::pipe::{Listener, Stopper, Stream};
 use taupe_runtime::clients::{Clients, Place, SILENCE, TICK};
 use taupe_runtime::configuration::converse;
-use taupe_sys::windows::pipe::{Listener, Stopper, Stream};
 use tracing::debug;
 
 /// From an error of the system to the next try.
@@ -101,7 +101,7 @@ fn serve(stream: Stream, place: &Place, asked: &Sender<Asked>) -> io::Result<()>
     converse(
         &mut Client(stream),
         place,
-        taupe_sys::interface::index,
+        taupe_client::zone::index,
         |request| {
             let (sender, answer) = sync_channel(1);
             asked.send(Asked::Configuration(request, sender)).ok()?;

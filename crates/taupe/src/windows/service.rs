@@ -16,9 +16,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use taupe_config::file::Personality;
-use taupe_sys::windows::access;
-use taupe_sys::windows::event_log;
-use taupe_sys::windows::service::{self, Control, Definition, Lacking, State};
+use taupe_os_windows::access;
+use taupe_os_windows::event_log;
+use taupe_os_windows::service::{self, Control, Definition, Lacking, State};
 use tracing::{error, warn};
 
 /// Does what is asked for.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use taupe_sys::windows::udp;
+use taupe_os_windows::udp;
 use tracing::debug;
 
 /// Ports that are tried until both families have the same.

@@ -21,10 +21,10 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use taupe_config::destinations::of_peers;
 use taupe_config::file::{Endpoint, File, Key, Personality, Table};
-use taupe_sys::windows::access;
-use taupe_sys::windows::pipe::{self, Listener};
-use taupe_sys::windows::service;
-use taupe_sys::windows::wintun::CreateError;
+use taupe_os_windows::access;
+use taupe_os_windows::pipe::{self, Listener};
+use taupe_os_windows::service;
+use taupe_os_windows::wintun::CreateError;
 use taupe_transparent_windows::{Rules, Settings, TapError, Unsuitable};
 use tracing::{debug, info, warn};
 

@@ -3,7 +3,7 @@
 use super::LONGEST_PACKET;
 use crate::{Adapter, Medium};
 use ndisapi::{FilterFlags, NetworkAdapterInfo};
-use taupe_sys::windows::connections::{Connection, Kind};
+use taupe_os_windows::connections::{Connection, Kind};
 
 /// `NdisMedium802_3`, and `NdisMediumIP`, which has no link header (ntddndis.h).
 const MEDIUM_ETHERNET: u32 = 0;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_nat::translate::Outcome;
-use taupe_net::{
+use taupe_packet::{
     ip::{self, Version},
     virtio::VirtioHeader,
 };

@@ -192,7 +192,9 @@ impl Keeper {
         match mended {
             Ok(()) => warn!("the filters of the tunnel's interface were removed, and are back"),
             // The interface is gone, as whenever a tunnel ends: the drop says what holds then.
-            Err(_) if taupe_sys::interface::name(self.tun).is_none() => self.programs.set_down(),
+            Err(_) if taupe_os_linux::interface::name(self.tun).is_none() => {
+                self.programs.set_down()
+            }
             Err(fault) => {
                 self.programs.set_down();
                 warn!(%fault, "the tunnel is down: {}", self.programs.lock());
@@ -255,7 +257,7 @@ impl Keeper {
     /// Keeps the kernel from giving the TUN an IPv6 address of its own, and from sending
     /// anything by it. Returns true if IPv6 was on.
     pub(super) fn switch_ipv6_off(&self) -> Result<bool, Fault> {
-        let Some(interface) = taupe_sys::interface::name(self.tun) else {
+        let Some(interface) = taupe_os_linux::interface::name(self.tun) else {
             return Ok(false);
         };
         let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
@@ -273,7 +275,7 @@ impl Keeper {
 fn complain(before: &mut Option<String>, tun: u32, why: Option<String>, what: &str) {
     if let Some(why) = &why
         && *before != Some(why.clone())
-        && taupe_sys::interface::name(tun).is_some()
+        && taupe_os_linux::interface::name(tun).is_some()
     {
         warn!(%why, "{what}");
     }

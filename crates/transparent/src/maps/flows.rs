@@ -14,7 +14,7 @@ use aya::Ebpf;
 use aya::maps::{HashMap, MapData, MapError};
 
 use taupe_nat::flows::{End, Tuple};
-use taupe_net::ip::Version;
+use taupe_packet::ip::Version;
 
 use super::{collect, gone, take};
 use crate::fault::Fault;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use rustix::io::Errno;
-use taupe_net::system::{System, SystemError};
+use taupe_os_linux::netlink::{System, SystemError};
 
 use super::{Programs, Way};
 use crate::fault::Fault;
@@ -120,14 +120,14 @@ impl Programs {
             self.link_anew(name, target, &pin)?;
         }
         self.standing(filter, index)?.ok_or_else(|| Fault::Behind {
-            interface: taupe_sys::interface::name(index).unwrap_or_else(|| index.to_string()),
+            interface: taupe_os_linux::interface::name(index).unwrap_or_else(|| index.to_string()),
         })
     }
 
     fn filter_by_clsact(&mut self, (name, kind): Filter, index: u32) -> Result<(), Fault> {
         let failed = || format!("attaching {name} by clsact");
-        let interface =
-            taupe_sys::interface::name(index).ok_or_else(|| Fault::call(failed())(Errno::NODEV))?;
+        let interface = taupe_os_linux::interface::name(index)
+            .ok_or_else(|| Fault::call(failed())(Errno::NODEV))?;
         let place = self.place(&interface, kind);
         let program = self.classifier(name)?;
         place
@@ -167,7 +167,7 @@ impl Programs {
         if !attached.is_empty() {
             return Ok(None);
         }
-        let Some(interface) = taupe_sys::interface::name(index) else {
+        let Some(interface) = taupe_os_linux::interface::name(index) else {
             return Ok(None);
         };
         let is_first = self.place(&interface, kind).is_first(index);

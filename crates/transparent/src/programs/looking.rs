@@ -3,8 +3,8 @@
 
 use aya::EbpfLoader;
 use aya_obj::generated::bpf_insn;
-use taupe_net::system::{Connection, Hook, System};
-use taupe_sys::memory::with_locked_memory;
+use taupe_os_linux::memory::with_locked_memory;
+use taupe_os_linux::netlink::{Connection, Hook, System};
 
 use super::{Place, Programs, Way, guards};
 use crate::fault::Fault;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use taupe_net::system::System;
+use taupe_os_linux::netlink::System;
 
 use super::{Programs, guards};
 use crate::fault::Fault;

@@ -9,7 +9,7 @@ use taupe_lab::host::Host;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
-use taupe_net::tun::Tun;
+use taupe_os_linux::tun::Tun;
 use taupe_transparent::capture::{self, Capture};
 use taupe_transparent::pins::Pins;
 

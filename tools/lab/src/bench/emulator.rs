@@ -19,7 +19,7 @@ use crate::host::{self, Host};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use taupe_net::tun::{Offloads, Tun};
+use taupe_os_linux::tun::{Offloads, Tun};
 
 /// What the link does to packets, each way.
 ///

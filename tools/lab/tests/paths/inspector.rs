@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use taupe_lab::host::{Host, add_address};
 use taupe_lab::{Error, Result, ensure};
-use taupe_net::merge::TunWrite;
-use taupe_net::tun::{Offloads, READ_BUFFER_LEN, Read, Tun, WriteError};
+use taupe_os_linux::tun::{Offloads, READ_BUFFER_LEN, Read, Tun, WriteError};
+use taupe_packet::merge::TunWrite;
 
 /// Its interface on both machines.
 const CABLE: &str = "lan0";

@@ -532,7 +532,8 @@ fn say(group: &str, name: &str) -> std::io::Result<()> {
     let query = question(name, false);
     let to = match address.trim_matches(['[', ']']).split_once('%') {
         Some((address, link)) => {
-            let index = taupe_sys::interface::index(link).ok_or(std::io::ErrorKind::NotFound)?;
+            let index =
+                taupe_os_linux::interface::index(link).ok_or(std::io::ErrorKind::NotFound)?;
             let address = address.parse().map_err(std::io::Error::other)?;
             SocketAddr::V6(SocketAddrV6::new(address, port, 0, index))
         }

@@ -1,6 +1,6 @@
 //! Packets from the tunnel in fragments.
 
-use taupe_net::ip;
+use taupe_packet::ip;
 
 use super::*;
 

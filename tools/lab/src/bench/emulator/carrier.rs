@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
-use taupe_net::merge::TunWrite;
-use taupe_net::tun::{READ_BUFFER_LEN, Read, Tun, WriteError};
+use taupe_os_linux::tun::{READ_BUFFER_LEN, Read, Tun, WriteError};
+use taupe_packet::merge::TunWrite;
 
 /// How many packets are taken in before those that are due are delivered.
 const BATCH: usize = 64;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
-use taupe_net::ip::Packet;
+use taupe_packet::ip::Packet;
 
 /// What shares are of.
 pub const MILLION: u32 = 1_000_000;

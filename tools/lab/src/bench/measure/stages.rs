@@ -24,10 +24,10 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ops::Range;
 use std::time::Duration;
 use taupe_crypto::{AWS_LC, Packet, Secret, TAG_LEN};
-use taupe_net::checksum::Sum;
-use taupe_net::merge::{Coalesce, Merger};
-use taupe_net::split::Split;
-use taupe_net::virtio::{self, VirtioHeader};
+use taupe_packet::checksum::Sum;
+use taupe_packet::merge::{Coalesce, Merger};
+use taupe_packet::split::Split;
+use taupe_packet::virtio::{self, VirtioHeader};
 
 /// TCP payload of a packet of 1,420 bytes, in bytes: the rest are the headers, with time
 /// stamps.

@@ -31,7 +31,7 @@ fn memory_of_idle(suite: Option<Suite>) -> Result<f64> {
     let seed = PqPrivateKey::new(Secret::new([7; PqPrivateKey::LEN]));
     let key = seed.zip(suite.filter(|suite| suite.has_static_keys()));
     let key = key.map(|(seed, suite)| seed.public(CRYPTO, suite));
-    taupe_sys::memory::release();
+    taupe_os_linux::memory::release();
     let before = memory::of_this_process()?;
     for number in 0..IDLE as u32 {
         let mut bytes = [9; 32];
@@ -52,7 +52,7 @@ fn memory_of_idle(suite: Option<Suite>) -> Result<f64> {
         };
         update_device(&mut device, now, update)?;
     }
-    taupe_sys::memory::release();
+    taupe_os_linux::memory::release();
     let after = memory::of_this_process()?;
     Ok((after as f64 - before as f64) / IDLE as f64)
 }

@@ -1,0 +1,84 @@
+//! Addresses.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_bindings::rt_addr::{Ifaddrmsg, OpNewaddrDo, Request};
+
+use super::{Address, Family};
+use super::{Result, System, family, number};
+
+impl System {
+    /// The addresses of every interface, each interface's in the kernel's
+    /// order.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn addresses(&mut self) -> Result<Vec<Address>> {
+        let request = Request::new().op_getaddr_dump(&Ifaddrmsg::new());
+        self.route
+            .list(&request, |body, all| all.extend(address(body)))
+            .map_err(|refusal| refusal.of("list the addresses"))
+    }
+
+    /// Gives an interface an address, as `ip address add` does.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn add_address(&mut self, address: &Address) -> Result<()> {
+        let mut request = Request::new()
+            .set_create()
+            .set_excl()
+            .op_newaddr_do(&header(address));
+        let ip = address.network.addr();
+        request.encode().push_local(ip).push_address(ip);
+        self.route.ask(&request, |_| {}).map_err(|refusal| {
+            let name = self.route.interface(address.interface);
+            refusal.of(format!("give {name} the address {}", address.network))
+        })
+    }
+
+    /// Takes an address from an interface.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove_address(&mut self, address: &Address) -> Result<()> {
+        let mut request = Request::new().op_deladdr_do(&header(address));
+        let ip = address.network.addr();
+        request.encode().push_local(ip).push_address(ip);
+        self.route.ask(&request, |_| {}).map_err(|refusal| {
+            let name = self.route.interface(address.interface);
+            refusal.of(format!("take the address {} from {name}", address.network))
+        })
+    }
+}
+
+fn header(address: &Address) -> Ifaddrmsg {
+    let mut header = Ifaddrmsg::new();
+    header.ifa_family = number(Family::of(&address.network));
+    header.ifa_prefixlen = address.network.prefix_len();
+    header.ifa_index = address.interface;
+    // The kernel knows an IPv6 address's scope by itself.
+    header.ifa_scope = match address.network.addr() {
+        IpAddr::V4(ip) if ip.is_loopback() => libc::RT_SCOPE_HOST,
+        _ => libc::RT_SCOPE_UNIVERSE,
+    };
+    header
+}
+
+pub(super) fn address(body: &[u8]) -> Option<Address> {
+    let (header, attributes) = OpNewaddrDo::decode_request(body);
+    // On a point-to-point link "address" is the other end's.
+    let ip = attributes
+        .get_local()
+        .or_else(|_| attributes.get_address())
+        .ok()?;
+    (family(header.ifa_family)? == Family::of_address(ip)).then_some(())?;
+    Some(Address {
+        interface: header.ifa_index,
+        network: IpNet::new(ip, header.ifa_prefixlen).ok()?,
+    })
+}

@@ -1,0 +1,209 @@
+//! Sockets that are listed and ended from outside (`linux/sock_diag.h`,
+//! `linux/inet_diag.h`).
+
+use netlink_bindings::{
+    consts::NLM_F_DUMP,
+    utils::{find_attr, parse_u32},
+};
+use rustix::{io::Errno, net::netlink::SOCK_DIAG};
+
+use super::{Connection, Family, Listed};
+use super::{
+    Plain, Result, number,
+    socket::{Refusal, Socket},
+};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
+
+/// Attributes of a socket that is listed: what its protocol knows of it, and its mark,
+/// which only `CAP_NET_ADMIN` is told.
+const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_MARK: u16 = 15;
+
+/// `struct inet_diag_msg`.
+const MESSAGE: usize = 72;
+
+/// Connections of the network namespace that the calling thread was in when
+/// this was opened.
+#[derive(Debug)]
+pub struct Connections {
+    socket: Socket,
+}
+
+impl Connections {
+    /// Opens a socket for it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn open() -> Result<Self> {
+        let socket = Socket::open(Some(SOCK_DIAG));
+        let socket = socket.map_err(|error| Refusal::from(error).of("open a netlink socket"))?;
+        Ok(Self { socket })
+    }
+
+    /// All sockets of a protocol (`IPPROTO_TCP`, `IPPROTO_UDP`) and family, listeners
+    /// among them; none where the kernel cannot list these.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn list(&mut self, protocol: u8, family: Family) -> Result<Vec<Listed>> {
+        let everything = Connection {
+            protocol,
+            family,
+            addresses: [[0; 16]; 2],
+            ports: [0; 2],
+            interface: 0,
+            cookie: u64::MAX,
+        };
+        let mut body = request(&everything);
+        body[2] = 1 << (INET_DIAG_INFO - 1);
+        let request = Plain {
+            kind: SOCK_DIAG_BY_FAMILY,
+            flags: NLM_F_DUMP as u16,
+            body: &body,
+        };
+        let listed = self.socket.list(&request, |body, all| {
+            all.extend(read(body, protocol));
+        });
+        match listed {
+            Err(refusal) if refusal.is(Errno::NOENT) => Ok(Vec::new()),
+            listed => listed.map_err(|refusal| refusal.of("list sockets")),
+        }
+    }
+
+    /// Ends one: its program is told `ECONNABORTED`, the other end of a TCP connection
+    /// gets a reset. Needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENOENT` if it has ended already, or when others have the same
+    /// addresses and ports; `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`.
+    pub fn end(&mut self, connection: &Connection) -> Result<()> {
+        let body = request(connection);
+        let request = Plain {
+            kind: SOCK_DESTROY,
+            flags: 0,
+            body: &body,
+        };
+        let ended = self.socket.ask(&request, |_| ());
+        ended.map_err(|refusal| refusal.of("end a connection"))
+    }
+}
+
+/// `struct inet_diag_req_v2`.
+fn request(connection: &Connection) -> Vec<u8> {
+    let mut body = vec![number(connection.family), connection.protocol, 0, 0];
+    // Whatever its state.
+    body.extend(u32::MAX.to_ne_bytes());
+    for port in connection.ports {
+        body.extend(port.to_be_bytes());
+    }
+    for address in connection.addresses {
+        body.extend(address);
+    }
+    body.extend(connection.interface.to_ne_bytes());
+    // The lower half first, on every machine.
+    body.extend((connection.cookie as u32).to_ne_bytes());
+    body.extend(((connection.cookie >> 32) as u32).to_ne_bytes());
+    body
+}
+
+/// One that is listed.
+fn read(body: &[u8], protocol: u8) -> Option<Listed> {
+    let (header, attributes) = body.split_at_checked(MESSAGE)?;
+    let [family, state, ..] = header else {
+        return None;
+    };
+    let word = |at: usize| Some(u32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
+    let half = |at: usize| Some(u16::from_be_bytes(*header.get(at..)?.first_chunk()?));
+    let address = |at: usize| header.get(at..)?.first_chunk().copied();
+    let family = match i32::from(*family) {
+        libc::AF_INET => Family::Ipv4,
+        libc::AF_INET6 => Family::Ipv6,
+        _ => return None,
+    };
+    let info = find_attr(attributes, INET_DIAG_INFO);
+    Some(Listed {
+        connection: Connection {
+            protocol,
+            family,
+            addresses: [address(8)?, address(24)?],
+            ports: [half(4)?, half(6)?],
+            interface: word(40)?,
+            cookie: u64::from(word(44)?) | u64::from(word(48)?) << 32,
+        },
+        state: *state,
+        uid: word(64)?,
+        inode: word(68)?,
+        mark: find_attr(attributes, INET_DIAG_MARK).and_then(parse_u32),
+        transfer: info
+            .filter(|_| i32::from(protocol) == libc::IPPROTO_TCP)
+            .and_then(transfer),
+    })
+}
+
+/// Bytes of payload sent and received, as `struct tcp_info` has them: since Linux 4.19.
+fn transfer(info: &[u8]) -> Option<[u64; 2]> {
+    const RECEIVED: usize = 128;
+    const SENT: usize = 200;
+    const SENT_AGAIN: usize = 208;
+    let word = |at: usize| Some(u64::from_ne_bytes(*info.get(at..)?.first_chunk()?));
+    Some([
+        word(SENT)?.saturating_sub(word(SENT_AGAIN)?),
+        word(RECEIVED)?,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_of_this_process_is_listed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let (mut server, _) = listener.accept().expect("a client");
+        client.write_all(&[7; 1000]).expect("sent");
+        server.read_exact(&mut [0; 1000]).expect("received");
+        let mut connections = Connections::open().expect("a socket");
+        let tcp = libc::IPPROTO_TCP as u8;
+        let listed = connections.list(tcp, Family::Ipv4).expect("a list");
+        let of = |ports: [Option<u16>; 2]| {
+            listed.iter().find(|one| {
+                let pairs = one.connection.ports.iter().zip(ports);
+                one.state == Listed::ESTABLISHED
+                    && pairs
+                        .into_iter()
+                        .all(|(is, want)| want.is_none_or(|want| *is == want))
+            })
+        };
+        let sender = of([None, Some(port)]).expect("the client");
+        assert_eq!(sender.transfer, Some([1000, 0]));
+        assert_eq!(sender.connection.addresses[0][..4], [127, 0, 0, 1]);
+        let receiver = of([Some(port), None]).expect("the server");
+        assert_eq!(receiver.transfer, Some([0, 1000]));
+        assert_ne!(sender.inode, 0);
+        assert_ne!(sender.connection.cookie, receiver.connection.cookie);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_no_socket() {
+        let mut body = [0; MESSAGE];
+        body[0] = libc::AF_INET as u8;
+        let tcp = libc::IPPROTO_TCP as u8;
+        let found = read(&body, tcp).expect("a socket");
+        assert_eq!((found.transfer, found.mark), (None, None));
+        assert_eq!(read(&body[..MESSAGE - 1], tcp), None);
+        body[0] = libc::AF_UNIX as u8;
+        assert_eq!(read(&body, tcp), None);
+        assert_eq!(transfer(&[0; 215]), None);
+        assert_eq!(transfer(&[0; 216]), Some([0, 0]));
+    }
+}

@@ -1,0 +1,399 @@
+//! The nf_tables table of a default route by a tunnel.
+
+mod rule;
+
+use std::ffi::{CStr, CString};
+
+use netlink_bindings::nftables::{
+    Nfgenmsg, OpGetchainDump, OpGetruleDump, OpGettableDo, Request, TableFlags,
+};
+use rustix::io::Errno;
+
+use self::rule::{Expression, ListedRule};
+use super::{Family, Firewall, FirewallState, InterfaceMatch};
+use super::{
+    Result, System, family, is_interface_name,
+    link::not_a_name,
+    number,
+    socket::{Refusal, Socket, Transaction},
+};
+
+impl System {
+    /// The nf_tables tables of the families `ip` and `ip6`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    pub fn firewall_tables(&mut self) -> Result<Vec<(Family, String)>> {
+        let request = Request::new().op_gettable_dump(&Nfgenmsg::new());
+        self.netfilter()
+            .and_then(|socket| socket.list(&request, |body, all| all.extend(parse(body))))
+            .map_err(|refusal| {
+                // What netfilter says of a part that it does not have.
+                let refusal = if refusal.is(Errno::INVAL) {
+                    no_nf_tables()
+                } else {
+                    refusal
+                };
+                refusal.of("list the firewall tables")
+            })
+    }
+
+    /// Compares the table of a firewall with what the kernel has of it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    pub fn firewall_state(&mut self, firewall: &Firewall) -> Result<FirewallState> {
+        match self.list_firewall(firewall.family, &firewall.name) {
+            Err(refusal) if refusal.is(Errno::NOENT) => Ok(FirewallState::Missing),
+            Err(refusal) => {
+                Err(refusal.of(format!("list {}", name_of(firewall.family, &firewall.name))))
+            }
+            Ok(listed) => Ok(listed.compared_with(firewall)),
+        }
+    }
+
+    fn list_firewall(
+        &mut self,
+        family: Family,
+        name: &str,
+    ) -> std::result::Result<Listed, Refusal> {
+        let table = table_name(name)?;
+        let header = header(family);
+        let netfilter = self.netfilter()?;
+        let mut is_dormant = false;
+        let mut request = Request::new().op_gettable_do(&header);
+        request.encode().push_name(&table);
+        netfilter.ask(&request, |body| is_dormant |= has_dormant_flag(body))?;
+        let request = Request::new().op_getchain_dump(&header);
+        let chains = netfilter.list(&request, |body, all| {
+            all.extend(chain(body, family, &table));
+        })?;
+        let mut request = Request::new().op_getrule_dump(&header);
+        request.encode().push_table(&table);
+        let rules = netfilter.list(&request, |body, all| {
+            all.extend(listed_rule(body, family, &table));
+        })?;
+        Ok(Listed {
+            is_dormant,
+            chains,
+            rules,
+        })
+    }
+
+    /// Makes a firewall table with all that is in it, or nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables, `ENOENT` when it
+    /// lacks a part of it, `EINVAL` for names and addresses that cannot be.
+    pub fn add_firewall(&mut self, firewall: &Firewall) -> Result<()> {
+        transaction(firewall)
+            .and_then(|transaction| {
+                self.netfilter()?.transact(transaction, |place, refusal| {
+                    if place == 0 {
+                        without_nf_tables(refusal)
+                    } else {
+                        without_a_part(refusal)
+                    }
+                })
+            })
+            .map_err(|refusal| {
+                refusal.of(format!("add {}", name_of(firewall.family, &firewall.name)))
+            })
+    }
+
+    /// Removes a firewall table with all that is in it.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EOPNOTSUPP` when it has no nf_tables.
+    pub fn remove_firewall(&mut self, family: Family, name: &str) -> Result<()> {
+        removal(family, name)
+            .and_then(|transaction| {
+                self.netfilter()?.transact(transaction, |place, refusal| {
+                    if place == 0 {
+                        without_nf_tables(refusal)
+                    } else {
+                        refusal
+                    }
+                })
+            })
+            .map_err(|refusal| refusal.of(format!("remove {}", name_of(family, name))))
+    }
+
+    fn netfilter(&mut self) -> std::result::Result<&mut Socket, Refusal> {
+        self.netfilter.as_mut().map_err(|errno| match *errno {
+            Errno::PROTONOSUPPORT => no_nf_tables(),
+            errno => errno.into(),
+        })
+    }
+}
+
+fn name_of(family: Family, name: &str) -> String {
+    let family = match family {
+        Family::Ipv4 => "ip",
+        Family::Ipv6 => "ip6",
+    };
+    format!("the firewall table {family} {name}")
+}
+
+fn no_nf_tables() -> Refusal {
+    Refusal {
+        source: Errno::OPNOTSUPP.into(),
+        reason: Some("this kernel has no nf_tables (CONFIG_NF_TABLES)".to_owned()),
+    }
+}
+
+/// The whole transaction was refused.
+fn without_nf_tables(refusal: Refusal) -> Refusal {
+    if refusal.is(Errno::OPNOTSUPP) {
+        no_nf_tables()
+    } else {
+        refusal
+    }
+}
+
+/// One of its requests was refused.
+fn without_a_part(refusal: Refusal) -> Refusal {
+    if refusal.is(Errno::NOENT) && refusal.reason.is_none() {
+        let reason = "this kernel's nf_tables lacks fib, ct or filter chains (CONFIG_NFT_FIB_IPV4, \
+                      CONFIG_NFT_FIB_IPV6, CONFIG_NFT_CT)";
+        return Refusal {
+            reason: Some(reason.to_owned()),
+            ..refusal
+        };
+    }
+    refusal
+}
+
+/// `NFT_NAME_MAXLEN` with the zero at its end.
+const NAME_LENGTH: usize = 256;
+
+fn table_name(name: &str) -> std::result::Result<CString, Refusal> {
+    let name = CString::new(name).ok();
+    name.filter(|name| (2..=NAME_LENGTH).contains(&name.as_bytes_with_nul().len()))
+        .ok_or_else(|| Refusal {
+            source: Errno::INVAL.into(),
+            reason: Some("a firewall table's name has 1 to 255 bytes, none of them 0".to_owned()),
+        })
+}
+
+/// Encloses what `fill` appends.
+fn enclosed(
+    fill: impl FnOnce(&mut Transaction) -> std::result::Result<(), Refusal>,
+) -> std::result::Result<Transaction, Refusal> {
+    const NFNL_SUBSYS_NFTABLES: u16 = 10;
+    let mut header = Nfgenmsg::new();
+    header.set_res_id(NFNL_SUBSYS_NFTABLES);
+    let mut transaction = Transaction::default();
+    transaction.push(&Request::new().op_batch_begin_do(&header))?;
+    fill(&mut transaction)?;
+    transaction.push(&Request::new().op_batch_end_do(&header))?;
+    Ok(transaction)
+}
+
+fn removal(family: Family, name: &str) -> std::result::Result<Transaction, Refusal> {
+    let name = table_name(name)?;
+    let mut request = Request::new().op_deltable_do(&header(family));
+    request.encode().push_name(&name);
+    enclosed(|transaction| transaction.push(&request))
+}
+
+fn header(family: Family) -> Nfgenmsg {
+    let mut header = Nfgenmsg::new();
+    // `NFPROTO_IPV4` and `NFPROTO_IPV6` are the address families' numbers.
+    header.nfgen_family = number(family);
+    header
+}
+
+/// A chain of the table.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Chain {
+    name: &'static str,
+    /// `NF_INET_PRE_ROUTING` or `NF_INET_POST_ROUTING`.
+    hook: u32,
+    priority: i32,
+}
+
+const NF_INET_PRE_ROUTING: u32 = 0;
+const NF_INET_POST_ROUTING: u32 = 4;
+const NF_IP_PRI_RAW: i32 = -300;
+const NF_IP_PRI_MANGLE: i32 = -150;
+
+/// `NF_ACCEPT`, the policy of a chain that is made without one.
+const ACCEPT: u32 = 1;
+
+static CHAINS: [Chain; 3] = [
+    Chain {
+        name: "preraw",
+        hook: NF_INET_PRE_ROUTING,
+        priority: NF_IP_PRI_RAW,
+    },
+    Chain {
+        name: "premangle",
+        hook: NF_INET_PRE_ROUTING,
+        priority: NF_IP_PRI_MANGLE,
+    },
+    Chain {
+        name: "postmangle",
+        hook: NF_INET_POST_ROUTING,
+        priority: NF_IP_PRI_MANGLE,
+    },
+];
+
+fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal> {
+    let Firewall {
+        family, addresses, ..
+    } = firewall;
+    let table = table_name(&firewall.name)?;
+    if let InterfaceMatch::Name(name) = &firewall.interface
+        && !is_interface_name(name)
+    {
+        return Err(not_a_name());
+    }
+    if let Some(stranger) = addresses
+        .iter()
+        .find(|&&address| Family::of_address(address) != *family)
+    {
+        return Err(Refusal {
+            source: Errno::INVAL.into(),
+            reason: Some(format!("{stranger} is not of the table's family")),
+        });
+    }
+    let header = header(*family);
+    enclosed(|transaction| {
+        let mut request = Request::new()
+            .set_create()
+            .set_excl()
+            .op_newtable_do(&header);
+        request.encode().push_name(&table);
+        transaction.push(&request)?;
+        for chain in &CHAINS {
+            let mut request = Request::new()
+                .set_create()
+                .set_excl()
+                .op_newchain_do(&header);
+            request
+                .encode()
+                .push_table(&table)
+                .push_name_bytes(chain.name.as_bytes())
+                .push_type(c"filter")
+                .nested_hook()
+                .push_num(chain.hook)
+                .push_priority(chain.priority);
+            transaction.push(&request)?;
+        }
+        for rule in rule::all(firewall) {
+            let mut request = Request::new()
+                .set_create()
+                .set_append()
+                .op_newrule_do(&header);
+            let attributes = request
+                .encode()
+                .push_table(&table)
+                .push_chain_bytes(rule.chain.as_bytes());
+            rule::push(&rule.expressions, attributes.nested_expressions());
+            transaction.push(&request)?;
+        }
+        Ok(())
+    })
+}
+
+/// A table as the kernel lists it.
+struct Listed {
+    is_dormant: bool,
+    /// Its chains that are among [`CHAINS`].
+    chains: Vec<&'static Chain>,
+    /// The rules of all its chains, in their order.
+    rules: Vec<ListedRule>,
+}
+
+impl Listed {
+    fn compared_with(&self, firewall: &Firewall) -> FirewallState {
+        if self.rules.is_empty() {
+            return FirewallState::Missing;
+        }
+        let has_chains = CHAINS.iter().all(|chain| self.chains.contains(&chain));
+        if has_chains && !self.is_dormant && self.has_rules(firewall) {
+            FirewallState::Whole
+        } else {
+            FirewallState::Altered
+        }
+    }
+
+    fn has_rules(&self, firewall: &Firewall) -> bool {
+        let (spoofed, others): (Vec<_>, Vec<_>) = rule::all(firewall)
+            .into_iter()
+            .partition(|rule| rule.chain == rule::SPOOFED);
+        // The interface may have had further addresses when the rules were made.
+        let is_against_spoofing = |listed: Option<&[Expression]>| {
+            listed.is_some_and(|listed| {
+                rule::address(listed).is_some_and(|address| {
+                    let wanted = rule::against_spoofing(&firewall.interface, address);
+                    wanted.expressions == listed
+                })
+            })
+        };
+        self.rules_of(rule::SPOOFED).all(is_against_spoofing)
+            && spoofed.iter().all(|rule| {
+                let mut listed = self.rules_of(rule::SPOOFED);
+                listed.any(|listed| listed == Some(&*rule.expressions))
+            })
+            && others
+                .iter()
+                .all(|rule| self.rules_of(rule.chain).eq([Some(&*rule.expressions)]))
+    }
+
+    fn rules_of(&self, chain: &str) -> impl Iterator<Item = Option<&[Expression]>> {
+        let rules = self.rules.iter().filter(move |rule| rule.chain == chain);
+        rules.map(|rule| rule.expressions.as_deref())
+    }
+}
+
+pub(super) fn parse(body: &[u8]) -> Option<(Family, String)> {
+    let (header, attributes) = OpGettableDo::decode_request(body);
+    let name = attributes.get_name().ok()?;
+    Some((
+        family(header.nfgen_family)?,
+        name.to_string_lossy().into_owned(),
+    ))
+}
+
+/// Checks that a table is switched off.
+pub(super) fn has_dormant_flag(body: &[u8]) -> bool {
+    let (_, attributes) = OpGettableDo::decode_request(body);
+    let flags = attributes.get_flags().unwrap_or_default();
+    flags & TableFlags::Dormant as u32 != 0
+}
+
+/// The chain among [`CHAINS`] that this one is, if it is in this table.
+pub(super) fn chain(body: &[u8], of: Family, table: &CStr) -> Option<&'static Chain> {
+    let (header, attributes) = OpGetchainDump::decode_request(body);
+    let is_in_table =
+        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+    let hook = attributes.get_hook().ok()?;
+    let is_filter = attributes.get_type().ok()? == c"filter";
+    let accepts = attributes.get_policy().ok()? == ACCEPT;
+    let found = CHAINS.iter().find(|chain| {
+        let name = attributes
+            .get_name()
+            .is_ok_and(|name| name.to_bytes() == chain.name.as_bytes());
+        let place = (hook.get_num().ok(), hook.get_priority().ok());
+        name && place == (Some(chain.hook), Some(chain.priority))
+    });
+    found.filter(|_| is_in_table && is_filter && accepts)
+}
+
+/// A rule, if it is in this table. Old kernels list all tables.
+pub(super) fn listed_rule(body: &[u8], of: Family, table: &CStr) -> Option<ListedRule> {
+    let (header, attributes) = OpGetruleDump::decode_request(body);
+    let is_in_table =
+        family(header.nfgen_family) == Some(of) && attributes.get_table().ok()? == table;
+    let chain = attributes.get_chain().ok()?;
+    is_in_table.then(|| ListedRule {
+        chain: chain.to_string_lossy().into_owned(),
+        expressions: attributes.get_expressions().ok().and_then(rule::read),
+    })
+}

@@ -1,0 +1,84 @@
+//! Families of generic netlink (`linux/genetlink.h`).
+
+use netlink_bindings::{
+    nlctrl,
+    traits::{NetlinkRequest, Protocol},
+};
+use rustix::{io::Errno, net::netlink::GENERIC};
+use zeroize::Zeroizing;
+
+use super::SystemError;
+use super::{
+    Result,
+    socket::{Refusal, Socket},
+};
+
+/// The type of messages to the controller, which knows the other families.
+const CONTROLLER: u16 = 16;
+
+/// A family of requests that a part of the kernel understands, in the network
+/// namespace that the calling thread was in when this was opened.
+#[derive(Debug)]
+pub struct Generic {
+    socket: Socket,
+    name: &'static str,
+}
+
+impl Generic {
+    /// Finds the family of this name.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `ENOENT` when it has no such family, and cannot load what
+    /// has it.
+    pub fn open(name: &'static str) -> Result<Self> {
+        let failed = |refusal: Refusal| refusal.of(format!("find {name} in the kernel"));
+        let socket = Socket::open(Some(GENERIC)).map_err(|error| failed(error.into()))?;
+        let mut socket = socket.of_family(CONTROLLER);
+        let mut request = nlctrl::Request::new().op_getfamily_do();
+        request.encode().push_family_name_bytes(name.as_bytes());
+        let mut number = None;
+        let asked = socket.ask(&request, |answer| {
+            let family = nlctrl::OpGetfamilyDo::decode_reply(answer);
+            number = number.or(family.get_family_id().ok());
+        });
+        asked.map_err(failed)?;
+        match number {
+            Some(number) => Ok(Self {
+                socket: socket.of_family(number),
+                name,
+            }),
+            None => Err(failed(Errno::NOENT.into())),
+        }
+    }
+
+    /// Asks for a change.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn change(&mut self, request: &impl NetlinkRequest) -> Result<()> {
+        debug_assert!(
+            matches!(request.protocol(), Protocol::Generic(name) if name == self.name.as_bytes())
+        );
+        let done = self.socket.ask(request, |_| ());
+        done.map_err(|refusal| self.refused(refusal))
+    }
+
+    /// The contents of the messages that answer a request for a list, all of
+    /// one moment. They may hold keys.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `EAGAIN` when what is listed changes all the time.
+    pub fn list(&mut self, request: &impl NetlinkRequest) -> Result<Vec<Zeroizing<Vec<u8>>>> {
+        let listed = self.socket.list(request, |answer, all| {
+            all.push(Zeroizing::new(answer.to_vec()));
+        });
+        listed.map_err(|refusal| self.refused(refusal))
+    }
+
+    fn refused(&self, refusal: Refusal) -> SystemError {
+        refusal.of(format!("ask {} of the kernel", self.name))
+    }
+}

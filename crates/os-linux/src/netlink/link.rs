@@ -1,0 +1,175 @@
+//! Interfaces.
+
+use netlink_bindings::rt_link::{Ifinfomsg, OpGetlinkDo, Request};
+use rustix::io::Errno;
+
+use super::{Link, Medium};
+use super::{
+    Result, System, is_interface_name,
+    socket::{Refusal, unreadable},
+};
+
+impl System {
+    /// Every interface.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
+        request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+        self.route
+            .list(&request, |body, all| all.extend(link(body)))
+            .map_err(|refusal| refusal.of("list the interfaces"))
+    }
+
+    /// Returns the interfaces that carry no packets now: they are down, or have no carrier.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn links_without_carrier(&mut self) -> Result<Vec<Link>> {
+        let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
+        request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+        self.route
+            .list(&request, |body, all| {
+                let (header, _) = OpGetlinkDo::decode_request(body);
+                let carries = header.ifi_flags & libc::IFF_LOWER_UP as u32 != 0;
+                all.extend(link(body).filter(|_| !carries));
+            })
+            .map_err(|refusal| refusal.of("list the interfaces without a carrier"))
+    }
+
+    /// The interface of this name; none when there is none.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, and `EINVAL` for what cannot be an interface's name.
+    pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
+        let what = || format!("look for the interface {name:?}");
+        if !is_interface_name(name) {
+            return Err(not_a_name().of(what()));
+        }
+        let mut request = Request::new().op_getlink_do(&Ifinfomsg::new());
+        request
+            .encode()
+            .push_ifname_bytes(name.as_bytes())
+            .push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+        let mut found = None;
+        match self.route.ask(&request, |body| found = link(body)) {
+            Ok(()) => match found {
+                Some(link) => Ok(Some(link)),
+                None => Err(unreadable().of(what())),
+            },
+            Err(refusal) if refusal.is(Errno::NODEV) => Ok(None),
+            Err(refusal) => Err(refusal.of(what())),
+        }
+    }
+
+    /// Sets an interface's MTU in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `EINVAL` for an MTU that the interface cannot have.
+    pub fn set_mtu(&mut self, interface: u32, mtu: u32) -> Result<()> {
+        let change = |header: &Ifinfomsg| {
+            let mut request = Request::new().op_setlink_do(header);
+            request.encode().push_mtu(mtu);
+            request
+        };
+        header(interface)
+            .and_then(|header| self.route.ask(&change(&header), |_| {}))
+            .map_err(|refusal| {
+                let name = self.route.interface(interface);
+                refusal.of(format!("set the MTU of {name} to {mtu}"))
+            })
+    }
+
+    /// Sets an interface up or down.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn set_up(&mut self, interface: u32, up: bool) -> Result<()> {
+        const UP: u32 = libc::IFF_UP as u32;
+        header(interface)
+            .and_then(|mut header| {
+                header.ifi_flags = if up { UP } else { 0 };
+                header.ifi_change = UP;
+                let request = Request::new().op_setlink_do(&header);
+                self.route.ask(&request, |_| {})
+            })
+            .map_err(|refusal| {
+                let name = self.route.interface(interface);
+                refusal.of(format!("set {name} {}", if up { "up" } else { "down" }))
+            })
+    }
+
+    /// Deletes an interface.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `EOPNOTSUPP` for hardware.
+    pub fn delete_link(&mut self, interface: u32) -> Result<()> {
+        header(interface)
+            .and_then(|header| {
+                let request = Request::new().op_dellink_do(&header);
+                self.route.ask(&request, |_| {})
+            })
+            .map_err(|refusal| {
+                let name = self.route.interface(interface);
+                refusal.of(format!("delete {name}"))
+            })
+    }
+}
+
+/// Leave out the counters (Linux 4.4).
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
+/// Names an interface by its index.
+fn header(interface: u32) -> std::result::Result<Ifinfomsg, Refusal> {
+    let mut header = Ifinfomsg::new();
+    header.ifi_index = match i32::try_from(interface) {
+        Ok(index @ 1..) => index,
+        // There is none; the kernel takes 0 for "see the name".
+        _ => return Err(Errno::NODEV.into()),
+    };
+    Ok(header)
+}
+
+pub(super) fn not_a_name() -> Refusal {
+    Refusal {
+        source: Errno::INVAL.into(),
+        reason: Some(
+            "an interface's name has 1 to 15 bytes, and no slash, colon or space".to_owned(),
+        ),
+    }
+}
+
+pub(super) fn link(body: &[u8]) -> Option<Link> {
+    let (header, attributes) = OpGetlinkDo::decode_request(body);
+    Some(Link {
+        index: u32::try_from(header.ifi_index)
+            .ok()
+            .filter(|&index| index != 0)?,
+        name: attributes.get_ifname().ok()?.to_string_lossy().into_owned(),
+        up: header.ifi_flags & libc::IFF_UP as u32 != 0,
+        mtu: attributes.get_mtu().ok()?,
+        kind: attributes
+            .get_linkinfo()
+            .and_then(|info| info.get_kind())
+            .ok()
+            .map(|kind| kind.to_string_lossy().into_owned()),
+        medium: medium(header.ifi_type, attributes.get_address().ok()),
+        controller: attributes.get_master().ok().filter(|&index| index != 0),
+    })
+}
+
+/// The medium of a link of this type (`ARPHRD_*`) with this address.
+fn medium(kind: u16, address: Option<&[u8]>) -> Medium {
+    match (kind, address.map(<[u8; 6]>::try_from)) {
+        (libc::ARPHRD_LOOPBACK, _) => Medium::Loopback,
+        (libc::ARPHRD_ETHER, Some(Ok(address))) => Medium::Ethernet(address),
+        (other, _) => Medium::Other(other),
+    }
+}

@@ -1,0 +1,84 @@
+//! Neighbours, and the packets that wait for their addresses.
+
+use std::net::IpAddr;
+
+use netlink_bindings::rt_neigh::{Ndmsg, NudState, OpNewneighDo, Request};
+
+use super::Family;
+use super::{Result, System, number};
+
+impl System {
+    /// The neighbours whose hardware addresses are being asked for, which the kernel keeps
+    /// packets for, with their links.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn neighbours_asked_for(&mut self) -> Result<Vec<(u32, IpAddr)>> {
+        let request = Request::new().op_getneigh_dump(&Ndmsg::new());
+        self.route
+            .list(&request, |body, all| all.extend(asked_for(body)))
+            .map_err(|refusal| refusal.of("list the neighbours"))
+    }
+
+    /// Whether a neighbour on a link answers when it is asked for its hardware address;
+    /// `None` where the kernel does not know, or does not ask (point-to-point links, entries
+    /// that somebody has made).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn neighbour_answers(&mut self, link: u32, neighbour: IpAddr) -> Result<Option<bool>> {
+        let request = Request::new().op_getneigh_dump(&Ndmsg::new());
+        let all = self
+            .route
+            .list(&request, |body, all| all.extend(heard(body)))
+            .map_err(|refusal| refusal.of("list the neighbours"))?;
+        let known = all.iter().find(|one| one.0 == link && one.1 == neighbour);
+        Ok(known.map(|one| one.2))
+    }
+
+    /// Forgets a neighbour, and drops the packets that wait for its address: who sent them
+    /// hears that the host is unreachable.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENOENT` if it is not known.
+    pub fn forget_neighbour(&mut self, link: u32, neighbour: IpAddr) -> Result<()> {
+        let mut header = Ndmsg::new();
+        header.ndm_family = number(Family::of_address(neighbour));
+        header.ndm_ifindex = link.cast_signed();
+        let mut request = Request::new().op_delneigh_do(&header);
+        request.encode().push_dst(neighbour);
+        self.route.ask(&request, |_| {}).map_err(|refusal| {
+            let name = self.route.interface(link);
+            refusal.of(format!("forget the neighbour {neighbour} on {name}"))
+        })
+    }
+}
+
+/// A link, a neighbour on it that has been asked for its hardware address, and whether it
+/// answers. One that has answered long ago is asked again before anything more than a few
+/// packets is sent to it.
+pub(super) fn heard(body: &[u8]) -> Option<(u32, IpAddr, bool)> {
+    const SILENT: u16 = NudState::Incomplete as u16 | NudState::Failed as u16;
+    const ANSWERS: u16 = NudState::Reachable as u16
+        | NudState::Stale as u16
+        | NudState::Delay as u16
+        | NudState::Probe as u16;
+    let (header, attributes) = OpNewneighDo::decode_request(body);
+    let is = |states| header.ndm_state & states != 0;
+    (is(SILENT) || is(ANSWERS)).then_some(())?;
+    let link = header.ndm_ifindex.cast_unsigned();
+    Some((link, attributes.get_dst().ok()?, is(ANSWERS)))
+}
+
+/// A link, and a neighbour on it whose hardware address is being asked for.
+pub(super) fn asked_for(body: &[u8]) -> Option<(u32, IpAddr)> {
+    let (header, attributes) = OpNewneighDo::decode_request(body);
+    (header.ndm_state & NudState::Incomplete as u16 != 0).then_some(())?;
+    Some((
+        header.ndm_ifindex.cast_unsigned(),
+        attributes.get_dst().ok()?,
+    ))
+}

@@ -1,0 +1,286 @@
+//! Routes, and where packets go.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use netlink_bindings::{
+    rt_route::{IterableMetrics, OpNewrouteDo, PushRouteAttrs, Request, RouteAttrs, Rtmsg},
+    traits::Pusher,
+    utils::{find_attr, parse_ip, parse_u16, parse_u32, push_header},
+};
+
+use super::{Family, Route, RouteKind, RouteTo};
+use super::{Result, System, family, number, socket::unreadable};
+
+impl System {
+    /// The routes of every table and both families.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn routes(&mut self) -> Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in Family::ALL {
+            let mut header = Rtmsg::new();
+            header.rtm_family = number(family);
+            let request = Request::new().op_getroute_dump(&header);
+            let read = |body: &[u8], all: &mut Vec<Route>| {
+                // A kernel without IPv6 lists IPv4 twice.
+                all.extend(parse(body).filter(|route| route.family() == family));
+            };
+            let listed = self.route.list(&request, read);
+            routes.extend(listed.map_err(|refusal| refusal.of("list the routes"))?);
+        }
+        Ok(routes)
+    }
+
+    /// Adds a route, as `ip route add` does.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `EEXIST` also for a route that differs only in where it
+    /// leads.
+    pub fn add_route(&mut self, route: &Route) -> Result<()> {
+        let mut request = Request::new()
+            .set_create()
+            .set_excl()
+            .op_newroute_do(&header(route));
+        push(request.encode(), route);
+        self.route
+            .ask(&request, |_| {})
+            .map_err(|refusal| refusal.of(format!("add {}", self.name_of(route))))
+    }
+
+    /// Removes a route. An IPv4 route of metric 0 stands for the same route of
+    /// any metric, as it does for `ip route del`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove_route(&mut self, route: &Route) -> Result<()> {
+        let mut request = Request::new().op_delroute_do(&header(route));
+        push(request.encode(), route);
+        self.route
+            .ask(&request, |_| {})
+            .map_err(|refusal| refusal.of(format!("remove {}", self.name_of(route))))
+    }
+
+    /// Where packets for `destination` with the firewall mark `mark` go now, as
+    /// `ip route get` says.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` when there is no way.
+    pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteTo> {
+        let family = Family::of_address(destination);
+        let mut header = Rtmsg::new();
+        header.rtm_family = number(family);
+        header.rtm_dst_len = IpNet::from(destination).prefix_len();
+        let mut request = Request::new().op_getroute_do(&header);
+        let attributes = request.encode().push_dst(destination);
+        if mark != 0 {
+            attributes.push_mark(mark);
+        } else {
+            drop(attributes);
+        }
+        let mut found = None;
+        self.route
+            .ask(&request, |body| found = parse_lookup(body))
+            .and_then(|()| found.ok_or_else(unreadable))
+            .map_err(|refusal| {
+                let mark = match mark {
+                    0 => String::new(),
+                    mark => format!(" with the mark {mark:#x}"),
+                };
+                refusal.of(format!("find the route to {destination}{mark}"))
+            })
+    }
+
+    fn name_of(&self, route: &Route) -> String {
+        let kind = match route.kind {
+            RouteKind::Unicast => String::new(),
+            kind => format!("{kind} "),
+        };
+        let mut name = format!("the {kind}route {}", route.destination);
+        if let Some(gateway) = route.gateway {
+            name += &format!(" via {gateway}");
+        }
+        if let Some(interface) = route.interface {
+            name += &format!(" by {}", self.route.interface(interface));
+        }
+        name += &format!(" in table {}", route.table);
+        name
+    }
+}
+
+fn header(route: &Route) -> Rtmsg {
+    let mut header = Rtmsg::new();
+    header.rtm_family = number(route.family());
+    header.rtm_dst_len = route.destination.prefix_len();
+    // The attribute has room for all tables.
+    header.rtm_table = libc::RT_TABLE_UNSPEC;
+    header.rtm_protocol = route.protocol;
+    header.rtm_scope = route.scope;
+    header.rtm_type = match route.kind {
+        RouteKind::Unicast => libc::RTN_UNICAST,
+        RouteKind::Unreachable => libc::RTN_UNREACHABLE,
+        RouteKind::Prohibit => libc::RTN_PROHIBIT,
+        RouteKind::Throw => libc::RTN_THROW,
+        RouteKind::Other(kind) => kind,
+    };
+    header
+}
+
+fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
+    attributes = attributes
+        .push_dst(route.destination.addr())
+        .push_table(route.table);
+    if let Some(interface) = route.interface {
+        attributes = attributes.push_oif(interface);
+    }
+    attributes = match route.gateway {
+        Some(gateway) if Family::of_address(gateway) == route.family() => {
+            attributes.push_gateway(gateway)
+        }
+        Some(gateway) => push_via(attributes, gateway),
+        None => attributes,
+    };
+    // Said also where it is the default: otherwise the kernel would remove the
+    // route of any metric.
+    let metric = match route.metric {
+        0 => route.family().default_metric(),
+        metric => metric,
+    };
+    if metric != 0 {
+        attributes = attributes.push_priority(metric);
+    }
+    if let Some(mtu) = route.mtu {
+        attributes.nested_metrics().push_mtu(mtu);
+    }
+}
+
+/// A gateway of another family (`struct rtvia`).
+fn push_via(
+    mut attributes: PushRouteAttrs<&mut Vec<u8>>,
+    gateway: IpAddr,
+) -> PushRouteAttrs<&mut Vec<u8>> {
+    let octets = match gateway {
+        IpAddr::V4(gateway) => gateway.octets().to_vec(),
+        IpAddr::V6(gateway) => gateway.octets().to_vec(),
+    };
+    let family = u16::from(number(Family::of_address(gateway)));
+    let message = attributes.as_vec_mut();
+    push_header(message, RTA_VIA, (2 + octets.len()) as u16);
+    message.extend(family.to_ne_bytes());
+    message.extend(octets);
+    attributes
+}
+
+const RTA_GATEWAY: u16 = 5;
+const RTA_VIA: u16 = 18;
+
+/// A next hop: by which interface, and by which gateway.
+type Hop = (Option<u32>, Option<IpAddr>);
+
+/// The route, once for each of its next hops.
+pub(super) fn parse(body: &[u8]) -> impl Iterator<Item = Route> {
+    let (route, hops) = parse_with_hops(body).unzip();
+    let hops = hops.unwrap_or_default();
+    hops.into_iter().filter_map(move |(interface, gateway)| {
+        Some(Route {
+            interface,
+            gateway,
+            ..route.clone()?
+        })
+    })
+}
+
+fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
+    let (header, attributes) = OpNewrouteDo::decode_request(body);
+    let family = family(header.rtm_family)?;
+    // What the kernel learned about single hosts is no configuration.
+    if header.rtm_flags & libc::RTM_F_CLONED != 0 {
+        return None;
+    }
+    let mut destination = match family {
+        Family::Ipv4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Family::Ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let kind = match header.rtm_type {
+        libc::RTN_UNICAST => RouteKind::Unicast,
+        libc::RTN_UNREACHABLE => RouteKind::Unreachable,
+        libc::RTN_PROHIBIT => RouteKind::Prohibit,
+        libc::RTN_THROW => RouteKind::Throw,
+        kind => RouteKind::Other(kind),
+    };
+    let bytes = attributes.get_buf();
+    let mut route = Route {
+        table: header.rtm_table.into(),
+        destination: destination.into(),
+        kind,
+        interface: None,
+        gateway: None,
+        metric: 0,
+        mtu: None,
+        protocol: header.rtm_protocol,
+        scope: header.rtm_scope,
+    };
+    let mut interface = None;
+    let mut several = None;
+    for attribute in attributes.filter_map(std::result::Result::ok) {
+        match attribute {
+            RouteAttrs::Dst(ip) => destination = ip,
+            RouteAttrs::Table(table) => route.table = table,
+            RouteAttrs::Priority(metric) => route.metric = metric,
+            RouteAttrs::Oif(index) => interface = Some(index),
+            RouteAttrs::Metrics(metrics) => route.mtu = mtu(&metrics),
+            RouteAttrs::Multipath(bytes) => several = Some(hops(bytes)),
+            _ => {}
+        }
+    }
+    route.destination = IpNet::new(destination, header.rtm_dst_len).ok()?;
+    (route.family() == family).then_some(())?;
+    let hops = match (kind, several) {
+        // IPv6 says loopback.
+        (RouteKind::Unreachable | RouteKind::Prohibit | RouteKind::Throw, _) => vec![(None, None)],
+        (_, Some(hops)) => hops,
+        (_, None) => vec![(interface, gateway(bytes))],
+    };
+    Some((route, hops))
+}
+
+/// The next hops of a route that has several (`struct rtnexthop`).
+fn hops(mut bytes: &[u8]) -> Vec<Hop> {
+    const HEADER: usize = 8;
+    let mut hops = Vec::new();
+    while let Some(length) = parse_u16(bytes)
+        && let Some(hop) = bytes.get(..usize::from(length))
+        && let Some((header, attributes)) = hop.split_first_chunk::<HEADER>()
+    {
+        hops.push((parse_u32(&header[4..]), gateway(attributes)));
+        let next = usize::from(length).next_multiple_of(4).min(bytes.len());
+        bytes = bytes.get(next..).unwrap_or_default();
+    }
+    hops
+}
+
+fn gateway(attributes: &[u8]) -> Option<IpAddr> {
+    match find_attr(attributes, RTA_GATEWAY) {
+        Some(gateway) => parse_ip(gateway),
+        None => parse_ip(find_attr(attributes, RTA_VIA)?.get(2..)?),
+    }
+}
+
+fn mtu(metrics: &IterableMetrics<'_>) -> Option<u32> {
+    metrics.get_mtu().ok().filter(|&mtu| mtu != 0)
+}
+
+pub(super) fn parse_lookup(body: &[u8]) -> Option<RouteTo> {
+    let (_, attributes) = OpNewrouteDo::decode_request(body);
+    Some(RouteTo {
+        interface: attributes.get_oif().ok()?,
+        mtu: attributes.get_metrics().ok().as_ref().and_then(mtu),
+        source: attributes.get_prefsrc().ok(),
+        gateway: gateway(attributes.get_buf()),
+    })
+}

@@ -1,0 +1,164 @@
+//! Rules: which routing table a packet is looked up in.
+
+use ipnet::IpNet;
+use netlink_bindings::rt_rule::{FibRuleAttrs, FibRuleHdr, OpNewruleDo, PushFibRuleAttrs, Request};
+use rustix::io::Errno;
+
+use super::{Family, Mark, Rule, SystemError};
+use super::{Result, System, family, number, socket::Refusal};
+
+impl System {
+    /// The rules of both families, each family's in the order in which the
+    /// kernel asks them.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn rules(&mut self) -> Result<Vec<Rule>> {
+        let mut rules = Vec::new();
+        for family in Family::ALL {
+            let mut header = FibRuleHdr::new();
+            header.family = number(family);
+            let request = Request::new().op_getrule_dump(&header);
+            let read = |body: &[u8], all: &mut Vec<Rule>| {
+                all.extend(parse(body).filter(|rule| rule.family == family));
+            };
+            match self.route.list(&request, read) {
+                Ok(listed) => rules.extend(listed),
+                // The kernel does without this family, or without rules.
+                Err(refusal) if refusal.is(Errno::AFNOSUPPORT) || refusal.is(Errno::OPNOTSUPP) => {}
+                Err(refusal) => return Err(refusal.of("list the routing rules")),
+            }
+        }
+        Ok(rules)
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<()> {
+        let failed = |refusal: Refusal| refusal.of(format!("add {}", name_of(rule)));
+        let header = header(rule).map_err(failed)?;
+        let mut request = Request::new()
+            .set_create()
+            .set_excl()
+            .op_newrule_do(&header);
+        push(request.encode(), rule);
+        self.route.ask(&request, |_| {}).map_err(failed)
+    }
+
+    /// Removes a rule.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove_rule(&mut self, rule: &Rule) -> Result<()> {
+        let failed = |refusal: Refusal| refusal.of(format!("remove {}", name_of(rule)));
+        let header = header(rule).map_err(failed)?;
+        // For the kernel, what a request does not say does not matter, so that
+        // it would take a rule with more selectors for this one.
+        let same = |listed: &Rule| {
+            // Before Linux 4.17 nobody knows who made a rule.
+            let protocol = listed.protocol;
+            *listed == Rule { protocol, ..*rule }
+        };
+        let listed = self.rules().map_err(|error| SystemError {
+            what: format!("remove {}", name_of(rule)),
+            ..error
+        })?;
+        if !listed.iter().any(same) {
+            return Err(failed(Errno::NOENT.into()));
+        }
+        let mut request = Request::new().op_delrule_do(&header);
+        push(request.encode(), rule);
+        self.route.ask(&request, |_| {}).map_err(failed)
+    }
+}
+
+fn name_of(rule: &Rule) -> String {
+    let family = match rule.family {
+        Family::Ipv4 => "IPv4",
+        Family::Ipv6 => "IPv6",
+    };
+    format!(
+        "the {family} routing rule of priority {} for table {}",
+        rule.priority, rule.table
+    )
+}
+
+const FR_ACT_TO_TBL: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
+
+fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, Refusal> {
+    if rule.more {
+        return Err(Refusal {
+            source: Errno::INVAL.into(),
+            reason: Some("it has selectors or an action that are not known here".to_owned()),
+        });
+    }
+    let mut header = FibRuleHdr::new();
+    header.family = number(rule.family);
+    header.action = FR_ACT_TO_TBL;
+    header.flags = if rule.invert { FIB_RULE_INVERT } else { 0 };
+    header.src_len = rule.source.map_or(0, |source| source.prefix_len());
+    Ok(header)
+}
+
+fn push(mut attributes: PushFibRuleAttrs<&mut Vec<u8>>, rule: &Rule) {
+    attributes = attributes
+        .push_priority(rule.priority)
+        .push_table(rule.table)
+        .push_protocol(rule.protocol);
+    if let Some(source) = rule.source {
+        attributes = attributes.push_src(source.addr());
+    }
+    if let Some(mark) = rule.mark {
+        attributes = attributes.push_fwmark(mark.value).push_fwmask(mark.mask);
+    }
+    if let Some(length) = rule.suppress_prefix_length {
+        attributes.push_suppress_prefixlen(length);
+    }
+}
+
+pub(super) fn parse(body: &[u8]) -> Option<Rule> {
+    let (header, attributes) = OpNewruleDo::decode_request(body);
+    let mut rule = Rule {
+        family: family(header.family)?,
+        priority: 0,
+        table: header.table.into(),
+        source: None,
+        mark: None,
+        invert: header.flags & FIB_RULE_INVERT != 0,
+        suppress_prefix_length: None,
+        protocol: 0,
+        more: header.action != FR_ACT_TO_TBL || header.tos != 0 || header.dst_len != 0,
+    };
+    let (mut value, mut mask) = (None, None);
+    for attribute in attributes {
+        match attribute {
+            Ok(FibRuleAttrs::Priority(priority)) => rule.priority = priority,
+            Ok(FibRuleAttrs::Src(source)) => {
+                rule.source = Some(IpNet::new(source, header.src_len).ok()?);
+            }
+            Ok(FibRuleAttrs::Table(table)) => rule.table = table,
+            Ok(FibRuleAttrs::Fwmark(mark)) => value = Some(mark),
+            Ok(FibRuleAttrs::Fwmask(bits)) => mask = Some(bits),
+            Ok(FibRuleAttrs::Protocol(protocol)) => rule.protocol = protocol,
+            // All ones: none.
+            Ok(FibRuleAttrs::SuppressPrefixlen(length)) => {
+                rule.suppress_prefix_length = Some(length).filter(|&length| length != u32::MAX);
+            }
+            Ok(FibRuleAttrs::Pad(_)) => {}
+            _ => rule.more = true,
+        }
+    }
+    if value.is_some() || mask.is_some() {
+        rule.mark = Some(Mark {
+            value: value.unwrap_or(0),
+            mask: mask.unwrap_or(u32::MAX),
+        });
+    }
+    Some(rule)
+}

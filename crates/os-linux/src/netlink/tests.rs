@@ -1,0 +1,102 @@
+//! What needs the inside of this module: whatever an answer says, reading it
+//! ends without a panic.
+
+use netlink_bindings::utils::push_header;
+use proptest::prelude::*;
+
+use super::{Errno, System, address, firewall, is_interface_name, link, neighbour, route, rule};
+use super::{Family, Firewall, InterfaceMatch};
+
+/// Bytes that look like a header and attributes, mostly.
+fn answer() -> impl Strategy<Value = Vec<u8>> {
+    let attribute = (0u16..70, prop::collection::vec(any::<u8>(), 0..40));
+    (
+        prop::collection::vec(any::<u8>(), 0..20),
+        prop::collection::vec(attribute, 0..8),
+        prop::collection::vec(any::<u8>(), 0..8),
+    )
+        .prop_map(|(mut bytes, attributes, tail)| {
+            for (kind, data) in attributes {
+                push_header(&mut bytes, kind, data.len() as u16);
+                bytes.extend(data);
+            }
+            bytes.extend(tail);
+            bytes
+        })
+}
+
+proptest! {
+    #[test]
+    fn any_answer_is_read(bytes in prop_oneof![answer(), prop::collection::vec(any::<u8>(), 0..200)]) {
+        link::link(&bytes);
+        address::address(&bytes);
+        neighbour::asked_for(&bytes);
+        neighbour::heard(&bytes);
+        route::parse(&bytes).for_each(drop);
+        route::parse_lookup(&bytes);
+        rule::parse(&bytes);
+        firewall::parse(&bytes);
+        firewall::has_dormant_flag(&bytes);
+        firewall::chain(&bytes, Family::Ipv4, c"wg-quick-tun7");
+        firewall::listed_rule(&bytes, Family::Ipv4, c"wg-quick-tun7");
+    }
+
+    #[test]
+    fn any_next_hops_are_read(
+        family in prop_oneof![Just(libc::AF_INET as u8), Just(libc::AF_INET6 as u8)],
+        hops in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        const RTA_MULTIPATH: u16 = 9;
+        let mut bytes = vec![0; 12];
+        bytes[0] = family;
+        bytes[7] = libc::RTN_UNICAST;
+        push_header(&mut bytes, RTA_MULTIPATH, hops.len() as u16);
+        bytes.extend(&hops);
+        prop_assert!(route::parse(&bytes).count() <= hops.len() / 8);
+    }
+}
+
+#[test]
+fn names_are_what_the_kernel_takes() {
+    for name in ["a", "wg0", "fifteen-bytes-x", "a.b", "é"] {
+        assert!(is_interface_name(name), "{name:?}");
+    }
+    for name in [
+        "",
+        ".",
+        "..",
+        "sixteen-bytes-xx",
+        "a/b",
+        "a:b",
+        "a b",
+        "a\tb",
+        "a\0",
+    ] {
+        assert!(!is_interface_name(name), "{name:?}");
+    }
+}
+
+#[test]
+fn a_kernel_without_netfilter_is_named() {
+    let mut system = System::open().unwrap();
+    system.netfilter = Err(Errno::PROTONOSUPPORT);
+    let firewall = Firewall {
+        family: Family::Ipv4,
+        name: "wg-quick-tun7".to_owned(),
+        interface: InterfaceMatch::Index(7),
+        addresses: Vec::new(),
+        mark: 7,
+    };
+    let errors = [
+        system.firewall_tables().unwrap_err(),
+        system.add_firewall(&firewall).unwrap_err(),
+        system.firewall_state(&firewall).unwrap_err(),
+        system
+            .remove_firewall(Family::Ipv4, &firewall.name)
+            .unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
+        assert!(error.to_string().contains("no nf_tables"), "{error}");
+    }
+}

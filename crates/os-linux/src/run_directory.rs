@@ -1,0 +1,154 @@
+//! The directory of the configuration sockets.
+
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Where `wg` looks for the sockets of userspace implementations.
+pub const PATH: &str = "/var/run/wireguard";
+
+const PRIVATE: u32 = 0o700;
+const WRITABLE_BY_ANYBODY: u32 = 0o002;
+
+/// Why there is no directory that the sockets could be in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It cannot be made or looked at.
+    #[error("cannot make {}: {source}; the configuration socket goes there", .path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Something else has its name.
+    #[error("{} is not a directory; the configuration socket goes there", .0.display())]
+    NotADirectory(PathBuf),
+    /// Anybody could put their own socket in the place of ours, and be told the
+    /// private key.
+    #[error(
+        "{} is not safe: it belongs to user {owner} and has mode {mode:o}; it must belong to root \
+         or to the user who runs this, and not be writable by others (chown root, chmod o-w)", .path.display()
+    )]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+/// Makes [`PATH`] unless it is there. A directory made here is for its owner
+/// only (0700), whatever the process's umask is; one that is there stays as it
+/// is.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub fn create() -> Result<(), Error> {
+    create_at(Path::new(PATH))
+}
+
+fn create_at(path: &Path) -> Result<(), Error> {
+    let io = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(io)?;
+    }
+    match DirBuilder::new().mode(PRIVATE).create(path) {
+        // mkdir(2) gives the mode without the bits of the umask.
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(PRIVATE)).map_err(io),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            check(path, &fs::metadata(path).map_err(io)?)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
+
+fn check(path: &Path, found: &Metadata) -> Result<(), Error> {
+    if !found.is_dir() {
+        return Err(Error::NotADirectory(path.to_owned()));
+    }
+    let ours = found.uid() == 0 || found.uid() == geteuid().as_raw();
+    if !ours || found.mode() & WRITABLE_BY_ANYBODY != 0 {
+        return Err(Error::Unsafe {
+            path: path.to_owned(),
+            owner: found.uid(),
+            mode: found.mode() & 0o7777,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, create_at};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::path::{Path, PathBuf};
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let unique = format!("taupe-os-linux-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(unique);
+            fs::create_dir(&path).expect("scratch directory");
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("metadata").mode() & 0o7777
+    }
+
+    #[test]
+    fn a_new_directory_is_private_and_its_parents_are_made() {
+        let scratch = Scratch::new("new");
+        let path = scratch.0.join("run/wireguard");
+        create_at(&path).expect("created");
+        assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn one_that_is_there_stays_as_it_is() {
+        let scratch = Scratch::new("there");
+        for found in [0o700, 0o755, 0o770] {
+            fs::set_permissions(&scratch.0, Permissions::from_mode(found)).expect("chmod");
+            create_at(&scratch.0).expect("accepted");
+            assert_eq!(mode(&scratch.0), found);
+        }
+    }
+
+    #[test]
+    fn one_that_anybody_can_write_to_is_refused_also_when_sticky() {
+        let scratch = Scratch::new("open");
+        for found in [0o702, 0o777, 0o1777] {
+            fs::set_permissions(&scratch.0, Permissions::from_mode(found)).expect("chmod");
+            let error = create_at(&scratch.0).expect_err("refused");
+            assert!(matches!(error, Error::Unsafe { mode, .. } if mode == found));
+        }
+    }
+
+    #[test]
+    fn a_file_of_that_name_is_refused() {
+        let scratch = Scratch::new("file");
+        let path = scratch.0.join("wireguard");
+        fs::write(&path, "").expect("file");
+        let error = create_at(&path).expect_err("refused");
+        assert!(matches!(error, Error::NotADirectory(named) if named == path));
+    }
+}

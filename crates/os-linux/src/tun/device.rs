@@ -1,0 +1,437 @@
+//! `/dev/net/tun` with virtio headers.
+
+use std::{
+    ffi::c_int,
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use arrayvec::ArrayVec;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::{Errno, ReadWriteFlags},
+    net::{AddressFamily, SocketFlags, SocketType, socket_with},
+};
+use taupe_packet::{
+    merge::{Coalesce, MAX_COUNT, TunWrite},
+    split::Segmentation,
+    virtio::{self, VirtioHeader},
+};
+use zerocopy::IntoBytes;
+
+use super::{Offloads, OpenError, Read, WriteError};
+use crate::{
+    ioctl::{self, Ifreq, InterfaceRequest},
+    rtnetlink::{Link, Netlink},
+};
+
+/// A TUN interface, open for reading by one thread and writing by any.
+#[derive(Debug)]
+pub struct Tun {
+    fd: OwnedFd,
+    /// Packets are preceded by a virtio header.
+    has_header: bool,
+    offloads: Offloads,
+    coalesce_tcp: AtomicBool,
+    coalesce_udp: AtomicBool,
+    stopped: AtomicBool,
+    /// The system does not say whether a packet waits.
+    hides_queue: AtomicBool,
+    /// This program made the interface, or took over one that nobody had open.
+    created: bool,
+}
+
+impl Tun {
+    /// Creates the interface `name`, or attaches to it when it is a
+    /// persistent TUN that nobody has open. It starts down.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn create(name: &str, offloads: Offloads) -> Result<Self, OpenError> {
+        let refused = |character: char| "/:%".contains(character) || character.is_whitespace();
+        let mut request = match Ifreq::new(name) {
+            Some(request) if !name.is_empty() && !name.contains(refused) => request,
+            _ => return Err(OpenError::Name(name.to_owned())),
+        };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(|error| OpenError::Device(error.into()))?;
+        request.set_flags(libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+        ioctl::interface(fd.as_fd(), InterfaceRequest::TunSet, &mut request).map_err(|error| {
+            match Errno::from_io_error(&error) {
+                Some(Errno::PERM) => OpenError::Permission(name.to_owned()),
+                // `EINVAL`: the name belongs to another kind of interface.
+                Some(Errno::BUSY | Errno::INVAL) => OpenError::Busy(name.to_owned()),
+                _ => OpenError::Io {
+                    what: "TUNSETIFF",
+                    source: error,
+                },
+            }
+        })?;
+        Self::set_up_offloads(fd, true, offloads, true)
+    }
+
+    /// Takes a TUN that another program opened, as `WG_TUN_FD` passes it. The
+    /// mode it has is kept: without `IFF_VNET_HDR` nothing is offloaded. The
+    /// descriptor becomes blocking.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NotTun`], [`OpenError::Mode`] or [`OpenError::Io`].
+    pub fn from_fd(fd: OwnedFd, offloads: Offloads) -> Result<Self, OpenError> {
+        let mut request = Ifreq::default();
+        ioctl::interface(fd.as_fd(), InterfaceRequest::TunGet, &mut request)
+            .map_err(OpenError::NotTun)?;
+        let mode = request.flags();
+        if mode & libc::IFF_TUN == 0 {
+            return Err(OpenError::Mode);
+        }
+        rustix::io::ioctl_fionbio(&fd, false).map_err(|error| OpenError::Io {
+            what: "making the TUN descriptor blocking",
+            source: error.into(),
+        })?;
+        let has_header = mode & libc::IFF_VNET_HDR != 0;
+        let tun = Self::set_up_offloads(fd, has_header, offloads, false)?;
+        // The mode does not tell: its bit for `IFF_NO_PI` is also that for
+        // `IFF_NOFILTER`, which every TUN has.
+        match tun.link() {
+            Ok(link) if link.packet_info => Err(OpenError::Mode),
+            _ => Ok(tun),
+        }
+    }
+
+    fn set_up_offloads(
+        fd: OwnedFd,
+        has_header: bool,
+        wanted: Offloads,
+        created: bool,
+    ) -> Result<Self, OpenError> {
+        let mut offloads = Offloads::NONE;
+        if has_header {
+            ioctl::set_header_len(fd.as_fd(), VirtioHeader::LEN as c_int).map_err(|source| {
+                OpenError::Io {
+                    what: "TUNSETVNETHDRSZ",
+                    source,
+                }
+            })?;
+            let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+            let udp = libc::TUN_F_CSUM | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+            let set = |features| ioctl::set_offload(fd.as_fd(), features).is_ok();
+            // Whether the kernel takes UDP super-packets can only be learnt by
+            // asking it to hand them over.
+            let knows_udp = (wanted.uso || wanted.gro_udp) && set(udp);
+            offloads.uso = knows_udp && wanted.uso;
+            offloads.gro_udp = knows_udp && wanted.gro_udp;
+            offloads.gro_tcp = wanted.gro_tcp;
+            let udp = if offloads.uso { udp } else { 0 };
+            offloads.tso = wanted.tso && set(udp | tcp);
+            if !offloads.tso {
+                set(udp);
+            }
+        }
+        Ok(Self {
+            fd,
+            has_header,
+            offloads,
+            coalesce_tcp: AtomicBool::new(offloads.gro_tcp),
+            coalesce_udp: AtomicBool::new(offloads.gro_udp),
+            stopped: AtomicBool::new(false),
+            hides_queue: AtomicBool::new(false),
+            created,
+        })
+    }
+
+    /// The interface's current name.
+    ///
+    /// # Errors
+    ///
+    /// `EBADFD` when the interface was deleted.
+    pub fn name(&self) -> io::Result<String> {
+        let mut request = Ifreq::default();
+        ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request)?;
+        Ok(request.name())
+    }
+
+    /// The interface's index in the network namespace it is in now.
+    ///
+    /// # Errors
+    ///
+    /// `EBADFD` when the interface was deleted.
+    pub fn index(&self) -> io::Result<u32> {
+        Ok(self.link()?.index)
+    }
+
+    /// The interface's MTU in bytes, wherever it is now.
+    ///
+    /// # Errors
+    ///
+    /// `EBADFD` when the interface was deleted.
+    pub fn mtu(&self) -> io::Result<u32> {
+        Ok(self.link()?.mtu)
+    }
+
+    fn link(&self) -> io::Result<Link> {
+        let link = Netlink::open()?.link_of(self)?;
+        link.ok_or_else(|| Errno::BADFD.into())
+    }
+
+    /// Sets the MTU of an interface in the caller's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `EINVAL` for a size it does not take, `EPERM`.
+    pub fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let mut request = self.request()?;
+        request.set_mtu(c_int::try_from(mtu).map_err(|_| Errno::INVAL)?);
+        ioctl::interface(
+            any_socket()?.as_fd(),
+            InterfaceRequest::SetMtu,
+            &mut request,
+        )
+    }
+
+    /// Brings an interface in the caller's network namespace up or down.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, `EPERM` above all.
+    pub fn set_up(&self, up: bool) -> io::Result<()> {
+        let socket = any_socket()?;
+        let mut request = self.request()?;
+        ioctl::interface(socket.as_fd(), InterfaceRequest::Flags, &mut request)?;
+        let others = request.flags() & !libc::IFF_UP;
+        request.set_flags(if up { others | libc::IFF_UP } else { others });
+        ioctl::interface(socket.as_fd(), InterfaceRequest::SetFlags, &mut request)
+    }
+
+    fn request(&self) -> io::Result<Ifreq> {
+        Ifreq::new(&self.name()?).ok_or_else(|| Errno::INVAL.into())
+    }
+
+    /// What the kernel granted of the offloads asked for.
+    pub fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    /// What [`taupe_packet::merge::Merger::merge`] may merge for this TUN; shrinks
+    /// for good when the kernel refuses a super-packet.
+    pub fn coalesce(&self) -> Coalesce {
+        Coalesce {
+            tcp: self.coalesce_tcp.load(Ordering::Relaxed),
+            udp: self.coalesce_udp.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits for the next packet or super-packet. `buffer` should have
+    /// [`crate::tun::READ_BUFFER_LEN`] bytes: a longer packet is cut.
+    ///
+    /// # Errors
+    ///
+    /// Unexpected errors of the kernel; deletion and shutdown are no errors.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        self.read_with(buffer, |slices| rustix::io::readv(&self.fd, slices))
+    }
+
+    /// Reads a packet that is there already: `None` when none is, or when the
+    /// system does not tell without waiting (Linux before 5.11, or a sandbox
+    /// that forbids the call), which is asked only once. What is wrong for good,
+    /// the next [`Tun::read`] finds too.
+    pub fn read_queued(&self, buffer: &mut [u8]) -> Option<Read> {
+        self.read_now(buffer).ok()
+    }
+
+    /// [`Tun::read`] for who has heard from `poll(2)` that there is something:
+    /// `None` when there is nothing all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tun::read`].
+    pub fn read_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Read>> {
+        match self.read_now(buffer) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // Where the system does not tell without waiting (as above), there is
+            // hardly ever a wait.
+            Err(_) => self.read(buffer).map(Some),
+        }
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        if self.hides_queue.load(Ordering::Relaxed) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let read = self.read_with(buffer, |slices| {
+            rustix::io::preadv2(&self.fd, slices, u64::MAX, ReadWriteFlags::NOWAIT)
+        });
+        let refusal = read.as_ref().err().and_then(Errno::from_io_error);
+        if matches!(refusal, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM)) {
+            self.hides_queue.store(true, Ordering::Relaxed);
+        }
+        read
+    }
+
+    fn read_with(
+        &self,
+        buffer: &mut [u8],
+        read: impl Fn(&mut [IoSliceMut<'_>]) -> Result<usize, Errno>,
+    ) -> io::Result<Read> {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let mut header = VirtioHeader::default();
+            let result = if self.has_header {
+                let slices = &mut [
+                    IoSliceMut::new(header.as_mut_bytes()),
+                    IoSliceMut::new(buffer),
+                ];
+                read(slices).map(|length| length.saturating_sub(VirtioHeader::LEN))
+            } else {
+                read(&mut [IoSliceMut::new(buffer)])
+            };
+            match result {
+                Ok(length) => {
+                    let range = 0..length;
+                    return Ok(Read::Packet { header, range });
+                }
+                Err(Errno::INTR) => {}
+                // `EFAULT` is what a read gets that waited for a packet when the
+                // interface was deleted (`tun_ring_recv`), `EBADFD` a later one.
+                Err(Errno::BADFD | Errno::FAULT) if self.stopped.load(Ordering::Relaxed) => break,
+                Err(Errno::BADFD | Errno::FAULT) => return Ok(Read::Deleted),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Read::Stopped)
+    }
+
+    /// Writes one packet or super-packet with one system call.
+    ///
+    /// When the kernel refuses a super-packet, its segments are written one by
+    /// one and that protocol is not merged any more: see [`Tun::coalesce`].
+    ///
+    /// # Errors
+    ///
+    /// See [`WriteError`]; only [`WriteError::Deleted`] ends the TUN.
+    pub fn write(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
+        let header = write.header();
+        match self.write_slices(&header, write.slices()) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL | Errno::IO) if header.gso_type != virtio::GSO_NONE => {
+                self.write_singly(write)
+            }
+            Err(error) => Err(write_error(error)),
+        }
+    }
+
+    /// Writes the segments of a super-packet that was refused.
+    fn write_singly(&self, write: &TunWrite<'_>) -> Result<(), WriteError> {
+        let header = write.header();
+        let mut payloads = write.slices();
+        let head = payloads.next().unwrap_or_default();
+        let segmentation = Segmentation::new(header, head, write.len())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let (_, first) = head.split_at(segmentation.header_len);
+        let mut room = [0; MAX_HEADERS];
+        let headers = room
+            .get_mut(..segmentation.header_len)
+            .ok_or(io::ErrorKind::InvalidInput)
+            .map_err(io::Error::from)?;
+        for (i, payload) in std::iter::once(first).chain(payloads).enumerate() {
+            segmentation.write_header(i, head, payload, headers);
+            // An interface that is down refuses this too, and says nothing
+            // about super-packets.
+            self.write_slices(&VirtioHeader::default(), [&*headers, payload].into_iter())
+                .map_err(write_error)?;
+        }
+        let refused = match header.gso_type {
+            virtio::GSO_UDP_L4 => &self.coalesce_udp,
+            _ => &self.coalesce_tcp,
+        };
+        refused.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_slices<'a>(
+        &self,
+        header: &'a VirtioHeader,
+        slices: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Errno> {
+        let mut list = ArrayVec::<_, { MAX_COUNT + 1 }>::new();
+        if self.has_header {
+            list.push(IoSlice::new(header.as_bytes()));
+        }
+        list.extend(slices.map(IoSlice::new));
+        loop {
+            match rustix::io::writev(&self.fd, &list) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a waiting [`Tun::read`] and every later one with
+    /// [`Read::Stopped`].
+    ///
+    /// A read waits in the kernel, so that a packet costs one system call and
+    /// not two, and only the end of the interface wakes it without a packet. So
+    /// the interface is deleted here, as it would be when its last descriptor
+    /// is closed. A persistent one (`TUNSETPERSIST`) and one whose descriptor
+    /// was passed in ([`Tun::from_fd`]) stay, for they are others' too; a read
+    /// that waits there ends with its next packet, or with the process.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's when the interface cannot be deleted, `EPERM` above all:
+    /// a read that waits ends with the next packet then.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.stopped.store(true, Ordering::Relaxed);
+        let mut request = Ifreq::default();
+        match ioctl::interface(self.fd.as_fd(), InterfaceRequest::TunGet, &mut request) {
+            Ok(()) if !self.created || request.flags() & libc::IFF_PERSIST != 0 => Ok(()),
+            Ok(()) => Netlink::open()?.delete(self),
+            // It was deleted already.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BADFD) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The network namespace the interface is in now (`TUNGETDEVNETNS`,
+    /// Linux 5.2).
+    ///
+    /// # Errors
+    ///
+    /// `EBADFD` when the interface was deleted, `EPERM` without
+    /// `CAP_NET_ADMIN`.
+    pub fn namespace(&self) -> io::Result<OwnedFd> {
+        ioctl::tun_namespace(self.fd.as_fd())
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The longest headers of a merged packet: IPv6, and TCP with all its options.
+const MAX_HEADERS: usize = 40 + 60;
+
+fn write_error(error: Errno) -> WriteError {
+    match error {
+        Errno::IO => WriteError::Down,
+        Errno::BADFD => WriteError::Deleted,
+        error => WriteError::Io(error.into()),
+    }
+}
+
+/// A socket to send interface requests to.
+fn any_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        flags,
+        None,
+    )?)
+}

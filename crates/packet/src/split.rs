@@ -1,0 +1,399 @@
+//! Cuts a super-packet read from the TUN into packets with complete headers
+//! and checksums.
+//!
+//! The kernel's `hdr_len` is not used: headers are measured from where the
+//! checksum starts and from the TCP data offset.
+
+use crate::{
+    checksum::Sum,
+    ip::{self, V4_HEADER, V6_HEADER, array},
+    virtio::{self, VirtioHeader},
+};
+
+/// A packet from the TUN, ready to be written out segment by segment.
+///
+/// A packet that needs no cutting is a `Split` of one segment.
+#[derive(Clone, Debug)]
+pub struct Split<'a> {
+    packet: &'a [u8],
+    plan: Plan,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    /// Nothing is missing.
+    Whole,
+    /// Only the checksum over `start..` is, to be stored at `at`.
+    Checksum { start: usize, at: usize },
+    /// To be cut.
+    Segments(Segmentation),
+}
+
+/// Why a packet cannot be split as its virtio header asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SplitError {
+    /// A segmentation type this crate never asks the kernel for.
+    #[error("virtio GSO type {0:#04x} is not supported")]
+    GsoType(u8),
+    /// Segments of no bytes.
+    #[error("the segment size is 0")]
+    GsoSize,
+    /// Segmentation without a partial checksum.
+    #[error("segmentation is asked for, but not the checksum that it implies")]
+    ChecksumMissing,
+    /// The checksum would lie outside the packet, or not where its protocol
+    /// has it.
+    #[error("no checksum field at {start} + {offset} of {len} bytes")]
+    ChecksumPlace {
+        /// Where the checksummed bytes should start.
+        start: usize,
+        /// Where from there the checksum should go.
+        offset: usize,
+        /// Bytes of the packet.
+        len: usize,
+    },
+    /// An IP header of another version than the segmentation type, or one
+    /// that does not end where the transport header should start.
+    #[error("the IP header does not fit the segmentation type")]
+    IpHeader,
+    /// The IP header says another length.
+    #[error("the IP header says {header} bytes, there are {len}")]
+    IpLength {
+        /// Bytes by the header.
+        header: usize,
+        /// Bytes of the packet.
+        len: usize,
+    },
+    /// A fragment cannot be cut into segments.
+    #[error("the packet is a fragment")]
+    Fragment,
+    /// A transport header cut short or below its least size.
+    #[error("the transport header of {needed} bytes does not fit the packet of {len}")]
+    TransportHeader {
+        /// Bytes of all headers together.
+        needed: usize,
+        /// Bytes of the packet.
+        len: usize,
+    },
+}
+
+impl<'a> Split<'a> {
+    /// Checks `header` against `packet`, which must not have padding.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`SplitError`] when the two contradict each other; such a
+    /// packet is to be dropped.
+    pub fn new(header: VirtioHeader, packet: &'a [u8]) -> Result<Self, SplitError> {
+        let plan = if header.gso_type != virtio::GSO_NONE {
+            Plan::Segments(Segmentation::new(header, packet, packet.len())?)
+        } else if header.flags & virtio::NEEDS_CSUM != 0 {
+            let start = usize::from(header.csum_start);
+            let offset = usize::from(header.csum_offset);
+            if start + offset + 2 > packet.len() {
+                return Err(SplitError::ChecksumPlace {
+                    start,
+                    offset,
+                    len: packet.len(),
+                });
+            }
+            Plan::Checksum {
+                start,
+                at: start + offset,
+            }
+        } else {
+            Plan::Whole
+        };
+        Ok(Self { packet, plan })
+    }
+
+    /// Segments, at least 1. A `gso_size` of 1 makes it tens of thousands:
+    /// writers proceed in bounded steps.
+    pub fn count(&self) -> usize {
+        match &self.plan {
+            Plan::Whole | Plan::Checksum { .. } => 1,
+            Plan::Segments(segmentation) => segmentation.count,
+        }
+    }
+
+    /// Length in bytes of every segment but the last, headers included.
+    pub fn segment_len(&self) -> usize {
+        match &self.plan {
+            Plan::Segments(segmentation) if segmentation.count > 1 => {
+                segmentation.header_len + segmentation.size
+            }
+            _ => self.packet.len(),
+        }
+    }
+
+    /// Length in bytes of the last segment, headers included.
+    pub fn last_len(&self) -> usize {
+        match &self.plan {
+            Plan::Whole | Plan::Checksum { .. } => self.packet.len(),
+            Plan::Segments(segmentation) => {
+                self.packet.len() - (segmentation.count - 1) * segmentation.size
+            }
+        }
+    }
+
+    /// Length in bytes of segment `i`, headers included.
+    pub fn len_of(&self, i: usize) -> usize {
+        if i + 1 < self.count() {
+            self.segment_len()
+        } else {
+            self.last_len()
+        }
+    }
+
+    /// Writes segment `i` to the start of `dst` and returns its length.
+    ///
+    /// # Panics
+    ///
+    /// When `i` is not below [`Split::count`] or `dst` is shorter than the
+    /// segment.
+    pub fn write(&self, i: usize, dst: &mut [u8]) -> usize {
+        assert!(i < self.count(), "segment {i} of {}", self.count());
+        match &self.plan {
+            Plan::Whole => {
+                dst[..self.packet.len()].copy_from_slice(self.packet);
+                self.packet.len()
+            }
+            Plan::Checksum { start, at } => {
+                let dst = &mut dst[..self.packet.len()];
+                dst.copy_from_slice(self.packet);
+                // The field holds the sum of the pseudo header. As Linux does,
+                // never store zero: UDP must not, and TCP need not.
+                let checksum = Sum::ZERO.bytes(&dst[*start..]).udp_checksum();
+                dst[*at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+                self.packet.len()
+            }
+            Plan::Segments(segmentation) => {
+                let (head, payload) = self.packet.split_at(segmentation.header_len);
+                let start = i * segmentation.size;
+                let end = payload.len().min(start + segmentation.size);
+                let length = head.len() + end - start;
+                let (dst_head, dst_payload) = dst[..length].split_at_mut(head.len());
+                dst_payload.copy_from_slice(&payload[start..end]);
+                segmentation.write_header(i, head, dst_payload, dst_head);
+                length
+            }
+        }
+    }
+}
+
+/// How a super-packet is to be cut.
+#[derive(Clone, Debug)]
+pub struct Segmentation {
+    version: ip::Version,
+    protocol: Protocol,
+    ip_header_len: usize,
+    /// Bytes before the payload.
+    pub header_len: usize,
+    /// Payload bytes per segment.
+    size: usize,
+    /// Segments, at least 1.
+    pub count: usize,
+    /// The pseudo header without its length.
+    base: Sum,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    fn number(self) -> u8 {
+        match self {
+            Self::Tcp => ip::TCP,
+            Self::Udp => ip::UDP,
+        }
+    }
+
+    fn checksum_offset(self) -> usize {
+        match self {
+            Self::Tcp => 16,
+            Self::Udp => 6,
+        }
+    }
+}
+
+/// TCP flags in the 14th byte of the header (RFC 9293 section 3.1, RFC 3168).
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+impl Segmentation {
+    /// Checks the headers at the start of a super-packet of `len` bytes, of
+    /// which `head` has at least the headers.
+    pub fn new(header: VirtioHeader, head: &[u8], len: usize) -> Result<Self, SplitError> {
+        let ip_version = head.first().map(|byte| byte >> 4);
+        let (version, protocol) = match (header.gso_type & !virtio::GSO_ECN, ip_version) {
+            (virtio::GSO_TCPV4, Some(4)) => (ip::Version::V4, Protocol::Tcp),
+            (virtio::GSO_TCPV6, Some(6)) => (ip::Version::V6, Protocol::Tcp),
+            (virtio::GSO_UDP_L4, Some(4)) => (ip::Version::V4, Protocol::Udp),
+            (virtio::GSO_UDP_L4, Some(6)) => (ip::Version::V6, Protocol::Udp),
+            (virtio::GSO_TCPV4 | virtio::GSO_TCPV6 | virtio::GSO_UDP_L4, _) => {
+                return Err(SplitError::IpHeader);
+            }
+            _ => return Err(SplitError::GsoType(header.gso_type)),
+        };
+        if header.gso_size == 0 {
+            return Err(SplitError::GsoSize);
+        }
+        if header.flags & virtio::NEEDS_CSUM == 0 {
+            return Err(SplitError::ChecksumMissing);
+        }
+        let ip_header_len = usize::from(header.csum_start);
+        check_ip_header(version, protocol, ip_header_len, head, len)?;
+        let header_len = header_len(protocol, ip_header_len, head, len)?;
+        let checksum_at = ip_header_len + protocol.checksum_offset();
+        if usize::from(header.csum_offset) != protocol.checksum_offset() {
+            return Err(SplitError::ChecksumPlace {
+                start: ip_header_len,
+                offset: usize::from(header.csum_offset),
+                len,
+            });
+        }
+        let size = usize::from(header.gso_size);
+        Ok(Self {
+            version,
+            protocol,
+            ip_header_len,
+            header_len,
+            size,
+            count: (len - header_len).div_ceil(size).max(1),
+            // The kernel stored the sum of the whole pseudo header. To start
+            // from it is right behind routing headers too, where the final
+            // destination is not the one in the IP header.
+            base: Sum::ZERO
+                .word(u16::from_be_bytes(array(head, checksum_at)))
+                .without((len - ip_header_len) as u16),
+        })
+    }
+
+    /// Writes the headers of segment `i`, whose payload is `payload`, to
+    /// `dst`, which has the length of the headers. `head` starts with the
+    /// headers of the super-packet.
+    pub fn write_header(&self, i: usize, head: &[u8], payload: &[u8], dst: &mut [u8]) {
+        dst.copy_from_slice(&head[..self.header_len]);
+        let (ip, transport) = dst.split_at_mut(self.ip_header_len);
+        let transport_len = (transport.len() + payload.len()) as u16;
+        match self.version {
+            ip::Version::V4 => {
+                let id = u16::from_be_bytes(array(ip, 4)).wrapping_add(i as u16);
+                let total = (ip.len() + transport.len() + payload.len()) as u16;
+                ip[2..4].copy_from_slice(&total.to_be_bytes());
+                ip[4..6].copy_from_slice(&id.to_be_bytes());
+                ip[10..12].fill(0);
+                let checksum = Sum::ZERO.bytes(ip).checksum();
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            ip::Version::V6 => {
+                let length = (ip.len() - V6_HEADER + transport.len() + payload.len()) as u16;
+                ip[4..6].copy_from_slice(&length.to_be_bytes());
+            }
+        }
+        match self.protocol {
+            Protocol::Tcp => {
+                let sequence = u32::from_be_bytes(array(transport, 4));
+                let sequence = sequence.wrapping_add((i * self.size) as u32);
+                transport[4..8].copy_from_slice(&sequence.to_be_bytes());
+                if i > 0 {
+                    transport[13] &= !CWR;
+                }
+                if i + 1 < self.count {
+                    transport[13] &= !FIN_PSH;
+                }
+            }
+            Protocol::Udp => transport[4..6].copy_from_slice(&transport_len.to_be_bytes()),
+        }
+        let at = self.protocol.checksum_offset();
+        transport[at..at + 2].fill(0);
+        let sum = self
+            .base
+            .word(transport_len)
+            .bytes(transport)
+            .bytes(payload);
+        let checksum = match self.protocol {
+            Protocol::Tcp => sum.checksum(),
+            Protocol::Udp => sum.udp_checksum(),
+        };
+        transport[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Checks that an IP header of `header_len` bytes starts `head`, leads to
+/// `protocol` and says `len`.
+fn check_ip_header(
+    version: ip::Version,
+    protocol: Protocol,
+    header_len: usize,
+    head: &[u8],
+    len: usize,
+) -> Result<(), SplitError> {
+    let (found, said) = match version {
+        ip::Version::V4 => {
+            let header = head
+                .first_chunk::<V4_HEADER>()
+                .ok_or(SplitError::IpHeader)?;
+            let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+            let transport = ip::Transport {
+                protocol: header[9],
+                offset: usize::from(header[0] & 0xf) * 4,
+                fragment_offset: 0,
+                more_fragments: fragment,
+                identification: 0,
+            };
+            (
+                transport,
+                usize::from(u16::from_be_bytes([header[2], header[3]])),
+            )
+        }
+        ip::Version::V6 => {
+            let header = head
+                .first_chunk::<V6_HEADER>()
+                .ok_or(SplitError::IpHeader)?;
+            let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            let transport = ip::v6_transport(head).ok_or(SplitError::IpHeader)?;
+            (transport, V6_HEADER + payload)
+        }
+    };
+    if found.more_fragments || found.fragment_offset != 0 {
+        return Err(SplitError::Fragment);
+    }
+    if found.offset < V4_HEADER || found.offset != header_len || found.protocol != protocol.number()
+    {
+        return Err(SplitError::IpHeader);
+    }
+    if said != len {
+        return Err(SplitError::IpLength { header: said, len });
+    }
+    Ok(())
+}
+
+/// Bytes of IP and transport header together, checked to be in `head` and
+/// within `len`.
+fn header_len(
+    protocol: Protocol,
+    ip_header_len: usize,
+    head: &[u8],
+    len: usize,
+) -> Result<usize, SplitError> {
+    let (least, transport_len) = match protocol {
+        Protocol::Tcp => {
+            let offset = head.get(ip_header_len + 12).map_or(0, |byte| byte >> 4);
+            (20, usize::from(offset) * 4)
+        }
+        Protocol::Udp => (8, 8),
+    };
+    let needed = ip_header_len + transport_len.max(least);
+    if transport_len < least || needed > head.len().min(len) {
+        return Err(SplitError::TransportHeader { needed, len });
+    }
+    Ok(needed)
+}
+
+#[cfg(test)]
+mod tests;
