@@ -4,13 +4,7 @@ use crate::{Secret, rust_crypto};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use thiserror::Error;
 
-/// Bytes of a Poly1305 tag.
-pub const TAG_LEN: usize = 16;
-
-/// Bytes of the longest text: a block's number has 32 bits, and the first block is for the
-/// tag's keys (RFC 8439 §2.8). One more would be encrypted with key stream that has been used.
-#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-pub(crate) const MAX_TEXT_LEN: u64 = (1 << 38) - 64;
+pub use taupe_chacha::{Packet, TAG_LEN};
 
 /// A message did not verify: a wrong key, counter or associated data, a
 /// changed bit, or a buffer shorter than [`TAG_LEN`].
@@ -19,18 +13,6 @@ pub(crate) const MAX_TEXT_LEN: u64 = (1 << 38) - 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the message is not authentic: it was changed, or sealed with another key or counter")]
 pub struct NotAuthentic;
-
-/// One packet of a batch.
-///
-/// To seal, `data` is the plaintext followed by [`TAG_LEN`] bytes of room for
-/// the tag. To open, it is the ciphertext followed by the tag, and where that
-/// succeeds the plaintext is `data[..data.len() - TAG_LEN]`.
-pub struct Packet<'a> {
-    /// The packet's number under its key; never seal twice with one.
-    pub counter: u64,
-    /// The bytes, worked on in place.
-    pub data: &'a mut [u8],
-}
 
 /// A ChaCha20-Poly1305 key for transport data (whitepaper §5.4.6).
 ///

@@ -29,11 +29,10 @@ use crate::{
     aead::{nonce, open_each, split_tag},
 };
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use taupe_chacha::{Avx2Key, Avx512Key, Grouping};
 
 /// The backend.
 pub(crate) struct AwsLc {
-    // Vector code beside AWS-LC's is for one architecture.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code))]
     pub(crate) batches: Batches,
 }
 
@@ -52,28 +51,33 @@ pub(crate) enum Batches {
     Narrow,
 }
 
-#[cfg(target_arch = "x86_64")]
 impl Batches {
-    /// Whether with AVX-512, where the processor has it.
-    fn have_avx512(self) -> bool {
-        matches!(self, Self::Best | Self::Wide)
+    /// How packets are grouped with AVX-512, or `None` if it is not used.
+    fn avx512(self) -> Option<Grouping> {
+        match self {
+            Self::Best => Some(Grouping::Fastest),
+            Self::Wide => Some(Grouping::Always),
+            Self::Single | Self::Narrow => None,
+        }
+    }
+
+    /// Whether AVX2 is used, on a processor for which [`avx512`](Self::avx512) is no choice.
+    fn has_avx2(self) -> bool {
+        !matches!(self, Self::Single)
     }
 }
 
 impl Aead for AwsLc {
     fn key(&self, key: &Secret<32>) -> Box<dyn AeadKey> {
-        #[cfg(target_arch = "x86_64")]
+        if let Some(grouping) = self.batches.avx512()
+            && let Some(key) = Avx512Key::new(key.expose(), grouping)
         {
-            let always = matches!(self.batches, Batches::Wide);
-            if self.batches.have_avx512()
-                && let Some(key) = crate::wide::Key::new(key, always)
-            {
-                return Box::new(key);
-            }
-            let ours = !matches!(self.batches, Batches::Single);
-            if ours && let Some(key) = crate::narrow::Key::new(key) {
-                return Box::new(key);
-            }
+            return Box::new(key);
+        }
+        if self.batches.has_avx2()
+            && let Some(key) = Avx2Key::new(key.expose())
+        {
+            return Box::new(key);
         }
         Box::new(Key::new(key))
     }
@@ -139,5 +143,25 @@ impl AeadKey for Key {
         open_each(packets, authentic, |packet| {
             self.open(nonce(packet.counter), &[], packet.data).is_ok()
         });
+    }
+}
+
+impl AeadKey for Avx512Key {
+    fn seal(&self, packets: &mut [Packet<'_>]) {
+        Self::seal(self, packets);
+    }
+
+    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        Self::open(self, packets, authentic);
+    }
+}
+
+impl AeadKey for Avx2Key {
+    fn seal(&self, packets: &mut [Packet<'_>]) {
+        Self::seal(self, packets);
+    }
+
+    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        Self::open(self, packets, authentic);
     }
 }

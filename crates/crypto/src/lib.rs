@@ -50,17 +50,11 @@ mod edwards;
 mod fake;
 mod hash;
 mod kem;
-#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-mod narrow;
 #[cfg(feature = "portable")]
 mod portable;
 mod provider;
-#[cfg(all(test, feature = "aws-lc", target_arch = "x86_64"))]
-mod reference;
 mod rust_crypto;
 mod secret;
-#[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-mod wide;
 
 pub use aead::{Aead, AeadKey, NotAuthentic, Packet, TAG_LEN};
 pub use dh::{Dh, PreparedKey};
@@ -76,22 +70,4 @@ pub use provider::{AWS_LC, AWS_LC_SINGLE};
 #[doc(hidden)]
 pub use provider::{AWS_LC_NARROW, AWS_LC_WIDE};
 pub use provider::{Provider, default_provider, provider_without_avx512};
-/// Whether packets go through AVX-512 on this processor.
-#[doc(hidden)]
-#[must_use]
-pub fn has_wide() -> bool {
-    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-    return wide::supported();
-    #[cfg(not(all(feature = "aws-lc", target_arch = "x86_64")))]
-    return false;
-}
-/// Whether packets go through AVX2 on this processor.
-#[doc(hidden)]
-#[must_use]
-pub fn has_narrow() -> bool {
-    #[cfg(all(feature = "aws-lc", target_arch = "x86_64"))]
-    return narrow::supported();
-    #[cfg(not(all(feature = "aws-lc", target_arch = "x86_64")))]
-    return false;
-}
 pub use secret::{Secret, SharedSecret};

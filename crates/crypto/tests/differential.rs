@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::with_room;
+use common::{Random, with_room};
 use proptest::{
     array::{uniform24, uniform32},
     collection::vec,
@@ -12,6 +12,34 @@ use proptest::{
 use taupe_crypto::{
     AWS_LC, AWS_LC_SINGLE, InvalidKemInput, KemParameters, PORTABLE, Packet, Secret, TAG_LEN,
 };
+
+#[test]
+fn every_length_up_to_2048_bytes() {
+    let mut random = Random(3);
+    for len in 0..=2048 {
+        let (key, text) = (Secret::new(random.array()), random.bytes(len));
+        let counter = random.next();
+        let run = |provider: &taupe_crypto::Provider| {
+            let mut data = with_room(&text);
+            let key = provider.aead.key(&key);
+            key.seal(&mut [Packet {
+                counter,
+                data: &mut data,
+            }]);
+            let sealed = data.clone();
+            let packet = Packet {
+                counter,
+                data: &mut data,
+            };
+            let mut authentic = [false];
+            key.open(&mut [packet], &mut authentic);
+            assert_eq!(authentic, [true], "{}: {len} B", provider.name);
+            assert_eq!(data[..len], text, "{}: {len} B", provider.name);
+            sealed
+        };
+        assert_eq!(run(&PORTABLE), run(&AWS_LC_SINGLE), "{len} B");
+    }
+}
 
 proptest! {
     #[test]

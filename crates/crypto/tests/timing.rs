@@ -1,5 +1,5 @@
 //! Whether what is secret shows in the time that agreements, decapsulations and comparisons
-//! take. That of batches of packets: `examples/timing.rs`.
+//! take. That of batches of packets: `examples/timing.rs` of taupe-chacha.
 //!
 //! Long, and fair only when optimised, on one processor: `scripts/test --long`,
 //! or `cargo test --release -p taupe-crypto --test timing -- --nocapture`
@@ -7,7 +7,7 @@
 #![cfg(not(miri))]
 
 mod common;
-#[path = "common/welch.rs"]
+#[path = "../../chacha/tests/common/welch.rs"]
 mod welch;
 
 use common::{Random, real_providers};

@@ -38,7 +38,7 @@ impl Dh for AwsLc {
     #[cfg(target_arch = "x86_64")]
     fn prepare(&self, public: &[u8; 32]) -> PreparedKey {
         let mut prepared = PreparedKey::new(public);
-        if self.batches.have_avx512() && edwards::is_faster() {
+        if self.batches.avx512().is_some() && edwards::is_faster() {
             prepared.edwards = Edwards::new(public);
         }
         prepared

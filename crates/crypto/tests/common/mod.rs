@@ -1,5 +1,14 @@
 //! What the tests share.
-#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "not every test file uses all of it"
+)]
+
+#[path = "../../../chacha/tests/common/random.rs"]
+mod random;
+
+pub(crate) use random::Random;
 
 use taupe_crypto::{Provider, TAG_LEN};
 
@@ -50,29 +59,4 @@ pub(crate) fn with_room(plaintext: &[u8]) -> Vec<u8> {
     let mut data = plaintext.to_vec();
     data.extend([0xaa; TAG_LEN]);
     data
-}
-
-/// Bytes that look random and are the same in every run (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| self.next() as u8)
-    }
 }

@@ -1,22 +1,22 @@
 //! Packets with vectors: against AWS-LC, with forgeries among them, and of every
-//! size, by every way that this processor has; what AWS-LC seals and opens alike, they do
+//! size, by every implementation that this processor has; what AWS-LC seals and opens alike, they do
 //! among one another. On a processor without AVX2 both sides are AWS-LC, and the first test
 //! says so.
-#![cfg(all(feature = "aws-lc", not(miri)))]
+#![cfg(not(miri))]
 
 mod common;
 #[path = "common/differential.rs"]
 mod differential;
 
-use common::{Random, with_room};
-use differential::{Shape, WAYS};
-use taupe_crypto::{AWS_LC_NARROW, AWS_LC_WIDE, AeadKey, Packet, Provider, Secret, TAG_LEN};
+use common::{AVX2, BatchKey, GROUPED, IMPLEMENTATIONS, Implementation, Random, with_room};
+use differential::Shape;
+use taupe_chacha::{Avx2Key, Avx512Key, Packet, TAG_LEN};
 
 #[test]
 fn a_million_packets_are_sealed_and_opened_as_by_aws_lc() {
-    let (narrow, wide) = (taupe_crypto::has_narrow(), taupe_crypto::has_wide());
-    println!("AVX2 and BMI2: {narrow}; AVX-512 with IFMA and VBMI2: {wide}");
-    let packets = if cfg!(debug_assertions) && !narrow {
+    let (avx2, avx512) = (Avx2Key::is_supported(), Avx512Key::is_supported());
+    println!("AVX2 and BMI2: {avx2}; AVX-512 with IFMA and VBMI2: {avx512}");
+    let packets = if cfg!(debug_assertions) && !avx2 {
         10_000
     } else {
         1_000_000
@@ -30,29 +30,32 @@ fn a_million_packets_are_sealed_and_opened_as_by_aws_lc() {
 }
 
 /// A batch of packets of these lengths of text.
-fn check_lengths(random: &mut Random, provider: &Provider, lengths: &[usize]) {
+fn check_lengths(random: &mut Random, implementation: &Implementation, lengths: &[usize]) {
     let mut shape = Shape::default();
     for len in lengths {
         shape.push(random, *len);
     }
-    differential::check(random, provider, &shape, &format!("lengths {lengths:?}"));
+    differential::check(
+        random,
+        implementation,
+        &shape,
+        &format!("lengths {lengths:?}"),
+    );
 }
 
 #[test]
 fn every_length_up_to_2048_bytes() {
     let mut random = Random(3);
     for len in 0..=2048 {
-        for provider in WAYS {
+        for implementation in &IMPLEMENTATIONS {
             // Whole groups of each width, and with an idle lane.
             for count in [1, 2, 3, 4, 7, 8] {
-                check_lengths(&mut random, provider, &vec![len; count]);
+                check_lengths(&mut random, implementation, &vec![len; count]);
             }
             // Lanes that end before others.
             let shorter = [0, 1, 15, 16, 17, 63, 64, 65].map(|less| len.saturating_sub(less));
-            check_lengths(&mut random, provider, &shorter);
+            check_lengths(&mut random, implementation, &shorter);
         }
-        #[cfg(feature = "portable")]
-        check_lengths(&mut random, &taupe_crypto::PORTABLE, &[len]);
     }
 }
 
@@ -63,9 +66,9 @@ fn the_longest_packets() {
     for len in [
         8_922, 8_960, 16_383, 65_507, 65_519, 65_520, 65_535, 65_536, 65_537, 100_000,
     ] {
-        for provider in WAYS {
-            check_lengths(&mut random, provider, &[len]);
-            check_lengths(&mut random, provider, &[len; 9]);
+        for implementation in &IMPLEMENTATIONS {
+            check_lengths(&mut random, implementation, &[len]);
+            check_lengths(&mut random, implementation, &[len; 9]);
         }
     }
 }
@@ -93,8 +96,8 @@ const FORGERIES: [(&str, Forgery); 5] = [
 
 #[test]
 fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed() {
-    for provider in WAYS {
-        let key = provider.aead.key(&Secret::new([8; 32]));
+    for implementation in &IMPLEMENTATIONS {
+        let key = (implementation.key)(&[8; 32]);
         for len in [1, 63, 64, 130, 200, 321, 449, 700, 1440] {
             let plain: Vec<u8> = (0..len).map(|i| i as u8 | 1).collect();
             let sealed: Vec<Vec<u8>> = (0..20)
@@ -120,7 +123,7 @@ fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed(
                     let mut flag = [true];
                     key.open(by_itself, &mut flag);
                     assert_eq!((flag, &alone), ([false], &data[position]));
-                    let id = format!("{}: {name}, {len} B, at {position}", provider.name);
+                    let id = format!("{}: {name}, {len} B, at {position}", implementation.name);
                     for (i, data) in data.iter().enumerate() {
                         assert_eq!(authentic[i], i != position, "{id}: packet {i}");
                         let text = &data[..data.len() - TAG_LEN];
@@ -138,21 +141,21 @@ fn a_forgery_in_a_batch_is_refused_and_erased_and_its_neighbours_are_not_harmed(
 
 #[test]
 fn a_batch_of_forgeries_leaves_nothing() {
-    for provider in [&AWS_LC_NARROW, &AWS_LC_WIDE] {
-        let key = provider.aead.key(&Secret::new([8; 32]));
+    for implementation in [AVX2, GROUPED] {
+        let key = (implementation.key)(&[8; 32]);
         for len in [80, 150, 1000] {
             let mut data = vec![vec![0x5a; len]; 64];
             assert_eq!(open(&*key, &mut data), [false; 64]);
             let erased = |data: &Vec<u8>| data[..len - TAG_LEN].iter().all(|byte| *byte == 0);
-            assert!(data.iter().all(erased), "{}: {len} B", provider.name);
+            assert!(data.iter().all(erased), "{}: {len} B", implementation.name);
         }
     }
 }
 
 #[test]
 fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
-    for provider in WAYS {
-        let key = provider.aead.key(&Secret::new([8; 32]));
+    for implementation in &IMPLEMENTATIONS {
+        let key = (implementation.key)(&[8; 32]);
         for n in [0, 1, 2, 7, 8, 9, 64, 65, 130] {
             let mut data = vec![with_room(&[]); n];
             for (counter, data) in (0..).zip(&mut data) {
@@ -162,7 +165,7 @@ fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
                 open(&*key, &mut data),
                 vec![true; n],
                 "{}: {n}",
-                provider.name
+                implementation.name
             );
 
             let short: Vec<Vec<u8>> = (0..n).map(|i| vec![0x5a; i % TAG_LEN]).collect();
@@ -171,18 +174,18 @@ fn batches_of_0_1_64_and_65_keepalives_and_of_packets_too_short_for_a_tag() {
                 open(&*key, &mut data),
                 vec![false; n],
                 "{}: {n}",
-                provider.name
+                implementation.name
             );
             key.seal(&mut packets(&mut data));
-            assert_eq!(data, short, "{}: {n}", provider.name);
+            assert_eq!(data, short, "{}: {n}", implementation.name);
         }
     }
 }
 
 #[test]
 fn packets_too_short_for_a_tag_do_not_disturb_others() {
-    for provider in [&AWS_LC_NARROW, &AWS_LC_WIDE] {
-        let key = provider.aead.key(&Secret::new([8; 32]));
+    for implementation in [AVX2, GROUPED] {
+        let key = (implementation.key)(&[8; 32]);
         let mut data: Vec<Vec<u8>> = (0..40)
             .map(|i| {
                 if i % 3 == 0 {
@@ -209,7 +212,7 @@ fn packets(data: &mut [Vec<u8>]) -> Vec<Packet<'_>> {
         .collect()
 }
 
-fn open(key: &dyn AeadKey, data: &mut [Vec<u8>]) -> Vec<bool> {
+fn open(key: &dyn BatchKey, data: &mut [Vec<u8>]) -> Vec<bool> {
     let mut authentic = vec![false; data.len()];
     key.open(&mut packets(data), &mut authentic);
     authentic

@@ -1,13 +1,7 @@
 //! Random batches through the vector code and through AWS-LC, which must agree.
 
-use crate::common::Random;
-use taupe_crypto::{
-    AWS_LC, AWS_LC_NARROW, AWS_LC_SINGLE, AWS_LC_WIDE, AeadKey, Packet, Provider, Secret, TAG_LEN,
-};
-
-/// Each way that packets may go by vectors: as it is best, with AVX2, and with AVX-512 wherever
-/// packets can go together. Without AVX-512 the last two are the same.
-pub(crate) const WAYS: [&Provider; 3] = [&AWS_LC, &AWS_LC_NARROW, &AWS_LC_WIDE];
+use crate::common::{AwsLc, BatchKey, IMPLEMENTATIONS, Implementation, Random};
+use taupe_chacha::{Packet, TAG_LEN};
 
 /// Texts of a batch: where each begins, and its length and counter.
 #[derive(Default)]
@@ -23,10 +17,10 @@ pub(crate) fn run(seed: u64, packets: u64, mut progress: impl FnMut(u64)) -> u64
     let mut done = 0;
     while done < packets {
         let shape = Shape::random(&mut random);
-        let way = WAYS[random.below(WAYS.len())];
+        let implementation = &IMPLEMENTATIONS[random.below(IMPLEMENTATIONS.len())];
         check(
             &mut random,
-            way,
+            implementation,
             &shape,
             &format!("seed {seed:#x}, after {done} packets"),
         );
@@ -97,11 +91,11 @@ impl Shape {
     }
 }
 
-/// Seals and opens a batch with a provider and with AWS-LC, at times with forgeries.
-pub(crate) fn check(random: &mut Random, provider: &Provider, shape: &Shape, id: &str) {
-    let id = format!("{}, {id}", provider.name);
-    let key = Secret::new(random.array());
-    let [vectors, single] = [provider, &AWS_LC_SINGLE].map(|provider| provider.aead.key(&key));
+/// Seals and opens a batch with an implementation and with AWS-LC, at times with forgeries.
+pub(crate) fn check(random: &mut Random, implementation: &Implementation, shape: &Shape, id: &str) {
+    let id = format!("{}, {id}", implementation.name);
+    let key = random.array();
+    let (vectors, single) = ((implementation.key)(&key), AwsLc::new(&key));
     let plain = fill(random, shape.bytes);
 
     // Whole buffers are compared, so nothing may be written between packets.
@@ -117,7 +111,7 @@ pub(crate) fn check(random: &mut Random, provider: &Provider, shape: &Shape, id:
     let mut theirs = ours.clone();
     let (ours_authentic, theirs_authentic) = (
         open(&*vectors, shape, &mut ours),
-        open(&*single, shape, &mut theirs),
+        open(&single, shape, &mut theirs),
     );
     assert_eq!(ours_authentic, theirs_authentic, "judged differently: {id}");
     assert!(ours == theirs, "opened differently: {id}");
@@ -132,7 +126,7 @@ pub(crate) fn check(random: &mut Random, provider: &Provider, shape: &Shape, id:
     }
 }
 
-fn open(key: &dyn AeadKey, shape: &Shape, buffer: &mut [u8]) -> Vec<bool> {
+fn open(key: &dyn BatchKey, shape: &Shape, buffer: &mut [u8]) -> Vec<bool> {
     let mut packets = shape.packets(buffer);
     let mut authentic = vec![false; packets.len()];
     key.open(&mut packets, &mut authentic);

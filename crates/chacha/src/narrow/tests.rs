@@ -1,12 +1,11 @@
-//! The primitives by themselves, against `reference`. Packets are tested through the seam, in
-//! `tests/`.
+//! The primitives by themselves, against `reference`. Batches are tested in `tests/`.
 //!
 //! On a processor without the instructions there is nothing to test.
 
 use super::columns::{Columns, Stream, WOVEN};
 use super::poly1305::{BLOCK_LEN as POLY_LEN, Poly1305};
 use super::vector::{LEN, Vector, store, zero};
-use super::{BLOCK_LEN, Words, erase_beyond, rows, supported};
+use super::{Avx2Key, BLOCK_LEN, Words, erase_beyond, rows};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
 use crate::{Packet, TAG_LEN};
 
@@ -28,7 +27,7 @@ fn poly1305_block_by_block() {
 /// As many chunks as possible during passes, the rest by itself.
 #[test]
 fn poly1305_woven_into_rounds() {
-    if !supported() {
+    if !Avx2Key::is_supported() {
         return;
     }
     for at_a_time in [1, 3, WOVEN] {
@@ -99,7 +98,7 @@ fn aead(
 
 #[test]
 fn wycheproof_in_columns() {
-    if !supported() {
+    if !Avx2Key::is_supported() {
         return;
     }
     check_wycheproof(&|message| {
@@ -118,7 +117,7 @@ fn wycheproof_in_columns() {
 
 #[test]
 fn blocks_of_four_packets_and_side_by_side_are_those_of_columns() {
-    if !supported() {
+    if !Avx2Key::is_supported() {
         return;
     }
     let key = Words::new(&core::array::from_fn(|i| i as u8 ^ 0xa5)).0;
@@ -145,7 +144,7 @@ fn blocks_of_four_packets_and_side_by_side_are_those_of_columns() {
 
 #[test]
 fn what_the_cipher_has_no_blocks_for_is_erased() {
-    assert_eq!(crate::aead::MAX_TEXT_LEN / 64, u64::from(u32::MAX));
+    assert_eq!(crate::packet::MAX_TEXT_LEN / 64, u64::from(u32::MAX));
     let erased = |len: usize| {
         let mut data = vec![7; len + TAG_LEN];
         let mut packet = Packet {

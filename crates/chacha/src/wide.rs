@@ -31,11 +31,9 @@ mod tests;
 mod vector;
 
 use self::group::{Group, Lane, Place};
-use crate::narrow::{self, Words, erase_beyond};
-use crate::{
-    AeadKey, Packet, Secret, TAG_LEN,
-    aead::{MAX_TEXT_LEN, split_tag},
-};
+use crate::Grouping;
+use crate::narrow::{Avx2Key, Words, erase_beyond};
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
 use std::is_x86_feature_detected;
 
 /// Packets that are sorted and grouped at a time.
@@ -44,29 +42,58 @@ const RUN: usize = 64;
 /// The longest text that goes with others, in bytes: all that UDP can carry.
 const LONGEST: usize = 1 << 16;
 
-/// A key.
-pub(crate) struct Key {
+/// A ChaCha20-Poly1305 key for batches, with AVX-512. It is zeroised on drop.
+pub struct Avx512Key {
     words: Words,
-    always: bool,
+    grouping: Grouping,
 }
 
-/// Whether this processor has the instructions.
-pub(crate) fn supported() -> bool {
-    narrow::supported()
-        && is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512ifma")
-        && is_x86_feature_detected!("avx512vbmi2")
-}
+impl Avx512Key {
+    /// Returns whether this processor has the instructions.
+    #[must_use]
+    pub fn is_supported() -> bool {
+        Avx2Key::is_supported()
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512ifma")
+            && is_x86_feature_detected!("avx512vbmi2")
+    }
 
-impl Key {
-    /// None on a processor without the instructions. With `always`, packets go
-    /// in groups even where one by one would be faster, which is for tests.
-    pub(crate) fn new(key: &Secret<32>, always: bool) -> Option<Self> {
-        supported().then(|| Self {
-            words: Words::new(key.expose()),
-            always,
+    /// Returns `None` on a processor without the instructions.
+    #[must_use]
+    pub fn new(key: &[u8; 32], grouping: Grouping) -> Option<Self> {
+        Self::is_supported().then(|| Self {
+            words: Words::new(key),
+            grouping,
         })
+    }
+
+    /// Encrypts every packet in place, as [`Avx2Key::seal`] does.
+    pub fn seal(&self, packets: &mut [Packet<'_>]) {
+        if let Some(packet) = self.only(packets) {
+            self.packet::<false>(packet.counter, packet.data);
+            return;
+        }
+        for packets in packets.chunks_mut(RUN) {
+            self.run(packets, Work::Seal);
+        }
+    }
+
+    /// Decrypts every packet in place and says which are authentic, as [`Avx2Key::open`] does.
+    pub fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+        authentic.fill(false);
+        if let (Some(packet), Some(verdict)) = (self.only(packets), authentic.first_mut()) {
+            *verdict = self.packet::<true>(packet.counter, packet.data);
+            return;
+        }
+        for (packets, flags) in packets.chunks_mut(RUN).zip(authentic.chunks_mut(RUN)) {
+            let count = packets.len().min(flags.len());
+            self.run(&mut packets[..count], Work::Open(flags));
+        }
+    }
+
+    fn is_always_grouped(&self) -> bool {
+        self.grouping == Grouping::Always
     }
 
     /// Takes packets from the longest on, those of like length together.
@@ -163,7 +190,7 @@ impl Key {
         let [packet] = packets else {
             return None;
         };
-        let goes = !self.always && !erase_beyond(packet, MAX_TEXT_LEN);
+        let goes = !self.is_always_grouped() && !erase_beyond(packet, MAX_TEXT_LEN);
         goes.then_some(packet)
     }
 
@@ -177,7 +204,7 @@ impl Key {
             return best;
         }
         // What packets take one by one, and together: the greatest ratio is best.
-        let (mut best_alone, mut best_together) = (u64::from(!self.always), 1);
+        let (mut best_alone, mut best_together) = (u64::from(!self.is_always_grouped()), 1);
         let (mut alone, mut summed) = (0, 0);
         for width in [Width::Four, Width::Eight] {
             let count = entries.len().min(width.packets());
@@ -192,30 +219,6 @@ impl Key {
             }
         }
         best
-    }
-}
-
-impl AeadKey for Key {
-    fn seal(&self, packets: &mut [Packet<'_>]) {
-        if let Some(packet) = self.only(packets) {
-            self.packet::<false>(packet.counter, packet.data);
-            return;
-        }
-        for packets in packets.chunks_mut(RUN) {
-            self.run(packets, Work::Seal);
-        }
-    }
-
-    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
-        authentic.fill(false);
-        if let (Some(packet), Some(verdict)) = (self.only(packets), authentic.first_mut()) {
-            *verdict = self.packet::<true>(packet.counter, packet.data);
-            return;
-        }
-        for (packets, flags) in packets.chunks_mut(RUN).zip(authentic.chunks_mut(RUN)) {
-            let count = packets.len().min(flags.len());
-            self.run(&mut packets[..count], Work::Open(flags));
-        }
     }
 }
 

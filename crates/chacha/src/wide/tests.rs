@@ -1,12 +1,12 @@
-//! The primitives by themselves, against `reference`. Batches are tested through the seam, in `tests/`.
+//! The primitives by themselves, against `reference`. Batches are tested in `tests/`.
 //!
 //! On a processor without the instructions there is nothing to test.
 
 use super::chacha20::{Blocks, Transpose};
 use super::group::{Group, Lane, Place};
 use super::poly1305::{LANES, Poly1305, Powers, halves};
-use super::single;
 use super::vector::{LEN, from_u64, load_padded, store, zero};
+use super::{Avx512Key, single};
 use crate::narrow::{self, Words};
 use crate::reference::{Message, check_poly1305, check_wycheproof};
 use core::mem::MaybeUninit;
@@ -41,7 +41,7 @@ fn poly1305(lane: usize, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
 
 #[test]
 fn poly1305_of_each_lane() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     let lane = core::cell::Cell::new(0);
@@ -71,7 +71,7 @@ fn poly1305_by_itself(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
 
 #[test]
 fn poly1305_of_a_packet_by_itself() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     check_poly1305(&|key, message| {
@@ -98,7 +98,7 @@ fn blocks_by_itself<const N: usize>(key: &[u32; 8], nonce: [u32; 3]) -> Vec<[u8;
 
 #[test]
 fn blocks_of_a_packet_by_itself_are_those_of_a_group() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     let key = Words::new(&core::array::from_fn(|i| i as u8 ^ 0xa5)).0;
@@ -185,7 +185,7 @@ fn aead(
 
 #[test]
 fn wycheproof() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     let lane = core::cell::Cell::new(0);
@@ -210,7 +210,7 @@ fn group<const N: usize>(place: &mut Place) {
 
 #[test]
 fn no_key_or_key_stream_is_left() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     let mut place = Place::new();
@@ -229,7 +229,7 @@ fn no_key_or_key_stream_is_left() {
 /// What is left of a text is padded with zeros, and a slice's end is its end.
 #[test]
 fn padding() {
-    if !super::supported() {
+    if !Avx512Key::is_supported() {
         return;
     }
     let bytes: [u8; LEN] = core::array::from_fn(|i| i as u8 + 1);

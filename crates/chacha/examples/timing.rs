@@ -8,17 +8,17 @@
 //! Batches of 16 packets of each of some lengths, and a packet by itself. With AVX-512 where
 //! the processor has it, and with `NARROW=1` with AVX2 all the same.
 //!
-//! `cargo run --release -p taupe-crypto --example timing [SECONDS]`
+//! `cargo run --release -p taupe-chacha --example timing [SECONDS]`
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 #[path = "../tests/common/welch.rs"]
 mod welch;
 
-use common::Random;
+use common::{AVX2, BatchKey, FASTEST, Implementation, Random};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use taupe_crypto::{AWS_LC, AWS_LC_NARROW, AeadKey, Packet, Provider, Secret, TAG_LEN};
+use taupe_chacha::{Packet, TAG_LEN};
 
 /// Packets of a batch, and the bytes of text in each: of acknowledgements, of short and of full
 /// packets.
@@ -57,16 +57,16 @@ impl Shape {
 const LIMIT: f64 = 10.0;
 
 /// What is measured.
-fn provider() -> &'static Provider {
+fn implementation() -> Implementation {
     match std::env::var_os("NARROW") {
-        Some(_) => &AWS_LC_NARROW,
-        None => &AWS_LC,
+        Some(_) => AVX2,
+        None => FASTEST,
     }
 }
 
 /// A batch and its key.
 struct Input {
-    key: Box<dyn AeadKey>,
+    key: Box<dyn BatchKey>,
     bytes: Vec<u8>,
     shape: Shape,
     /// Of each packet, without the tag: as the shape says, or [`MORE`].
@@ -75,7 +75,7 @@ struct Input {
 
 impl Input {
     fn new(key: [u8; 32], bytes: Vec<u8>, shape: Shape) -> Self {
-        let key = provider().aead.key(&Secret::new(key));
+        let key = (implementation().key)(&key);
         Self {
             key,
             bytes,
@@ -96,7 +96,7 @@ impl Input {
     }
 
     fn sealed(mut self) -> Self {
-        let key = std::mem::replace(&mut self.key, provider().aead.key(&Secret::new([0; 32])));
+        let key = std::mem::replace(&mut self.key, (implementation().key)(&[0; 32]));
         key.seal(&mut self.packets());
         Self { key, ..self }
     }
@@ -202,7 +202,7 @@ fn text_or_zeros(random: &mut Random, shape: Shape, class: bool) -> Vec<u8> {
 }
 
 fn main() -> ExitCode {
-    if !taupe_crypto::has_narrow() {
+    if !taupe_chacha::Avx2Key::is_supported() {
         println!("this processor has no AVX2 with BMI2: nothing to measure");
         return ExitCode::SUCCESS;
     }
@@ -242,7 +242,7 @@ impl Pair {
     }
 
     fn sample(&self, input: &mut Input) -> Duration {
-        let key = std::mem::replace(&mut input.key, provider().aead.key(&Secret::new([0; 32])));
+        let key = std::mem::replace(&mut input.key, (implementation().key)(&[0; 32]));
         let mut packets = input.packets();
         // Into the cache, alike for both.
         for packet in &packets {

@@ -1,7 +1,7 @@
 //! Random batches through the vector code and through AWS-LC, which must agree:
 //! as many packets as the argument says, on all processors.
 //!
-//! `cargo run --release -p taupe-crypto --example differential 1000000000`
+//! `cargo run --release -p taupe-chacha --example differential 1000000000`
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 const PROGRESS: Duration = Duration::from_secs(60);
 
 fn main() {
-    if !taupe_crypto::has_narrow() {
+    if !taupe_chacha::Avx2Key::is_supported() {
         println!("this processor has no AVX2 with BMI2: nothing to compare");
         return;
     }

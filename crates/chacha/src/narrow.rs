@@ -29,10 +29,7 @@ use self::{
     poly1305::Poly1305,
     vector::{LEN, Vector, load, store, wipe, wipe_bytes, zero},
 };
-use crate::{
-    AeadKey, Packet, Secret, TAG_LEN,
-    aead::{MAX_TEXT_LEN, split_tag},
-};
+use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
 use core::{arch::x86_64::*, mem};
 use std::is_x86_feature_detected;
 use subtle::ConstantTimeEq;
@@ -47,8 +44,8 @@ const SHORT: usize = 5 * BLOCK_LEN;
 /// Packets of one block of text that go together.
 const TOGETHER: usize = 4;
 
-/// A key.
-pub(crate) struct Key(Words);
+/// A ChaCha20-Poly1305 key for batches, with AVX2. It is zeroised on drop.
+pub struct Avx2Key(Words);
 
 /// The key as little-endian words (RFC 8439 §2.3).
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -64,33 +61,43 @@ impl Words {
     }
 }
 
-/// Whether this processor has the instructions.
-pub(crate) fn supported() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2")
-}
-
-impl Key {
-    /// None on a processor without the instructions.
-    pub(crate) fn new(key: &Secret<32>) -> Option<Self> {
-        supported().then(|| Self(Words::new(key.expose())))
+impl Avx2Key {
+    /// Returns whether this processor has the instructions.
+    #[must_use]
+    pub fn is_supported() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2")
     }
 
-    fn words(&self) -> &[u32; 8] {
-        &self.0.0
+    /// Returns `None` on a processor without the instructions.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Option<Self> {
+        Self::is_supported().then(|| Self(Words::new(key)))
     }
-}
 
-impl AeadKey for Key {
-    fn seal(&self, packets: &mut [Packet<'_>]) {
+    /// Encrypts every packet in place.
+    ///
+    /// A packet shorter than [`TAG_LEN`] has no room for a tag and is left as it is. One of more
+    /// than 256 GiB less 48 bytes, for which the cipher's blocks have no numbers (RFC 8439 §2.8),
+    /// becomes zeros.
+    pub fn seal(&self, packets: &mut [Packet<'_>]) {
         // SAFETY: there is no key without the instructions.
         unsafe { run::<false>(self.words(), packets, &mut []) };
     }
 
-    fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
+    /// Decrypts every packet in place; `authentic[i]` tells whether packet `i` verified.
+    ///
+    /// The text of a packet that did not verify is zeros afterwards. A packet shorter than
+    /// [`TAG_LEN`] is not authentic. If the two slices differ in length, packets without a flag
+    /// are not opened, and flags without a packet become false.
+    pub fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
         authentic.fill(false);
         let count = packets.len().min(authentic.len());
         // SAFETY: as above.
         unsafe { run::<true>(self.words(), &mut packets[..count], authentic) };
+    }
+
+    fn words(&self) -> &[u32; 8] {
+        &self.0.0
     }
 }
 

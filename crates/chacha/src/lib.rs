@@ -1,0 +1,42 @@
+//! ChaCha20-Poly1305 (RFC 8439) over a batch of packets, with AVX-512 or AVX2.
+//!
+//! | key | instructions | processors |
+//! |---|---|---|
+//! | [`Avx512Key`] | AVX-512 F, BW, IFMA and VBMI2 | Ice Lake, Zen 4 and later |
+//! | [`Avx2Key`] | AVX2 and BMI2 | Haswell, Zen and later |
+//!
+//! Each key is made only on a processor that has its instructions, so that no call has to ask
+//! again. On another processor, and on every other architecture, there is no key and the caller
+//! uses another implementation.
+//!
+//! The nonce of a packet is four zero bytes and its counter as 64 bits little-endian, and there
+//! is no associated data, as in WireGuard's transport data (whitepaper §5.4.6).
+
+#![deny(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod narrow;
+mod packet;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod reference;
+#[cfg(not(target_arch = "x86_64"))]
+mod unsupported;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+#[cfg(target_arch = "x86_64")]
+pub use narrow::Avx2Key;
+pub use packet::{Packet, TAG_LEN};
+#[cfg(not(target_arch = "x86_64"))]
+pub use unsupported::{Avx2Key, Avx512Key};
+#[cfg(target_arch = "x86_64")]
+pub use wide::Avx512Key;
+
+/// The packets of a batch that [`Avx512Key`] works on together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Packets for which that is faster than one by one.
+    Fastest,
+    /// All packets that can go together, also if one by one is faster: for tests.
+    Always,
+}
