@@ -6,7 +6,7 @@
 //! purpose, in a length, and must be found.
 //!
 //! Batches of 16 packets of each of some lengths, and a packet by itself. With AVX-512 where
-//! the processor has it, and with `NARROW=1` with AVX2 all the same.
+//! the processor has it, and with `AVX2=1` with AVX2 all the same.
 //!
 //! `cargo run --release -p taupe-chacha --example timing [SECONDS]`
 
@@ -58,7 +58,7 @@ const LIMIT: f64 = 10.0;
 
 /// What is measured.
 fn implementation() -> Implementation {
-    match std::env::var_os("NARROW") {
+    match std::env::var_os("AVX2") {
         Some(_) => AVX2,
         None => FASTEST,
     }

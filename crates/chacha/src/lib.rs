@@ -15,22 +15,22 @@
 #![deny(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
-mod narrow;
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod packet;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod reference;
 #[cfg(not(target_arch = "x86_64"))]
 mod unsupported;
-#[cfg(target_arch = "x86_64")]
-mod wide;
 
 #[cfg(target_arch = "x86_64")]
-pub use narrow::Avx2Key;
+pub use avx2::Avx2Key;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512Key;
 pub use packet::{Packet, TAG_LEN};
 #[cfg(not(target_arch = "x86_64"))]
 pub use unsupported::{Avx2Key, Avx512Key};
-#[cfg(target_arch = "x86_64")]
-pub use wide::Avx512Key;
 
 /// The packets of a batch that [`Avx512Key`] works on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

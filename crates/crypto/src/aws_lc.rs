@@ -36,32 +36,32 @@ pub(crate) struct AwsLc {
     pub(crate) batches: Batches,
 }
 
-/// How packets of a batch are sealed and opened, and with that which vector instructions there
-/// may be beside AWS-LC's own.
+/// The implementation that seals and opens batches of packets. X25519 with prepared keys uses
+/// AVX-512 only if this does.
 #[derive(Clone, Copy)]
 pub(crate) enum Batches {
-    /// By our own vector code, where the processor has the instructions, and together
-    /// where that is faster.
-    Best,
-    /// One after the other, by AWS-LC.
+    /// `taupe-chacha`, if the processor has the instructions, with packets grouped where that is
+    /// faster.
+    Fastest,
+    /// AWS-LC, one packet after the other.
     Single,
-    /// Together wherever the processor has the instructions.
-    Wide,
-    /// With AVX2, where the processor has it, also where it has AVX-512.
-    Narrow,
+    /// `taupe-chacha`, with packets grouped also where that is slower.
+    Grouped,
+    /// `taupe-chacha` with AVX2, also if the processor has AVX-512.
+    Avx2,
 }
 
 impl Batches {
-    /// How packets are grouped with AVX-512, or `None` if it is not used.
+    /// The grouping of packets with AVX-512, or `None` if AVX-512 is not used.
     fn avx512(self) -> Option<Grouping> {
         match self {
-            Self::Best => Some(Grouping::Fastest),
-            Self::Wide => Some(Grouping::Always),
-            Self::Single | Self::Narrow => None,
+            Self::Fastest => Some(Grouping::Fastest),
+            Self::Grouped => Some(Grouping::Always),
+            Self::Single | Self::Avx2 => None,
         }
     }
 
-    /// Whether AVX2 is used, on a processor for which [`avx512`](Self::avx512) is no choice.
+    /// Returns whether AVX2 is used if AVX-512 is not.
     fn has_avx2(self) -> bool {
         !matches!(self, Self::Single)
     }

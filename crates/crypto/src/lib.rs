@@ -15,9 +15,9 @@
 //!
 //! # Features
 //!
-//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from
-//!   AWS-LC, but transport data by our own vector code where the processor has AVX2,
-//!   or AVX-512 with IFMA and VBMI2, and ML-KEM in pure Rust elsewhere than on Linux on x86-64 and AArch64.
+//! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from AWS-LC.
+//!   `taupe-chacha` encrypts transport data if the processor has AVX2, or AVX-512 with IFMA and
+//!   VBMI2. ML-KEM is in pure Rust except on Linux on x86-64 and AArch64.
 //!   X25519 with prepared keys is by curve25519-dalek where the processor has AVX-512 with IFMA
 //!   and the program is built with `RUSTFLAGS='--cfg curve25519_dalek_backend="avx512"'`, or the
 //!   same in its own `.cargo/config.toml`: a dependency cannot ask for it.
@@ -68,6 +68,6 @@ pub use provider::PORTABLE;
 pub use provider::{AWS_LC, AWS_LC_SINGLE};
 #[cfg(feature = "aws-lc")]
 #[doc(hidden)]
-pub use provider::{AWS_LC_NARROW, AWS_LC_WIDE};
+pub use provider::{AWS_LC_AVX2, AWS_LC_GROUPED};
 pub use provider::{Provider, default_provider, provider_without_avx512};
 pub use secret::{Secret, SharedSecret};

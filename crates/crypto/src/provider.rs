@@ -24,7 +24,7 @@ pub struct Provider {
 pub static AWS_LC: Provider = Provider {
     name: "aws-lc",
     ..aws_lc(&AwsLc {
-        batches: Batches::Best,
+        batches: Batches::Fastest,
     })
 };
 
@@ -38,24 +38,23 @@ pub static AWS_LC_SINGLE: Provider = Provider {
     })
 };
 
-/// [`AWS_LC`], but with vectors wherever the processor has them, also where
-/// AWS-LC is faster: to test them.
+/// [`AWS_LC`], but with packets grouped in AVX-512 also where one by one is faster: for tests.
 #[cfg(feature = "aws-lc")]
 #[doc(hidden)]
-pub static AWS_LC_WIDE: Provider = Provider {
-    name: "aws-lc-wide",
+pub static AWS_LC_GROUPED: Provider = Provider {
+    name: "aws-lc-grouped",
     ..aws_lc(&AwsLc {
-        batches: Batches::Wide,
+        batches: Batches::Grouped,
     })
 };
 
-/// [`AWS_LC`], but with AVX2 also where the processor has AVX-512: to test it.
+/// [`AWS_LC`], but with AVX2 also if the processor has AVX-512: for tests.
 #[cfg(feature = "aws-lc")]
 #[doc(hidden)]
-pub static AWS_LC_NARROW: Provider = Provider {
-    name: "aws-lc-narrow",
+pub static AWS_LC_AVX2: Provider = Provider {
+    name: "aws-lc-avx2",
     ..aws_lc(&AwsLc {
-        batches: Batches::Narrow,
+        batches: Batches::Avx2,
     })
 };
 

@@ -55,7 +55,7 @@ pub(crate) const GROUPED: Implementation = Implementation {
     key: |key| avx512(key, Grouping::Always),
 };
 
-/// Every way that packets may go by vectors.
+/// Every implementation that is compared with AWS-LC.
 pub(crate) const IMPLEMENTATIONS: [Implementation; 3] = [FASTEST, AVX2, GROUPED];
 
 fn avx512(key: &[u8; 32], grouping: Grouping) -> Box<dyn BatchKey> {

@@ -56,7 +56,7 @@ impl Dh for AwsLc {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::edwards;
-    use crate::{AWS_LC, AWS_LC_NARROW, AWS_LC_SINGLE, AWS_LC_WIDE, Provider};
+    use crate::{AWS_LC, AWS_LC_AVX2, AWS_LC_GROUPED, AWS_LC_SINGLE, Provider};
 
     #[test]
     fn who_does_without_avx512_keeps_to_the_ladder() {
@@ -64,7 +64,7 @@ mod tests {
             let public = provider.dh.public(&[7; 32]);
             provider.dh.prepare(&public).edwards.is_some()
         };
-        for provider in [&AWS_LC, &AWS_LC_WIDE] {
+        for provider in [&AWS_LC, &AWS_LC_GROUPED] {
             assert_eq!(
                 on_edwards(provider),
                 edwards::is_faster(),
@@ -72,7 +72,7 @@ mod tests {
                 provider.name
             );
         }
-        for provider in [&AWS_LC_SINGLE, &AWS_LC_NARROW] {
+        for provider in [&AWS_LC_SINGLE, &AWS_LC_AVX2] {
             assert!(!on_edwards(provider), "{}", provider.name);
         }
     }

@@ -20,9 +20,9 @@ pub(crate) fn real_providers() -> Vec<&'static Provider> {
         #[cfg(feature = "aws-lc")]
         &taupe_crypto::AWS_LC_SINGLE,
         #[cfg(feature = "aws-lc")]
-        &taupe_crypto::AWS_LC_NARROW,
+        &taupe_crypto::AWS_LC_AVX2,
         #[cfg(feature = "aws-lc")]
-        &taupe_crypto::AWS_LC_WIDE,
+        &taupe_crypto::AWS_LC_GROUPED,
         #[cfg(feature = "portable")]
         &taupe_crypto::PORTABLE,
     ]

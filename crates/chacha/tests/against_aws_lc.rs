@@ -1,7 +1,6 @@
-//! Packets with vectors: against AWS-LC, with forgeries among them, and of every
-//! size, by every implementation that this processor has; what AWS-LC seals and opens alike, they do
-//! among one another. On a processor without AVX2 both sides are AWS-LC, and the first test
-//! says so.
+//! Every implementation that this processor has, compared with AWS-LC: batches, forgeries among
+//! them, and packets of every size. On a processor without AVX2 both sides are AWS-LC, and the
+//! first test prints that.
 #![cfg(not(miri))]
 
 mod common;

@@ -5,12 +5,12 @@
 //! rounds of the next eight blocks, which the processor does at the same time; into those of
 //! the next packet's first where there is one. Of packets of up to 64 bytes four go together.
 //!
-//! It needs AVX2 and BMI2: Haswell, Zen and later. Elsewhere AWS-LC does all of it.
+//! It needs AVX2 and BMI2: Haswell, Zen and later.
 //!
-//! Nothing that is secret decides on a branch or an address; lengths and counters, which are
-//! in the clear, do, and whether a tag is right, which an attacker may know. Key, key stream
-//! and Poly1305's state are overwritten where they have been put into memory; not so
-//! registers, and what the compiler has put on the stack for want of them.
+//! No secret decides on a branch or an address. Lengths and counters do, which are sent in the
+//! clear, and so does the verdict on a tag, which an attacker may know. Key, key stream and
+//! Poly1305's state are overwritten in memory. Registers are not cleared, nor are values that
+//! the compiler spills to the stack.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -175,8 +175,8 @@ fn run<const OPEN: bool>(key: &[u32; 8], mut packets: &mut [Packet<'_>], authent
     passes.wipe();
 }
 
-/// Overwrites a packet whose text is longer than `longest` bytes, and says whether it did: what
-/// cannot be sealed must not leave in clear, and what cannot have been is a forgery.
+/// Overwrites a packet whose text is longer than `longest` bytes, and returns whether it did. Such
+/// a packet cannot be sealed and must not leave in clear; one that was received is a forgery.
 pub(crate) fn erase_beyond(packet: &mut Packet<'_>, longest: u64) -> bool {
     let is_beyond = packet.data.len() as u64 > longest + TAG_LEN as u64;
     if is_beyond {
@@ -190,7 +190,7 @@ pub(crate) fn nonce(counter: u64) -> [u32; 3] {
     [0, counter as u32, (counter >> 32) as u32]
 }
 
-/// Whether there is a tag, and not more than a block of text.
+/// Returns whether a packet has a tag and at most one block of text.
 fn has_one_block(packet: &Packet<'_>) -> bool {
     (TAG_LEN..=TAG_LEN + BLOCK_LEN).contains(&packet.data.len())
 }

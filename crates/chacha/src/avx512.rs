@@ -8,15 +8,14 @@
 //! powers beyond the eighth.
 //!
 //! It needs AVX-512 F and BW, IFMA for the multiplications of Poly1305 and VBMI2
-//! for its shifts: Ice Lake, Zen 4 and later. With AVX-512 F alone (Skylake-X),
-//! or with nothing of it, `narrow` does it.
+//! for its shifts: Ice Lake, Zen 4 and later. Processors with AVX-512 F alone
+//! (Skylake-X), or without AVX-512, use `avx2`.
 //!
-//! Nothing that is secret decides on a branch or an address; lengths and
-//! counters, which are in the clear, do. Groups have their keys and key stream in
-//! one place, one group after the other, and it is overwritten when the last is
-//! done; not so registers, and what the compiler has put on the stack for want of
-//! them. Miri does not know these instructions: what it checks is the pure-Rust
-//! backend.
+//! No secret decides on a branch or an address; lengths and counters, which are
+//! sent in the clear, do. All groups use one place in memory for their keys and
+//! key stream, one group after the other, and the last one overwrites it.
+//! Registers are not cleared, nor are values that the compiler spills to the
+//! stack. Miri does not know these instructions.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -32,7 +31,7 @@ mod vector;
 
 use self::group::{Group, Lane, Place};
 use crate::Grouping;
-use crate::narrow::{Avx2Key, Words, erase_beyond};
+use crate::avx2::{Avx2Key, Words, erase_beyond};
 use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, split_tag};
 use std::is_x86_feature_detected;
 

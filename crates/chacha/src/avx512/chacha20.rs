@@ -2,7 +2,7 @@
 
 use super::poly1305::LANES;
 use super::vector::{Vector, from_u32, from_u64, pin, zero};
-use crate::narrow::rounds::CONSTANTS;
+use crate::avx2::rounds::CONSTANTS;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
@@ -20,8 +20,8 @@ macro_rules! step {
         $x[$e] = _mm512_add_epi32($x[$e], $x[$f]);
         $x[$d] = _mm512_xor_si512($x[$d], $x[$a]);
         $x[$h] = _mm512_xor_si512($x[$h], $x[$e]);
-        $x[$d] = $crate::wide::vector::pin(_mm512_rol_epi32::<$n>($x[$d]));
-        $x[$h] = $crate::wide::vector::pin(_mm512_rol_epi32::<$n>($x[$h]));
+        $x[$d] = $crate::avx512::vector::pin(_mm512_rol_epi32::<$n>($x[$d]));
+        $x[$h] = $crate::avx512::vector::pin(_mm512_rol_epi32::<$n>($x[$h]));
     };
 }
 

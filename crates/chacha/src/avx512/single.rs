@@ -8,9 +8,9 @@
 use super::poly1305::{Chunk, Powers};
 use super::vector::{LEN, Vector, load, load_padded, store, store_cut, wipe, zero};
 use crate::TAG_LEN;
-use crate::narrow::poly1305::Poly1305;
-use crate::narrow::rounds::CONSTANTS;
-use crate::narrow::{at_once, conclude, nonce};
+use crate::avx2::poly1305::Poly1305;
+use crate::avx2::rounds::CONSTANTS;
+use crate::avx2::{at_once, conclude, nonce};
 use core::arch::x86_64::*;
 
 /// The rows of four blocks.
