@@ -96,19 +96,22 @@ pub struct wireguard_tunnel {
 }
 
 impl wireguard_tunnel {
-    pub(crate) fn new(tunnel: Tunnel) -> Self {
+    /// Returns a tunnel as C has it, with the numbering of errors that is the default.
+    #[must_use]
+    pub fn new(tunnel: Tunnel) -> Self {
         Self {
             tunnel,
             numbering: AtomicU8::new(Numbering::default() as u8),
         }
     }
 
-    pub(crate) fn set_numbering(&self, numbering: Numbering) {
+    /// Sets the numbering of errors in this tunnel's results.
+    pub fn set_numbering(&self, numbering: Numbering) {
         self.numbering.store(numbering as u8, Ordering::Relaxed);
     }
 
-    /// Calls the tunnel, and puts what has come of it as this tunnel's caller wants it.
-    pub(crate) fn call(&self, call: impl FnOnce(&Tunnel) -> crate::Result) -> wireguard_result {
+    /// Calls the tunnel and returns the result with errors in this tunnel's numbering.
+    pub fn call(&self, call: impl FnOnce(&Tunnel) -> crate::Result) -> wireguard_result {
         self.as_result(call(&self.tunnel))
     }
 
@@ -139,7 +142,7 @@ impl From<Outcome> for wireguard_result {
 
 impl wireguard_result {
     /// An error that no tunnel has given: its number is the same in all numberings.
-    pub(crate) fn error(error: Error) -> Self {
+    pub fn error(error: Error) -> Self {
         Self {
             op: result_type::WIREGUARD_ERROR,
             size: error as usize,

@@ -1,23 +1,17 @@
 #![deny(unsafe_code)]
 //! Taupe as a library for other languages: one tunnel to one peer, without I/O.
 //!
-//! [`Tunnel`] is the object that all of them call, safe Rust around
-//! [`taupe_protocol::Device`]. The modules that name it to a language hold what is unsafe
-//! about that language, and nothing else:
+//! [`Tunnel`] is safe Rust around [`taupe_protocol::Device`]. The module `c` (feature
+//! `ffi-bindings`, default) exports it to C as `include/taupe.h`: boringtun's functions and more.
+//! It holds all that is unsafe about C, and nothing else. The crate `taupe-ffi-java` does the same
+//! for Java.
 //!
-//! | feature | module | what |
-//! |---|---|---|
-//! | `ffi-bindings` (default) | `c` | `include/taupe.h`: boringtun's functions and more |
-//! | `jni-bindings` | `jni` | `java/`: boringtun's class for Java |
-//!
-//! docs/library.md tells programmers in C what they may rely on.
+//! docs/library.md is the manual for programmers in C.
 
 #[cfg(feature = "ffi-bindings")]
 pub mod c;
 mod clock;
 mod error;
-#[cfg(feature = "jni-bindings")]
-pub mod jni;
 pub mod key;
 mod log;
 mod tunnel;

@@ -1,11 +1,12 @@
-//! boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`, and three methods more;
-//! `java/` has it, and says what each method does.
+//! The native methods of boringtun's class for Java, `com.cloudflare.app.boringtun.BoringTunJNI`,
+//! and three methods more. `java/` has the class and documents each method.
 //!
-//! Java has numbers for tunnels, not pointers: whatever number comes is looked up, so that one
-//! that was freed, or never was, is an error. What goes to or from Java's memory is copied, since
-//! nothing keeps a program from using its buffers at the same time. Copies of keys are erased; what
-//! the virtual machine has of them is the program's.
-#![allow(unsafe_code)]
+//! The library also exports the C functions of `taupe-ffi`.
+//!
+//! Java identifies a tunnel by a number, not by a pointer. Every call looks the number up, so that
+//! the number of a freed tunnel, or any other number, is an error. Bytes are copied to and from
+//! Java's memory, since a program may use its buffers during the call. Copies of keys are erased;
+//! those in the virtual machine belong to the program.
 // SAFETY of each `export_name`: it is the name of that method, mangled as the Java Native Interface
 // has it ("Resolving Native Method Names"); nothing else in a process is called so, and Java calls
 // it with the arguments that the class declares.
@@ -23,26 +24,25 @@ use jni::objects::{JByteArray, JByteBuffer, JClass, JString};
 use jni::strings::JNIStr;
 use jni::sys::{jboolean, jint, jlong, jshort};
 use jni::{Env, EnvUnowned};
-use taupe_protocol::crypto::default_provider;
-use zeroize::Zeroizing;
-
-use crate::c::{wireguard_result, wireguard_tunnel};
-use crate::key::{self, Key};
-use crate::{
+use taupe::c::{wireguard_result, wireguard_tunnel};
+use taupe::crypto::default_provider;
+use taupe::key::{self, Key};
+use taupe::{
     Config, Error, Numbering, Outcome, PresharedKey, PrivateKey, PublicKey, Result, Tunnel,
 };
+use zeroize::Zeroizing;
 
 /// More than any call reads or writes: the longest IP packet with what WireGuard adds.
 const MAX_ROOM: usize = 1 << 17;
 /// The most characters that a key is written with: hexadecimal.
 const LONGEST_KEY: usize = 64;
 
-/// The tunnels that there are, by their numbers. None comes twice.
+/// The tunnels by their numbers. No number is used twice.
 static TUNNELS: RwLock<BTreeMap<jlong, Arc<wireguard_tunnel>>> = RwLock::new(BTreeMap::new());
 static NEXT: AtomicI64 = AtomicI64::new(1);
 
 thread_local! {
-    /// Room for what comes from Java, and for what goes there.
+    /// Buffers for bytes from Java and to Java.
     static ROOM: Cell<(Vec<u8>, Vec<u8>)> = Cell::default();
 }
 
@@ -53,7 +53,7 @@ pub extern "system" fn x25519_secret_key<'c>(
     _class: JClass<'c>,
 ) -> JByteArray<'c> {
     method(env, |env| {
-        env.byte_array_from_slice(crate::random_secret().expose())
+        env.byte_array_from_slice(taupe::random_secret().expose())
     })
 }
 
@@ -240,7 +240,7 @@ pub extern "system" fn wireguard_force_handshake<'c>(
     })
 }
 
-/// What every method is within: 0, false or null if it fails or panics.
+/// Runs the body of a method; returns 0, false or null if it fails or panics.
 fn method<'c, T: Default>(
     mut env: EnvUnowned<'c>,
     body: impl FnOnce(&mut Env<'c>) -> JavaResult<T>,
@@ -248,7 +248,7 @@ fn method<'c, T: Default>(
     env.with_env(body).resolve::<LogErrorAndDefault>()
 }
 
-/// A method that makes something of a key; null for what is none.
+/// Runs the body of a method with a key; returns null if the array is not one.
 fn of_key<'c, T: Default>(
     env: EnvUnowned<'c>,
     key: &JByteArray<'c>,
@@ -272,7 +272,7 @@ fn find(number: jlong) -> Option<Arc<wireguard_tunnel>> {
     tunnels.get(&number).cloned()
 }
 
-/// The key that an array is. `None` for null, and for what has not 32 bytes.
+/// Reads a key from an array. Returns `None` for null, and for any other length than 32 bytes.
 fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
     let mut key = Key::default();
     let whole = !array.is_null() && array.len(env).ok()? == key.len();
@@ -282,8 +282,8 @@ fn key_of(env: &Env<'_>, array: &JByteArray<'_>) -> Option<Key> {
     whole.then_some(key)
 }
 
-/// The key that a string says. It is read into memory that is erased, as what
-/// GetStringUTFChars copies is not.
+/// Parses a key from a string. The string is read into memory that is erased, which the copy that
+/// GetStringUTFChars makes is not.
 fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     if text.is_null() {
         return None;
@@ -304,7 +304,7 @@ fn parse(env: &Env<'_>, text: &JString<'_>) -> Option<Key> {
     key::parse(&bytes[..count])
 }
 
-/// A string of Java's, made of memory that is erased.
+/// Makes a string of Java's from memory that is erased.
 fn string<'c>(env: &mut Env<'c>, text: &str) -> JavaResult<JString<'c>> {
     let mut own = Zeroizing::new(Vec::with_capacity(text.len() + 1));
     own.extend_from_slice(text.as_bytes());
@@ -325,14 +325,14 @@ fn read(env: &Env<'_>, array: &JByteArray<'_>, to: &mut [u8]) -> JavaResult<()> 
     array.get_region(env, 0, to)
 }
 
-/// What a method is given beside the tunnel.
+/// The arguments of a method beside the tunnel.
 struct Buffers<'c> {
     src: Option<(JByteArray<'c>, jint)>,
     dst: (JByteBuffer<'c>, jint),
     op: JByteBuffer<'c>,
 }
 
-/// Memory of Java's that bytes are written to.
+/// Memory of Java's to write to.
 struct Direct {
     address: *mut u8,
     size: usize,
@@ -363,8 +363,8 @@ impl Direct {
 }
 
 impl Buffers<'_> {
-    /// Calls a tunnel, and tells Java what has come of it. 0, and nothing else, where there is
-    /// no place for that.
+    /// Calls a tunnel and writes the operation into the buffer for it; returns the size. Without
+    /// such a buffer it does nothing and returns 0.
     fn call(
         &self,
         env: &Env<'_>,
@@ -378,14 +378,14 @@ impl Buffers<'_> {
             let it = find(tunnel)?;
             Some(it.call(|tunnel| self.run(env, tunnel, call)))
         }));
-        let told = match called {
-            Ok(Some(told)) => told,
+        let result = match called {
+            Ok(Some(result)) => result,
             Ok(None) => wireguard_result::error(Error::InvalidArgument),
             Err(_) => wireguard_result::error(Error::Internal),
         };
         // SAFETY: the method that was given the buffer is being called.
-        unsafe { op.write(&[told.op as u8]) };
-        told.size.try_into().unwrap_or(jint::MAX)
+        unsafe { op.write(&[result.op as u8]) };
+        result.size.try_into().unwrap_or(jint::MAX)
     }
 
     fn run(
