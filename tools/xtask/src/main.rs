@@ -1,0 +1,34 @@
+//! `cargo xtask`: checks of the workspace itself. README.md describes the commands.
+
+mod arrows;
+mod drawing;
+mod graph;
+mod lint;
+mod tokens;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str =
+    "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let passed = match arguments[..] {
+        ["arrows"] => arrows::check(),
+        ["arrows", "--write"] => arrows::write(),
+        ["lint"] => lint::check(),
+        ["lint", "--write"] => lint::write(),
+        ["lint", "--list"] => lint::list(),
+        _ => Err(USAGE.into()),
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
