@@ -16,7 +16,7 @@
 #   make bench      Taupe beside other programs, with every published table; 10 minutes
 #   make bench-full all of it, ten rounds; hours
 #   make bench-micro  the parts alone: encrypting, cutting, merging and translating packets, handshakes
-#   make simulate   HOURS=N [SEED=S] [DEFECT=NAME]
+#   make simulate   HOURS=N [SEED=S], or DEFECT=NAME: finds a defect that scripts/defects plants
 #   make fuzz       SECONDS_EACH=N for each target (needs a nightly toolchain)
 #   make check      formatting, lints, licences
 
@@ -27,7 +27,7 @@ BENCH ?=
 MICRO ?=
 HOURS ?= 2000
 SECONDS_EACH ?= 60
-SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake,planted-defects --
+SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
 .PHONY: build pages library windows install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
@@ -80,7 +80,7 @@ bench-micro: .build-packages
 	cargo bench -p taupe-crypto -p taupe-ffi -p taupe-nat -p taupe-packet -p taupe-protocol -p taupe-repro --bench '*' -- $(MICRO)
 
 simulate:
-	@$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)) $(if $(DEFECT),--defect $(DEFECT))
+	@$(if $(DEFECT),scripts/defects $(DEFECT),$(SIMULATE) --hours $(HOURS) $(if $(SEED),--seed $(SEED)))
 
 fuzz:
 	@scripts/fuzz $(SECONDS_EACH)

@@ -165,8 +165,6 @@
 //! - `aws-lc` (default): cryptography by AWS-LC, and by vector code where the processor has
 //!   AVX-512; takes a C compiler to build.
 //! - `portable`: the same in pure Rust. One of the two must be on.
-//! - `planted-defects`: faults on purpose, to test the simulator with. Refused without debug
-//!   assertions.
 //!
 //! # Sources
 //!
@@ -194,8 +192,6 @@ mod names;
 pub mod noise;
 mod path;
 mod peer;
-#[doc(hidden)]
-pub mod planted;
 mod ratelimit;
 #[doc(hidden)]
 pub mod replay;

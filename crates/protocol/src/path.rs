@@ -21,7 +21,6 @@ use crate::inner;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
 use crate::peer::{Endpoint, Outbound, Peer, Received, Staged};
-use crate::planted::{self, Defect};
 use crate::session::{CHUNK, Entry, SessionTable};
 use crate::time::Instant;
 
@@ -177,7 +176,7 @@ impl DataPath {
         let Run {
             packets, offsets, ..
         } = run;
-        let entry = match self.usable(now, from, run.receiver) {
+        let entry = match self.usable(now, run.receiver) {
             Ok(entry) => entry,
             Err(cause) => {
                 for offset in &*offsets {
@@ -233,7 +232,7 @@ impl DataPath {
         receiver: u32,
         packet: Packet<'_>,
     ) -> Result<Option<usize>, Cause> {
-        let entry = self.usable(now, from, receiver)?;
+        let entry = self.usable(now, receiver)?;
         let Entry { session, peer } = &*entry;
         let packet = &mut [packet];
         let mut refused = None;
@@ -248,13 +247,10 @@ impl DataPath {
     }
 
     /// The session that this side calls `receiver`, if it may receive at `now`.
-    fn usable(&self, now: Instant, from: Endpoint, receiver: u32) -> Result<Arc<Entry>, Cause> {
+    fn usable(&self, now: Instant, receiver: u32) -> Result<Arc<Entry>, Cause> {
         let entry = self.sessions.find(receiver).ok_or(Cause::UnknownSession)?;
         if !entry.session.may_receive(now) {
             return Err(Cause::ExpiredSession);
-        }
-        if planted::is(Defect::UnauthRoam) {
-            lock(&entry.peer.link).endpoint = Some(from);
         }
         Ok(entry)
     }

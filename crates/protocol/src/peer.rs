@@ -17,7 +17,6 @@ use crate::limits::{
 };
 use crate::lock;
 use crate::path::Attention;
-use crate::planted::{self, Defect};
 use crate::session::{Role, Session};
 use crate::time::Instant;
 use crate::timer::{Reason, Timers};
@@ -230,7 +229,6 @@ impl Peer {
         mut link: std::sync::MutexGuard<'_, Link>,
     ) {
         let sooner = link.timers.soonest() < link.scheduled;
-        let sooner = sooner && !planted::is(Defect::MissedDeadline);
         if (link.wants.any() || sooner) && !link.told {
             link.told = true;
             drop(link);
@@ -412,8 +410,7 @@ impl Link {
         if next > REJECT_AFTER_MESSAGES {
             return None;
         }
-        let repeat = planted::is(Defect::NonceReuse) && first % 1024 == 1023;
-        current.next_counter = if repeat { first } else { next };
+        current.next_counter = next;
         let session = Arc::clone(&current.session);
         let old =
             session.role() == Role::Initiator && now.since(session.born()) >= REKEY_AFTER_TIME;

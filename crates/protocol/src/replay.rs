@@ -1,8 +1,6 @@
 //! The replay window (whitepaper §5.4.6, RFC 6479): which counters of a session
 //! have been seen.
 
-use crate::planted::{self, Defect};
-
 /// Bits in the window, as the kernel has them.
 pub const WINDOW_BITS: u64 = 8192;
 /// How far below the greatest counter a packet may be and still be accepted: the
@@ -26,12 +24,7 @@ impl ReplayWindow {
     /// packets that have been authenticated.
     pub fn accept(&mut self, counter: u64) -> bool {
         let bits = self.bits.get_or_insert_with(|| Box::new([0; WORDS]));
-        let reach = if planted::is(Defect::ReplayWindowOffByOne) {
-            WINDOW_BITS + 1
-        } else {
-            WINDOW_LEN
-        };
-        if self.next.saturating_sub(1).saturating_sub(counter) > reach {
+        if self.next.saturating_sub(1).saturating_sub(counter) > WINDOW_LEN {
             return false;
         }
         if counter >= self.next {

@@ -14,7 +14,6 @@ use crate::message::{DATA_HEADER_LEN, write_data_header};
 use crate::noise::TransportKeys;
 use crate::path::Cause;
 use crate::peer::Peer;
-use crate::planted::{self, Defect};
 use crate::replay::ReplayWindow;
 use crate::time::Instant;
 use crate::{lock, read, write};
@@ -104,7 +103,7 @@ impl Session {
     /// Whether it may receive at `now`.
     #[must_use]
     pub fn may_receive(&self, now: Instant) -> bool {
-        self.may_send(now) || planted::is(Defect::LateKey)
+        self.may_send(now)
     }
 
     /// Seals messages in place. `batch` is cut every `stride` bytes; each

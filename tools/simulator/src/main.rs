@@ -11,11 +11,11 @@ use taupe_simulator::plan::Episode;
 use taupe_simulator::recipe::Recipe;
 use taupe_simulator::shrink::shrink;
 use taupe_simulator::stats::Stats;
-use taupe_simulator::violation::Violation;
+use taupe_simulator::violation::{Invariant, Violation};
 use taupe_simulator::{campaign, world};
 
-/// A planted defect must be found within this time.
-const DEFECT_BUDGET: Duration = Duration::from_secs(60);
+/// Time within which a violation must be found with `--find`.
+const FIND_BUDGET: Duration = Duration::from_secs(60);
 const SHRINK_BUDGET: Duration = Duration::from_secs(30);
 const PROGRESS: Duration = Duration::from_secs(5);
 /// Lines of a trace that are shown after a failure; --replay shows all.
@@ -38,12 +38,10 @@ struct Options {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Plants a defect, which must be found within 60 s: nonce-reuse,
-    /// replay-window-off-by-one, late-key, unauth-roam, missed-deadline,
-    /// lost-staged, clock-lockout, pq-part-mixup, pq-reinstall or
-    /// pq-early-commit.
-    #[arg(long, value_name = "NAME")]
-    defect: Option<String>,
+    /// Expects a violation of one of these invariants within 60 s, and exits with 0 only if one
+    /// is found. For protocols with a defect: scripts/defects.
+    #[arg(long, value_name = "INVARIANT", value_delimiter = ',')]
+    find: Vec<String>,
     /// Episodes at once.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -68,15 +66,20 @@ fn main() -> ExitCode {
         Ok(crypto) => crypto,
         Err(why) => return refuse(why),
     };
-    if let Some(name) = &options.defect
-        && let Err(why) = plant(name)
-    {
-        return refuse(&why);
-    }
-    match (&options.replay, &options.defect) {
-        (Some(recipe), _) => replay(recipe, crypto),
-        (None, Some(defect)) => find(defect, &options, crypto),
-        (None, None) => simulate(&options, crypto),
+    if let Some(recipe) = &options.replay {
+        replay(recipe, crypto)
+    } else if options.find.is_empty() {
+        simulate(&options, crypto)
+    } else {
+        match options
+            .find
+            .iter()
+            .map(|name| Invariant::of(name))
+            .collect()
+        {
+            Ok(expected) => find(expected, &options, crypto),
+            Err(why) => refuse(&why),
+        }
     }
 }
 
@@ -95,23 +98,6 @@ fn provider(backend: Option<Backend>) -> Result<&'static Provider, &'static str>
         #[cfg(not(feature = "fake"))]
         Some(Backend::Fake) => Err("built without the fake backend: build with --features fake"),
     }
-}
-
-#[cfg(feature = "planted-defects")]
-fn plant(name: &str) -> Result<(), String> {
-    use taupe_protocol::planted::{Defect, plant};
-    let found = Defect::ALL.into_iter().find(|(known, _)| *known == name);
-    let Some((_, defect)) = found else {
-        let names = Defect::ALL.map(|(name, _)| name).join(", ");
-        return Err(format!("there is no defect {name:?}; there are: {names}"));
-    };
-    plant(defect);
-    Ok(())
-}
-
-#[cfg(not(feature = "planted-defects"))]
-fn plant(_: &str) -> Result<(), String> {
-    Err("built without planted defects: build with --features planted-defects".into())
 }
 
 /// Runs until enough hours have passed or an invariant fails.
@@ -224,8 +210,8 @@ fn replay(recipe: &Recipe, crypto: &'static Provider) -> ExitCode {
     }
 }
 
-/// Runs until the planted defect is found.
-fn find(defect: &str, options: &Options, crypto: &'static Provider) -> ExitCode {
+/// Runs until an invariant is violated, which must be one of those that are expected.
+fn find(expected: Vec<Invariant>, options: &Options, crypto: &'static Provider) -> ExitCode {
     let start = Instant::now();
     let mut total = Stats::default();
     let mut found = None;
@@ -237,28 +223,26 @@ fn find(defect: &str, options: &Options, crypto: &'static Provider) -> ExitCode 
         |report| {
             total += report.stats;
             found = report.violation.map(|violation| (report.seed, violation));
-            if found.is_some() || start.elapsed() >= DEFECT_BUDGET {
+            if found.is_some() || start.elapsed() >= FIND_BUDGET {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         },
     );
     let seconds = start.elapsed().as_secs_f64();
-    match found {
-        Some((seed, violation)) => {
-            println!("seed {seed}: {violation}");
-            println!(
-                "found {defect} after {} pair-hours in {seconds:.1} s: {:?}",
-                total.pair_hours, violation.invariant
-            );
-            ExitCode::SUCCESS
-        }
-        None => {
-            println!(
-                "{defect} not found in {} pair-hours and {seconds:.1} s",
-                total.pair_hours
-            );
-            ExitCode::FAILURE
-        }
+    let hours = total.pair_hours;
+    let Some((seed, violation)) = found else {
+        println!("no violation in {hours} pair-hours and {seconds:.1} s");
+        return ExitCode::FAILURE;
+    };
+    println!("seed {seed}: {violation}");
+    if !expected.contains(&violation.invariant) {
+        println!("expected one of {expected:?}");
+        return ExitCode::FAILURE;
     }
+    println!(
+        "found after {hours} pair-hours in {seconds:.1} s: {:?}",
+        violation.invariant
+    );
+    ExitCode::SUCCESS
 }

@@ -41,6 +41,34 @@ pub enum Invariant {
 }
 
 impl Invariant {
+    /// Every invariant.
+    const ALL: [Self; 15] = [
+        Self::CounterOnce,
+        Self::Delivery,
+        Self::Roaming,
+        Self::Unauthenticated,
+        Self::KeyUse,
+        Self::KeyMemory,
+        Self::Liveness,
+        Self::Memory,
+        Self::Deadline,
+        Self::Idle,
+        Self::Staged,
+        Self::Provisional,
+        Self::Impersonation,
+        Self::Suite,
+        Self::Size,
+    ];
+
+    /// Returns the invariant with a name, such as `CounterOnce`.
+    ///
+    /// # Errors
+    /// The names that there are, if it is none of them.
+    pub fn of(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|it| format!("{it:?}") == name);
+        found.ok_or_else(|| format!("{name:?} is not an invariant; these are: {:?}", Self::ALL))
+    }
+
     /// What is demanded, in a sentence.
     #[must_use]
     pub fn sentence(self) -> &'static str {

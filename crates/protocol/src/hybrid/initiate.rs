@@ -10,7 +10,6 @@ use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::lock;
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
-use crate::planted::{self, Defect};
 use crate::slots::{Identity, Pending, Slot};
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
@@ -236,15 +235,6 @@ impl Device {
             suite: Some(part.suite),
             bytes: message.len() as u64,
         };
-        if planted::is(Defect::PqReinstall) {
-            let kept = handshakes.initiation.take();
-            self.finish_initiation(now, from, id, finished);
-            self.pending.insert(index, id);
-            if let Some(handshakes) = self.peers.slot(id).and_then(|s| s.handshakes.as_mut()) {
-                handshakes.initiation = kept;
-            }
-            return Ok(());
-        }
         self.finish_initiation(now, from, id, finished);
         Ok(())
     }

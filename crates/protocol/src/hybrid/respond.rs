@@ -16,7 +16,6 @@ use crate::lock;
 use crate::noise::NoiseError;
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId};
-use crate::planted::{self, Defect};
 use crate::session::{Role, Session};
 use crate::time::{Instant, Now, Tai64N};
 
@@ -266,7 +265,6 @@ impl Device {
             b,
             parts: parts.clone(),
         };
-        let label = entry.label;
         let session = Session::new(
             crypto,
             &keys,
@@ -281,14 +279,7 @@ impl Device {
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&slot.peer));
         let peer = Arc::clone(&slot.peer);
-        if planted::is(Defect::PqEarlyCommit) {
-            hybrid.label_received = Some(label);
-            let mut link = lock(&peer.link);
-            link.endpoint = Some(from);
-            link.sessions.install_responded(session);
-        } else {
-            lock(&peer.link).sessions.provisional.push(session);
-        }
+        lock(&peer.link).sessions.provisional.push(session);
         self.send_parts(id, from, parts);
     }
 
