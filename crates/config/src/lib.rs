@@ -15,14 +15,3 @@ pub mod networks;
 pub mod prefix;
 pub mod show;
 pub mod uapi;
-
-/// Why this program does not take the name of a published handshake, to follow “which this
-/// program”.
-#[must_use]
-pub fn lacks_published() -> &'static str {
-    if cfg!(feature = "insecure-repro") {
-        "does not know: it has repro:k512+tk512 alone"
-    } else {
-        "was built without: that takes the feature insecure-repro"
-    }
-}

@@ -259,12 +259,8 @@ impl Device {
             setting: update.post_quantum,
             latched: update.pq_latched,
         };
-        let was_insecure = self.peers.slot(id)?.policy().is_insecure();
         self.update_hybrid(id, hybrid);
         let slot = self.peers.slot(id)?;
-        if slot.policy().is_insecure() != was_insecure {
-            lock(&slot.peer.link).sessions.retire_if(|_| true);
-        }
         if let Some(preshared_key) = update.preshared_key
             && slot.preshared_key != preshared_key
         {

@@ -28,8 +28,6 @@ use crate::noise::{
 use crate::path::Cause;
 use crate::peer::{Endpoint, PeerId, Traffic};
 use crate::ratelimit::Asked;
-#[cfg(feature = "insecure-repro")]
-use crate::repro;
 use crate::session::{Role, Session};
 use crate::slots::{Identity, Pending, Slot};
 use crate::time::{Instant, Now, Tai64N};
@@ -48,8 +46,6 @@ impl Device {
     ) -> Option<Cause> {
         let under_load = self.under_load(now.boot, backlog);
         let result = match classify(message) {
-            #[cfg(feature = "insecure-repro")]
-            Ok(kind) if repro::is_one(kind, message) => self.handle_repro(now, from, kind, message),
             Ok(kind @ Kind::Initiation) => self
                 .admit(now, from, kind, message, under_load)
                 .and_then(|_| self.handle_initiation(now, from, message)),
@@ -204,7 +200,7 @@ impl Device {
             .find(claim.public_key())
             .ok_or(Cause::UnknownPeer)?;
         let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
-        if slot.refuses_ordinary() || slot.policy().is_insecure() {
+        if slot.refuses_ordinary() {
             return Err(Cause::PostQuantumRequired);
         }
         let precomputed = slot
@@ -467,11 +463,6 @@ impl Device {
         let begun = match way {
             Way::Ordinary => begin_ordinary(self.crypto, now, identity, slot, begin),
             Way::Hybrid => begin_hybrid(self.crypto, now, identity, slot, begin),
-            #[cfg(feature = "insecure-repro")]
-            Way::Repro => {
-                let seed = self.pq_private_key.as_ref();
-                repro::begin(self.crypto, seed, slot, begin)
-            }
         };
         let Some((pending, datagrams)) = begun else {
             return;

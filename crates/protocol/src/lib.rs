@@ -195,8 +195,6 @@ mod peer;
 mod ratelimit;
 #[doc(hidden)]
 pub mod replay;
-#[cfg(feature = "insecure-repro")]
-mod repro;
 mod session;
 mod slots;
 mod surroundings;

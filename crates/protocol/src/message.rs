@@ -11,11 +11,7 @@ use core::mem::offset_of;
 
 use taupe_crypto::TAG_LEN;
 
-#[cfg(not(feature = "insecure-repro"))]
-use crate::hybrid::MAX_PART_LEN;
-use crate::hybrid::{Part, Side};
-#[cfg(feature = "insecure-repro")]
-use crate::repro;
+use crate::hybrid::{MAX_PART_LEN, Part, Side};
 
 /// The kinds of message, each with its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,10 +48,6 @@ pub fn classify(datagram: &[u8]) -> Result<Kind, Malformed> {
     let word = datagram.first_chunk().ok_or(Malformed::Length)?;
     let length = datagram.len();
     let (kind, fits) = match u32::from_le_bytes(*word) {
-        #[cfg(feature = "insecure-repro")]
-        1 if length == repro::INITIATION_LEN => (Kind::Initiation, true),
-        #[cfg(feature = "insecure-repro")]
-        2 if length == repro::RESPONSE_LEN => (Kind::Response, true),
         1 => (Kind::Initiation, length == size_of::<Initiation>()),
         2 => (Kind::Response, length == size_of::<Response>()),
         3 => (Kind::CookieReply, length == size_of::<CookieReply>()),
@@ -96,10 +88,6 @@ pub fn shapes() -> impl Iterator<Item = Shape> {
         (Kind::Initiation, size_of::<Initiation>(), None),
         (Kind::Response, size_of::<Response>(), in_response),
         (Kind::CookieReply, size_of::<CookieReply>(), in_cookie_reply),
-        #[cfg(feature = "insecure-repro")]
-        (Kind::Initiation, repro::INITIATION_LEN, None),
-        #[cfg(feature = "insecure-repro")]
-        (Kind::Response, repro::RESPONSE_LEN, in_response),
     ];
     let ordinary = ordinary.map(|(kind, length, receiver_at)| Shape {
         header: (kind as u32).to_le_bytes(),
@@ -132,11 +120,7 @@ pub fn sent_index(message: &[u8]) -> Option<u32> {
 
 /// Bytes of the longest handshake message: a part of a hybrid one (docs/post-quantum.md), which
 /// crosses every network whole.
-#[cfg(not(feature = "insecure-repro"))]
 pub const LONGEST_HANDSHAKE: usize = MAX_PART_LEN;
-/// Bytes of the longest handshake message: the published initiation.
-#[cfg(feature = "insecure-repro")]
-pub const LONGEST_HANDSHAKE: usize = repro::INITIATION_LEN;
 
 /// Handshake initiation (whitepaper §5.4.2).
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -135,8 +135,6 @@ pub(crate) struct Handshakes {
 pub(crate) enum Pending {
     Ordinary(Box<Initiator>),
     Hybrid(Box<Waiting>),
-    #[cfg(feature = "insecure-repro")]
-    Repro(Box<taupe_repro::Initiator>),
 }
 
 impl Slot {
@@ -262,7 +260,7 @@ impl Peers {
         let Some(slot) = self.slot(id) else {
             return;
         };
-        let suite = slot.suite().filter(|_| !slot.policy().is_insecure());
+        let suite = slot.suite();
         let Some(hybrid) = slot.hybrid.as_mut() else {
             return;
         };

@@ -119,9 +119,6 @@ pub enum AllowedIpChange {
     Remove(Prefix),
 }
 
-/// What the names of published handshakes begin with.
-const PUBLISHED: &str = "repro:";
-
 /// Whether handshakes with a peer must withstand quantum computers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PostQuantum {
@@ -131,20 +128,11 @@ pub enum PostQuantum {
     Prefer,
     /// Only hybrid ones.
     Require,
-    /// Only those of a published program, to compare with: **insecure**.
-    #[cfg(feature = "insecure-repro")]
-    Repro,
 }
 
 impl PostQuantum {
-    /// All, strictest last; behind them what is insecure, if anything is.
-    pub const ALL: [Self; 3 + cfg!(feature = "insecure-repro") as usize] = [
-        Self::Off,
-        Self::Prefer,
-        Self::Require,
-        #[cfg(feature = "insecure-repro")]
-        Self::Repro,
-    ];
+    /// Every policy, the strictest last.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Prefer, Self::Require];
 
     /// As files and the UAPI have it.
     #[must_use]
@@ -153,26 +141,6 @@ impl PostQuantum {
             Self::Off => "off",
             Self::Prefer => "prefer",
             Self::Require => "require",
-            #[cfg(feature = "insecure-repro")]
-            Self::Repro => "repro:k512+tk512",
-        }
-    }
-
-    /// Whether `word` names a published handshake, which only a program that is built with the
-    /// feature `insecure-repro` can know.
-    #[must_use]
-    pub fn is_published(word: &str) -> bool {
-        let begin = word.get(..PUBLISHED.len());
-        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(PUBLISHED))
-    }
-
-    /// Whether handshakes are those of a published program, which nobody may rely on.
-    #[must_use]
-    pub fn is_insecure(self) -> bool {
-        match self {
-            Self::Off | Self::Prefer | Self::Require => false,
-            #[cfg(feature = "insecure-repro")]
-            Self::Repro => true,
         }
     }
 }

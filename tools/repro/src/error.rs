@@ -37,6 +37,9 @@ pub enum Error {
     /// An initiation from somebody else than the other end.
     #[error("the initiation is from a public key that this end does not know")]
     Stranger,
+    /// An initiation whose label is not greater than that of an earlier one.
+    #[error("the initiation has been received before, or is older than one that has")]
+    Repeated,
     /// A signature that is not the other end's of what it must be of.
     #[error("the signature is not the other end's")]
     Signature,

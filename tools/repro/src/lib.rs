@@ -2,9 +2,8 @@
 //! comparison only**.
 //!
 //! **Do not use them: they are insecure.** The laboratory's table `handshake-pq` measures
-//! them; no product of Taupe depends on this crate. K512+tK512 carries a real tunnel in a
-//! program that is built with the feature `insecure-repro`, which is off unless it is
-//! asked for.
+//! them, and a system test sends packets through a tunnel with K512+tK512 ([`device`]). No
+//! product of Taupe depends on this crate.
 //!
 //! The source is a post of Kudelski Security on post-quantum WireGuard (2021) and its
 //! program (`kudelskisecurity/pq-wireguard`). They replace every X25519 of WireGuard
@@ -50,7 +49,8 @@
 //!
 //! A tunnel has two [`End`]s. [`Initiator::start`] gives an initiation, which
 //! [`Responder::accept`] and [`respond`](Responder::respond) answer, and
-//! [`Initiator::finish`] takes the response: both have a [`Session`]. There is no
+//! [`Initiator::finish`] takes the response: both have a [`Session`]. A
+//! [`device::Device`] carries packets by such sessions. There is no
 //! I/O, clock or randomness in here. [`variant::VARIANTS`] has them all, with the
 //! published figures.
 
@@ -58,6 +58,7 @@
 
 pub mod authentication;
 pub mod del_pino;
+pub mod device;
 mod ephemeral;
 mod error;
 pub mod fujioka;

@@ -17,7 +17,6 @@ use super::word::{Foreign, Key, Section};
 use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
 use crate::application::{ApplicationError, Doubt};
 use crate::key::PqKeyError;
-use crate::lacks_published;
 use crate::prefix::display;
 
 pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
@@ -248,16 +247,6 @@ pub enum DiagnosticKind {
     /// None of its words.
     #[error("PostQuantum is not require, prefer or off")]
     PostQuantum,
-    /// A published handshake that this program does not have.
-    #[error(
-        "PostQuantum names a published handshake, which is insecure, and which this program {}",
-        lacks_published()
-    )]
-    Published,
-    /// A published handshake without the key that it takes.
-    #[cfg(feature = "insecure-repro")]
-    #[error("this handshake, which is insecure, takes a PqPublicKey of ML-KEM-512 for the peer")]
-    PublishedKey,
     /// A key of zero bytes.
     #[error("{key} is all zeros, which {}", zeros(*.key))]
     ZeroKey {

@@ -5,8 +5,6 @@ use std::collections::HashMap;
 
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
-#[cfg(feature = "insecure-repro")]
-use taupe_protocol::update::Suite;
 
 use super::diagnostic::DiagnosticKind;
 use super::key_file::{self, KeyFiles, Sourced};
@@ -360,13 +358,6 @@ impl<'a> PeerDraft<'a> {
             && self.seen.lacks(Key::PqPublicKey)
         {
             report.add(at, DiagnosticKind::LightHandshakes);
-        }
-        #[cfg(feature = "insecure-repro")]
-        if let (Some(PostQuantum::Repro), Some(at)) = (self.post_quantum, self.post_quantum_at) {
-            let key = self.pq_public_key.as_ref();
-            if key.is_none_or(|key| key.key.suite() != Suite::Hybrid512) {
-                report.add(at, DiagnosticKind::PublishedKey);
-            }
         }
         if self.disallowed_ips.is_empty() {
             return;

@@ -104,17 +104,6 @@ impl DiagnosticKind {
                 "write require (only hybrid handshakes), prefer (ordinary ones while the peer has \
                  never answered a hybrid one) or off"
             }
-            Self::Published if cfg!(feature = "insecure-repro") => {
-                "write repro:k512+tk512 to compare with, and require for anything else"
-            }
-            Self::Published => {
-                "write require; to compare with that handshake, build the program with \
-                 --features insecure-repro"
-            }
-            #[cfg(feature = "insecure-repro")]
-            Self::PublishedKey => {
-                "add PqPublicKey = and what `taupe pubkey --pq --suite hybrid-512` prints at the peer"
-            }
             Self::ZeroKey { key } => return zero_fix(*key, tool),
             Self::RepeatedPeer { .. } => "join the two sections, or give the right key to each",
             Self::PublicKeyIsPrivate { .. } => {

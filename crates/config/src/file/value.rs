@@ -25,10 +25,7 @@ const USUAL_LEAST_MTU: u32 = 576;
 pub(super) fn post_quantum(value: Piece<'_>) -> Value<'_, PostQuantum> {
     let mut all = PostQuantum::ALL.into_iter();
     all.find(|one| one.name().eq_ignore_ascii_case(value.text))
-        .ok_or_else(|| match PostQuantum::is_published(value.text) {
-            true => (value, DiagnosticKind::Published),
-            false => (value, DiagnosticKind::PostQuantum),
-        })
+        .ok_or((value, DiagnosticKind::PostQuantum))
 }
 
 /// `ListenPort`.

@@ -24,13 +24,6 @@ pub enum Handshakes {
     NoneAllowed,
     /// They are ordinary because that is said.
     Off,
-    /// They are those of a published program, for comparison only.
-    Insecure {
-        /// Which.
-        wanted: PostQuantum,
-        /// Whether there is a session.
-        has_session: bool,
-    },
 }
 
 impl fmt::Display for Handshakes {
@@ -49,13 +42,6 @@ impl fmt::Display for Handshakes {
             Self::NoneYet => "none (no session)",
             Self::NoneAllowed => "none (no session; an ordinary one is refused)",
             Self::Off => "none (off)",
-            Self::Insecure {
-                wanted,
-                has_session,
-            } => {
-                let session = if *has_session { "" } else { "; no session" };
-                return write!(f, "{} (insecure{session})", wanted.name());
-            }
         })
     }
 }
@@ -81,12 +67,6 @@ pub fn lacks_own_key(device: &DeviceStatus, peer: &PeerStatus) -> bool {
 pub fn handshakes(device: &DeviceStatus, peer: &PeerStatus, now: Instant) -> Option<Handshakes> {
     let wanted = wanted_handshakes(peer)?;
     let session = peer.session.filter(|session| session.is_alive(now));
-    if wanted.is_insecure() {
-        return Some(Handshakes::Insecure {
-            wanted,
-            has_session: session.is_some(),
-        });
-    }
     Some(match (session.map(|session| session.suite), wanted) {
         (Some(Some(suite)), _) => Handshakes::Hybrid(suite),
         (_, PostQuantum::Off) => Handshakes::Off,

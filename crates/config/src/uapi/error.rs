@@ -7,7 +7,6 @@ use thiserror::Error;
 use super::Operation;
 use super::reader::{MAX_LINE, MAX_REQUEST};
 use crate::key::{KeyError, PqKeyError};
-use crate::lacks_published;
 use crate::prefix::PrefixError;
 
 /// Why a request is refused. Never repeats a value, which may be a secret.
@@ -43,7 +42,6 @@ impl UapiError {
             | Cause::Key(_)
             | Cause::PqKey(_)
             | Cause::PostQuantum
-            | Cause::Published
             | Cause::Number { .. }
             | Cause::Fwmark
             | Cause::NotTrue
@@ -115,13 +113,6 @@ pub enum Cause {
     /// None of its words.
     #[error("not a known word; expected require, prefer, off or default")]
     PostQuantum,
-    /// A published handshake that this program does not have.
-    #[error(
-        "names a published handshake, which is insecure, and which this program {}; expected \
-         require, prefer, off or default",
-        lacks_published()
-    )]
-    Published,
     /// Not a number, or too large.
     #[error("not a decimal number from 0 to {max}")]
     Number {

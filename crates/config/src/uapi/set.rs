@@ -180,10 +180,7 @@ fn pq_public_key(value: &str) -> Result<Option<PqPublicKey>, PqKeyError> {
 pub(super) fn post_quantum(value: &str) -> Result<PostQuantum, Cause> {
     let mut all = PostQuantum::ALL.into_iter();
     all.find(|one| one.name() == value)
-        .ok_or_else(|| match PostQuantum::is_published(value) {
-            true => Cause::Published,
-            false => Cause::PostQuantum,
-        })
+        .ok_or(Cause::PostQuantum)
 }
 
 /// The length is not optional: `10.0.0.0` may well be meant as a network.

@@ -82,8 +82,6 @@ impl Waiting {
 pub(crate) enum Way {
     Ordinary,
     Hybrid,
-    #[cfg(feature = "insecure-repro")]
-    Repro,
 }
 
 /// Makes a hybrid initiation, with its MACs. `None` without the keys for it.

@@ -21,8 +21,6 @@ use taupe_crypto::KemParameters;
 pub(crate) use initiate::{Waiting, Way, begin_hybrid};
 #[doc(hidden)]
 pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
-#[doc(hidden)]
-#[cfg(not(feature = "insecure-repro"))]
 pub(crate) use part::MAX_PART_LEN;
 pub use part::{Half, Part, Side};
 pub(crate) use peer::{Hybrid, HybridUpdate};

@@ -61,8 +61,6 @@ impl Hybrid {
         match self.policy() {
             PostQuantum::Off => Way::Ordinary,
             PostQuantum::Require => Way::Hybrid,
-            #[cfg(feature = "insecure-repro")]
-            PostQuantum::Repro => Way::Repro,
             PostQuantum::Prefer => self.tries.way(self.fell_back && !has_session),
         }
     }

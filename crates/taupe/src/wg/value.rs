@@ -150,12 +150,6 @@ impl Bad {
             Self::PqKey { error, maker } => format!(
                 "{error}; expected what `taupe {maker}` prints, or nothing at all to remove the key"
             ),
-            Self::PostQuantum(value) if PostQuantum::is_published(&text(value)) => format!(
-                "{:?} is a published handshake, which is insecure, and which this program {}; \
-                 expected require, prefer, off or default",
-                text(value),
-                taupe_config::lacks_published()
-            ),
             Self::PostQuantum(value) => format!(
                 "{:?} is not understood; expected require, prefer, off or default",
                 text(value)

@@ -40,7 +40,6 @@ fn main() {
         Implementation::Taupe.install()?;
         Implementation::WireguardGo.install().map(drop)
     })
-    .prepare(published::build)
     .main()
 }
 

@@ -1,86 +1,57 @@
-//! A published handshake, K512+tK512, in the real program, which is built with it for this
-//! test alone: `taupe` itself refuses its name.
+//! A published handshake, K512+tK512, in a real tunnel between two small devices of
+//! [`taupe_repro`], for comparison only; `taupe` itself has no such handshake.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use taupe_crypto::AWS_LC;
 use taupe_lab::capture::{Capture, Message, Packet, messages};
-use taupe_lab::host::Host;
-use taupe_lab::peers::{Implementation, Keys};
-use taupe_lab::process::run;
+use taupe_lab::host::{Host, add_address};
+use taupe_lab::peers::{Implementation, Keys, PqKeys};
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::{ping, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure};
+use taupe_net::merge::TunWrite;
+use taupe_net::tun::{Offloads, READ_BUFFER_LEN, Read, Tun};
+use taupe_repro::device::{Device, Received};
+use taupe_repro::variant::VARIANTS;
 
 use crate::world::{self, FAR, NEAR};
 
-/// Its name, as files have it.
+/// Its name, as files had it that a program of its own took.
 const NAME: &str = "repro:k512+tk512";
 
 /// Bytes that go to and fro over TCP.
 const TRANSFER: usize = 2_000_000;
 
-/// Builds the program, in the target directory that this executable is in.
-pub(crate) fn build() -> Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .args(["build", "--quiet", "--locked", "-p", "taupe"])
-        .args(["--features", "insecure-repro", "--bin", "taupe-insecure"])
-        .arg("--target-dir")
-        .arg(target()?);
-    run("this machine", cargo, None).map(drop)
-}
-
-/// TARGET, of TARGET/PROFILE/deps/EXECUTABLE.
-fn target() -> Result<PathBuf> {
-    let own = std::env::current_exe().map_err(Error::io("own executable"))?;
-    let target = own.ancestors().nth(3).map(Path::to_owned);
-    target.ok_or_else(|| Error::unmet(format!("no target directory above {}", own.display())))
-}
-
 /// Pings and TCP pass a tunnel whose handshakes are the published ones, with messages as long
-/// and in as many packets as published. Who looks at it is told that it is insecure.
+/// and in as many packets as published.
 pub(crate) fn carries_a_tunnel() -> Result<()> {
-    let program = target()?.join("debug/taupe-insecure").display().to_string();
     let (near, far) = world::neighbours(1280)?;
-    let ends = [End::new(&near, &program)?, End::new(&far, &program)?];
-    let [one, other] = &ends;
-    let at = "Endpoint = [2001:db8::2]:51821";
-    let files = [
-        one.file(
-            "wgnear",
-            [NEAR, FAR],
-            51820,
-            &other.pq_public("hybrid-512")?,
-            other,
-            at,
-        )?,
-        other.file(
-            "wgfar",
-            [FAR, NEAR],
-            51821,
-            &one.pq_public("hybrid-512")?,
-            one,
-            "",
-        )?,
-    ];
+    let variant = VARIANTS.iter().find(|variant| variant.name == "K512+tK512");
+    let ends = variant.and_then(|variant| variant.ends(&AWS_LC, &mut fill));
+    let ends = ends.ok_or_else(|| Error::unmet("no keys for K512+tK512"))?;
+    let devices = ends.map(|end| Device::new(&AWS_LC, end));
+    let [one, other] = devices;
+    let at =
+        |last, port| SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last), port));
+    let [near_at, far_at] = [at(1, 51820), at(2, 51821)];
     let capture = Capture::start(&near, "eth0", "ip6")?;
-    for (end, file) in ends.iter().zip(&files) {
-        end.host.run(&[&program, "up", file])?;
+    let _near = Tunnel::start(&near, "wgnear", one, [near_at, far_at], FAR)?;
+    let _far = Tunnel::start(&far, "wgfar", other, [far_at, near_at], NEAR)?;
+    for (host, interface, own) in [(&near, "wgnear", NEAR), (&far, "wgfar", FAR)] {
+        add_address(host, interface, &format!("{own}/24"))?;
+        // With the headers of this tunnel, what IPv6 promises to carry whole.
+        host.ip(&["link", "set", interface, "mtu", "1200", "up"])?;
     }
     ping(&near, FAR, 10)?;
     ping(&far, NEAR, 5)?;
     let server = SocketAddr::new(FAR, 5201);
     serve_echo(&far, server)?;
     tcp_echo(&near, server, TRANSFER)?;
-    for (end, interface) in [(one, "wgnear"), (other, "wgfar")] {
-        for word in ["show", "status"] {
-            let said = end.host.attempt(&[&program, word, interface])?.stdout;
-            let expected = format!("post-quantum: {NAME} (insecure)");
-            ensure!(said.contains(&expected), "{word}: {said}");
-        }
-    }
     let packets = capture.stop_once("data", |seen| messages(seen, Message::Data).count() >= 4)?;
     let cut: Vec<usize> = packets.iter().filter_map(fragment).collect();
     // With UDP's header, in pieces of 1,280 bytes with 48 of headers.
@@ -90,57 +61,182 @@ pub(crate) fn carries_a_tunnel() -> Result<()> {
     let ordinary = [Message::Initiation, Message::Response];
     let ordinary = ordinary.map(|kind| messages(&packets, kind).count());
     ensure!(ordinary == [0, 0], "{ordinary:?} ordinary messages");
-    for (end, file) in ends.iter().zip(&files) {
-        end.host.run(&[&program, "down", file])?;
-    }
     Ok(())
 }
 
-/// Neither a key of the wrong kind nor a handshake that carries no tunnel is taken, and the
-/// program that people have takes none of it.
+/// `taupe` takes a published handshake for no value of `PostQuantum`.
 pub(crate) fn is_refused_where_it_cannot_be() -> Result<()> {
-    let program = target()?.join("debug/taupe-insecure").display().to_string();
+    let program = Implementation::Taupe.program()?.display().to_string();
     let host = Host::new("near")?;
-    let [end, peer] = [End::new(&host, &program)?, End::new(&host, &program)?];
-    let ordinary = Implementation::Taupe.program()?.display().to_string();
-    for (program, suite, name, expected) in [
-        (
-            &program,
-            "hybrid-768",
-            NAME,
-            ":9:15: error: this handshake, which is insecure",
-        ),
-        (
-            &program,
-            "hybrid-512",
-            "repro:k+k",
-            ":9:15: error: PostQuantum names a published",
-        ),
-        (
-            &ordinary,
-            "hybrid-512",
-            NAME,
-            "that takes the feature insecure-repro",
-        ),
+    let (own, peer) = (Keys::new(&host)?, Keys::new(&host)?);
+    let (pq, peer_pq) = (PqKeys::new(&host)?, PqKeys::new(&host)?);
+    for (suite, name) in [
+        ("hybrid-768", NAME),
+        ("hybrid-512", "repro:k+k"),
+        ("hybrid-512", NAME),
     ] {
-        let file = end.file(
-            "wgnear",
-            [NEAR, FAR],
-            51820,
-            &peer.pq_public(suite)?,
-            &peer,
-            "",
-        )?;
-        let text = std::fs::read_to_string(&file).map_err(Error::io(&*file))?;
-        let file = scratch_file("wgnear.conf", &text.replace(NAME, name))?;
-        let said = host.attempt(&[program, "check", &file])?;
+        let text = format!(
+            "[Interface]\nPrivateKey = {}\nPqPrivateKey = {}\nAddress = {NEAR}/24\n\
+             ListenPort = 51820\n[Peer]\nPublicKey = {}\nPqPublicKey = {}\n\
+             PostQuantum = {name}\nAllowedIPs = {FAR}/32\n",
+            own.private,
+            pq.seed,
+            peer.public,
+            peer_pq.public(suite)?
+        );
+        let file = scratch_file("wgnear.conf", &text)?;
+        let said = host.attempt(&[&program, "check", &file])?;
         let text = format!("{}{}", said.stdout, said.stderr);
+        let expected = ":9:15: error: PostQuantum is not require, prefer or off";
         ensure!(
             said.status != Some(0) && text.contains(expected),
             "{expected}: {text}"
         );
     }
     Ok(())
+}
+
+/// A device with its interface, its socket and a thread for each.
+struct Tunnel {
+    tun: Arc<Tun>,
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What the two threads of a tunnel share.
+struct Shared {
+    device: Mutex<Device>,
+    socket: UdpSocket,
+    peer: SocketAddr,
+    /// The peer's address in the tunnel.
+    inner: IpAddr,
+}
+
+impl Tunnel {
+    fn start(
+        host: &Host,
+        interface: &str,
+        device: Device,
+        [own, peer]: [SocketAddr; 2],
+        inner: IpAddr,
+    ) -> Result<Self> {
+        let (tun, socket) = host.enter(|| {
+            let tun = Tun::create(interface, Offloads::NONE);
+            let tun = tun.map_err(|error| Error::unmet(format!("{interface}: {error}")))?;
+            let socket = UdpSocket::bind(own).map_err(Error::io("socket"))?;
+            Ok((tun, socket))
+        })?;
+        let pause = Some(Duration::from_millis(100));
+        socket
+            .set_read_timeout(pause)
+            .map_err(Error::io("socket"))?;
+        let shared = Arc::new(Shared {
+            device: Mutex::new(device),
+            socket,
+            peer,
+            inner,
+        });
+        let (tun, ends) = (Arc::new(tun), Arc::new(AtomicBool::new(false)));
+        let outbound = {
+            let (tun, shared) = (Arc::clone(&tun), Arc::clone(&shared));
+            std::thread::spawn(move || shared.carry_out(&tun))
+        };
+        let inbound = {
+            let (tun, ends) = (Arc::clone(&tun), Arc::clone(&ends));
+            std::thread::spawn(move || shared.carry_in(&tun, &ends))
+        };
+        Ok(Self {
+            tun,
+            ends,
+            threads: vec![outbound, inbound],
+        })
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Err(error) = self.tun.shutdown() {
+            // Its thread would wait for ever.
+            eprintln!("shutdown of a TUN: {error}");
+            return;
+        }
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => eprintln!("a tunnel ended: {error}"),
+                Err(_) => eprintln!("a tunnel panicked"),
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn device(&self) -> MutexGuard<'_, Device> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packets of the interface to the peer.
+    fn carry_out(&self, tun: &Tun) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BUFFER_LEN];
+        while let Read::Packet { range, .. } = tun.read(&mut buffer)? {
+            let packet = &buffer[range];
+            if !is_for(packet, self.inner) {
+                continue;
+            }
+            let datagram = self.device().send(now(), packet, &mut fill);
+            if let Some(datagram) = datagram {
+                self.socket.send_to(&datagram, self.peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Datagrams of the peer to the interface, or their answers back.
+    fn carry_in(&self, tun: &Tun, ends: &AtomicBool) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BUFFER_LEN];
+        while !ends.load(Ordering::Relaxed) {
+            let length = match self.socket.recv_from(&mut buffer) {
+                Ok((length, from)) if from == self.peer => length,
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            };
+            let received = self.device().receive(now(), &buffer[..length], &mut fill);
+            match received {
+                Ok(Received::Packet(packet)) => {
+                    if let Err(error) = tun.write(&TunWrite::single(&packet)) {
+                        eprintln!("a packet of {} bytes: {error}", packet.len());
+                    }
+                }
+                Ok(Received::Send(datagrams)) => {
+                    for datagram in datagrams {
+                        self.socket.send_to(&datagram, self.peer)?;
+                    }
+                }
+                Err(error) => eprintln!("a datagram of {length} bytes: {error}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an IPv4 packet is for the address: the kernel also sends packets of its own.
+fn is_for(packet: &[u8], address: IpAddr) -> bool {
+    let destination = packet.get(16..20).and_then(|it| it.first_chunk::<4>());
+    packet.first().is_some_and(|it| it >> 4 == 4)
+        && destination.is_some_and(|it| IpAddr::from(*it) == address)
+}
+
+/// The time since 1970.
+fn now() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+fn fill(bytes: &mut [u8]) {
+    taupe_runtime::random::fill(bytes);
 }
 
 /// Bytes behind the headers of a fragment of UDP.
@@ -150,50 +246,4 @@ fn fragment(packet: &Packet) -> Option<usize> {
     let (header, payload) = packet.ip.split_at_checked(40)?;
     let is_one = header.get(6) == Some(&FRAGMENT) && payload.first() == Some(&UDP);
     is_one.then(|| payload.len() - 8)
-}
-
-/// A machine with its keys.
-struct End {
-    host: Host,
-    program: String,
-    keys: Keys,
-    /// The seed of its ML-KEM keys, in base64.
-    seed: String,
-}
-
-impl End {
-    fn new(host: &Host, program: &str) -> Result<Self> {
-        Ok(Self {
-            host: host.clone(),
-            program: program.to_owned(),
-            keys: Keys::new(host)?,
-            seed: host.run(&[program, "genkey", "--pq"])?.text().to_owned(),
-        })
-    }
-
-    fn pq_public(&self, suite: &str) -> Result<String> {
-        let command = [&*self.program, "pubkey", "--pq", "--suite", suite];
-        let key = self.host.run_with_input(&command, &self.seed)?;
-        Ok(key.text().to_owned())
-    }
-
-    /// The file of a tunnel to a peer with these ML-KEM keys; the inner addresses are this
-    /// end's and the peer's.
-    fn file(
-        &self,
-        interface: &str,
-        [own, inner]: [IpAddr; 2],
-        port: u16,
-        pq_public: &str,
-        peer: &Self,
-        at: &str,
-    ) -> Result<String> {
-        let text = format!(
-            "[Interface]\nPrivateKey = {}\nPqPrivateKey = {}\nAddress = {own}/24\n\
-             ListenPort = {port}\n[Peer]\nPublicKey = {}\nPqPublicKey = {pq_public}\n\
-             PostQuantum = {NAME}\nAllowedIPs = {inner}/32\n{at}\n",
-            self.keys.private, self.seed, peer.keys.public
-        );
-        scratch_file(&format!("{interface}.conf"), &text)
-    }
 }

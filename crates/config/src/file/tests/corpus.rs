@@ -64,7 +64,6 @@ fn every_kind_of_error_is_among_them() {
         "NotForWg",
         "NotForQuick",
         "OwnPeer",
-        "PublishedKey",
         "TooManyApplications",
     ];
     let source = include_str!("../diagnostic.rs");

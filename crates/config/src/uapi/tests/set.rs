@@ -284,13 +284,13 @@ fn post_quantum() {
         let line = format!("post_quantum={word}");
         assert_eq!(peer(&line).post_quantum, Some(expected));
     }
-    for word in ["", "Require", "on", "true", "required"] {
+    let published = ["repro:", "repro:k512+tk512", "repro:k+k"];
+    for word in ["", "Require", "on", "true", "required"]
+        .into_iter()
+        .chain(published)
+    {
         let line = format!("post_quantum={word}");
         assert_eq!(peer_cause(&line), Cause::PostQuantum, "{word}");
-    }
-    for word in ["repro:", "repro:k512+tk512", "repro:k+k"] {
-        let line = format!("post_quantum={word}");
-        assert_eq!(peer_cause(&line), Cause::Published, "{word}");
     }
     for (text, problem) in [
         (hex(1), PqKeyError::Classic),
