@@ -14,8 +14,8 @@ use taupe_lab::peers::{Implementation, Keys, PqKeys};
 use taupe_lab::sandbox::scratch_file;
 use taupe_lab::traffic::{ping, serve_echo, tcp_echo};
 use taupe_lab::{Error, Result, ensure};
-use taupe_net::merge::TunWrite;
-use taupe_net::tun::{Offloads, READ_BUFFER_LEN, Read, Tun};
+use taupe_os_linux::tun::{Offloads, READ_BUFFER_LEN, Read, Tun};
+use taupe_packet::merge::TunWrite;
 use taupe_repro::device::{Device, Received};
 use taupe_repro::variant::VARIANTS;
 
