@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use taupe_config::application::{AppRules, Application, Rule};
 use taupe_config::file::{Forwarded, KillSwitch};
-use taupe_config::{destinations, prefix};
+use taupe_config::destinations;
+use taupe_uapi::prefix;
 use taupe_packet::ip::Packet;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};

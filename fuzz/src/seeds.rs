@@ -2,7 +2,7 @@
 //! again when a format changes.
 
 use taupe_config::fuzzing::malformed;
-use taupe_config::key::Encoding;
+use taupe_uapi::key::Encoding;
 use taupe_protocol::crypto::{Secret, default_provider};
 use taupe_protocol::hybrid::{Half, Part, Side, Suite};
 use taupe_protocol::key::PqPrivateKey;

@@ -15,9 +15,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_config::networks::{covers, overlap};
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::{Address, Family, Link, Medium, Route, RouteKind, Rule};
+use taupe_uapi::networks::{covers, overlap};
+use taupe_uapi::prefix::Prefix;
 
 use crate::change::Change;
 use crate::networks::{host, is_special};

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_client::{Device, PublicKey};
-use taupe_config::prefix::Prefix;
-use taupe_config::uapi::{answer_get, push_peer};
+use taupe_uapi::prefix::Prefix;
+use taupe_uapi::{answer_get, push_peer};
 
 /// Time that a client has to ask, and a process that was killed to end.
 const PATIENCE: Duration = Duration::from_secs(2);

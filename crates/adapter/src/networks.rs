@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use taupe_config::networks;
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::Family;
+use taupe_uapi::networks;
+use taupe_uapi::prefix::Prefix;
 
 /// Networks without host bits.
 ///

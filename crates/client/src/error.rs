@@ -2,7 +2,7 @@
 
 use std::io;
 
-use taupe_config::uapi::AnswerError;
+use taupe_uapi::AnswerError;
 use thiserror::Error;
 
 /// Why a device could not be read or changed. [`Error::errno`] is what `wg`

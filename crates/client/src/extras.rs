@@ -1,7 +1,7 @@
 //! What only some devices take.
 
-use taupe_config::uapi::SetRequest;
 use taupe_protocol::update::PostQuantum;
+use taupe_uapi::SetRequest;
 
 use crate::Error;
 

@@ -11,10 +11,10 @@ use netlink_bindings::wireguard::{
 };
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
-use taupe_config::uapi::{Device, SetRequest, push_peer, since_epoch};
 use taupe_os_linux::netlink::{Generic, System, SystemError};
 use taupe_protocol::key::{KEY_LEN, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, PeerStatus, PeerUpdate, Prefix};
+use taupe_uapi::{Device, SetRequest, push_peer, since_epoch};
 use zeroize::Zeroizing;
 
 use crate::Error;

@@ -38,7 +38,6 @@ pub use resolve::{ResolveError, check_retries, port, resolve, resolve_service};
 #[cfg(unix)]
 pub use socket::connect_to;
 pub use sync::difference;
-pub use taupe_config::uapi::{Device, SetRequest};
 pub use taupe_protocol::crypto::Secret;
 pub use taupe_protocol::key::{
     KEY_LEN, PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey,
@@ -47,6 +46,7 @@ pub use taupe_protocol::time::Instant;
 pub use taupe_protocol::update::{
     AllowedIpChange, DeviceStatus, EndpointName, PeerStatus, PeerUpdate, PostQuantum, Prefix, Suite,
 };
+pub use taupe_uapi::{Device, SetRequest};
 
 /// The names of all running devices, in the order in which `wg` lists them:
 /// first the kernel's, then those that have a socket, as the directory has

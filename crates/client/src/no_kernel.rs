@@ -3,7 +3,7 @@
 
 use crate::Error;
 use std::io;
-use taupe_config::uapi::{Device, SetRequest};
+use taupe_uapi::{Device, SetRequest};
 
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     Ok(Vec::new())

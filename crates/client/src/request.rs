@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use taupe_config::file::{Endpoint, File, Peer};
-use taupe_config::uapi::SetRequest;
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
+use taupe_uapi::SetRequest;
 
 /// Makes the device what the file says, and nothing else: without a key in the
 /// file it has none. A seed of ML-KEM keys stays where the file has none, since only

@@ -8,7 +8,7 @@ mod windows;
 use std::io::{self, Read as _, Write as _};
 use std::time::Duration;
 
-use taupe_config::uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
+use taupe_uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
 use zeroize::Zeroizing;
 
 use crate::{Error, public_key};

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use taupe_config::uapi::{Device, SetRequest};
 use taupe_protocol::key::PresharedKey;
 use taupe_protocol::update::PeerUpdate;
+use taupe_uapi::{Device, SetRequest};
 
 /// What has to be asked of `device` so that it becomes what `wanted` says.
 ///
@@ -73,11 +73,11 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taupe_config::uapi::push_peer;
     use taupe_protocol::crypto::{Secret, default_provider};
     use taupe_protocol::hybrid::Suite;
     use taupe_protocol::key::{PqPrivateKey, PublicKey};
     use taupe_protocol::update::PostQuantum;
+    use taupe_uapi::push_peer;
 
     fn key(byte: u8) -> PublicKey {
         PublicKey([byte; 32])

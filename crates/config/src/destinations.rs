@@ -19,8 +19,8 @@
 use core::net::IpAddr;
 
 use crate::file::Peer;
-use crate::networks::{self, Addresses, Family, family};
-use crate::prefix::{self, Prefix};
+use taupe_uapi::networks::{self, Addresses, Family, family};
+use taupe_uapi::prefix::{self, Prefix};
 
 /// Unspecified (which Linux takes for itself), loopback.
 const HOST: [&str; 4] = ["0.0.0.0", "127.0.0.0/8", "::", "::1"];

@@ -39,8 +39,8 @@ use core::net::{IpAddr, SocketAddr};
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::update::PostQuantum;
 
-use crate::networks;
-use crate::prefix::Prefix;
+use taupe_uapi::networks;
+use taupe_uapi::prefix::Prefix;
 
 pub use diagnostic::{
     AddressProblem, Diagnostic, DiagnosticKind, EndpointProblem, KeyProblem, Severity, Unusable,
@@ -48,7 +48,6 @@ pub use diagnostic::{
 pub use key_file::{KeyFile, KeyFileProblem, KeyFiles, MAX_KEY_FILE};
 pub use parse::{parse, parse_with, parse_without_key_files};
 pub use print::{Current, print, save};
-pub(crate) use print::{write_pq_of_peer, write_pq_private_key};
 pub use strip::strip;
 pub use transparent::{Forwarded, KillSwitch, SystemBus, Transparent};
 pub use wg::wg_message;

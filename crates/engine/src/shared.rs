@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustix::event::{EventfdFlags, eventfd};
-use taupe_config::uapi::Request;
 use taupe_os_linux::tun::Tun;
 use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes};
 use taupe_runtime::clock;
+use taupe_uapi::Request;
 use zeroize::Zeroizing;
 
 use crate::sockets::Sockets;

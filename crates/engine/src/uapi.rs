@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno as SystemError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-use taupe_config::uapi::Request;
 use taupe_os_linux::run_directory;
 use taupe_runtime::clients::{Clients, Place, TICK};
 use taupe_runtime::configuration::converse;
+use taupe_uapi::Request;
 use tracing::debug;
 
 use crate::StartError;

@@ -4,13 +4,11 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use taupe_config::uapi::{
-    Errno, Operation, Request, RequestReader, ScopeLookup, Status, UapiError,
-};
 use taupe_protocol::Device;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{DeviceUpdate, PostQuantum};
+use taupe_uapi::{Errno, Operation, Request, RequestReader, ScopeLookup, Status, UapiError};
 use tracing::warn;
 use zeroize::Zeroizing;
 

@@ -1,9 +1,9 @@
 //! The ML-KEM key of a device, without which some of its peers can do nothing.
 
-use taupe_config::key::Encoding;
-use taupe_config::show::lacks_own_key;
 use taupe_protocol::Device;
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
+use taupe_uapi::key::Encoding;
+use taupe_uapi::show::lacks_own_key;
 use tracing::warn;
 
 /// Whether the device has an ML-KEM key of its own. Its peers' keys may come before it, so that

@@ -16,7 +16,6 @@ use taupe_adapter::journal::Header;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
-use taupe_config::prefix::Prefix;
 use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
 use taupe_os_linux::netlink::{System, SystemError};
@@ -26,6 +25,7 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::Marking;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::{Lock, Names};
+use taupe_uapi::prefix::Prefix;
 
 /// What of a file is not to be had for chosen applications.
 #[derive(Debug, thiserror::Error)]

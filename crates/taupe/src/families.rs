@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::destinations::Class;
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::System;
+use taupe_uapi::prefix::Prefix;
 
 /// Addresses for documentation (RFC 5737, RFC 9637): a route there is a route to
 /// wherever there is no other.

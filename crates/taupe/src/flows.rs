@@ -24,13 +24,13 @@ use std::process::ExitCode;
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations::{Class, class_of, of_peers};
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::{Connection, Connections, Family, Listed, System, SystemError};
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
+use taupe_uapi::prefix::Prefix;
 use traffic::Traffic;
 
 /// Flows that are listed at most.

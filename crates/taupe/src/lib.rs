@@ -105,8 +105,8 @@ pub use windows::{Driver, PacketFilter};
 use console::NotPrinted;
 use std::fmt::Display;
 use std::process::ExitCode;
-use taupe_config::networks::subtract;
-use taupe_config::prefix::{Prefix, display};
+use taupe_uapi::networks::subtract;
+use taupe_uapi::prefix::{Prefix, display};
 
 const FAILED: u8 = 1;
 const MISUSED: u8 = 2;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use taupe_config::destinations::has;
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 /// Where the C library reads whom it is to ask.
 pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -88,8 +88,8 @@ fn asked(resolv_conf: &str) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taupe_config::networks::subtract;
-    use taupe_config::prefix;
+    use taupe_uapi::networks::subtract;
+    use taupe_uapi::prefix;
 
     fn doubts_of(servers: &[&str], resolv_conf: &str) -> Vec<String> {
         let servers: Vec<IpAddr> = servers.iter().map(|text| text.parse().unwrap()).collect();

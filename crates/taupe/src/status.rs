@@ -29,7 +29,6 @@ use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State as Journals};
 use taupe_client::{DeviceStatus, PeerStatus, Suite};
 use taupe_config::file::{File, Forwarded, Key};
-use taupe_config::show;
 use taupe_os_linux::netlink::{System, SystemError};
 use taupe_runtime::clock::boot;
 use taupe_transparent::capture::{gap_of_names, in_effect};
@@ -37,6 +36,7 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::{Gap, Programs, Way};
 use taupe_transparent::state::{Lock, Reason};
 use taupe_transparent::uplinks::{LinkHeader, survey};
+use taupe_uapi::show;
 
 use devices::Devices;
 pub(crate) use devices::warnings;

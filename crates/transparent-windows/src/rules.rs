@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use taupe_config::{
     application::{self, AppRules, Application, Decision, Rule},
     destinations::{Class, class_of, is_link_local},
-    prefix::Prefix,
 };
+use taupe_uapi::prefix::Prefix;
 use thiserror::Error;
 
 use super::{

@@ -19,8 +19,8 @@ use std::thread::JoinHandle;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
-use taupe_config::prefix::Prefix;
 use taupe_nat::translate::Translator;
+use taupe_uapi::prefix::Prefix;
 use tracing::{debug, info, warn};
 
 use crate::fault::Fault;

@@ -10,8 +10,8 @@ use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
 use aya::programs::TcAttachType;
 use taupe_config::destinations::Class;
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::Address;
+use taupe_uapi::prefix::Prefix;
 
 use crate::fault::Fault;
 use crate::filters::Place;

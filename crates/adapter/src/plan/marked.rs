@@ -3,8 +3,8 @@
 use ipnet::IpNet;
 use taupe_config::destinations::{self, Class};
 use taupe_config::file::KillSwitch;
-use taupe_config::prefix::Prefix;
 use taupe_os_linux::netlink::{Family, RouteKind, Rule};
+use taupe_uapi::prefix::Prefix;
 
 use super::Plan;
 use super::routing::Routing;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::file::{File, Table};
-use taupe_config::networks;
 use taupe_os_linux::netlink::{Address, Family, Route, RouteKind, Rule};
+use taupe_uapi::networks;
 
 use super::{Plan, Snapshot, distinct};
 use crate::change::{Change, InterfaceKey};

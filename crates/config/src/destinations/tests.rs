@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use taupe_protocol::key::PublicKey;
 
 use super::*;
-use crate::networks::covers;
+use taupe_uapi::networks::covers;
 
 fn networks(text: &str) -> Vec<Prefix> {
     list(&text.split_whitespace().collect::<Vec<_>>())

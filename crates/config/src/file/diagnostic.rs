@@ -16,8 +16,8 @@ use super::transparent::{MOST, MOST_BYTES};
 use super::word::{Foreign, Key, Section};
 use super::{KeyFileProblem, MAX_FILE, MAX_LINE};
 use crate::application::{ApplicationError, Doubt};
-use crate::key::PqKeyError;
-use crate::prefix::display;
+use taupe_uapi::key::PqKeyError;
+use taupe_uapi::prefix::display;
 
 pub use problem::{AddressProblem, EndpointProblem, KeyProblem, Unusable};
 

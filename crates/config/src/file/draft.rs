@@ -17,9 +17,9 @@ use super::{
     Dialect, Endpoint, Hooks, Interface, InterfaceAddress, LEAST_IPV6_MTU, Peer, PeerPqKey, Table,
     carry_ipv6,
 };
-use crate::key::Encoding;
-use crate::networks::Addresses;
-use crate::prefix::Prefix;
+use taupe_uapi::key::Encoding;
+use taupe_uapi::networks::Addresses;
+use taupe_uapi::prefix::Prefix;
 
 #[derive(Default)]
 pub(super) struct InterfaceDraft<'a> {

@@ -4,8 +4,8 @@
 use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, KeyProblem, Unusable};
 use super::look_alike::{NOTHING, look_alike};
 use super::word::{Foreign, Key, Section};
-use crate::key::PqKeyError;
-use crate::prefix::display;
+use taupe_uapi::key::PqKeyError;
+use taupe_uapi::prefix::display;
 
 impl DiagnosticKind {
     /// What to do, in the imperative. `tool` is the program that makes keys here

@@ -8,7 +8,7 @@ use super::diagnostic::{DiagnosticKind, KeyProblem};
 use super::line::{Clean, Piece, is_blank};
 use super::value::Value;
 use super::word::Key;
-use crate::key::{Encoding, KeyError, PqKeyError};
+use taupe_uapi::key::{Encoding, KeyError, PqKeyError};
 
 /// Prefix of a path in the place of a key.
 pub(super) const KEY_FILE: &str = "file:";

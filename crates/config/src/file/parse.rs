@@ -18,13 +18,13 @@ use super::transparent::TransparentDraft;
 use super::word::{self, Key, Section, Word};
 use super::{Dialect, File, MAX_FILE, MAX_LINE, Parsed, Peer};
 use crate::application::ApplicationError;
-use crate::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 /// Begins a line that is a comment to all but Taupe and `WireSock`.
 const WIRESOCK: &str = "#@ws:";
 
 /// Beginnings of lines that are comments to other programs, and not to Taupe.
-pub(super) const MARKS: [&str; 2] = [WIRESOCK, "#@taupe:"];
+pub(super) const MARKS: [&str; 2] = [WIRESOCK, taupe_uapi::show::MARK];
 
 /// Reads a file, and finds everything that is wrong with it.
 ///

@@ -3,20 +3,20 @@
 use core::fmt::{self, Write};
 use core::net::IpAddr;
 
-use taupe_protocol::key::{KEY_LEN, PqPrivateKey, PqPublicKey, PublicKey};
-use taupe_protocol::update::{DeviceStatus, PeerStatus, PostQuantum};
+use taupe_protocol::key::{KEY_LEN, PublicKey};
+use taupe_protocol::update::{DeviceStatus, PeerStatus};
+use taupe_uapi::show::{MARK, write_pq_of_peer, write_pq_private_key};
 use zeroize::Zeroizing;
 
 use super::key_file::KEY_FILE;
-use super::parse::MARKS;
 use super::word::Key;
 use super::{
     Endpoint, File, Hooks, Interface, InterfaceAddress, Peer, PeerPqKey, Table, Transparent,
 };
 use crate::application::{AppRules, Rule};
-use crate::key::Encoding;
-use crate::networks::aggregate;
-use crate::prefix::{Prefix, display};
+use taupe_uapi::key::Encoding;
+use taupe_uapi::networks::aggregate;
+use taupe_uapi::prefix::{Prefix, display};
 
 /// Writes a file in the order in which `wg-quick save` writes it. Without what
 /// only `wg-quick` knows, it is what `wg showconf` prints.
@@ -311,11 +311,12 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
         (Some(key), None) => secret(out, Key::PresharedKey, key.expose())?,
         (None, None) => {}
     }
-    let (key, path) = pq_public_key
-        .as_ref()
-        .map(|key| (&key.key, key.file.as_deref()))
-        .unzip();
-    write_pq_of_peer(out, key, path.flatten(), *post_quantum)?;
+    let path = pq_public_key.as_ref().and_then(|key| key.file.as_deref());
+    if let Some(path) = path {
+        marked(out, Key::PqPublicKey, in_file(path))?;
+    }
+    let key = pq_public_key.as_ref().map(|key| &key.key);
+    write_pq_of_peer(out, key.filter(|_| path.is_none()), *post_quantum)?;
     list(out, Key::AllowedIps, allowed_ips)?;
     list(out, Key::DisallowedIps, disallowed_ips)?;
     if let Some(endpoint) = endpoint {
@@ -333,37 +334,9 @@ fn line(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result
     writeln!(out, "{key} = {value}")
 }
 
-/// Writes an own ML-KEM key. As everything of hybrid handshakes it is a comment to others,
-/// so that they can still read the file.
-pub(crate) fn write_pq_private_key(out: &mut impl Write, key: &PqPrivateKey) -> fmt::Result {
-    let text = Encoding::Base64.encode_pq_private_key(key);
-    marked(out, Key::PqPrivateKey, text.as_str())
-}
-
-/// Likewise, what there is of a peer: its key by itself, or by the file that has it.
-pub(crate) fn write_pq_of_peer(
-    out: &mut impl Write,
-    key: Option<&PqPublicKey>,
-    path: Option<&str>,
-    post_quantum: Option<PostQuantum>,
-) -> fmt::Result {
-    match (key, path) {
-        (_, Some(path)) => marked(out, Key::PqPublicKey, in_file(path))?,
-        (Some(key), None) => {
-            let text = Encoding::Base64.encode_pq_public_key(key);
-            marked(out, Key::PqPublicKey, text)?;
-        }
-        (None, None) => {}
-    }
-    match post_quantum {
-        Some(post_quantum) => marked(out, Key::PostQuantum, post_quantum.name()),
-        None => Ok(()),
-    }
-}
-
+/// Writes a line that is a comment to other programs.
 fn marked(out: &mut impl Write, key: Key, value: impl fmt::Display) -> fmt::Result {
-    let [_, mark] = MARKS;
-    writeln!(out, "{mark}{key} = {value}")
+    writeln!(out, "{MARK}{key} = {value}")
 }
 
 fn file(out: &mut impl Write, key: Key, path: &str) -> fmt::Result {

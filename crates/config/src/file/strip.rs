@@ -12,8 +12,8 @@ use super::parse::MARKS;
 use super::print::list;
 use super::value;
 use super::word::{Key, Section};
-use crate::networks::subtract;
-use crate::prefix::Prefix;
+use taupe_uapi::networks::subtract;
+use taupe_uapi::prefix::Prefix;
 
 /// What `wg-quick strip` prints of a file: everything that is for `wg`, comments
 /// included, which may be no UTF-8. A mark at the beginning of the file, which

@@ -10,7 +10,7 @@ use super::diagnostic::{AddressProblem, DiagnosticKind, EndpointProblem, Unusabl
 use super::line::{Piece, is_blank, quotable_address};
 use super::word::Key;
 use super::{Endpoint, InterfaceAddress, MAX_MTU, Table};
-use crate::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 /// A value, or where something is wrong and what.
 pub(super) type Value<'a, T> = Result<T, (Piece<'a>, DiagnosticKind)>;

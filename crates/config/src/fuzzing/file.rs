@@ -12,7 +12,7 @@ use crate::file::{
     Dialect, File, Interface, KeyFile, KeyFileProblem, Parsed, Peer, Severity, Transparent,
     parse_with, print, strip, wg_message,
 };
-use crate::key::Encoding;
+use taupe_uapi::key::Encoding;
 
 /// Reads `data` as a configuration file of every dialect.
 ///

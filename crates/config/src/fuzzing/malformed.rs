@@ -8,7 +8,7 @@ use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::{KEY_LEN, PqPrivateKey};
 
 use crate::file::{Key, Section};
-use crate::key::Encoding;
+use taupe_uapi::key::Encoding;
 
 /// A file that must be refused.
 pub struct Malformed {

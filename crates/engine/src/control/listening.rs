@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use taupe_config::uapi::Errno;
 use taupe_os_linux::udp::{self, Socket};
+use taupe_uapi::Errno;
 use tracing::warn;
 
 use super::Control;

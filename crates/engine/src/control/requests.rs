@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use rustix::fs::inotify;
-use taupe_config::uapi::{self, Errno, Request, SetRequest, Status};
 use taupe_runtime::configuration::{self, Refusal};
+use taupe_uapi::{Errno, Request, SetRequest, Status};
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -16,7 +16,7 @@ use taupe_runtime::clock::now;
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
         match request {
-            Request::Get => uapi::answer_get(&self.device.status(), self.port, self.mark),
+            Request::Get => taupe_uapi::answer_get(&self.device.status(), self.port, self.mark),
             Request::Set(set) => {
                 let answer = match self.apply(set) {
                     Ok(()) => Status::SUCCESS.to_string(),

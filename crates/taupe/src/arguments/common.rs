@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsString;
-use taupe_config::prefix::{self, Prefix};
+use taupe_uapi::prefix::{self, Prefix};
 
 pub(super) const EXIT_STATUS: &str = "\
 Exit status:

@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]

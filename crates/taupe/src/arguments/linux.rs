@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taupe_config::application::Application;
 use taupe_config::file::Personality;
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]

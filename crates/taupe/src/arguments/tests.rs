@@ -651,7 +651,7 @@ fn mistakes_about_tunnels_are_refused_with_status_2() {
 
 #[test]
 fn networks_are_lists_with_commas_or_blanks() {
-    let prefix = |text| taupe_config::prefix::parse(text).expect(text);
+    let prefix = |text| taupe_uapi::prefix::parse(text).expect(text);
     let expected = Order::AllowedIps {
         networks: vec![prefix("10.0.0.0/8"), prefix("fd00::/8")],
         except: vec![prefix("10.1.0.0/16"), prefix("10.2.3.4/32")],
@@ -731,7 +731,7 @@ fn each_command_of_wg_tells_how_it_is_called() {
         }
     }
     let (show, _) = refusal("taupe show --help", &[]);
-    for (field, _) in taupe_config::show::Field::ALL {
+    for (field, _) in taupe_uapi::show::Field::ALL {
         assert!(show.contains(&format!("\n  {field} ")), "{field}: {show}");
     }
 }

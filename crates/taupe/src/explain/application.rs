@@ -5,7 +5,7 @@ use crate::arguments::Destination;
 use taupe_config::application::{AppRules, Decision, Judgement, Process, Rule};
 use taupe_config::destinations::Class;
 use taupe_config::file::Key;
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 impl Explanation<'_> {
     /// Explains the judgement on a process.

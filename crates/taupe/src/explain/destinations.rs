@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use taupe_config::destinations::{Class, class_of, has, is_link_local, is_local};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{InterfaceAddress, Key, KillSwitch};
-use taupe_config::prefix::{self, Prefix};
+use taupe_uapi::prefix::{self, Prefix};
 
 impl Explanation<'_> {
     pub(super) fn past(&self, to: Option<Destination>, table: &[(Prefix, Class)]) -> Verdict {

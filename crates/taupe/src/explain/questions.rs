@@ -8,7 +8,7 @@ use taupe_config::application::Decision;
 use taupe_config::destinations::{Class, class_of};
 use taupe_config::file::edit::{Entry, entries};
 use taupe_config::file::{Key, Peer};
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 impl Explanation<'_> {
     pub(super) fn names(

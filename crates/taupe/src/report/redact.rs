@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use taupe_client::PqPrivateKey;
 use taupe_config::file::Dialect;
-use taupe_config::key::Encoding;
+use taupe_uapi::key::Encoding;
 use zeroize::Zeroizing;
 
 /// The keys of files whose values are shown. What is not here may be a secret.

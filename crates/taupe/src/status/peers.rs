@@ -3,9 +3,9 @@
 use super::{judge, now, way};
 use taupe_client::{Device, PeerStatus};
 use taupe_config::file::File;
-use taupe_config::key::Encoding;
-use taupe_config::show;
 use taupe_runtime::clock::boot;
+use taupe_uapi::key::Encoding;
+use taupe_uapi::show;
 
 /// Judges a peer. `mark` is that of its datagrams, if they leave from this network.
 pub(super) fn heard(

@@ -4,7 +4,7 @@ use super::{Failed, Outcome};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
-use taupe_config::show::Colours;
+use taupe_uapi::show::Colours;
 use zeroize::Zeroizing;
 
 /// How much is held before it is written, in bytes.

@@ -4,7 +4,7 @@ use super::{Call, Failed, Outcome, Personality, console};
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use taupe_client::{KEY_LEN, PqPrivateKey, PrivateKey, Secret, Suite};
-use taupe_config::key::Encoding;
+use taupe_uapi::key::Encoding;
 use zeroize::Zeroizing;
 
 /// How many bytes a key has in base64.

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 use taupe_client::{Device, Suite};
-use taupe_config::show::{self, Field, Pretty};
+use taupe_uapi::show::{self, Field, Pretty};
 
 /// `show`, or nothing at all.
 pub(super) fn show(call: &Call<'_>) -> Outcome {

@@ -13,7 +13,7 @@ use taupe_client::{
     Prefix, PublicKey, ResolveError,
 };
 use taupe_config::file::KeyFileProblem;
-use taupe_config::key::{Encoding, PqKeyError};
+use taupe_uapi::key::{Encoding, PqKeyError};
 use zeroize::Zeroizing;
 
 /// What is wrong with a value. Holds no secret.

@@ -15,11 +15,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
-use taupe_config::prefix::Prefix;
 use taupe_os_windows::routes::{self, Addressing, Family, Guid};
 use taupe_os_windows::{access, wintun};
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
+use taupe_uapi::prefix::Prefix;
 use tracing::{debug, info, warn};
 
 /// Without `MTU`: what fits into 1,500 bytes with the headers of either family.

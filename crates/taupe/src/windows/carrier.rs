@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
-use taupe_config::uapi::{Request, SetRequest};
 use taupe_protocol::Device;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::message::classify;
@@ -24,6 +23,7 @@ use taupe_transparent_windows::{
     Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,
 };
+use taupe_uapi::{Request, SetRequest};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 

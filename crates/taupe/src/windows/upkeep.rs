@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use taupe_config::uapi::{Errno, Request, SetRequest, Status, answer_get};
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{EndpointName, PeerUpdate};
 use taupe_protocol::{Device, Output};
@@ -19,6 +18,7 @@ use taupe_runtime::latches::Latches;
 use taupe_runtime::names::{Answer, Lookups, Question};
 use taupe_runtime::own_key::OwnKey;
 use taupe_runtime::resolver::SystemResolver;
+use taupe_uapi::{Errno, Request, SetRequest, Status, answer_get};
 use tracing::{debug, info, warn};
 use zeroize::Zeroizing;
 

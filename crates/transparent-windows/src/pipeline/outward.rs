@@ -411,7 +411,7 @@ fn is_for_group(adapter: &Adapter, address: IpAddr) -> bool {
 /// Whether an address is in a network of an adapter's.
 pub(super) fn is_on_link(adapter: &Adapter, address: IpAddr) -> bool {
     adapter.addresses.iter().any(|(own, length)| {
-        let network = taupe_config::prefix::Prefix::new(*own, *length);
+        let network = taupe_uapi::prefix::Prefix::new(*own, *length);
         version(*own) == version(address)
             && network.is_some_and(|network| taupe_config::destinations::has(network, address))
     })

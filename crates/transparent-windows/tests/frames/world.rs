@@ -11,7 +11,6 @@ use taupe_config::{
     application::{AppRules, Application, Rule},
     destinations,
     file::{Forwarded, KillSwitch},
-    prefix::{self, Prefix},
 };
 use taupe_protocol::{
     Device, Endpoint, Outbound, Output as Wanted, Sorted, Staged,
@@ -26,6 +25,7 @@ use taupe_transparent_windows::{
     Adapter, Event, Holder, Medium, Output, Owners, PacketTap, Pipeline, Process, Protocol, Rules,
     Settings, Socket, Towards,
 };
+use taupe_uapi::prefix::{self, Prefix};
 
 use crate::packets::{self, CARD, GATEWAY, HOTSPOT, at, checked, datagram, ethernet, udp};
 use crate::replay::{Arrived, Replay};

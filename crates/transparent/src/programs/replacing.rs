@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
-use taupe_config::prefix::Prefix;
+use taupe_uapi::prefix::Prefix;
 
 use super::{Programs, Way, guards};
 use crate::fault::Fault;

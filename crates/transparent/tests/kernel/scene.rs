@@ -21,7 +21,6 @@ use std::time::Duration;
 use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations::{self, Class};
 use taupe_config::file::Forwarded;
-use taupe_config::prefix::{self, Prefix};
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, add_address, link};
 use taupe_lab::sandbox::scratch;
@@ -35,6 +34,7 @@ use taupe_transparent::fault::Fault;
 use taupe_transparent::programs::{Programs, Way};
 use taupe_transparent::state::{Lock, Names};
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
+use taupe_uapi::prefix::{self, Prefix};
 
 /// The first argument of this program when it is a daemon.
 pub(crate) const DAEMON: &str = "--daemon";

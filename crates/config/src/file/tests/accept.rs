@@ -1,7 +1,7 @@
 //! What a file means.
 
 use super::*;
-use crate::{networks, prefix};
+use taupe_uapi::{networks, prefix};
 
 fn networks(text: &str) -> Vec<Prefix> {
     text.split_whitespace()
@@ -332,7 +332,7 @@ fn many_peers() {
     for number in 1..=3000_u32 {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&number.to_be_bytes());
-        let key = crate::key::Encoding::Base64.encode(&key);
+        let key = taupe_uapi::key::Encoding::Base64.encode(&key);
         let address = core::net::Ipv4Addr::from(0x0a00_0000 + number);
         text += &format!(
             "[Peer]\nPublicKey = {}\nPresharedKey = {}\nAllowedIPs = {address}\n",

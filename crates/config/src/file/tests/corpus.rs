@@ -165,7 +165,7 @@ proptest! {
         for line in lines {
             if line == "next" {
                 peers += 1;
-                let key = crate::key::Encoding::Base64.encode(&[peers; 32]);
+                let key = taupe_uapi::key::Encoding::Base64.encode(&[peers; 32]);
                 text += &format!("[ peer ] # x\nPublicKey = {}\n", key.as_str());
             } else {
                 text += line;

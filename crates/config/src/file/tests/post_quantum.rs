@@ -6,9 +6,9 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::fuzzing::same_file;
-use crate::key::{Encoding, PqKeyError};
-use crate::show;
-use crate::uapi::{Device, push_peer};
+use taupe_uapi::key::{Encoding, PqKeyError};
+use taupe_uapi::show;
+use taupe_uapi::{Device, push_peer};
 
 fn seed(byte: u8) -> PqPrivateKey {
     PqPrivateKey::new(Secret::new([byte; 64])).expect("not zero")
@@ -444,7 +444,7 @@ fn what_runs_is_saved_and_shown_as_a_file() {
     push_peer(&mut peers, PublicKey([1; 32]));
     peers[0].pq_public_key = Some(public(1, Suite::Hybrid768));
     peers[0].post_quantum = Some(PostQuantum::Prefer);
-    peers[0].allowed_ips = vec![crate::prefix::parse("::/0").expect("a network")];
+    peers[0].allowed_ips = vec![taupe_uapi::prefix::parse("::/0").expect("a network")];
     let status = DeviceStatus {
         private_key: PrivateKey::new([8; 32]),
         pq_private_key: Some(seed(8)),

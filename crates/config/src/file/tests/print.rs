@@ -8,7 +8,7 @@ use super::*;
 
 fn networks(text: &str) -> Vec<Prefix> {
     text.split_whitespace()
-        .map(|network| crate::prefix::parse(network).unwrap())
+        .map(|network| taupe_uapi::prefix::parse(network).unwrap())
         .collect()
 }
 

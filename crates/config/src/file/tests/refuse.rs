@@ -39,7 +39,7 @@ fn in_peer(line: &str) -> Vec<(usize, Severity, DiagnosticKind)> {
 }
 
 fn network(text: &str) -> Prefix {
-    crate::prefix::parse(text).unwrap()
+    taupe_uapi::prefix::parse(text).unwrap()
 }
 
 use DiagnosticKind as Kind;

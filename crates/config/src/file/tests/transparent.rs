@@ -61,7 +61,7 @@ DisallowedIPs = 192.168.1.0/24
     assert_eq!(apps.disallowed, []);
     assert_eq!(file.transparent.first, Some((Key::AllowedApps, 11)));
     let table = crate::destinations::of_peers(&file.peers, false);
-    let lan = crate::prefix::parse("192.168.1.0/24").unwrap();
+    let lan = taupe_uapi::prefix::parse("192.168.1.0/24").unwrap();
     assert!(table.contains(&(lan, crate::destinations::Class::Direct)));
 }
 

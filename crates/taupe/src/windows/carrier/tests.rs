@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use taupe_config::file::{Dialect, Endpoint, File, Peer, parse};
-use taupe_config::uapi::Request;
 use taupe_transparent_windows::{
     Adapter, Adapters, Event, Frame, Injection, Medium, PacketTap, Rules, Settings, TapError,
     Towards, Verdict,
 };
+use taupe_uapi::Request;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

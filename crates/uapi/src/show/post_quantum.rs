@@ -88,7 +88,7 @@ pub fn fingerprint(key: &PqPublicKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uapi::push_peer;
+    use crate::push_peer;
     use core::time::Duration;
     use taupe_protocol::crypto::Secret;
     use taupe_protocol::key::{PqPrivateKey, PublicKey};

@@ -70,14 +70,15 @@ pub fn overlap(a: Prefix, b: Prefix) -> bool {
 }
 
 /// The addresses of a list of networks, ready for many questions.
-pub(crate) struct Addresses {
+pub struct Addresses {
     v4: Vec<Range>,
     v6: Vec<Range>,
 }
 
 impl Addresses {
     /// Those of `networks`.
-    pub(crate) fn of(networks: &[Prefix]) -> Self {
+    #[must_use]
+    pub fn of(networks: &[Prefix]) -> Self {
         Self {
             v4: ranges(networks, Family::V4),
             v6: ranges(networks, Family::V6),
@@ -85,13 +86,15 @@ impl Addresses {
     }
 
     /// Whether `network` has any of them.
-    pub(crate) fn touch(&self, network: Prefix) -> bool {
+    #[must_use]
+    pub fn touch(&self, network: Prefix) -> bool {
         let next = self.ending_within_or_behind(network);
         next.is_some_and(|next| next.0 <= range(network).1)
     }
 
     /// Whether they have all of `network`.
-    pub(crate) fn contain(&self, network: Prefix) -> bool {
+    #[must_use]
+    pub fn contain(&self, network: Prefix) -> bool {
         let (first, last) = range(network);
         let next = self.ending_within_or_behind(network);
         next.is_some_and(|next| next.0 <= first && last <= next.1)

@@ -6,7 +6,7 @@ use taupe_protocol::key::{PresharedKey, PrivateKey, PublicKey};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{EndpointName, Prefix};
 
-use crate::uapi::{Device, push_peer};
+use crate::{Device, push_peer};
 
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 

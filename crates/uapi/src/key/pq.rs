@@ -57,7 +57,8 @@ impl Encoding {
     }
 
     /// Whether a text of so many characters may be an ML-KEM key, private or public.
-    pub(crate) fn is_pq_length(self, length: usize) -> bool {
+    #[must_use]
+    pub fn is_pq_length(self, length: usize) -> bool {
         let publics = SUITES.map(|suite| suite.parameters().encapsulation_key_len());
         let mut keys = publics.into_iter().chain([PqPrivateKey::LEN]);
         keys.any(|bytes| self.text_of(bytes) == length)

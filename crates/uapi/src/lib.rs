@@ -32,11 +32,19 @@
 //! nothing is said. In `get` alone there is `pq_latched=true` of a peer that is preferred
 //! to be hybrid and has become as strict as `require`.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod key;
+pub mod networks;
+pub mod prefix;
 mod print;
 mod reader;
 mod set;
+pub mod show;
 
 use taupe_protocol::update::DeviceUpdate;
 

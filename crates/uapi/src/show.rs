@@ -4,6 +4,7 @@
 
 mod colour;
 mod post_quantum;
+mod showconf;
 mod units;
 
 use core::fmt::{self, Write};
@@ -15,13 +16,13 @@ use taupe_protocol::key::KEY_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{DeviceStatus, PeerStatus, Prefix};
 
-use crate::file::{write_pq_of_peer, write_pq_private_key};
+use crate::Device;
 use crate::key::Encoding;
-use crate::uapi::Device;
 use crate::{networks, prefix};
 
 pub use colour::Colours;
 pub use post_quantum::{Handshakes, fingerprint, handshakes, lacks_own_key, wanted_handshakes};
+pub use showconf::{MARK, write_pq_of_peer, write_pq_private_key};
 
 use colour::{BOLD, CYAN, GREEN, RED, RESET, YELLOW};
 
@@ -408,7 +409,7 @@ pub fn showconf(
             writeln!(out, "PresharedKey = {}", key.as_str())?;
         }
         if more {
-            write_pq_of_peer(out, peer.pq_public_key.as_ref(), None, peer.post_quantum)?;
+            write_pq_of_peer(out, peer.pq_public_key.as_ref(), peer.post_quantum)?;
         }
         if !peer.allowed_ips.is_empty() {
             out.write_str("AllowedIPs = ")?;
