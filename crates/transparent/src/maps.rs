@@ -23,6 +23,8 @@ use crate::state::{
 };
 
 mod flows;
+#[cfg(test)]
+mod layout;
 
 pub(crate) use self::flows::Flows;
 

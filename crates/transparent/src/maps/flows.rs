@@ -39,8 +39,8 @@ const SECOND: u64 = 1_000_000_000;
 
 /// The table, and how many flows each owner has.
 pub(crate) struct Flows {
-    flows: HashMap<MapData, FlowKey, Flow>,
-    owners: HashMap<MapData, FlowOwner, i32>,
+    pub(super) flows: HashMap<MapData, FlowKey, Flow>,
+    pub(super) owners: HashMap<MapData, FlowOwner, i32>,
     /// The refusal for which flows have given way last.
     relieved: u32,
 }
