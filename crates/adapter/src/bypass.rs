@@ -15,7 +15,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_os_linux::netlink::{Address, Family, Link, Medium, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, Rule};
+use taupe_packet::ip::Family;
 use taupe_uapi::networks::{covers, overlap};
 use taupe_uapi::prefix::Prefix;
 
@@ -99,7 +100,7 @@ impl FullTunnel {
             let network = |change: &&Change| match change {
                 Change::Route { destination, table }
                 | Change::Unreachable { destination, table }
-                    if tables.contains(table) && Family::of(destination) == family =>
+                    if tables.contains(table) && Family::of(destination.addr()) == family =>
                 {
                     prefix(destination)
                 }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use taupe_os_linux::netlink::{Family, Mark, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Mark, Route, RouteKind, Rule};
+use taupe_packet::ip::Family;
 
 use crate::dns::Dns;
 
@@ -196,14 +197,14 @@ impl Change {
             Self::Device => write!(f, "ip link add {interface} type wireguard"),
             Self::Configure => write!(f, "wg setconf {interface} /dev/fd/63"),
             Self::Address(network) => {
-                let flag = flag(Family::of(network));
+                let flag = flag(Family::of(network.addr()));
                 write!(f, "ip {flag} address add {network} dev {interface}")
             }
             Self::Up { mtu } => write!(f, "ip link set mtu {mtu} up dev {interface}"),
             Self::Dns(dns) => write!(f, "{dns}"),
             Self::Mark(mark) => write!(f, "wg set {interface} fwmark {mark}"),
             Self::Route { destination, table } => {
-                let flag = flag(Family::of(destination));
+                let flag = flag(Family::of(destination.addr()));
                 write!(f, "ip {flag} route add {destination} dev {interface}")?;
                 match *table {
                     Route::MAIN_TABLE => Ok(()),
@@ -243,7 +244,7 @@ fn write_special(
     table: u32,
     f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
-    let (flag, metric) = (flag(Family::of(destination)), special_metric(kind));
+    let (flag, metric) = (flag(Family::of(destination.addr())), special_metric(kind));
     write!(
         f,
         "ip {flag} route add {kind} {destination} metric {metric} table {table}"
@@ -279,15 +280,15 @@ fn write_rule(rule: &Rule, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// The option by which `ip` is told the family.
 fn flag(family: Family) -> &'static str {
     match family {
-        Family::Ipv4 => "-4",
-        Family::Ipv6 => "-6",
+        Family::V4 => "-4",
+        Family::V6 => "-6",
     }
 }
 
 /// What `nft` calls the family.
 pub(crate) fn nft(family: Family) -> &'static str {
     match family {
-        Family::Ipv4 => "ip",
-        Family::Ipv6 => "ip6",
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
     }
 }

@@ -2,7 +2,8 @@
 
 use ipnet::IpNet;
 use taupe_config::file::{Dialect, File, parse};
-use taupe_os_linux::netlink::{Address, Family, Link, Medium, Route, Rule};
+use taupe_os_linux::netlink::{Address, Link, Medium, Route, Rule};
+use taupe_packet::ip::Family;
 
 use crate::Snapshot;
 
@@ -89,11 +90,11 @@ pub(crate) fn host() -> Snapshot {
             route("fe80::/64", 2),
         ],
         rules: vec![
-            rule(Family::Ipv4, 0, 255),
-            rule(Family::Ipv4, 32766, 254),
-            rule(Family::Ipv4, 32767, 253),
-            rule(Family::Ipv6, 0, 255),
-            rule(Family::Ipv6, 32766, 254),
+            rule(Family::V4, 0, 255),
+            rule(Family::V4, 32766, 254),
+            rule(Family::V4, 32767, 253),
+            rule(Family::V6, 0, 255),
+            rule(Family::V6, 32766, 254),
         ],
         endpoints: vec!["203.0.113.9:51820".parse().expect("endpoint")],
         path_mtus: vec![1500],

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use taupe_os_linux::netlink::Family;
+use taupe_packet::ip::Family;
 use taupe_uapi::networks;
 use taupe_uapi::prefix::Prefix;
 
@@ -25,7 +25,7 @@ impl Networks {
         let network = network.trunc();
         if self.members.insert(network) {
             let length = usize::from(network.prefix_len());
-            let lengths = self.lengths_mut(Family::of(&network));
+            let lengths = self.lengths_mut(Family::of(network.addr()));
             if lengths.len() <= length {
                 lengths.resize(length + 1, 0);
             }
@@ -38,7 +38,7 @@ impl Networks {
     pub(crate) fn remove(&mut self, network: &IpNet) {
         if self.members.remove(network) {
             let length = usize::from(network.prefix_len());
-            let lengths = self.lengths_mut(Family::of(network));
+            let lengths = self.lengths_mut(Family::of(network.addr()));
             if let Some(count) = lengths.get_mut(length) {
                 *count -= 1;
             }
@@ -51,9 +51,9 @@ impl Networks {
 
     /// The longest member that holds all of `network`.
     pub(crate) fn holding(&self, network: &IpNet) -> Option<IpNet> {
-        let lengths = match Family::of(network) {
-            Family::Ipv4 => &self.v4,
-            Family::Ipv6 => &self.v6,
+        let lengths = match Family::of(network.addr()) {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
         };
         let longest = usize::from(network.prefix_len());
         let used = lengths.iter().enumerate().take(longest + 1).rev();
@@ -64,8 +64,8 @@ impl Networks {
 
     fn lengths_mut(&mut self, family: Family) -> &mut Vec<usize> {
         match family {
-            Family::Ipv4 => &mut self.v4,
-            Family::Ipv6 => &mut self.v6,
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
         }
     }
 }
@@ -97,8 +97,8 @@ pub(crate) fn host(address: IpAddr) -> IpNet {
 /// The whole of a family.
 pub(crate) fn everything(family: Family) -> IpNet {
     match family {
-        Family::Ipv4 => IpNet::V4(Ipv4Net::default()),
-        Family::Ipv6 => IpNet::V6(Ipv6Net::default()),
+        Family::V4 => IpNet::V4(Ipv4Net::default()),
+        Family::V6 => IpNet::V6(Ipv6Net::default()),
     }
 }
 

@@ -25,7 +25,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use taupe_config::file::{File, InterfaceAddress, Table};
-use taupe_os_linux::netlink::{Address, Family, Link, Route, Rule};
+use taupe_os_linux::netlink::{Address, Link, Route, Rule};
+use taupe_packet::ip::Family;
 use thiserror::Error;
 
 use crate::bypass::{self, Bypass, Surroundings};
@@ -104,7 +105,7 @@ pub fn plan(
     let without_ipv6 = personality == Personality::Taupe && !snapshot.ipv6_on_interfaces;
     let mut addresses = addresses(file);
     if without_ipv6 {
-        addresses.retain(|net| Family::of(net) == Family::Ipv4);
+        addresses.retain(|net| Family::of(net.addr()) == Family::V4);
         plan.notes.extend(file.carries_ipv6().then(|| {
             format!(
                 "IPv6 is switched off on this system (net.ipv6.conf.default.disable_ipv6): the \

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ipnet::IpNet;
 use taupe_config::file::File;
-use taupe_os_linux::netlink::Family;
+use taupe_packet::ip::Family;
 use thiserror::Error;
 
 use crate::bypass::Bypass;
@@ -478,10 +478,11 @@ mod tests {
     use crate::change::Change;
     use crate::fixtures::file;
     use crate::verify::{Deviation, Drift};
-    use taupe_os_linux::netlink::{Family, Route, Rule};
+    use taupe_os_linux::netlink::{Route, Rule};
+    use taupe_packet::ip::Family;
 
     fn rules(first: u32, mark: u32) -> Vec<Change> {
-        let (family, main) = (Family::Ipv4, Route::MAIN_TABLE);
+        let (family, main) = (Family::V4, Route::MAIN_TABLE);
         vec![
             Change::Rule(Rule::not_marked(family, first, mark, mark)),
             Change::Rule(Rule::suppressing(family, first - 1, 0, main)),

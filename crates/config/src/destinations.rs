@@ -19,7 +19,8 @@
 use core::net::IpAddr;
 
 use crate::file::Peer;
-use taupe_uapi::networks::{self, Addresses, Family, family};
+use taupe_packet::ip::Family;
+use taupe_uapi::networks::{self, Addresses, family};
 use taupe_uapi::prefix::{self, Prefix};
 
 /// Unspecified (which Linux takes for itself), loopback.

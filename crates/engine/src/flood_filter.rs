@@ -224,7 +224,8 @@ mod tests {
     use taupe_protocol::message::Shape;
 
     use rustix::thread::{CapabilitySet, capabilities};
-    use taupe_os_linux::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+    use taupe_os_linux::udp::{Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+    use taupe_packet::ip::Family;
 
     /// A socket that is filtered, and others that send to it, over loopback.
     struct Scene {

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::{Link, Medium, System, SystemError};
-use taupe_packet::ip::{self, Packet, Version};
+use taupe_packet::ip::{self, Family, Packet};
 use taupe_protocol::Peer;
 use taupe_protocol::message::{Kind, classify, data_header};
 use tracing::{debug, warn};
@@ -132,8 +132,8 @@ impl Inner {
         }
         let bytes = packet.bytes();
         let hop_limit = match packet.version() {
-            Version::V4 => bytes.get(8),
-            Version::V6 => bytes.get(7),
+            Family::V4 => bytes.get(8),
+            Family::V6 => bytes.get(7),
         };
         let data = if transport.fragment_offset == 0 {
             let datagram = bytes.get(transport.offset..)?;

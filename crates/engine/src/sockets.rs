@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use taupe_os_linux::udp::{BindError, Family, Header, Local, Options, Sent, Socket};
+use taupe_os_linux::udp::{BindError, Header, Local, Options, Sent, Socket};
+use taupe_packet::ip::Family;
 use taupe_protocol::message::Kind;
 use taupe_protocol::{Endpoint, LocalAddress};
 use tracing::debug;

@@ -24,7 +24,7 @@ use std::{
 };
 
 use hashbrown::HashTable;
-use taupe_packet::ip::{self, Version};
+use taupe_packet::ip::{self, Family};
 use taupe_protocol::time::Instant;
 
 pub use lives::Life;
@@ -64,7 +64,7 @@ pub struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple {
     /// The IP version.
-    pub version: Version,
+    pub version: Family,
     /// The transport protocol's number.
     pub protocol: u8,
     /// The end of the application.
@@ -81,14 +81,14 @@ impl Tuple {
 
     fn hash(&self, state: &RandomState) -> u64 {
         let mut hasher = state.build_hasher();
-        let kind = u8::from(self.version == Version::V6);
+        let kind = u8::from(self.version == Family::V6);
         let ports = u32::from(self.local.port) << 16 | u32::from(self.remote.port);
         match self.version {
-            Version::V4 => {
+            Family::V4 => {
                 let ips = (self.local.ip as u64) << 32 | self.remote.ip as u64;
                 hasher.write_u64(ips);
             }
-            Version::V6 => {
+            Family::V6 => {
                 hasher.write_u128(self.local.ip);
                 hasher.write_u128(self.remote.ip);
             }
@@ -190,8 +190,8 @@ impl Flow {
         let traffic = self.traffic.as_ref()?;
         let end = |end: End| {
             let address = match self.inner.version {
-                Version::V4 => IpAddr::V4(Ipv4Addr::from(end.ip as u32)),
-                Version::V6 => IpAddr::V6(Ipv6Addr::from(end.ip)),
+                Family::V4 => IpAddr::V4(Ipv4Addr::from(end.ip as u32)),
+                Family::V6 => IpAddr::V6(Ipv6Addr::from(end.ip)),
             };
             SocketAddr::new(address, end.port)
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taupe_packet::{
-    ip::{self, Packet, Version},
+    ip::{self, Family, Packet},
     split::Split,
     virtio::VirtioHeader,
 };
@@ -126,7 +126,7 @@ pub(crate) fn is_intact(packet: &[u8]) -> bool {
         return false;
     };
     let packet = view.bytes();
-    if view.version() == Version::V4 && sum(0, &packet[..view.header_len()]) != 0xffff {
+    if view.version() == Family::V4 && sum(0, &packet[..view.header_len()]) != 0xffff {
         return false;
     }
     match checksum(packet) {
@@ -152,7 +152,7 @@ fn checksum(packet: &[u8]) -> Option<(usize, usize)> {
     let offset = match (view.version(), transport.protocol) {
         (_, ip::TCP) => 16,
         (_, ip::UDP) => 6,
-        (Version::V4, ip::ICMP) | (Version::V6, ip::ICMPV6) => 2,
+        (Family::V4, ip::ICMP) | (Family::V6, ip::ICMPV6) => 2,
         _ => return None,
     };
     let field = transport.offset + offset;
@@ -164,9 +164,9 @@ fn transport_sum(packet: &[u8], at: usize) -> u16 {
     let protocol = view.transport().map_or(0, |transport| transport.protocol);
     let packet = view.bytes();
     let pseudo = match (view.version(), protocol) {
-        (Version::V4, ip::ICMP) => return sum(0, &packet[at..]),
-        (Version::V4, _) => &packet[12..20],
-        (Version::V6, _) => &packet[8..40],
+        (Family::V4, ip::ICMP) => return sum(0, &packet[at..]),
+        (Family::V4, _) => &packet[12..20],
+        (Family::V6, _) => &packet[8..40],
     };
     let start = sum(0, pseudo);
     let start = sum(start, &[0, protocol]);

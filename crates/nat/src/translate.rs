@@ -45,7 +45,7 @@ use std::{
     },
 };
 
-use taupe_packet::ip::{V4_HEADER, V6_HEADER, Version};
+use taupe_packet::ip::{Family, V4_HEADER, V6_HEADER};
 use taupe_packet::virtio::VirtioHeader;
 
 pub use fragments::{Buffer, Packets};
@@ -184,7 +184,7 @@ impl Translator {
                 v4: settings.v4.map(|address| number(address.into()).1),
                 v6: settings.v6.map(|address| number(address.into()).1),
             },
-            lacks_server: [Version::V4, Version::V6].map(|version| {
+            lacks_server: [Family::V4, Family::V6].map(|version| {
                 let mut servers = settings.dns.iter().map(|&server| number(server).0);
                 !settings.dns.is_empty() && !servers.any(|other| other == version)
             }),
@@ -274,10 +274,10 @@ struct PerVersion {
 }
 
 impl PerVersion {
-    fn of(&self, version: Version) -> Option<u128> {
+    fn of(&self, version: Family) -> Option<u128> {
         match version {
-            Version::V4 => self.v4,
-            Version::V6 => self.v6,
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
         }
     }
 }
@@ -307,11 +307,11 @@ impl Shared {
     }
 
     /// Whether there are name servers, but none of this family.
-    fn lacks_server(&self, version: Version) -> bool {
+    fn lacks_server(&self, version: Family) -> bool {
         let [v4, v6] = self.lacks_server;
         match version {
-            Version::V4 => v4,
-            Version::V6 => v6,
+            Family::V4 => v4,
+            Family::V6 => v6,
         }
     }
 
@@ -321,11 +321,11 @@ impl Shared {
 
     /// The most payload that a TCP segment through the tunnel has, without
     /// options (RFC 6691).
-    fn mss(&self, version: Version) -> u16 {
+    fn mss(&self, version: Family) -> u16 {
         let headers = view::TCP_HEADER
             + match version {
-                Version::V4 => V4_HEADER,
-                Version::V6 => V6_HEADER,
+                Family::V4 => V4_HEADER,
+                Family::V6 => V6_HEADER,
             };
         self.mtu().saturating_sub(headers) as u16
     }
@@ -336,10 +336,10 @@ impl Shared {
 }
 
 /// An address as a number, in the low 32 bits for IPv4.
-fn number(address: IpAddr) -> (Version, u128) {
+fn number(address: IpAddr) -> (Family, u128) {
     match address {
-        IpAddr::V4(address) => (Version::V4, u32::from(address).into()),
-        IpAddr::V6(address) => (Version::V6, address.into()),
+        IpAddr::V4(address) => (Family::V4, u32::from(address).into()),
+        IpAddr::V6(address) => (Family::V6, address.into()),
     }
 }
 

@@ -23,6 +23,7 @@ use std::{fmt, io, net::IpAddr};
 use ipnet::IpNet;
 use rustix::{io::Errno, net::netlink::NETFILTER};
 use serde::{Deserialize, Serialize};
+use taupe_packet::ip::Family;
 
 use self::socket::{Plain, Refusal, Socket};
 pub use self::{connection::Connections, generic::Generic};
@@ -60,8 +61,8 @@ impl System {
 /// The family's number.
 fn number(family: Family) -> u8 {
     match family {
-        Family::Ipv4 => libc::AF_INET as u8,
-        Family::Ipv6 => libc::AF_INET6 as u8,
+        Family::V4 => libc::AF_INET as u8,
+        Family::V6 => libc::AF_INET6 as u8,
     }
 }
 
@@ -233,7 +234,7 @@ impl Route {
             kind: RouteKind::Unicast,
             interface: Some(interface),
             gateway: None,
-            metric: Family::of(&destination).default_metric(),
+            metric: Self::default_metric(Family::of(destination.addr())),
             mtu: None,
             protocol: Self::BOOT,
             scope: match destination {
@@ -267,10 +268,19 @@ impl Route {
         }
     }
 
+    /// The metric of a route that is added without one.
+    #[must_use]
+    pub(crate) fn default_metric(family: Family) -> u32 {
+        match family {
+            Family::V4 => 0,
+            Family::V6 => 1024,
+        }
+    }
+
     /// The family of its destination.
     #[must_use]
     pub fn family(&self) -> Family {
-        Family::of(&self.destination)
+        Family::of(self.destination.addr())
     }
 }
 
@@ -366,7 +376,7 @@ impl Rule {
     pub fn from(source: IpNet, priority: u32, table: u32) -> Self {
         Self {
             source: Some(source.trunc()),
-            ..Self::all(Family::of(&source), priority, table)
+            ..Self::all(Family::of(source.addr()), priority, table)
         }
     }
 
@@ -403,47 +413,6 @@ pub struct Mark {
     pub value: u32,
     /// The bits that are compared.
     pub mask: u32,
-}
-
-/// IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
-    /// `AF_INET`, nft's `ip`.
-    Ipv4,
-    /// `AF_INET6`, nft's `ip6`.
-    Ipv6,
-}
-
-impl Family {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
-
-    /// The family of a network.
-    #[must_use]
-    pub fn of(network: &IpNet) -> Self {
-        match network {
-            IpNet::V4(_) => Self::Ipv4,
-            IpNet::V6(_) => Self::Ipv6,
-        }
-    }
-
-    /// The family of an address.
-    #[must_use]
-    pub fn of_address(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::Ipv4,
-            IpAddr::V6(_) => Self::Ipv6,
-        }
-    }
-
-    /// The metric of a route that is added without one.
-    #[must_use]
-    pub fn default_metric(self) -> u32 {
-        match self {
-            Self::Ipv4 => 0,
-            Self::Ipv6 => 1024,
-        }
-    }
 }
 
 /// Where packets for a destination go now.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use arrayvec::ArrayVec;
+use taupe_packet::ip::Family;
 
 pub use self::socket::Socket;
 
@@ -36,15 +37,6 @@ pub const MAX_RECEIVES: usize = 32;
 
 /// Bytes a receive buffer should have.
 pub const RECEIVE_BUFFER_LEN: usize = MAX_RECEIVES * RECEIVE_LEN;
-
-/// Address family of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// `0.0.0.0`.
-    V4,
-    /// `[::]`, IPv6 only.
-    V6,
-}
 
 /// How to set a socket up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,8 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketType},
 };
-use taupe_os_linux::udp::{BindError, Family, Options, RECEIVE_LEN, Receive, Socket};
+use taupe_os_linux::udp::{BindError, Options, RECEIVE_LEN, Receive, Socket};
+use taupe_packet::ip::Family;
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
 

@@ -17,8 +17,9 @@ use std::{
 use common::{Namespace, SOON, eventually, forbid, noise, readable};
 use taupe_os_linux::{
     tun::{Offloads, OpenError, READ_BUFFER_LEN, Read, Tun, WriteError},
-    udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket},
+    udp::{Options, RECEIVE_BUFFER_LEN, Receive, Socket},
 };
+use taupe_packet::ip::Family;
 use taupe_packet::{
     merge::{Merger, TunWrite},
     split::Split,

@@ -14,9 +14,10 @@ use std::{
 
 use common::{Namespace, SOON, forbid, noise, readable};
 use taupe_os_linux::udp::{
-    BindError, Family, Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive,
-    Received, Sent, Socket,
+    BindError, Local, MAX_RECEIVES, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received,
+    Sent, Socket,
 };
+use taupe_packet::ip::Family;
 
 const BOTH: [(Family, &str); 2] = [(Family::V4, "127.0.0.1"), (Family::V6, "::1")];
 

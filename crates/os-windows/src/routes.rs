@@ -12,6 +12,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::windows::io::AsRawSocket as _;
 use std::ptr;
 use std::slice;
+use taupe_packet::ip::Family;
 use windows_sys::Win32::Foundation::{
     ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, NO_ERROR,
 };
@@ -41,42 +42,11 @@ const LONGEST_ALIAS: usize = 257;
 /// An address or a network: its first address, and how many bits are the network's.
 pub type Network = (IpAddr, u8);
 
-/// IPv4 or IPv6.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
-
-impl Family {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// An address's.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    fn raw(self) -> ADDRESS_FAMILY {
-        match self {
-            Self::V4 => AF_INET,
-            Self::V6 => AF_INET6,
-        }
+/// The system's number for a family.
+fn raw_family(family: Family) -> ADDRESS_FAMILY {
+    match family {
+        Family::V4 => AF_INET,
+        Family::V6 => AF_INET6,
     }
 }
 
@@ -165,7 +135,7 @@ fn mtu_of(family: Family, mtu: u32) -> u32 {
 
 fn interface(luid: u64, family: Family) -> io::Result<MIB_IPINTERFACE_ROW> {
     let mut row = MIB_IPINTERFACE_ROW {
-        Family: family.raw(),
+        Family: raw_family(family),
         InterfaceLuid: NET_LUID_LH { Value: luid },
         ..MIB_IPINTERFACE_ROW::default()
     };
@@ -206,7 +176,7 @@ fn other_with(luid: u64, address: IpAddr) -> io::Result<Option<u64>> {
     let family = Family::of(address);
     let mut table: *mut MIB_UNICASTIPADDRESS_TABLE = ptr::null_mut();
     // SAFETY: a place for a pointer, which is written before the call returns.
-    check(unsafe { GetUnicastIpAddressTable(family.raw(), &raw mut table) })?;
+    check(unsafe { GetUnicastIpAddressTable(raw_family(family), &raw mut table) })?;
     // SAFETY: the call has made a table that is ours until it is freed, with as many rows behind
     // its number as that says.
     let rows = unsafe {
@@ -301,7 +271,7 @@ fn best(routes: &[DefaultRoute], metric: impl Fn(u64) -> Option<u32>) -> Option<
 pub fn default_interface(family: Family) -> io::Result<Option<u32>> {
     let mut table: *mut MIB_IPFORWARD_TABLE2 = ptr::null_mut();
     // SAFETY: a place for a pointer, which is written before the call returns.
-    match unsafe { GetIpForwardTable2(family.raw(), &raw mut table) } {
+    match unsafe { GetIpForwardTable2(raw_family(family), &raw mut table) } {
         ERROR_NOT_FOUND => return Ok(None),
         error => check(error)?,
     }

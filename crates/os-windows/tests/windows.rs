@@ -12,10 +12,11 @@ use taupe_os_windows::connections::connections;
 use taupe_os_windows::event_log::{self, EventLog, Level};
 use taupe_os_windows::pipe::{self, Listener, Stream};
 use taupe_os_windows::processes::{self, Protocol, Socket};
-use taupe_os_windows::routes::{self, Family};
+use taupe_os_windows::routes;
 use taupe_os_windows::service;
 use taupe_os_windows::udp;
 use taupe_os_windows::wintun::{Adapter, CreateError};
+use taupe_packet::ip::Family;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

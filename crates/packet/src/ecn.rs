@@ -2,7 +2,7 @@
 
 use crate::{
     checksum,
-    ip::{Packet, Version},
+    ip::{Family, Packet},
 };
 
 /// What to do with a decrypted packet.
@@ -52,14 +52,14 @@ pub fn decapsulate(outer_ecn: u8, packet: &mut [u8]) -> Verdict {
     let marked = tos & !CE | ecn;
     if marked != tos {
         match version {
-            Version::V4 => {
+            Family::V4 => {
                 let word = |tos| u16::from_be_bytes([packet[0], tos]);
                 let old = u16::from_be_bytes([packet[10], packet[11]]);
                 let new = checksum::update(old, word(tos), word(marked));
                 packet[1] = marked;
                 packet[10..12].copy_from_slice(&new.to_be_bytes());
             }
-            Version::V6 => packet[1] = packet[1] & 0x0f | marked << 4,
+            Family::V6 => packet[1] = packet[1] & 0x0f | marked << 4,
         }
     }
     Verdict::Deliver

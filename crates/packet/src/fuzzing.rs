@@ -105,13 +105,13 @@ fn checksum(packet: &mut [u8]) {
         _ => return,
     };
     let addresses = match view.version() {
-        ip::Version::V4 => {
+        ip::Family::V4 => {
             packet[10..12].fill(0);
             let sum = Sum::ZERO.bytes(&packet[..header_len]).checksum();
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
             12..20
         }
-        ip::Version::V6 => 8..40,
+        ip::Family::V6 => 8..40,
     };
     if at + 2 <= length {
         packet[at..at + 2].fill(0);
@@ -176,8 +176,8 @@ fn by_flow(packets: &[Vec<u8>]) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
         let mut flow = Vec::new();
         if let Ok(view) = ip::Packet::parse(&packet) {
             let hosts = match view.version() {
-                ip::Version::V4 => 12..20,
-                ip::Version::V6 => 8..40,
+                ip::Family::V4 => 12..20,
+                ip::Family::V6 => 8..40,
             };
             flow.extend(&packet[hosts]);
             flow.push(view.protocol());
@@ -188,7 +188,7 @@ fn by_flow(packets: &[Vec<u8>]) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
             );
             let tcp_checksum = view.header_len() + 16;
             let is_tcp = view.protocol() == ip::TCP;
-            if view.version() == ip::Version::V4 {
+            if view.version() == ip::Family::V4 {
                 let intact = Sum::ZERO.bytes(&packet[..view.header_len()]).folded() == 0xffff;
                 if packet[6] & 0x40 != 0 && intact {
                     packet[4..6].fill(0);

@@ -1,5 +1,6 @@
 //! Checked views of inner packets (RFC 791, RFC 8200).
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Protocol number of ICMPv4.
@@ -43,19 +44,45 @@ pub enum Malformed {
     },
 }
 
-/// A version of the Internet protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+/// A version of the Internet protocol, and its family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Family {
     /// IPv4.
+    #[cfg_attr(feature = "serde", serde(rename = "Ipv4"))]
     V4,
     /// IPv6.
+    #[cfg_attr(feature = "serde", serde(rename = "Ipv6"))]
     V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The family of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
 }
 
 /// A packet whose header has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    version: Version,
+    version: Family,
     /// At least a header, and exactly as long as the header says, or, quoted,
     /// no longer.
     bytes: &'a [u8],
@@ -94,7 +121,7 @@ impl<'a> Packet<'a> {
 
     /// The version, and the length that the header says, at least that of a
     /// header, which is there as far as it has no options.
-    fn measure(bytes: &[u8]) -> Result<(Version, usize), Malformed> {
+    fn measure(bytes: &[u8]) -> Result<(Family, usize), Malformed> {
         let available = bytes.len();
         let truncated = |needed| Malformed::Truncated { needed, available };
         match bytes.first().map(|byte| byte >> 4) {
@@ -112,13 +139,13 @@ impl<'a> Packet<'a> {
                         header: header_len,
                     });
                 }
-                Ok((Version::V4, total))
+                Ok((Family::V4, total))
             }
             Some(6) => {
                 let header = bytes.first_chunk::<V6_HEADER>();
                 let header = header.ok_or(truncated(V6_HEADER))?;
                 let payload = u16::from_be_bytes([header[4], header[5]]);
-                Ok((Version::V6, V6_HEADER + usize::from(payload)))
+                Ok((Family::V6, V6_HEADER + usize::from(payload)))
             }
             Some(other) => Err(Malformed::Version(other)),
             None => Err(truncated(V4_HEADER)),
@@ -126,7 +153,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The version.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> Family {
         self.version
     }
 
@@ -139,40 +166,40 @@ impl<'a> Packet<'a> {
     /// for IPv6.
     pub fn header_len(&self) -> usize {
         match self.version {
-            Version::V4 => usize::from(self.bytes[0] & 0xf) * 4,
-            Version::V6 => V6_HEADER,
+            Family::V4 => usize::from(self.bytes[0] & 0xf) * 4,
+            Family::V6 => V6_HEADER,
         }
     }
 
     /// Source address.
     pub fn source(&self) -> IpAddr {
         match self.version {
-            Version::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 12))),
-            Version::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 8))),
+            Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 12))),
+            Family::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 8))),
         }
     }
 
     /// Destination address.
     pub fn destination(&self) -> IpAddr {
         match self.version {
-            Version::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 16))),
-            Version::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 24))),
+            Family::V4 => IpAddr::V4(Ipv4Addr::from(array::<4>(self.bytes, 16))),
+            Family::V6 => IpAddr::V6(Ipv6Addr::from(array::<16>(self.bytes, 24))),
         }
     }
 
     /// The protocol, or the first next header of IPv6.
     pub fn protocol(&self) -> u8 {
         match self.version {
-            Version::V4 => self.bytes[9],
-            Version::V6 => self.bytes[6],
+            Family::V4 => self.bytes[9],
+            Family::V6 => self.bytes[6],
         }
     }
 
     /// TOS or traffic class: DSCP and ECN.
     pub fn tos(&self) -> u8 {
         match self.version {
-            Version::V4 => self.bytes[1],
-            Version::V6 => (self.bytes[0] << 4) | (self.bytes[1] >> 4),
+            Family::V4 => self.bytes[1],
+            Family::V6 => (self.bytes[0] << 4) | (self.bytes[1] >> 4),
         }
     }
 
@@ -180,7 +207,7 @@ impl<'a> Packet<'a> {
     /// `None` when an extension header is cut off.
     pub fn transport(&self) -> Option<Transport> {
         match self.version {
-            Version::V4 => {
+            Family::V4 => {
                 let word = u16::from_be_bytes([self.bytes[6], self.bytes[7]]);
                 Some(Transport {
                     protocol: self.protocol(),
@@ -190,7 +217,7 @@ impl<'a> Packet<'a> {
                     identification: u16::from_be_bytes([self.bytes[4], self.bytes[5]]).into(),
                 })
             }
-            Version::V6 => v6_transport(self.bytes),
+            Family::V6 => v6_transport(self.bytes),
         }
     }
 }

@@ -185,7 +185,7 @@ impl<'a> Split<'a> {
 /// How a super-packet is to be cut.
 #[derive(Clone, Debug)]
 pub struct Segmentation {
-    version: ip::Version,
+    version: ip::Family,
     protocol: Protocol,
     ip_header_len: usize,
     /// Bytes before the payload.
@@ -230,10 +230,10 @@ impl Segmentation {
     pub fn new(header: VirtioHeader, head: &[u8], len: usize) -> Result<Self, SplitError> {
         let ip_version = head.first().map(|byte| byte >> 4);
         let (version, protocol) = match (header.gso_type & !virtio::GSO_ECN, ip_version) {
-            (virtio::GSO_TCPV4, Some(4)) => (ip::Version::V4, Protocol::Tcp),
-            (virtio::GSO_TCPV6, Some(6)) => (ip::Version::V6, Protocol::Tcp),
-            (virtio::GSO_UDP_L4, Some(4)) => (ip::Version::V4, Protocol::Udp),
-            (virtio::GSO_UDP_L4, Some(6)) => (ip::Version::V6, Protocol::Udp),
+            (virtio::GSO_TCPV4, Some(4)) => (ip::Family::V4, Protocol::Tcp),
+            (virtio::GSO_TCPV6, Some(6)) => (ip::Family::V6, Protocol::Tcp),
+            (virtio::GSO_UDP_L4, Some(4)) => (ip::Family::V4, Protocol::Udp),
+            (virtio::GSO_UDP_L4, Some(6)) => (ip::Family::V6, Protocol::Udp),
             (virtio::GSO_TCPV4 | virtio::GSO_TCPV6 | virtio::GSO_UDP_L4, _) => {
                 return Err(SplitError::IpHeader);
             }
@@ -281,7 +281,7 @@ impl Segmentation {
         let (ip, transport) = dst.split_at_mut(self.ip_header_len);
         let transport_len = (transport.len() + payload.len()) as u16;
         match self.version {
-            ip::Version::V4 => {
+            ip::Family::V4 => {
                 let id = u16::from_be_bytes(array(ip, 4)).wrapping_add(i as u16);
                 let total = (ip.len() + transport.len() + payload.len()) as u16;
                 ip[2..4].copy_from_slice(&total.to_be_bytes());
@@ -290,7 +290,7 @@ impl Segmentation {
                 let checksum = Sum::ZERO.bytes(ip).checksum();
                 ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
-            ip::Version::V6 => {
+            ip::Family::V6 => {
                 let length = (ip.len() - V6_HEADER + transport.len() + payload.len()) as u16;
                 ip[4..6].copy_from_slice(&length.to_be_bytes());
             }
@@ -327,14 +327,14 @@ impl Segmentation {
 /// Checks that an IP header of `header_len` bytes starts `head`, leads to
 /// `protocol` and says `len`.
 fn check_ip_header(
-    version: ip::Version,
+    version: ip::Family,
     protocol: Protocol,
     header_len: usize,
     head: &[u8],
     len: usize,
 ) -> Result<(), SplitError> {
     let (found, said) = match version {
-        ip::Version::V4 => {
+        ip::Family::V4 => {
             let header = head
                 .first_chunk::<V4_HEADER>()
                 .ok_or(SplitError::IpHeader)?;
@@ -351,7 +351,7 @@ fn check_ip_header(
                 usize::from(u16::from_be_bytes([header[2], header[3]])),
             )
         }
-        ip::Version::V6 => {
+        ip::Family::V6 => {
             let header = head
                 .first_chunk::<V6_HEADER>()
                 .ok_or(SplitError::IpHeader)?;

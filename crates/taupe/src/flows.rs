@@ -24,7 +24,8 @@ use std::process::ExitCode;
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Personality, State};
 use taupe_config::destinations::{Class, class_of, of_peers};
-use taupe_os_linux::netlink::{Connection, Connections, Family, Listed, System, SystemError};
+use taupe_os_linux::netlink::{Connection, Connections, Listed, System, SystemError};
+use taupe_packet::ip::Family;
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
@@ -298,7 +299,7 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, Failure> {
     let mut connections = Connections::open()?;
     let mut sockets = Vec::new();
     for protocol in [libc_tcp(), libc_udp()] {
-        for family in [Family::Ipv4, Family::Ipv6] {
+        for family in [Family::V4, Family::V6] {
             sockets.extend(connections.list(protocol, family)?);
         }
     }
@@ -463,11 +464,11 @@ fn why(
 /// The ends of a socket. IPv4 in an IPv6 socket is IPv4.
 fn ends(connection: &Connection) -> [SocketAddr; 2] {
     let [local, remote] = connection.addresses.map(|octets| match connection.family {
-        Family::Ipv4 => {
+        Family::V4 => {
             let [a, b, c, d, ..] = octets;
             IpAddr::V4(Ipv4Addr::new(a, b, c, d))
         }
-        Family::Ipv6 => IpAddr::V6(Ipv6Addr::from(octets)).to_canonical(),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(octets)).to_canonical(),
     });
     let [here, there] = connection.ports;
     [SocketAddr::new(local, here), SocketAddr::new(remote, there)]
@@ -497,7 +498,7 @@ mod tests {
     fn only_what_has_no_number_is_known_by_its_ends() {
         let connection = |cookie, port| Connection {
             protocol: libc_tcp(),
-            family: Family::Ipv4,
+            family: Family::V4,
             addresses: [[1; 16], [2; 16]],
             ports: [port, 443],
             interface: 0,

@@ -3,7 +3,7 @@
 
 use taupe_packet::{
     checksum::Sum,
-    ip::{self, Version},
+    ip::{self, Family},
 };
 
 use super::packet::View;
@@ -14,7 +14,7 @@ const V4_CHECKSUM: usize = 10;
 /// comes from. Fragments have only that of their header.
 pub(super) fn are_plausible(view: &View<'_>) -> bool {
     let bytes = view.packet.bytes();
-    if view.packet.version() == Version::V4 {
+    if view.packet.version() == Family::V4 {
         let header = bytes.get(..view.packet.header_len()).unwrap_or_default();
         let is_left = word(header, V4_CHECKSUM) == 0;
         if Sum::ZERO.bytes(header).folded() != 0xffff && !is_left {
@@ -26,7 +26,7 @@ pub(super) fn are_plausible(view: &View<'_>) -> bool {
     };
     let segment = bytes.get(view.transport_at()..).unwrap_or_default();
     let stored = word(bytes, at);
-    let no_checksum = view.packet.version() == Version::V4 && view.protocol() == ip::UDP;
+    let no_checksum = view.packet.version() == Family::V4 && view.protocol() == ip::UDP;
     stored == 0 && no_checksum
         || pseudo.bytes(segment).folded() == 0xffff
         || stored == pseudo.folded()
@@ -42,7 +42,7 @@ pub(super) fn complete(packet: &mut [u8]) {
     let is_udp = view.protocol() == ip::UDP;
     let start = view.transport_at();
     let fields = transport(&view);
-    if version == Version::V4 {
+    if version == Family::V4 {
         put(packet, V4_CHECKSUM, 0);
         let header = packet.get(..header_len).unwrap_or_default();
         put(packet, V4_CHECKSUM, Sum::ZERO.bytes(header).checksum());
@@ -50,7 +50,7 @@ pub(super) fn complete(packet: &mut [u8]) {
     let Some((at, pseudo)) = fields else {
         return;
     };
-    if is_udp && version == Version::V4 && word(packet, at) == 0 {
+    if is_udp && version == Family::V4 && word(packet, at) == 0 {
         return;
     }
     put(packet, at, 0);
@@ -72,16 +72,16 @@ fn transport(view: &View<'_>) -> Option<(usize, Sum)> {
     let (offset, has_pseudo_header) = match (view.protocol(), view.packet.version()) {
         (ip::TCP, _) => (16, true),
         (ip::UDP, _) => (6, true),
-        (ip::ICMP, Version::V4) => (2, false),
-        (ip::ICMPV6, Version::V6) => (2, true),
+        (ip::ICMP, Family::V4) => (2, false),
+        (ip::ICMPV6, Family::V6) => (2, true),
         _ => return None,
     };
     let at = view.transport_at() + offset;
     bytes.get(at..at + 2)?;
     let pseudo = if has_pseudo_header {
         let addresses = match view.packet.version() {
-            Version::V4 => bytes.get(12..20)?,
-            Version::V6 => bytes.get(8..40)?,
+            Family::V4 => bytes.get(12..20)?,
+            Family::V6 => bytes.get(8..40)?,
         };
         let length = u16::try_from(bytes.len() - view.transport_at()).ok()?;
         Sum::ZERO.pseudo_header(addresses, view.protocol(), length)

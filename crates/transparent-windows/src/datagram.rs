@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use taupe_packet::{
     checksum::Sum,
-    ip::{self, V4_HEADER, V6_HEADER, Version},
+    ip::{self, Family, V4_HEADER, V6_HEADER},
 };
 
 use super::{link, ways::Way};
@@ -62,7 +62,7 @@ pub(super) fn frame(
             header[16..20].copy_from_slice(&to.octets());
             let checksum = Sum::ZERO.bytes(header).checksum();
             header[10..12].copy_from_slice(&checksum.to_be_bytes());
-            (rest, sum(&header[12..20]), Version::V4)
+            (rest, sum(&header[12..20]), Family::V4)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let (rest, header) = rest.split_at_mut(rest.len() - V6_HEADER);
@@ -74,7 +74,7 @@ pub(super) fn frame(
             header[7] = way.hop_limit;
             header[8..24].copy_from_slice(&from.octets());
             header[24..40].copy_from_slice(&to.octets());
-            (rest, sum(&header[8..40]), Version::V6)
+            (rest, sum(&header[8..40]), Family::V6)
         }
         _ => return None,
     };

@@ -1,6 +1,6 @@
 //! Link headers: where in a frame its packet is, and what stands before it.
 
-use taupe_packet::ip::Version;
+use taupe_packet::ip::Family;
 
 use super::Medium;
 
@@ -74,10 +74,10 @@ impl Header {
     }
 
     /// For a packet of this version.
-    pub(super) fn of(mut self, version: Version) -> Self {
+    pub(super) fn of(mut self, version: Family) -> Self {
         let kind = match version {
-            Version::V4 => IPV4,
-            Version::V6 => IPV6,
+            Family::V4 => IPV4,
+            Family::V6 => IPV6,
         };
         if let Some(at) = self.len.checked_sub(2) {
             self.bytes[at..self.len].copy_from_slice(&kind.to_be_bytes());

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use taupe_packet::ip::{Packet, Transport, V6_HEADER, Version};
+use taupe_packet::ip::{Family, Packet, Transport, V6_HEADER};
 
 use taupe_nat::translate::Buffer;
 
@@ -43,8 +43,8 @@ impl<'a> Whole<'a> {
     /// `None` for what is a fragment already, or where no link has so small an MTU.
     pub(super) fn new(packet: Packet<'a>, mtu: u16) -> Option<Self> {
         let least = match packet.version() {
-            Version::V4 => LEAST_V4,
-            Version::V6 => LEAST_V6,
+            Family::V4 => LEAST_V4,
+            Family::V6 => LEAST_V6,
         };
         let Transport {
             fragment_offset,
@@ -58,8 +58,8 @@ impl<'a> Whole<'a> {
     /// Cuts it into fragments of at most the MTU. `None` when that cannot be done.
     pub(super) fn cut(self, identification: u32) -> Option<Vec<Vec<u8>>> {
         match self.packet.version() {
-            Version::V4 => self.cut_v4(identification),
-            Version::V6 => self.cut_v6(identification),
+            Family::V4 => self.cut_v4(identification),
+            Family::V6 => self.cut_v6(identification),
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_nat::flows::CAPACITY;
 use taupe_nat::translate::{self, Incoming, Outgoing, Translator};
-use taupe_packet::{icmp, ip::Version};
+use taupe_packet::{icmp, ip::Family};
 use taupe_protocol::{
     Device,
     message::DATA_OVERHEAD,
@@ -578,9 +578,9 @@ fn behind_headroom(packet: &[u8]) -> Vec<u8> {
 }
 
 /// The version of an address.
-fn version(address: IpAddr) -> Version {
+fn version(address: IpAddr) -> Family {
     match address {
-        IpAddr::V4(_) => Version::V4,
-        IpAddr::V6(_) => Version::V6,
+        IpAddr::V4(_) => Family::V4,
+        IpAddr::V6(_) => Family::V6,
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_packet::ip::Version;
+use taupe_packet::ip::Family;
 use taupe_protocol::time::Instant;
 
 use super::{Adapter, Medium, Towards, link::Header, recent::Recent};
@@ -91,8 +91,8 @@ impl Ways {
         };
         let adapter = adapters.iter().find(has)?;
         let version = match address {
-            IpAddr::V4(_) => Version::V4,
-            IpAddr::V6(_) => Version::V6,
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
         };
         // From a station that is nowhere.
         let nobody = [2, 0, 0, 0, 0, 1];

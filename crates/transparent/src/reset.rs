@@ -5,7 +5,8 @@
 
 use std::io;
 
-use taupe_os_linux::netlink::{Connection, Connections, Family};
+use taupe_os_linux::netlink::{Connection, Connections};
+use taupe_packet::ip::Family;
 
 use crate::fault::Fault;
 
@@ -100,8 +101,8 @@ impl Socket {
         let half = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         let address = |at: usize| bytes.get(at..)?.first_chunk().copied();
         let family = match i32::from(half(48)?) {
-            libc::AF_INET => Family::Ipv4,
-            libc::AF_INET6 => Family::Ipv6,
+            libc::AF_INET => Family::V4,
+            libc::AF_INET6 => Family::V6,
             _ => return None,
         };
         Some(Self {

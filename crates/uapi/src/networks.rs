@@ -9,16 +9,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use std::sync::LazyLock;
 
-use crate::prefix::{self, Prefix};
+use taupe_packet::ip::Family;
 
-/// IPv4 or IPv6.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
+use crate::prefix::{self, Prefix};
 
 /// The shortest list of networks that has every address of `allowed` and none
 /// of `disallowed`: IPv4 before IPv6, then by address.
@@ -119,10 +112,7 @@ impl Addresses {
 /// The family of a network.
 #[must_use]
 pub fn family(network: Prefix) -> Family {
-    match network.address() {
-        IpAddr::V4(_) => Family::V4,
-        IpAddr::V6(_) => Family::V6,
-    }
+    Family::of(network.address())
 }
 
 /// This network, private use, shared, loopback, link-local, protocol

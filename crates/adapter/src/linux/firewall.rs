@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use rustix::io::Errno;
-use taupe_os_linux::netlink::{Family, Firewall, InterfaceMatch, Link};
+use taupe_os_linux::netlink::{Firewall, InterfaceMatch, Link};
+use taupe_packet::ip::Family;
 
 use super::Linux;
 use crate::change::InterfaceKey;
@@ -23,7 +24,7 @@ impl Linux<'_> {
             .iter()
             .filter(|address| address.interface == link.index)
             .map(|address| address.network.addr())
-            .filter(|address| Family::of_address(*address) == family);
+            .filter(|address| Family::of(*address) == family);
         let interface = interface_match(key, &link);
         let firewall = self.firewall(family, interface, mark, own.collect());
         let added = self.system.add_firewall(&firewall);

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use taupe_os_linux::netlink::{Family, Mark, Rule};
+use taupe_os_linux::netlink::{Mark, Rule};
+use taupe_packet::ip::Family;
 
 use super::Linux;
 use crate::change::Change;
@@ -32,7 +33,7 @@ impl Linux<'_> {
         let wants = |change: &Change| matches!(change, Change::ValidMark { .. });
         let is_wg_quicks = |rule: &&Rule| {
             let is_table = |mark: Mark| mark.value == rule.table;
-            rule.family == Family::Ipv4 && rule.invert && rule.mark.is_some_and(is_table)
+            rule.family == Family::V4 && rule.invert && rule.mark.is_some_and(is_table)
         };
         let rules = self.system.rules().unwrap_or_default();
         others.iter().any(wants) || rules.iter().filter(is_wg_quicks).count() > 1

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use taupe_os_linux::netlink::{Family, Firewall, Link};
+use taupe_os_linux::netlink::{Firewall, Link};
+use taupe_packet::ip::Family;
 
 use super::Linux;
 use super::firewall::interface_match;

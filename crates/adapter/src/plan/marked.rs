@@ -3,7 +3,8 @@
 use ipnet::IpNet;
 use taupe_config::destinations::{self, Class};
 use taupe_config::file::KillSwitch;
-use taupe_os_linux::netlink::{Family, RouteKind, Rule};
+use taupe_os_linux::netlink::{RouteKind, Rule};
+use taupe_packet::ip::Family;
 use taupe_uapi::prefix::Prefix;
 
 use super::Plan;
@@ -22,7 +23,7 @@ impl Routing<'_> {
         let fails_closed = transparent.kill_switch != Some(KillSwitch::Off);
         let own = |family| {
             let addresses = self.addresses.iter();
-            addresses.filter(move |net| Family::of(net) == family)
+            addresses.filter(move |net| Family::of(net.addr()) == family)
         };
         let special = |kind, destination| Change::Special {
             kind,
@@ -46,7 +47,7 @@ impl Routing<'_> {
             let Some(destination) = first_bits(network.address(), network.length()) else {
                 continue;
             };
-            let family = Family::of(&destination);
+            let family = Family::of(destination.addr());
             if !self.knows(family) || is_this_host(&destination) {
                 continue;
             }
@@ -77,7 +78,7 @@ impl Routing<'_> {
 
     /// Checks that the kernel has a family at all.
     fn knows(&self, family: Family) -> bool {
-        family == Family::Ipv4 || self.snapshot.ipv6
+        family == Family::V4 || self.snapshot.ipv6
     }
 }
 

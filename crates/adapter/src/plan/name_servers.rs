@@ -15,7 +15,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_os_linux::netlink::Family;
+use taupe_packet::ip::Family;
 
 use super::routing::{Policy, Routing};
 use crate::networks::{LINK_LOCAL, Networks, host};
@@ -47,7 +47,7 @@ impl Routing<'_> {
                 }));
                 continue;
             }
-            let family = Family::of_address(server);
+            let family = Family::of(server);
             let policy = policies.iter_mut().find(|(of, _)| *of == family);
             let policy = policy.map(|(_, policy)| policy);
             let route = existing.get(&alone);
@@ -102,7 +102,7 @@ impl Routing<'_> {
         };
         let mut servers = Vec::new();
         for &server in &self.file.interface.dns {
-            let is_usable = self.has(Family::of_address(server)) && !LINK_LOCAL.contains(&server);
+            let is_usable = self.has(Family::of(server)) && !LINK_LOCAL.contains(&server);
             if is_usable && !own(server) && !servers.contains(&server) {
                 servers.push(server);
             }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::file::{File, Table};
-use taupe_os_linux::netlink::{Address, Family, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Address, Route, RouteKind, Rule};
+use taupe_packet::ip::Family;
 use taupe_uapi::networks;
 
 use super::{Plan, Snapshot, distinct};
@@ -113,7 +114,9 @@ impl Routing<'_> {
         main.retain(|net| !is_implied(net));
         let mut policies: [(Family, Policy); 2] = Family::ALL.map(|f| (f, Policy::default()));
         for (family, policy) in &mut policies {
-            let of_family = defaults.iter().filter(|net| Family::of(net) == *family);
+            let of_family = defaults
+                .iter()
+                .filter(|net| Family::of(net.addr()) == *family);
             policy.routes.extend(of_family);
             policy.full = !policy.routes.is_empty();
         }
@@ -143,19 +146,19 @@ impl Routing<'_> {
         let full = policies
             .each_ref()
             .map(|(family, policy)| (*family, policy.full));
-        let is_full = |net: &IpNet| full.contains(&(Family::of(net), true));
+        let is_full = |net: &IpNet| full.contains(&(Family::of(net.addr()), true));
         let all = wanted.iter().copied().collect();
         *main = self.settle_conflicts(std::mem::take(main), &all, &is_full, &mut plan.notes);
         for (family, policy) in &mut *policies {
             if policy.full {
-                let of_family = main.iter().filter(|net| Family::of(net) == *family);
+                let of_family = main.iter().filter(|net| Family::of(net.addr()) == *family);
                 let pieces: Vec<_> = of_family.copied().collect();
                 if policy.routes.is_empty() {
                     // Pieces of a default route belong where it would be: a
                     // peer may move to any public address.
                     let public = pieces.iter().filter(|net| !is_special(net));
                     policy.routes.extend(public);
-                    main.retain(|net| Family::of(net) != *family || is_special(net));
+                    main.retain(|net| Family::of(net.addr()) != *family || is_special(net));
                     policy.unreachable = pieces;
                 } else {
                     policy.unreachable.clone_from(&policy.routes);
@@ -165,7 +168,9 @@ impl Routing<'_> {
         let carrying = self.carrying_itself(main);
         main.retain(|net| !carrying.contains_key(net));
         for (family, policy) in &mut *policies {
-            let of_family = carrying.keys().filter(|net| Family::of(net) == *family);
+            let of_family = carrying
+                .keys()
+                .filter(|net| Family::of(net.addr()) == *family);
             policy.routes.extend(of_family);
         }
         plan.notes.extend(carrying.iter().map(|(net, endpoint)| {
@@ -176,7 +181,7 @@ impl Routing<'_> {
         }));
         let [(_, v4), (_, v6)] = &mut *policies;
         if v4.full && !v6.full && self.snapshot.ipv6 {
-            v6.unreachable.push(everything(Family::Ipv6));
+            v6.unreachable.push(everything(Family::V6));
             v6.full = true;
             v6.first = false;
             let note = format!(
@@ -270,7 +275,7 @@ impl Routing<'_> {
         if !tunnelled {
             return;
         }
-        if family == Family::Ipv4 {
+        if family == Family::V4 {
             let original = match self.personality {
                 Personality::Taupe => self.snapshot.valid_mark,
                 Personality::WgQuick => None,
@@ -279,7 +284,7 @@ impl Routing<'_> {
         }
         if self.options.firewall {
             let own = self.addresses.iter().map(IpNet::addr);
-            let addresses = own.filter(|a| Family::of_address(*a) == family).collect();
+            let addresses = own.filter(|a| Family::of(*a) == family).collect();
             let interface = match self.personality {
                 Personality::Taupe => InterfaceKey::Index,
                 Personality::WgQuick => InterfaceKey::Name,
@@ -297,7 +302,9 @@ impl Routing<'_> {
     pub(super) fn wanted(&self) -> Vec<IpNet> {
         let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
         let networks = routed.filter_map(|p| first_bits(p.address(), p.length()));
-        networks.filter(|net| self.has(Family::of(net))).collect()
+        networks
+            .filter(|net| self.has(Family::of(net.addr())))
+            .collect()
     }
 
     /// Whether a family is tunnelled as a whole, but for what the file
@@ -305,16 +312,12 @@ impl Routing<'_> {
     fn is_full(&self, family: Family) -> bool {
         let allowed = self.file.peers.iter().flat_map(|peer| &peer.allowed_ips);
         let allowed: Vec<_> = allowed.copied().collect();
-        let family = match family {
-            Family::Ipv4 => networks::Family::V4,
-            Family::Ipv6 => networks::Family::V6,
-        };
         networks::covers_public(&allowed, family)
     }
 
     /// Whether the tunnel can carry a family.
     pub(super) fn has(&self, family: Family) -> bool {
-        family == Family::Ipv4 || !self.without_ipv6
+        family == Family::V4 || !self.without_ipv6
     }
 
     /// What the kernel leads into the tunnel because of its own addresses: the

@@ -1,7 +1,8 @@
 //! What is done for a file on a system, as the commands that it is like.
 
 use taupe_config::file::File;
-use taupe_os_linux::netlink::{Family, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Route, RouteKind, Rule};
+use taupe_packet::ip::Family;
 
 use super::{PlanError, Snapshot, plan};
 use crate::change::Change;
@@ -263,7 +264,7 @@ fn a_table_that_anybody_uses_is_not_taken() {
             .contains(&"wg set wg0 fwmark 51821")
     );
     host.rules
-        .push(Rule::not_marked(Family::Ipv6, 32765, 51821, 51821));
+        .push(Rule::not_marked(Family::V6, 32765, 51821, 51821));
     let made = taupe(&file, &host);
     assert!(made.routing().contains(&"wg set wg0 fwmark 51822"));
     // Before the rules that are there.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
-use taupe_os_linux::netlink::{Address, Family, FirewallState, Link, Route, RouteKind, Rule};
+use taupe_os_linux::netlink::{Address, FirewallState, Link, Route, RouteKind, Rule};
+use taupe_packet::ip::Family;
 
 use super::Deviation;
 use crate::bypass::Bypass;
@@ -195,7 +196,7 @@ mod tests {
             },
             Change::Rule(rule()),
             Change::Firewall {
-                family: Family::Ipv4,
+                family: Family::V4,
                 interface: InterfaceKey::Index,
                 mark: MARK,
                 addresses: vec![net("10.9.0.2/24").addr()],
@@ -205,7 +206,7 @@ mod tests {
     }
 
     fn rule() -> Rule {
-        Rule::not_marked(Family::Ipv4, 32764, MARK, TABLE)
+        Rule::not_marked(Family::V4, 32764, MARK, TABLE)
     }
 
     /// The system with all of them.
@@ -232,7 +233,7 @@ mod tests {
         };
         Observed {
             links: vec![other],
-            firewalls: BTreeMap::from([(Family::Ipv4, FirewallState::Whole)]),
+            firewalls: BTreeMap::from([(Family::V4, FirewallState::Whole)]),
             valid_mark: Some(1),
             mark: Some(MARK),
             ..Observed::new(Some(link), addresses, routes, vec![rule()])
@@ -281,11 +282,11 @@ mod tests {
                 &[Deviation::Removed],
             ),
             (
-                |o| o.firewalls = BTreeMap::from([(Family::Ipv4, FirewallState::Missing)]),
+                |o| o.firewalls = BTreeMap::from([(Family::V4, FirewallState::Missing)]),
                 &[Deviation::Removed],
             ),
             (
-                |o| o.firewalls = BTreeMap::from([(Family::Ipv4, FirewallState::Altered)]),
+                |o| o.firewalls = BTreeMap::from([(Family::V4, FirewallState::Altered)]),
                 &[Deviation::Altered],
             ),
             (|o| o.valid_mark = Some(0), &[Deviation::Setting(0)]),

@@ -17,7 +17,7 @@ fn end(ip: u128, port: u16) -> End {
 /// From a local address's `port` to port 443 of host `remote`.
 fn tuple(protocol: u8, local: (u128, u16), remote: u128) -> Tuple {
     Tuple {
-        version: Version::V4,
+        version: Family::V4,
         protocol,
         local: end(local.0, local.1),
         remote: end(remote, 443),

@@ -8,7 +8,7 @@ use std::{
 
 use taupe_packet::{
     checksum::Sum,
-    ip::{V4_HEADER, Version},
+    ip::{Family, V4_HEADER},
 };
 use taupe_protocol::time::Instant;
 
@@ -36,7 +36,7 @@ impl Key {
             source: view.source,
             destination: view.destination,
             identification: view.fragment?.identification,
-            protocol: (view.version == Version::V4).then_some(view.protocol),
+            protocol: (view.version == Family::V4).then_some(view.protocol),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use taupe_packet::ip::Version;
+use taupe_packet::ip::Family;
 use taupe_protocol::time::Instant;
 
 use super::{
@@ -193,8 +193,8 @@ impl Batch<'_> {
         let quoted = View::parse_quoted(quoted)?;
         let is_unreachable = match (view.version, packet.get(view.at..)) {
             // Not that it is too long (RFC 1191).
-            (Version::V4, Some([kind, code, ..])) => *kind == 3 && *code != 4,
-            (Version::V6, Some([kind, ..])) => *kind == 1,
+            (Family::V4, Some([kind, code, ..])) => *kind == 3 && *code != 4,
+            (Family::V6, Some([kind, ..])) => *kind == 1,
             _ => false,
         };
         let now = self.now;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taupe_packet::{
     icmp,
-    ip::Version,
+    ip::Family,
     split::Split,
     virtio::{self, VirtioHeader},
 };
@@ -357,8 +357,8 @@ fn transport_header_len(view: &View, packet: &[u8]) -> usize {
 fn must_stay_whole(view: &View, packet: &[u8]) -> bool {
     const DONT_FRAGMENT: u8 = 0x40;
     match view.version {
-        Version::V4 => packet.get(6).is_some_and(|byte| byte & DONT_FRAGMENT != 0),
-        Version::V6 => true,
+        Family::V4 => packet.get(6).is_some_and(|byte| byte & DONT_FRAGMENT != 0),
+        Family::V6 => true,
     }
 }
 

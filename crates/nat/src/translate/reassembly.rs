@@ -11,7 +11,7 @@ use std::{
 
 use taupe_packet::{
     checksum::Sum,
-    ip::{V6_HEADER, Version},
+    ip::{Family, V6_HEADER},
 };
 use taupe_protocol::time::Instant;
 
@@ -118,8 +118,8 @@ impl<'a> Piece<'a> {
     fn of(view: &View, packet: &'a [u8]) -> Option<Self> {
         let fragment = view.fragment?;
         let payload = match view.version {
-            Version::V4 => usize::from(packet.first()? & 0xf) * 4,
-            Version::V6 => fragment_header(packet)?.at + FRAGMENT_HEADER,
+            Family::V4 => usize::from(packet.first()? & 0xf) * 4,
+            Family::V6 => fragment_header(packet)?.at + FRAGMENT_HEADER,
         };
         let (head, bytes) = packet.get(..view.len)?.split_at_checked(payload)?;
         let at = usize::from(fragment.offset);
@@ -129,8 +129,8 @@ impl<'a> Piece<'a> {
             return None;
         }
         let ecn = match view.version {
-            Version::V4 => packet[1],
-            Version::V6 => packet[1] >> 4,
+            Family::V4 => packet[1],
+            Family::V6 => packet[1] >> 4,
         };
         let congested = ecn & 3 == 3;
         Some(Self {
@@ -202,9 +202,9 @@ impl Parts {
     }
 
     /// The packet; `None` when it would be longer than packets are.
-    fn join(self, version: Version) -> Option<Vec<u8>> {
+    fn join(self, version: Family) -> Option<Vec<u8>> {
         let mut packet = self.head?;
-        if let Version::V6 = version {
+        if let Family::V6 = version {
             let header = fragment_header(&packet)?;
             packet[header.named_at] = packet[header.at];
             packet.drain(header.at..header.at + FRAGMENT_HEADER);
@@ -213,7 +213,7 @@ impl Parts {
             packet.extend(piece);
         }
         match version {
-            Version::V4 => {
+            Family::V4 => {
                 let len = u16::try_from(packet.len()).ok()?;
                 let header_len = usize::from(packet[0] & 0xf) * 4;
                 packet[1] |= if self.congested && packet[1] & 3 != 0 {
@@ -227,7 +227,7 @@ impl Parts {
                 let sum = Sum::ZERO.bytes(packet.get(..header_len)?).checksum();
                 packet[10..12].copy_from_slice(&sum.to_be_bytes());
             }
-            Version::V6 => {
+            Family::V6 => {
                 let len = u16::try_from(packet.len().checked_sub(V6_HEADER)?).ok()?;
                 packet[1] |= if self.congested && packet[1] & 0x30 != 0 {
                     0x30

@@ -5,7 +5,7 @@ use std::time::Duration;
 use taupe_packet::{
     checksum::Sum,
     icmp,
-    ip::{self, V4_HEADER, V6_HEADER, Version},
+    ip::{self, Family, V4_HEADER, V6_HEADER},
 };
 use taupe_protocol::time::Instant;
 
@@ -57,7 +57,7 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
 
     let mut answer = Vec::with_capacity(V6_HEADER + TCP_HEADER);
     let addresses = match view.version {
-        Version::V4 => {
+        Family::V4 => {
             answer.extend([0x45, 0, 0, (V4_HEADER + TCP_HEADER) as u8]);
             answer.extend([0, 0, DONT_FRAGMENT, 0, HOP_LIMIT, ip::TCP, 0, 0]);
             answer.extend((view.destination as u32).to_be_bytes());
@@ -66,7 +66,7 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
             answer[10..12].copy_from_slice(&sum.to_be_bytes());
             &answer[12..20]
         }
-        Version::V6 => {
+        Family::V6 => {
             answer.extend([0x60, 0, 0, 0, 0, TCP_HEADER as u8, ip::TCP, HOP_LIMIT]);
             answer.extend(view.destination.to_be_bytes());
             answer.extend(view.source.to_be_bytes());
@@ -81,10 +81,10 @@ fn reset(packet: &[u8], view: &View, flags: u8) -> Option<Vec<u8>> {
 }
 
 /// Neither nobody, nor a group, nor everybody.
-fn is_one_host(version: Version, ip: u128) -> bool {
+fn is_one_host(version: Family, ip: u128) -> bool {
     match version {
-        Version::V4 => ip != 0 && ip < 0xe000_0000,
-        Version::V6 => ip != 0 && ip >> 120 != 0xff,
+        Family::V4 => ip != 0 && ip < 0xe000_0000,
+        Family::V6 => ip != 0 && ip >> 120 != 0xff,
     }
 }
 

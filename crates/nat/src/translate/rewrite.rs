@@ -3,7 +3,7 @@
 
 use taupe_packet::{
     checksum::{self, Sum},
-    ip::{self, Version},
+    ip::{self, Family},
 };
 
 use super::{
@@ -126,10 +126,10 @@ impl Rewrite {
                 put(packet, view.at + ICMP_ID, id);
                 let at = view.at + ICMP_CHECKSUM;
                 match (view.version, partial) {
-                    (Version::V4, true) => {}
-                    (Version::V4, false) => self.ports.correct(packet, at, Kind::Complete),
-                    (Version::V6, true) => self.addresses.correct(packet, at, Kind::Partial),
-                    (Version::V6, false) => whole.correct(packet, at, Kind::Complete),
+                    (Family::V4, true) => {}
+                    (Family::V4, false) => self.ports.correct(packet, at, Kind::Complete),
+                    (Family::V6, true) => self.addresses.correct(packet, at, Kind::Partial),
+                    (Family::V6, false) => whole.correct(packet, at, Kind::Complete),
                 }
             }
             Content::Error | Content::Bare => {}
@@ -167,7 +167,7 @@ pub(super) fn apply_to_error(
     }
     let new = Sum::ZERO.bytes(message).folded();
     let mut difference = Difference { old, new };
-    if view.version == Version::V6 {
+    if view.version == Family::V6 {
         difference = difference.and(outer.addresses);
     }
     difference.correct(message, ICMP_CHECKSUM, Kind::Complete);
@@ -188,20 +188,20 @@ pub(super) fn checksum_offset(protocol: u8) -> Option<usize> {
 
 fn write_addresses(
     packet: &mut [u8],
-    version: Version,
+    version: Family,
     source: u128,
     destination: u128,
     difference: Difference,
 ) {
     match version {
-        Version::V4 => {
+        Family::V4 => {
             if let Some(field) = packet.get_mut(12..20) {
                 let both = (source as u64) << 32 | destination as u64;
                 field.copy_from_slice(&both.to_be_bytes());
             }
             difference.correct(packet, V4_CHECKSUM, Kind::Complete);
         }
-        Version::V6 => {
+        Family::V6 => {
             if let Some(field) = packet.get_mut(8..40) {
                 field[..16].copy_from_slice(&source.to_be_bytes());
                 field[16..].copy_from_slice(&destination.to_be_bytes());

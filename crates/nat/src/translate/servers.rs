@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use taupe_packet::ip::Version;
+use taupe_packet::ip::Family;
 use taupe_protocol::time::Instant;
 
 use super::number;
@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Servers {
-    v4: Family,
-    v6: Family,
+    v4: FamilyServers,
+    v6: FamilyServers,
 }
 
 /// The servers of one family.
 #[derive(Debug)]
-struct Family {
+struct FamilyServers {
     all: Vec<u128>,
     /// Whose turn it is.
     turn: usize,
@@ -61,7 +61,7 @@ impl Servers {
         let family = |wanted| {
             let all = all.iter().map(|&address| number(address));
             let all = all.filter(|&(version, _)| version == wanted);
-            Family {
+            FamilyServers {
                 all: all.map(|(_, ip)| ip).collect(),
                 turn: 0,
                 asked: None,
@@ -69,21 +69,21 @@ impl Servers {
             }
         };
         Self {
-            v4: family(Version::V4),
-            v6: family(Version::V6),
+            v4: family(Family::V4),
+            v6: family(Family::V6),
         }
     }
 
-    fn family(&mut self, version: Version) -> &mut Family {
+    fn family(&mut self, version: Family) -> &mut FamilyServers {
         match version {
-            Version::V4 => &mut self.v4,
-            Version::V6 => &mut self.v6,
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
         }
     }
 
     /// Who gets a question now that an application has for `asked`: that one, if it is a
     /// server of the tunnel.
-    pub(super) fn ask(&mut self, now: Instant, version: Version, asked: u128) -> u128 {
+    pub(super) fn ask(&mut self, now: Instant, version: Family, asked: u128) -> u128 {
         let family = self.family(version);
         family.note_question(now);
         if family.all.contains(&asked) {
@@ -103,7 +103,7 @@ impl Servers {
     }
 
     /// Something has come from a server.
-    pub(super) fn hear(&mut self, version: Version, server: u128) {
+    pub(super) fn hear(&mut self, version: Family, server: u128) {
         let family = self.family(version);
         if family.is_turn_of(server) {
             family.asked = None;
@@ -114,7 +114,7 @@ impl Servers {
     }
 
     /// Nobody listens there.
-    pub(super) fn pass(&mut self, version: Version, server: u128) {
+    pub(super) fn pass(&mut self, version: Family, server: u128) {
         let family = self.family(version);
         if family.is_turn_of(server) {
             family.next();
@@ -128,7 +128,8 @@ impl Servers {
     pub(super) fn silent(&self, now: Instant) -> Vec<Silence> {
         let v4 = |ip| Ipv4Addr::from_bits(ip as u32).into();
         let v6 = |ip| Ipv6Addr::from_bits(ip).into();
-        let families: [(&Family, &dyn Fn(u128) -> IpAddr); 2] = [(&self.v4, &v4), (&self.v6, &v6)];
+        let families: [(&FamilyServers, &dyn Fn(u128) -> IpAddr); 2] =
+            [(&self.v4, &v4), (&self.v6, &v6)];
         let silent = families.into_iter().filter_map(|(family, address)| {
             Some(Silence {
                 time: family.silent_for(now)?,
@@ -139,7 +140,7 @@ impl Servers {
     }
 }
 
-impl Family {
+impl FamilyServers {
     fn note_question(&mut self, now: Instant) {
         if self.all.is_empty() {
             return;

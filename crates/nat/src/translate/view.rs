@@ -1,6 +1,6 @@
 //! What translation needs to know of a packet.
 
-use taupe_packet::ip::{self, Packet, Version};
+use taupe_packet::ip::{self, Family, Packet};
 
 use super::{Reason, tcp};
 use crate::flows::{End, Tuple};
@@ -17,7 +17,7 @@ const UNSUPPORTED: [u8; 2] = [33, 136];
 /// A packet's header, read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
-    pub(super) version: Version,
+    pub(super) version: Family,
     pub(super) protocol: u8,
     pub(super) source: u128,
     pub(super) destination: u128,
@@ -91,11 +91,11 @@ impl View {
         let bytes = packet.bytes();
         let transport = packet.transport().ok_or(Reason::Malformed)?;
         let (source, destination) = match packet.version() {
-            Version::V4 => (
+            Family::V4 => (
                 u32::from_be_bytes(array(bytes, 12)?).into(),
                 u32::from_be_bytes(array(bytes, 16)?).into(),
             ),
-            Version::V6 => (
+            Family::V6 => (
                 u128::from_be_bytes(array(bytes, 8)?),
                 u128::from_be_bytes(array(bytes, 24)?),
             ),
@@ -213,7 +213,7 @@ impl View {
     }
 }
 
-fn content(version: Version, protocol: u8, bytes: &[u8], at: usize) -> Result<Content, Reason> {
+fn content(version: Family, protocol: u8, bytes: &[u8], at: usize) -> Result<Content, Reason> {
     let header: [u8; SHORT_HEADER] = match protocol {
         ip::TCP | ip::UDP | ip::ICMP | ip::ICMPV6 => array(bytes, at)?,
         protocol if UNSUPPORTED.contains(&protocol) => return Err(Reason::Unsupported),
@@ -235,13 +235,11 @@ fn content(version: Version, protocol: u8, bytes: &[u8], at: usize) -> Result<Co
             source,
             destination,
         }),
-        (Version::V4, ip::ICMP, 0) | (Version::V6, ip::ICMPV6, 129) => Ok(echo(false)),
-        (Version::V4, ip::ICMP, 8) | (Version::V6, ip::ICMPV6, 128) => Ok(echo(true)),
+        (Family::V4, ip::ICMP, 0) | (Family::V6, ip::ICMPV6, 129) => Ok(echo(false)),
+        (Family::V4, ip::ICMP, 8) | (Family::V6, ip::ICMPV6, 128) => Ok(echo(true)),
         // Unreachable, time exceeded, parameter problem; packet too big. A
         // redirect and a source quench have no business here.
-        (Version::V4, ip::ICMP, 3 | 11 | 12) | (Version::V6, ip::ICMPV6, 1..=4) => {
-            Ok(Content::Error)
-        }
+        (Family::V4, ip::ICMP, 3 | 11 | 12) | (Family::V6, ip::ICMPV6, 1..=4) => Ok(Content::Error),
         _ => Err(Reason::Unsupported),
     }
 }

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_bindings::rt_addr::{Ifaddrmsg, OpNewaddrDo, Request};
 
-use super::{Address, Family};
+use super::Address;
 use super::{Result, System, family, number};
+use taupe_packet::ip::Family;
 
 impl System {
     /// The addresses of every interface, each interface's in the kernel's
@@ -58,7 +59,7 @@ impl System {
 
 fn header(address: &Address) -> Ifaddrmsg {
     let mut header = Ifaddrmsg::new();
-    header.ifa_family = number(Family::of(&address.network));
+    header.ifa_family = number(Family::of(address.network.addr()));
     header.ifa_prefixlen = address.network.prefix_len();
     header.ifa_index = address.interface;
     // The kernel knows an IPv6 address's scope by itself.
@@ -76,7 +77,7 @@ pub(super) fn address(body: &[u8]) -> Option<Address> {
         .get_local()
         .or_else(|_| attributes.get_address())
         .ok()?;
-    (family(header.ifa_family)? == Family::of_address(ip)).then_some(())?;
+    (family(header.ifa_family)? == Family::of(ip)).then_some(())?;
     Some(Address {
         interface: header.ifa_index,
         network: IpNet::new(ip, header.ifa_prefixlen).ok()?,

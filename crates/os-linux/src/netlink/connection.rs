@@ -7,11 +7,12 @@ use netlink_bindings::{
 };
 use rustix::{io::Errno, net::netlink::SOCK_DIAG};
 
-use super::{Connection, Family, Listed};
+use super::{Connection, Listed};
 use super::{
     Plain, Result, number,
     socket::{Refusal, Socket},
 };
+use taupe_packet::ip::Family;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
@@ -121,8 +122,8 @@ fn read(body: &[u8], protocol: u8) -> Option<Listed> {
     let half = |at: usize| Some(u16::from_be_bytes(*header.get(at..)?.first_chunk()?));
     let address = |at: usize| header.get(at..)?.first_chunk().copied();
     let family = match i32::from(*family) {
-        libc::AF_INET => Family::Ipv4,
-        libc::AF_INET6 => Family::Ipv6,
+        libc::AF_INET => Family::V4,
+        libc::AF_INET6 => Family::V6,
         _ => return None,
     };
     let info = find_attr(attributes, INET_DIAG_INFO);
@@ -174,7 +175,7 @@ mod tests {
         server.read_exact(&mut [0; 1000]).expect("received");
         let mut connections = Connections::open().expect("a socket");
         let tcp = libc::IPPROTO_TCP as u8;
-        let listed = connections.list(tcp, Family::Ipv4).expect("a list");
+        let listed = connections.list(tcp, Family::V4).expect("a list");
         let of = |ports: [Option<u16>; 2]| {
             listed.iter().find(|one| {
                 let pairs = one.connection.ports.iter().zip(ports);

@@ -10,13 +10,14 @@ use netlink_bindings::nftables::{
 use rustix::io::Errno;
 
 use self::rule::{Expression, ListedRule};
-use super::{Family, Firewall, FirewallState, InterfaceMatch};
+use super::{Firewall, FirewallState, InterfaceMatch};
 use super::{
     Result, System, family, is_interface_name,
     link::not_a_name,
     number,
     socket::{Refusal, Socket, Transaction},
 };
+use taupe_packet::ip::Family;
 
 impl System {
     /// The nf_tables tables of the families `ip` and `ip6`.
@@ -133,8 +134,8 @@ impl System {
 
 fn name_of(family: Family, name: &str) -> String {
     let family = match family {
-        Family::Ipv4 => "ip",
-        Family::Ipv6 => "ip6",
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
     };
     format!("the firewall table {family} {name}")
 }
@@ -255,7 +256,7 @@ fn transaction(firewall: &Firewall) -> std::result::Result<Transaction, Refusal>
     }
     if let Some(stranger) = addresses
         .iter()
-        .find(|&&address| Family::of_address(address) != *family)
+        .find(|&&address| Family::of(address) != *family)
     {
         return Err(Refusal {
             source: Errno::INVAL.into(),

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use netlink_bindings::rt_neigh::{Ndmsg, NudState, OpNewneighDo, Request};
 
-use super::Family;
 use super::{Result, System, number};
+use taupe_packet::ip::Family;
 
 impl System {
     /// The neighbours whose hardware addresses are being asked for, which the kernel keeps
@@ -46,7 +46,7 @@ impl System {
     /// The kernel's: `ENOENT` if it is not known.
     pub fn forget_neighbour(&mut self, link: u32, neighbour: IpAddr) -> Result<()> {
         let mut header = Ndmsg::new();
-        header.ndm_family = number(Family::of_address(neighbour));
+        header.ndm_family = number(Family::of(neighbour));
         header.ndm_ifindex = link.cast_signed();
         let mut request = Request::new().op_delneigh_do(&header);
         request.encode().push_dst(neighbour);

@@ -9,8 +9,9 @@ use netlink_bindings::{
     utils::{find_attr, parse_ip, parse_u16, parse_u32, push_header},
 };
 
-use super::{Family, Route, RouteKind, RouteTo};
 use super::{Result, System, family, number, socket::unreadable};
+use super::{Route, RouteKind, RouteTo};
+use taupe_packet::ip::Family;
 
 impl System {
     /// The routes of every table and both families.
@@ -72,7 +73,7 @@ impl System {
     ///
     /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` when there is no way.
     pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteTo> {
-        let family = Family::of_address(destination);
+        let family = Family::of(destination);
         let mut header = Rtmsg::new();
         header.rtm_family = number(family);
         header.rtm_dst_len = IpNet::from(destination).prefix_len();
@@ -139,16 +140,14 @@ fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
         attributes = attributes.push_oif(interface);
     }
     attributes = match route.gateway {
-        Some(gateway) if Family::of_address(gateway) == route.family() => {
-            attributes.push_gateway(gateway)
-        }
+        Some(gateway) if Family::of(gateway) == route.family() => attributes.push_gateway(gateway),
         Some(gateway) => push_via(attributes, gateway),
         None => attributes,
     };
     // Said also where it is the default: otherwise the kernel would remove the
     // route of any metric.
     let metric = match route.metric {
-        0 => route.family().default_metric(),
+        0 => Route::default_metric(route.family()),
         metric => metric,
     };
     if metric != 0 {
@@ -168,7 +167,7 @@ fn push_via(
         IpAddr::V4(gateway) => gateway.octets().to_vec(),
         IpAddr::V6(gateway) => gateway.octets().to_vec(),
     };
-    let family = u16::from(number(Family::of_address(gateway)));
+    let family = u16::from(number(Family::of(gateway)));
     let message = attributes.as_vec_mut();
     push_header(message, RTA_VIA, (2 + octets.len()) as u16);
     message.extend(family.to_ne_bytes());
@@ -203,8 +202,8 @@ fn parse_with_hops(body: &[u8]) -> Option<(Route, Vec<Hop>)> {
         return None;
     }
     let mut destination = match family {
-        Family::Ipv4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Family::Ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let kind = match header.rtm_type {
         libc::RTN_UNICAST => RouteKind::Unicast,

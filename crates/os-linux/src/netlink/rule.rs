@@ -4,8 +4,9 @@ use ipnet::IpNet;
 use netlink_bindings::rt_rule::{FibRuleAttrs, FibRuleHdr, OpNewruleDo, PushFibRuleAttrs, Request};
 use rustix::io::Errno;
 
-use super::{Family, Mark, Rule, SystemError};
+use super::{Mark, Rule, SystemError};
 use super::{Result, System, family, number, socket::Refusal};
+use taupe_packet::ip::Family;
 
 impl System {
     /// The rules of both families, each family's in the order in which the
@@ -78,13 +79,9 @@ impl System {
 }
 
 fn name_of(rule: &Rule) -> String {
-    let family = match rule.family {
-        Family::Ipv4 => "IPv4",
-        Family::Ipv6 => "IPv6",
-    };
     format!(
-        "the {family} routing rule of priority {} for table {}",
-        rule.priority, rule.table
+        "the {} routing rule of priority {} for table {}",
+        rule.family, rule.priority, rule.table
     )
 }
 

@@ -5,7 +5,8 @@ use netlink_bindings::utils::push_header;
 use proptest::prelude::*;
 
 use super::{Errno, System, address, firewall, is_interface_name, link, neighbour, route, rule};
-use super::{Family, Firewall, InterfaceMatch};
+use super::{Firewall, InterfaceMatch};
+use taupe_packet::ip::Family;
 
 /// Bytes that look like a header and attributes, mostly.
 fn answer() -> impl Strategy<Value = Vec<u8>> {
@@ -37,8 +38,8 @@ proptest! {
         rule::parse(&bytes);
         firewall::parse(&bytes);
         firewall::has_dormant_flag(&bytes);
-        firewall::chain(&bytes, Family::Ipv4, c"wg-quick-tun7");
-        firewall::listed_rule(&bytes, Family::Ipv4, c"wg-quick-tun7");
+        firewall::chain(&bytes, Family::V4, c"wg-quick-tun7");
+        firewall::listed_rule(&bytes, Family::V4, c"wg-quick-tun7");
     }
 
     #[test]
@@ -81,7 +82,7 @@ fn a_kernel_without_netfilter_is_named() {
     let mut system = System::open().unwrap();
     system.netfilter = Err(Errno::PROTONOSUPPORT);
     let firewall = Firewall {
-        family: Family::Ipv4,
+        family: Family::V4,
         name: "wg-quick-tun7".to_owned(),
         interface: InterfaceMatch::Index(7),
         addresses: Vec::new(),
@@ -92,11 +93,20 @@ fn a_kernel_without_netfilter_is_named() {
         system.add_firewall(&firewall).unwrap_err(),
         system.firewall_state(&firewall).unwrap_err(),
         system
-            .remove_firewall(Family::Ipv4, &firewall.name)
+            .remove_firewall(Family::V4, &firewall.name)
             .unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
         assert!(error.to_string().contains("no nf_tables"), "{error}");
+    }
+}
+
+/// Journals of tunnels that are up have these words.
+#[test]
+fn a_family_is_one_word_in_a_journal() {
+    for (family, word) in [(Family::V4, "\"Ipv4\""), (Family::V6, "\"Ipv6\"")] {
+        assert_eq!(serde_json::to_string(&family).unwrap(), word);
+        assert_eq!(serde_json::from_str::<Family>(word).unwrap(), family);
     }
 }

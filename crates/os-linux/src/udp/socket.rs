@@ -18,8 +18,10 @@ use rustix::{
     },
 };
 
+use taupe_packet::ip::Family;
+
 use super::{
-    BindError, Family, Header, Local, MAX_RECEIVES, Options, RECEIVE_LEN, Receive, Received, Sent,
+    BindError, Header, Local, MAX_RECEIVES, Options, RECEIVE_LEN, Receive, Received, Sent,
     control::Control,
     message::{self, Call, Name},
     port, segments_of_a_send,

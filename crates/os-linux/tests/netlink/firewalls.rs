@@ -1,6 +1,7 @@
 //! The firewall table of a default route by a tunnel.
 
-use taupe_os_linux::netlink::{Family, Firewall, FirewallState, InterfaceMatch, System};
+use taupe_os_linux::netlink::{Firewall, FirewallState, InterfaceMatch, System};
+use taupe_packet::ip::Family;
 
 use super::{Twins, common::Namespace, ip, nft, output, refused};
 
@@ -17,8 +18,8 @@ pub(crate) fn firewall(family: Family, addresses: &[&str]) -> Firewall {
 /// The table that `wg-quick` makes, in the language of `nft`.
 fn written(firewall: &Firewall) -> String {
     let family = match firewall.family {
-        Family::Ipv4 => "ip",
-        Family::Ipv6 => "ip6",
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
     };
     let Firewall {
         name,
@@ -57,18 +58,18 @@ fn written(firewall: &Firewall) -> String {
 fn firewalls_are_those_of_nft() {
     let mut twins = Twins::new();
     let firewalls = [
-        firewall(Family::Ipv4, &["10.0.0.2", "192.0.2.7"]),
-        firewall(Family::Ipv6, &["fd00::2", "fe80::1"]),
+        firewall(Family::V4, &["10.0.0.2", "192.0.2.7"]),
+        firewall(Family::V6, &["fd00::2", "fe80::1"]),
         Firewall {
             name: "wg-quick-a.b_c-d".to_owned(),
             interface: InterfaceMatch::Name("a.b_c-d".to_owned()),
             mark: 0x8000_0001,
-            ..firewall(Family::Ipv4, &[])
+            ..firewall(Family::V4, &[])
         },
         Firewall {
             name: "wg-quick-by-number".to_owned(),
             interface: InterfaceMatch::Index(1),
-            ..firewall(Family::Ipv4, &["10.0.0.2"])
+            ..firewall(Family::V4, &["10.0.0.2"])
         },
     ];
     for (done, firewall) in firewalls.iter().enumerate() {
@@ -90,7 +91,7 @@ fn firewalls_are_those_of_nft() {
     }
     for Firewall { family, name, .. } in &firewalls {
         twins.system.remove_firewall(*family, name).unwrap();
-        let word = if *family == Family::Ipv4 { "ip" } else { "ip6" };
+        let word = if *family == Family::V4 { "ip" } else { "ip6" };
         nft(&twins.theirs, &format!("delete table {word} {name}\n"));
         twins.compare();
         let text = refused(twins.system.remove_firewall(*family, name), libc::ENOENT).to_string();
@@ -105,10 +106,10 @@ fn tables_of_other_families_are_not_listed() {
     nft(&place, "add table inet both\nadd table ip6 six\n");
     let mut system = place.run(|| System::open().unwrap());
     let listed = system.firewall_tables().unwrap();
-    assert_eq!(listed, [(Family::Ipv6, "six".to_owned())]);
+    assert_eq!(listed, [(Family::V6, "six".to_owned())]);
     assert_eq!(
         system
-            .remove_firewall(Family::Ipv4, "six")
+            .remove_firewall(Family::V4, "six")
             .unwrap_err()
             .errno(),
         Some(libc::ENOENT)
@@ -122,7 +123,7 @@ fn altered_firewalls_are_recognised() {
     let mut system = place.run(|| System::open().unwrap());
     let firewall = Firewall {
         interface: InterfaceMatch::Index(1),
-        ..firewall(Family::Ipv4, &["10.0.0.2", "192.0.2.7"])
+        ..firewall(Family::V4, &["10.0.0.2", "192.0.2.7"])
     };
     let state = |system: &mut System, firewall: &Firewall| system.firewall_state(firewall).unwrap();
     assert_eq!(state(&mut system, &firewall), FirewallState::Missing);

@@ -22,8 +22,9 @@ use common::Namespace;
 use firewalls::firewall;
 use ipnet::IpNet;
 use taupe_os_linux::netlink::{
-    Address, Family, InterfaceMatch, Link, Medium, Route, RouteKind, Rule, System, SystemError,
+    Address, InterfaceMatch, Link, Medium, Route, RouteKind, Rule, System, SystemError,
 };
+use taupe_packet::ip::Family;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -214,18 +215,18 @@ fn names_that_cannot_be_are_refused() {
     let mut system = place.run(|| System::open().unwrap());
     for name in ["", "sixteen-bytes-xx", "a/b", "a b", "a\0b"] {
         refused(system.link(name), libc::EINVAL);
-        let mut firewall = firewall(Family::Ipv4, &[]);
+        let mut firewall = firewall(Family::V4, &[]);
         firewall.interface = InterfaceMatch::Name(name.to_owned());
         refused(system.add_firewall(&firewall), libc::EINVAL);
     }
     let long = "x".repeat(256);
     for name in ["", "a\0b", &long] {
-        let mut firewall = firewall(Family::Ipv4, &[]);
+        let mut firewall = firewall(Family::V4, &[]);
         firewall.name = name.to_owned();
         refused(system.add_firewall(&firewall), libc::EINVAL);
-        refused(system.remove_firewall(Family::Ipv4, name), libc::EINVAL);
+        refused(system.remove_firewall(Family::V4, name), libc::EINVAL);
     }
-    let mut strange = firewall(Family::Ipv4, &["fd00::1"]);
+    let mut strange = firewall(Family::V4, &["fd00::1"]);
     refused(system.add_firewall(&strange), libc::EINVAL);
     assert_eq!(system.firewall_tables().unwrap(), []);
     // The longest.
@@ -234,7 +235,7 @@ fn names_that_cannot_be_are_refused() {
     strange.interface = InterfaceMatch::Name("fifteen-bytes-x".to_owned());
     system.add_firewall(&strange).unwrap();
     let listed = system.firewall_tables().unwrap();
-    assert_eq!(listed, [(Family::Ipv4, strange.name)]);
+    assert_eq!(listed, [(Family::V4, strange.name)]);
 }
 
 #[test]
@@ -338,7 +339,7 @@ fn a_namespace_stays_the_one_it_was_opened_in() {
     let mut system = home.run(|| System::open().unwrap());
     abroad.run(|| {
         assert!(system.link("tun7").unwrap().is_some());
-        system.add_firewall(&firewall(Family::Ipv4, &[])).unwrap();
+        system.add_firewall(&firewall(Family::V4, &[])).unwrap();
     });
     assert!(output(&home, "nft", "list tables").contains("wg-quick-tun7"));
     assert_eq!(output(&abroad, "nft", "list tables"), "");
@@ -368,12 +369,9 @@ fn without_privileges_everything_can_be_read_and_nothing_changed() {
         };
         refused(system.add_address(&address), libc::EPERM);
         refused(system.set_up(interface, true), libc::EPERM);
-        let rule = Rule::suppressing(Family::Ipv4, 500, 0, 254);
+        let rule = Rule::suppressing(Family::V4, 500, 0, 254);
         refused(system.add_rule(&rule), libc::EPERM);
-        refused(
-            system.add_firewall(&firewall(Family::Ipv4, &[])),
-            libc::EPERM,
-        );
+        refused(system.add_firewall(&firewall(Family::V4, &[])), libc::EPERM);
     });
 }
 
@@ -392,8 +390,8 @@ fn everything_is_plain_data() {
         kind: RouteKind::Other(6),
         ..Route::by_interface(net("fd00::/8"), 7, 254)
     });
-    again(&Rule::not_marked(Family::Ipv6, 5, 51820, 51820));
-    again(&firewall(Family::Ipv6, &["fd00::1"]));
+    again(&Rule::not_marked(Family::V6, 5, 51820, 51820));
+    again(&firewall(Family::V6, &["fd00::1"]));
     again(&Address {
         interface: 7,
         network: net("10.1.2.3/8"),

@@ -1,13 +1,14 @@
 //! Rules: which routing table a packet is looked up in.
 
-use taupe_os_linux::netlink::{Family, Rule, System};
+use taupe_os_linux::netlink::{Rule, System};
+use taupe_packet::ip::Family;
 
 use super::{Twins, common::Namespace, refused};
 
 #[test]
 fn rules_are_those_of_ip() {
     let mut twins = Twins::new();
-    for (family, name) in [(Family::Ipv4, "-4"), (Family::Ipv6, "-6")] {
+    for (family, name) in [(Family::V4, "-4"), (Family::V6, "-6")] {
         // In the order of `wg-quick`, with the priorities that the kernel
         // chooses for `ip`.
         let before = twins.system.rules().unwrap();
@@ -27,8 +28,8 @@ fn rules_are_those_of_ip() {
         twins.both(|s| s.add_rule(&third), &command);
 
         let source = match family {
-            Family::Ipv4 => "10.9.0.2/32",
-            Family::Ipv6 => "fd09::2/128",
+            Family::V4 => "10.9.0.2/32",
+            Family::V6 => "fd09::2/128",
         };
         let fourth = Rule::from(source.parse().unwrap(), 101, 51820);
         let command = format!("{name} rule add priority 101 from {source} table 51820");
@@ -66,7 +67,7 @@ fn rules_are_those_of_ip() {
 fn a_rule_with_more_selectors_is_another_rule() {
     let place = Namespace::new();
     let mut system = place.run(|| System::open().unwrap());
-    let rule = Rule::suppressing(Family::Ipv4, 500, 0, 254);
+    let rule = Rule::suppressing(Family::V4, 500, 0, 254);
     for more in [
         "from 10.0.0.0/8",
         "to 10.0.0.1",
@@ -111,7 +112,7 @@ fn the_next_priority_is_the_kernel_s() {
     let place = Namespace::new();
     let mut system = place.run(|| System::open().unwrap());
     for family in Family::ALL {
-        let name = if family == Family::Ipv4 { "-4" } else { "-6" };
+        let name = if family == Family::V4 { "-4" } else { "-6" };
         // No local rule first, one rule, none, two of the same priority.
         for preparation in [
             "rule add priority 3 table 7",

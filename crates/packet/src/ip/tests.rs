@@ -142,7 +142,7 @@ fn fields_lie_where_an_independent_builder_puts_them() {
     let view = Packet::parse(&packet).unwrap();
     assert_eq!(
         (view.version(), view.protocol(), view.tos()),
-        (Version::V4, UDP, 0xb9)
+        (Family::V4, UDP, 0xb9)
     );
     let mut packet = v6();
     packet[0] = 0x6b;
@@ -150,7 +150,7 @@ fn fields_lie_where_an_independent_builder_puts_them() {
     let view = Packet::parse(&packet).unwrap();
     assert_eq!(
         (view.version(), view.protocol(), view.tos()),
-        (Version::V6, UDP, 0xb9)
+        (Family::V6, UDP, 0xb9)
     );
 }
 

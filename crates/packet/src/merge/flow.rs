@@ -33,7 +33,7 @@ pub(super) struct Key {
 /// are followed by zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hosts {
-    version: ip::Version,
+    version: ip::Family,
     addresses: [u8; 32],
 }
 
@@ -72,7 +72,7 @@ impl Barrier {
 /// A packet with payload that may be merged.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    version: ip::Version,
+    version: ip::Family,
     protocol: u8,
     ip_header_len: usize,
     /// Bytes before the payload.
@@ -105,9 +105,9 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
             // No options, and of the fragmentation word nothing but DF.
             let word = u16::from_be_bytes(array(packet, 6));
             if packet[0] & 0xf != 5 || word & !0x4000 != 0 {
-                return Class::Barrier(Barrier::Hosts(hosts(ip::Version::V4, packet)));
+                return Class::Barrier(Barrier::Hosts(hosts(ip::Family::V4, packet)));
             }
-            (ip::Version::V4, V4_HEADER, protocol)
+            (ip::Family::V4, V4_HEADER, protocol)
         }
         Some(6) if packet.len() >= V6_HEADER => {
             let payload = u16::from_be_bytes(array(packet, 4));
@@ -116,11 +116,11 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
             }
             match packet[6] {
                 protocol @ (ip::TCP | ip::UDP) if merged(protocol) => {
-                    (ip::Version::V6, V6_HEADER, protocol)
+                    (ip::Family::V6, V6_HEADER, protocol)
                 }
                 ip::TCP | ip::UDP | ip::ICMPV6 => return Class::Barrier(Barrier::Nothing),
                 // Perhaps an extension header before TCP or UDP.
-                _ => return Class::Barrier(Barrier::Hosts(hosts(ip::Version::V6, packet))),
+                _ => return Class::Barrier(Barrier::Hosts(hosts(ip::Family::V6, packet))),
             }
         }
         _ => return Class::Barrier(Barrier::Everything),
@@ -157,11 +157,11 @@ pub(super) fn classify(packet: &[u8], coalesce: Coalesce) -> Class {
     }
 }
 
-fn hosts(version: ip::Version, packet: &[u8]) -> Hosts {
+fn hosts(version: ip::Family, packet: &[u8]) -> Hosts {
     let mut addresses = [0; 32];
     match version {
-        ip::Version::V4 => addresses[..8].copy_from_slice(&packet[12..20]),
-        ip::Version::V6 => addresses.copy_from_slice(&packet[8..40]),
+        ip::Family::V4 => addresses[..8].copy_from_slice(&packet[12..20]),
+        ip::Family::V6 => addresses.copy_from_slice(&packet[8..40]),
     }
     Hosts { version, addresses }
 }
@@ -225,7 +225,7 @@ impl Segment {
         }
         let same = |range: std::ops::Range<usize>| packet[range.clone()] == next_packet[range];
         let same_ip = match self.version {
-            ip::Version::V4 => {
+            ip::Family::V4 => {
                 let id = |packet| u16::from_be_bytes(array(packet, 4));
                 let unfragmented = packet[6] & 0x40 != 0;
                 // TOS; fragmentation word; TTL.
@@ -234,7 +234,7 @@ impl Segment {
                     && (unfragmented || id(next_packet) == id(packet).wrapping_add(count as u16))
             }
             // Version, traffic class and flow label; hop limit.
-            ip::Version::V6 => same(0..4) && same(7..8),
+            ip::Family::V6 => same(0..4) && same(7..8),
         };
         same_ip
             && match self.protocol {
@@ -260,8 +260,8 @@ impl Segment {
     pub(super) fn is_intact(&self, packet: &[u8]) -> bool {
         let (ip, transport) = packet.split_at(self.ip_header_len);
         let ip_is_intact = match self.version {
-            ip::Version::V4 => Sum::ZERO.bytes(ip).folded() == 0xffff,
-            ip::Version::V6 => true,
+            ip::Family::V4 => Sum::ZERO.bytes(ip).folded() == 0xffff,
+            ip::Family::V6 => true,
         };
         ip_is_intact
             && self
@@ -290,18 +290,18 @@ impl Segment {
         let (ip, transport) = packet.split_at_mut(self.ip_header_len);
         let transport_len = (len - self.ip_header_len) as u16;
         match self.version {
-            ip::Version::V4 => {
+            ip::Family::V4 => {
                 ip[2..4].copy_from_slice(&(len as u16).to_be_bytes());
                 ip[10..12].fill(0);
                 let checksum = Sum::ZERO.bytes(ip).checksum();
                 ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
-            ip::Version::V6 => ip[4..6].copy_from_slice(&transport_len.to_be_bytes()),
+            ip::Family::V6 => ip[4..6].copy_from_slice(&transport_len.to_be_bytes()),
         }
         let partial = self.pseudo_header(ip, usize::from(transport_len)).folded();
         let (gso_type, csum_offset) = match (self.protocol, self.version) {
-            (ip::TCP, ip::Version::V4) => (virtio::GSO_TCPV4, 16),
-            (ip::TCP, ip::Version::V6) => (virtio::GSO_TCPV6, 16),
+            (ip::TCP, ip::Family::V4) => (virtio::GSO_TCPV4, 16),
+            (ip::TCP, ip::Family::V6) => (virtio::GSO_TCPV6, 16),
             _ => (virtio::GSO_UDP_L4, 6),
         };
         if self.protocol == ip::TCP {
@@ -322,8 +322,8 @@ impl Segment {
 
     fn pseudo_header(&self, ip: &[u8], transport_len: usize) -> Sum {
         let addresses = match self.version {
-            ip::Version::V4 => &ip[12..20],
-            ip::Version::V6 => &ip[8..40],
+            ip::Family::V4 => &ip[12..20],
+            ip::Family::V6 => &ip[8..40],
         };
         Sum::ZERO.pseudo_header(addresses, self.protocol, transport_len as u16)
     }

@@ -156,11 +156,11 @@ fn running() -> Check {
 mod tests {
     use super::super::Outcome;
     use super::*;
-    use taupe_os_linux::netlink::Family;
+    use taupe_packet::ip::Family;
 
     #[test]
     fn rules_of_others_are_known_by_their_marks() {
-        let marked = |mark| Rule::marked(Family::Ipv4, 100, mark, u32::MAX, 100);
+        let marked = |mark| Rule::marked(Family::V4, 100, mark, u32::MAX, 100);
         assert_eq!(marks(&[marked(0x100_0000)]).result, Outcome::Ok);
         let found = marks(&[marked(1), marked(0x6d6f_6c65)]);
         assert_eq!(found.result, Outcome::Warn);

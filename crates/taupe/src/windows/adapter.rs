@@ -15,8 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use taupe_config::destinations::has;
 use taupe_config::file::{File, Table};
-use taupe_os_windows::routes::{self, Addressing, Family, Guid};
+use taupe_os_windows::routes::{self, Addressing, Guid};
 use taupe_os_windows::{access, wintun};
+use taupe_packet::ip::Family;
+use taupe_packet::ip::Family;
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
 use taupe_uapi::prefix::Prefix;
@@ -482,7 +484,7 @@ mod tests {
     use std::time::Duration;
     use taupe_config::file::{Personality, parse};
     use taupe_os_windows::routes::Addressing;
-    use taupe_os_windows::routes::Family::{self, V4, V6};
+    use taupe_packet::ip::Family::{self, V4, V6};
 
     const PEER: &str =
         "[Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\nAllowedIPs = ";

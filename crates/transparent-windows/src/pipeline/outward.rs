@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use taupe_config::file::{Forwarded, KillSwitch};
 use taupe_nat::translate::Outcome;
 use taupe_packet::{
-    ip::{self, Version},
+    ip::{self, Family},
     virtio::VirtioHeader,
 };
 use taupe_protocol::{
@@ -178,8 +178,8 @@ impl Pipeline {
         };
         let bytes = view.packet.bytes();
         let hop_limit = match view.packet.version() {
-            Version::V4 => bytes.get(8),
-            Version::V6 => bytes.get(7),
+            Family::V4 => bytes.get(8),
+            Family::V6 => bytes.get(7),
         };
         let way = Way {
             adapter: self.adapters[place].index,

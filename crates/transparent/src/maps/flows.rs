@@ -14,7 +14,7 @@ use aya::Ebpf;
 use aya::maps::{HashMap, MapData, MapError};
 
 use taupe_nat::flows::{End, Tuple};
-use taupe_packet::ip::Version;
+use taupe_packet::ip::Family;
 
 use super::{collect, gone, take};
 use crate::fault::Fault;
@@ -185,7 +185,7 @@ impl FlowKey {
         };
         let is_v4 = Ipv6Addr::from(self.local).to_ipv4_mapped().is_some();
         Tuple {
-            version: if is_v4 { Version::V4 } else { Version::V6 },
+            version: if is_v4 { Family::V4 } else { Family::V6 },
             // A header's field has eight bits.
             protocol: self.protocol as u8,
             local: end(self.local, self.local_port),

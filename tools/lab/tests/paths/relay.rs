@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::host::Host;
 use taupe_lab::{Error, Result};
-use taupe_os_linux::udp::{Family, Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+use taupe_os_linux::udp::{Options, RECEIVE_BUFFER_LEN, Receive, Socket};
+use taupe_packet::ip::Family;
 
 /// A message under way.
 #[derive(Debug, Clone)]
