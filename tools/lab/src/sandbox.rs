@@ -21,6 +21,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
+use signal_hook::flag::register_conditional_default;
+use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -45,6 +48,9 @@ const PARALLEL: usize = 6;
 
 /// How long a test may take unless it says otherwise.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// Tests that a suite names at its end with the time they took.
+const SLOWEST: usize = 5;
 
 /// After a sandbox was asked to end, before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -220,6 +226,7 @@ impl Suite {
             std::process::exit(3);
         });
         let result = catch_unwind(AssertUnwindSafe(|| {
+            accept_signals()?;
             furnish()?;
             (test.body)()
         }));
@@ -274,6 +281,11 @@ impl Suite {
                 println!("{}: {figure}", verdict.name);
             }
         }
+        let mut slowest: Vec<&Verdict> = verdicts.iter().collect();
+        slowest.sort_by_key(|verdict| Reverse(verdict.duration));
+        for verdict in slowest.iter().take(SLOWEST) {
+            println!("{}: {:.1} s", verdict.name, verdict.duration.as_secs_f32());
+        }
         if let Some(conclude) = self.conclude
             && !arguments.list
         {
@@ -281,6 +293,16 @@ impl Suite {
         }
         conclusion.exit()
     }
+}
+
+/// Undoes what `nohup` or `&` did to the signals of this process's children: a program inherits
+/// an ignored signal, but not one that its parent handles (execve(2)).
+fn accept_signals() -> Result<()> {
+    for signal in [SIGHUP, SIGINT, SIGQUIT] {
+        register_conditional_default(signal, Arc::new(AtomicBool::new(true)))
+            .map_err(Error::io("handler of a signal"))?;
+    }
+    Ok(())
 }
 
 /// Runs one test of this executable in a new sandbox, and kills the sandbox

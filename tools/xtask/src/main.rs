@@ -4,13 +4,13 @@ mod arrows;
 mod drawing;
 mod graph;
 mod lint;
+mod tests;
 mod tokens;
 mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]";
+const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::check(),
         ["lint", "--write"] => lint::write(),
         ["lint", "--list"] => lint::list(),
+        ["tests", ref rest @ ..] => tests::run(rest).map(|()| true).map_err(Into::into),
         _ => Err(USAGE.into()),
     };
     match passed {
