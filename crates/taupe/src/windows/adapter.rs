@@ -18,7 +18,6 @@ use taupe_config::file::{File, Table};
 use taupe_os_windows::routes::{self, Addressing, Guid};
 use taupe_os_windows::{access, wintun};
 use taupe_packet::ip::Family;
-use taupe_packet::ip::Family;
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
 use taupe_uapi::prefix::Prefix;
