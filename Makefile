@@ -72,7 +72,7 @@ test-long:
 
 bench bench-full: build .bench-packages
 	@echo "building the laboratory"
-	@cargo build --quiet --release -p taupe-lab --bin taupe-lab
+	@cargo build --quiet --release -p taupe-bench --bin taupe-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/taupe-lab" run $(if $(filter bench-full,$@),--full) \
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 

@@ -12,7 +12,7 @@
 //!   [`uapi`] speaks to one without `wg`;
 //! - [`interop`] puts two of them through what they must do together;
 //! - [`server`] is the other side of tests of one client;
-//! - [`mod@bench`] measures them side by side, [`demo`] shows transparent mode;
+//! - [`demo`] shows transparent mode, [`tutorial`] follows the post-quantum tutorial;
 //! - [`traffic`] sends things through a tunnel and checks what arrives,
 //!   [`capture`] looks at what was on the wire.
 //!
@@ -20,7 +20,6 @@
 //! friends freely, and needs root. The packages it takes are in
 //! `debian-packages.txt`.
 
-pub mod bench;
 pub mod capture;
 pub mod console;
 pub mod demo;

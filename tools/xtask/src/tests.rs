@@ -20,7 +20,7 @@ const WAITING: [&str; 7] = [
     "taupe-transparent/kernel",
     "taupe-lab/quick",
     "taupe-lab",
-    "taupe-adapter/linux",
+    "taupe-bench",
     "taupe-os-linux",
     "taupe",
 ];

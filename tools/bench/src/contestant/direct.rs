@@ -1,0 +1,35 @@
+//! No tunnel: what the link itself can do.
+
+use super::{Contestant, End};
+use crate::pair::{PORT, Pair, Side};
+use taupe_lab::error::Result;
+
+/// The bare link, the measure of everything else.
+#[derive(Debug)]
+pub(super) struct Direct;
+
+impl Contestant for Direct {
+    fn id(&self) -> &str {
+        "direct"
+    }
+
+    fn title(&self) -> &str {
+        "no tunnel"
+    }
+
+    fn version(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn prepare(&self, _: &Pair) -> Result<()> {
+        Ok(())
+    }
+
+    fn start(&self, _: &Pair, side: Side) -> Result<End> {
+        Ok(End {
+            address: side.outer().into(),
+            interface: Some(PORT.to_owned()),
+            processes: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Transparent mode: programs that connect to the other machine as if there were no tunnel,
+//! and are chosen for it, or are not.
+
+use super::wireguard::{self, WireGuard};
+use super::{Contestant, End};
+use crate::pair::{PORT, Pair, Side};
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+use taupe_lab::ensure;
+use taupe_lab::error::{Error, Result};
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::{Process, wait_until};
+
+/// How long `taupe up` may take.
+const UP: Duration = Duration::from_secs(20);
+
+/// The server's side is that of any tunnel.
+const SERVER: WireGuard = wireguard::program(Implementation::Taupe, "Taupe");
+
+/// `taupe up` with a file that chooses applications.
+#[derive(Debug)]
+pub(super) struct Transparent {
+    id: &'static str,
+    title: &'static str,
+    /// Whether what measures is chosen.
+    chosen: bool,
+}
+
+/// What measures goes through the tunnel.
+pub(super) const CHOSEN: Transparent = Transparent {
+    id: "taupe-transparent",
+    title: "Taupe, transparent",
+    chosen: true,
+};
+
+/// What measures goes past the tunnel, which is up: what Taupe costs everybody else.
+pub(super) const NOT_CHOSEN: Transparent = Transparent {
+    id: "direct-past-taupe",
+    title: "no tunnel, past Taupe",
+    chosen: false,
+};
+
+impl Contestant for Transparent {
+    fn id(&self) -> &str {
+        self.id
+    }
+
+    fn title(&self) -> &str {
+        self.title
+    }
+
+    fn install(&self) -> Result<()> {
+        SERVER.install()
+    }
+
+    fn version(&self) -> Result<Option<String>> {
+        SERVER.version()
+    }
+
+    fn prepare(&self, pair: &Pair) -> Result<()> {
+        SERVER.prepare(pair)
+    }
+
+    fn start(&self, pair: &Pair, side: Side) -> Result<End> {
+        match side {
+            Side::Server => Ok(End {
+                address: side.outer().into(),
+                ..SERVER.start(pair, side)?
+            }),
+            Side::Client => {
+                let interface = wireguard::interface();
+                let process = self.up(pair, &interface)?;
+                let (address, interface) = match self.chosen {
+                    true => (side.inner(), interface),
+                    false => (side.outer(), PORT.to_owned()),
+                };
+                Ok(End {
+                    address: address.into(),
+                    interface: Some(interface),
+                    processes: vec![process],
+                })
+            }
+        }
+    }
+}
+
+impl Transparent {
+    /// Brings the client's side up, and waits until it says that it is.
+    fn up(&self, pair: &Pair, interface: &str) -> Result<Process> {
+        let file = pair.write(&format!("{interface}.conf"), &self.file(pair)?)?;
+        let notices = pair.path("notify");
+        // That of a start before.
+        let _ = fs::remove_file(&notices);
+        let socket = UnixDatagram::bind(&notices).map_err(Error::io(&*notices))?;
+        socket.set_nonblocking(true).map_err(Error::io(&*notices))?;
+        let program = Implementation::Taupe.program()?.display().to_string();
+        let mut command = pair
+            .client
+            .command(&[&program, "up", "--foreground", &file]);
+        command.env("NOTIFY_SOCKET", &notices);
+        let mut process = Process::start(pair.client.name(), command)?;
+        wait_until("taupe up", UP, || {
+            ensure!(process.runs()?, "taupe up ended: {}", process.output());
+            let mut notice = [0; 256];
+            let length = socket.recv(&mut notice).unwrap_or(0);
+            let notice = notice.get(..length).unwrap_or_default();
+            Ok(notice
+                .split(|byte| *byte == b'\n')
+                .any(|line| line == b"READY=1"))
+        })?;
+        Ok(process)
+    }
+
+    /// The client's file: that of an ordinary tunnel, for everything, and who is chosen.
+    fn file(&self, pair: &Pair) -> Result<String> {
+        let path = pair.path(wireguard::file(Side::Client));
+        let ordinary = fs::read_to_string(&path).map_err(Error::io(&*path))?;
+        let own = std::env::current_exe().map_err(Error::io("own executable"))?;
+        let apps = match self.chosen {
+            // Besides others' programs the laboratory itself sends pings and datagrams.
+            true => format!("iperf3, qperf, ping, {}", own.display()),
+            false => "nobody-of-these".to_owned(),
+        };
+        let (head, rest) = ordinary
+            .split_once('\n')
+            .ok_or_else(|| Error::unmet(format!("{path} is empty")))?;
+        Ok(format!(
+            "{head}\nAddress = {}/24\nMTU = {}\n{rest}AllowedIPs = 0.0.0.0/0\nAllowedApps = {apps}\n",
+            Side::Client.inner(),
+            wireguard::MTU,
+        ))
+    }
+}

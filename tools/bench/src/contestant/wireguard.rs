@@ -1,0 +1,273 @@
+//! WireGuard: the programs behind a TUN, and the kernel's own.
+
+use super::{Contestant, End};
+use crate::measure::flood::Handshakes;
+use crate::pair::{Pair, Side};
+use base64ct::{Base64, Encoding};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use taupe_lab::ensure;
+use taupe_lab::error::{Error, Result};
+use taupe_lab::host::{Host, add_address};
+use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings};
+use taupe_lab::process::{self, Process};
+
+/// The server's outer port.
+const PORT: u16 = 51820;
+
+/// What WireGuard's tools choose for a path of 1,500 bytes.
+pub(super) const MTU: &str = "1420";
+
+/// The addresses of peers that do not exist: 10.128.0.0/9.
+const CROWD: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+const CROWD_SIZE: u32 = 1 << 23;
+
+/// An interface that `wg` configures, made one way or another.
+#[derive(Debug)]
+pub(super) struct WireGuard {
+    maker: Maker,
+    title: &'static str,
+}
+
+/// Who makes the interface.
+#[derive(Debug)]
+enum Maker {
+    Program(Implementation),
+    Kernel,
+}
+
+/// A program, started as its users start it: it logs what it logs by itself.
+pub(super) const fn program(implementation: Implementation, title: &'static str) -> WireGuard {
+    WireGuard {
+        maker: Maker::Program(implementation),
+        title,
+    }
+}
+
+/// The module of the kernel that runs.
+pub(super) const KERNEL: WireGuard = WireGuard {
+    maker: Maker::Kernel,
+    title: "WireGuard in the kernel",
+};
+
+impl Contestant for WireGuard {
+    fn id(&self) -> &str {
+        match self.maker {
+            Maker::Program(implementation) => implementation.name(),
+            Maker::Kernel => "kernel",
+        }
+    }
+
+    fn title(&self) -> &str {
+        self.title
+    }
+
+    fn install(&self) -> Result<()> {
+        match self.maker {
+            Maker::Program(implementation) => implementation.install().map(drop),
+            Maker::Kernel => Ok(()),
+        }
+    }
+
+    fn version(&self) -> Result<Option<String>> {
+        match self.maker {
+            Maker::Program(Implementation::Taupe) => own_version().map(Some),
+            // The others say less of themselves than the version they were built from.
+            Maker::Program(implementation) => {
+                implementation.program()?;
+                Ok(Some(implementation.version().to_owned()))
+            }
+            Maker::Kernel => kernel_version().map(Some),
+        }
+    }
+
+    fn prepare(&self, pair: &Pair) -> Result<()> {
+        let [client, server] = [Keys::new(&pair.client)?, Keys::new(&pair.server)?];
+        let secret = pair.client.run(&["wg", "genpsk"])?;
+        let peer = |keys, side: Side, endpoint| {
+            let allowed = format!("{}/32", side.inner());
+            PeerSettings {
+                public_key: keys,
+                preshared_key: Some(secret.text()),
+                endpoint,
+                allowed_ips: &allowed,
+            }
+            .to_string()
+        };
+        let own = |keys: &Keys, listen_port| {
+            Settings {
+                private_key: &keys.private,
+                listen_port,
+                addresses: &[],
+                peers: &[],
+            }
+            .to_string()
+        };
+        let endpoint = Some((Side::Server.outer(), PORT).into());
+        let of_client = own(&client, None) + &peer(&server.public, Side::Server, endpoint);
+        let of_server = own(&server, Some(PORT)) + &peer(&client.public, Side::Client, None);
+        pair.write(file(Side::Client), &of_client)?;
+        pair.write(file(Side::Server), &of_server)?;
+        Ok(())
+    }
+
+    fn start(&self, pair: &Pair, side: Side) -> Result<End> {
+        let host = pair.host(side);
+        let interface = interface();
+        let process = self.make(host, &interface)?;
+        host.run(&["wg", "setconf", &interface, &pair.path(file(side))])?;
+        add_address(host, &interface, &format!("{}/24", side.inner()))?;
+        host.ip(&["link", "set", &interface, "mtu", MTU, "up"])?;
+        let mut end = End {
+            address: side.inner().into(),
+            interface: Some(interface),
+            processes: process.into_iter().collect(),
+        };
+        if side == Side::Server {
+            // A program learns a moment later that its interface is up. What comes
+            // before is lost, and a handshake is tried again after 5 s only.
+            end.await_port(host, PORT)?;
+        }
+        Ok(end)
+    }
+
+    fn add_peers(&self, pair: &Pair, server: &End, count: usize) -> Option<Result<()>> {
+        let interface = server.interface.as_ref()?;
+        Some(add_crowd(pair.host(Side::Server), interface, count))
+    }
+
+    fn handshakes(&self, pair: &Pair, server: &End) -> Option<Result<Handshakes>> {
+        let interface = server.interface.as_ref()?;
+        Some(
+            public_key(pair.host(Side::Server), interface).map(|public_key| Handshakes {
+                port: PORT,
+                public_key,
+            }),
+        )
+    }
+
+    fn remove_peers(&self, pair: &Pair, server: &End) -> Option<Result<()>> {
+        let interface = server.interface.as_ref()?;
+        let settings = pair.path(file(Side::Server));
+        let host = pair.host(Side::Server);
+        Some(
+            host.run(&["wg", "syncconf", interface, &settings])
+                .map(drop),
+        )
+    }
+
+    fn most_peers(&self) -> usize {
+        match self.maker {
+            Maker::Program(Implementation::Taupe) | Maker::Kernel => 100_000,
+            Maker::Program(_) => 10_000,
+        }
+    }
+}
+
+impl WireGuard {
+    /// Makes the interface; the program that does, if one does.
+    fn make(&self, host: &Host, interface: &str) -> Result<Option<Process>> {
+        match self.maker {
+            Maker::Program(implementation) => {
+                let tunnel = implementation.start_quietly(host, interface)?;
+                Ok(tunnel.into_process())
+            }
+            Maker::Kernel => {
+                host.ip(&["link", "add", interface, "type", "wireguard"])?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// A side's file for `wg setconf`.
+pub(super) const fn file(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client.conf",
+        Side::Server => "server.conf",
+    }
+}
+
+/// A new interface's name. The sandbox has one folder of configuration sockets for all
+/// machines, so no two interfaces may have the same.
+pub(super) fn interface() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("wg{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What Taupe says of itself; `TAUPE_BIN` may be of another version than this.
+fn own_version() -> Result<String> {
+    let mut command = Command::new(Implementation::Taupe.program()?);
+    command.arg("--version");
+    let said = process::run("this machine", command, None)?;
+    let first = said.stdout.lines().next().unwrap_or_default();
+    Ok(first.strip_prefix("taupe ").unwrap_or(first).to_owned())
+}
+
+/// The kernel's release, where it makes WireGuard interfaces.
+fn kernel_version() -> Result<String> {
+    const RELEASE: &str = "/proc/sys/kernel/osrelease";
+    let release = std::fs::read_to_string(RELEASE).map_err(Error::io(RELEASE))?;
+    let release = release.trim();
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "it takes root to find out whether this kernel ({release}) has WireGuard"
+    );
+    // In a network namespace that goes away with the command: a list of contestants is
+    // made outside any sandbox, where an interface would be the machine's.
+    let mut probe = Command::new("unshare");
+    probe.args(["--net", "ip", "link", "add", "wg0", "type", "wireguard"]);
+    let made = process::attempt("this machine", probe, None)?;
+    let said = made.stderr.trim().lines().last().unwrap_or_default();
+    ensure!(
+        made.status == Some(0),
+        "this kernel ({release}) has no WireGuard: `ip link add type wireguard`: {said}"
+    );
+    Ok(release.to_owned())
+}
+
+/// An interface's public key.
+fn public_key(host: &Host, interface: &str) -> Result<[u8; 32]> {
+    let shown = host.run(&["wg", "show", interface, "public-key"])?;
+    let mut key = [0; 32];
+    let decoded = Base64::decode(shown.text(), &mut key);
+    ensure!(
+        decoded.is_ok_and(|bytes| bytes.len() == 32),
+        "the public key of {interface}: {}",
+        shown.text()
+    );
+    Ok(key)
+}
+
+/// Adds peers that nobody has the keys of, an address each.
+fn add_crowd(host: &Host, interface: &str, count: usize) -> Result<()> {
+    let known = host.run(&["wg", "show", interface, "peers"])?;
+    let first = known.stdout.lines().count();
+    let mut text = String::new();
+    for number in first..first + count {
+        let number = u32::try_from(number)
+            .ok()
+            .filter(|number| *number < CROWD_SIZE)
+            .ok_or_else(|| Error::unmet(format!("there is no room for {count} peers more")))?;
+        let address = IpAddr::from(Ipv4Addr::from(CROWD + number));
+        let peer = PeerSettings {
+            public_key: &key(number),
+            preshared_key: None,
+            endpoint: None,
+            allowed_ips: &format!("{address}/32"),
+        };
+        text.push_str(&peer.to_string());
+    }
+    host.run_with_input(&["wg", "addconf", interface, "/dev/stdin"], &text)?;
+    Ok(())
+}
+
+/// A public key: any 32 bytes are one, on the curve or its twist (RFC 7748).
+fn key(number: u32) -> String {
+    let mut bytes = [0x5a; 32];
+    for (byte, digit) in bytes.iter_mut().zip(number.to_le_bytes()) {
+        *byte = digit;
+    }
+    Base64::encode_string(&bytes)
+}

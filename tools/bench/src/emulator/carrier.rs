@@ -1,0 +1,152 @@
+//! The threads that move packets between the two machines.
+
+use super::line::Line;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+use taupe_lab::error::{Error, Result};
+use taupe_os_linux::tun::{READ_BUFFER_LEN, Read, Tun, WriteError};
+use taupe_packet::merge::TunWrite;
+
+/// How many packets are taken in before those that are due are delivered.
+const BATCH: usize = 64;
+
+/// One direction: where packets come from, where they go, and what happens between.
+pub(super) type Way = (Arc<Tun>, Arc<Tun>, Arc<Mutex<Line>>);
+
+/// Moves packets until it is dropped, by a thread for each direction.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    stop: Arc<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Carrier {
+    /// Begins to move packets.
+    pub(super) fn start(ways: [Way; 2]) -> Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(Error::io("eventfd"))?;
+        let mut carrier = Self {
+            stop: Arc::new(stop),
+            threads: Vec::new(),
+        };
+        for (from, to, line) in ways {
+            // Whether one more packet is there is asked by reading.
+            rustix::io::ioctl_fionbio(&from, true).map_err(Error::io("FIONBIO on a TUN"))?;
+            let stop = Arc::clone(&carrier.stop);
+            let thread = thread::Builder::new().name("link".to_owned());
+            let thread = thread.spawn(move || {
+                if let Err(error) = carry(&from, &to, &line, &stop) {
+                    eprintln!("the emulated link broke: {error}");
+                }
+            });
+            carrier.threads.push(thread.map_err(Error::io("thread"))?);
+        }
+        Ok(carrier)
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // Nobody reads it, so that every thread sees it. It cannot be full.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Moves packets one way until `stop` is readable or a machine has gone.
+fn carry(from: &Tun, to: &Tun, line: &Mutex<Line>, stop: &OwnedFd) -> io::Result<()> {
+    // Without this the kernel wakes a thread up to 50 µs late. If it refuses, it does.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let mut buffer = vec![0; READ_BUFFER_LEN];
+    loop {
+        if deliver(to, line)? == Link::Gone {
+            return Ok(());
+        }
+        let next = lock(line).next_due();
+        match wait(from, stop, next)? {
+            Event::Stop => return Ok(()),
+            Event::Due => {}
+            Event::Packet => {
+                if accept(from, line, &mut buffer)? == Link::Gone {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Link {
+    There,
+    Gone,
+}
+
+/// Writes all that is due.
+fn deliver(to: &Tun, line: &Mutex<Line>) -> io::Result<Link> {
+    let take = || lock(line).take(Instant::now());
+    while let Some(packet) = take() {
+        match to.write(&TunWrite::single(&packet)) {
+            // Like a cable, the link does not care whether the other end listens.
+            Ok(()) | Err(WriteError::Down) => {}
+            Err(WriteError::Deleted) => return Ok(Link::Gone),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Ok(Link::There)
+}
+
+/// Reads what is there, up to a number of packets.
+fn accept(from: &Tun, line: &Mutex<Line>, buffer: &mut [u8]) -> io::Result<Link> {
+    for _ in 0..BATCH {
+        match from.read(buffer) {
+            Ok(Read::Packet { range, .. }) => {
+                let packet = buffer.get(range).unwrap_or_default().to_vec();
+                lock(line).offer(Instant::now(), packet);
+            }
+            Ok(Read::Stopped | Read::Deleted) => return Ok(Link::Gone),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Link::There)
+}
+
+enum Event {
+    Packet,
+    Due,
+    Stop,
+}
+
+/// Sleeps until there is a packet, or one is due, or it is over.
+fn wait(from: &Tun, stop: &OwnedFd, next: Option<Instant>) -> io::Result<Event> {
+    let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+    let left = left.map(Timespec::try_from).transpose();
+    let left = left.map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut events = [
+        PollFd::new(from, PollFlags::IN),
+        PollFd::new(stop, PollFlags::IN),
+    ];
+    match poll(&mut events, left.as_ref()) {
+        Ok(0) | Err(Errno::INTR) => return Ok(Event::Due),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let [packet, stop] = events.map(|event| !event.revents().is_empty());
+    Ok(match (stop, packet) {
+        (true, _) => Event::Stop,
+        (false, true) => Event::Packet,
+        (false, false) => Event::Due,
+    })
+}
+
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,39 @@
+//! What setting up a connection takes, by the lab itself: TCP, one after the other.
+
+use super::latency::RoundTrips;
+use crate::session::Session;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use taupe_lab::error::{Error, Result};
+
+/// Fewer than a listening socket has room for (128): the system answers for a server, which
+/// need not run.
+const COUNT: usize = 100;
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// From before a socket is made until it is connected, a hundred times.
+///
+/// # Errors
+///
+/// [`Error::Io`] when a connection cannot be made.
+pub fn measure(session: &Session) -> Result<RoundTrips> {
+    let failed = || Error::io("connections to measure with");
+    let target = (session.target(), 0);
+    let bind = || TcpListener::bind(target).map_err(failed());
+    let listener = session.pair.server.enter(bind)?;
+    let address = listener.local_addr().map_err(failed())?;
+    session.pair.client.enter(|| {
+        let mut connections = Vec::with_capacity(COUNT);
+        let mut found = RoundTrips::default();
+        for _ in 0..COUNT {
+            let begin = Instant::now();
+            let connection = TcpStream::connect_timeout(&address, PATIENCE);
+            let took = begin.elapsed();
+            connections.push(connection.map_err(failed())?);
+            found.answered.push(took.as_secs_f64());
+        }
+        Ok(found)
+    })
+}

@@ -1,0 +1,220 @@
+//! What a measurement takes of the machine: processor time, context switches, system calls.
+
+use super::proc::{self, Machine, Process};
+use super::system_calls::Counter;
+use crate::session::Session;
+use std::time::Instant;
+use taupe_lab::error::Result;
+
+/// Whether system calls are counted. Counting slows every system call down, so it belongs
+/// to a transfer of its own, not to one whose speed or processor time is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SystemCalls {
+    /// By perf, which the kernel has to have a tracepoint for.
+    Count,
+    /// Not at all.
+    Ignore,
+}
+
+/// Measures what happens between [`start`](Self::start) and [`stop`](Self::stop).
+///
+/// The machine's figures hold all that it does: the tunnel, iperf3 on both sides, the
+/// kernel's networking, and whatever else runs. The programs' are those of the tunnel
+/// alone, on both sides together; what the kernel does for them in interrupts is the
+/// machine's.
+#[derive(Debug)]
+pub struct Meter {
+    processes: Vec<u32>,
+    counters: Option<Counters>,
+    begin: Instant,
+    machine: Machine,
+    programs: Vec<Process>,
+}
+
+#[derive(Debug)]
+struct Counters {
+    machine: Counter,
+    programs: Option<Counter>,
+    upwards: Option<Counter>,
+}
+
+impl Meter {
+    /// Begins to measure.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`](taupe_lab::Error::Io) when a program of the tunnel has ended; why system
+    /// calls cannot be counted here, when they were to be.
+    pub fn start(session: &Session, system_calls: SystemCalls) -> Result<Self> {
+        let processes = session.processes();
+        let counters = match system_calls {
+            SystemCalls::Count => Some(Counters::start(session)?),
+            SystemCalls::Ignore => None,
+        };
+        let programs = processes.iter().map(|&process| Process::read(process));
+        Ok(Self {
+            programs: programs.collect::<Result<_>>()?,
+            machine: Machine::read()?,
+            begin: Instant::now(),
+            processes,
+            counters,
+        })
+    }
+
+    /// Ends measuring.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn stop(self) -> Result<Usage> {
+        let machine = Machine::read()?;
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let mut programs = Programs::default();
+        for (&process, before) in self.processes.iter().zip(&self.programs) {
+            let after = Process::read(process)?;
+            programs.user += in_seconds(before.user, after.user);
+            programs.system += in_seconds(before.system, after.system);
+            programs.switches += after.switches_since(before);
+        }
+        let system_calls = self.counters.map(Counters::stop).transpose()?;
+        let before = self.machine;
+        Ok(Usage {
+            seconds,
+            user: in_seconds(before.user, machine.user),
+            system: in_seconds(before.system, machine.system),
+            idle: in_seconds(before.idle, machine.idle),
+            switches: machine.switches.saturating_sub(before.switches),
+            programs: (!self.processes.is_empty()).then_some(programs),
+            system_calls,
+        })
+    }
+}
+
+impl Counters {
+    fn start(session: &Session) -> Result<Self> {
+        let mut machine = Counter::of_machine()?;
+        let some = |ids: Vec<u32>| Some(ids).filter(|ids| !ids.is_empty());
+        let programs = some(session.processes());
+        let mut programs = programs
+            .map(|ids| Counter::of_processes(&ids))
+            .transpose()?;
+        let upwards = some(upwards(session)?);
+        let mut upwards = upwards.map(|ids| Counter::of_threads(&ids)).transpose()?;
+        // The machine is counted for longer, so that its count has all of the programs' in it.
+        machine.enable()?;
+        programs.as_mut().map_or(Ok(()), Counter::enable)?;
+        upwards.as_mut().map_or(Ok(()), Counter::enable)?;
+        Ok(Self {
+            machine,
+            programs,
+            upwards,
+        })
+    }
+
+    fn stop(self) -> Result<Calls> {
+        let Self {
+            mut machine,
+            mut programs,
+            mut upwards,
+        } = self;
+        upwards.as_mut().map_or(Ok(()), Counter::disable)?;
+        programs.as_mut().map_or(Ok(()), Counter::disable)?;
+        machine.disable()?;
+        Ok(Calls {
+            machine: machine.read()?,
+            programs: programs.map(Counter::read).transpose()?,
+            upwards: upwards.map(Counter::read).transpose()?,
+        })
+    }
+}
+
+/// The threads that carry what goes up, where threads have the names that Taupe gives them:
+/// `out` at the client, `in4` and `in6` at the server.
+fn upwards(session: &Session) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for (end, prefix) in [(&session.client, "out"), (&session.server, "in")] {
+        for process in &end.processes {
+            let threads = proc::threads(process.id())?.into_iter();
+            let named = threads.filter(|(_, name)| name.starts_with(prefix));
+            found.extend(named.map(|(id, _)| id));
+        }
+    }
+    Ok(found)
+}
+
+/// What was used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// How long was measured.
+    pub seconds: f64,
+    /// Seconds of processor time in programs, of the whole machine.
+    pub user: f64,
+    /// Seconds in the kernel, interrupts among them.
+    pub system: f64,
+    /// Seconds without work.
+    pub idle: f64,
+    /// Context switches of the whole machine.
+    pub switches: u64,
+    /// What the programs of the tunnel used; `None` where there are none.
+    pub programs: Option<Programs>,
+    /// Where they were counted.
+    pub system_calls: Option<Calls>,
+}
+
+/// What the programs of a tunnel used, both sides together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Programs {
+    /// Seconds of processor time in the programs themselves.
+    pub user: f64,
+    /// Seconds that the kernel worked for them.
+    pub system: f64,
+    /// Context switches of their threads.
+    pub switches: u64,
+}
+
+/// How many system calls there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Calls {
+    /// Of the whole machine.
+    pub machine: u64,
+    /// Of the tunnel's programs; `None` where there are none.
+    pub programs: Option<u64>,
+    /// Of those of their threads that carry what goes up; `None` where these cannot be told.
+    pub upwards: Option<u64>,
+}
+
+impl Usage {
+    /// The shares of processor time that were user, system and idle, as vmstat shows them;
+    /// `None` when less than a tick went by.
+    pub fn shares(&self) -> Option<[f64; 3]> {
+        let all = self.user + self.system + self.idle;
+        (all > 0.0).then(|| [self.user, self.system, self.idle].map(|part| part / all))
+    }
+}
+
+/// A difference of ticks, in seconds.
+fn in_seconds(before: u64, after: u64) -> f64 {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    after.saturating_sub(before) as f64 / per_second as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_processor_time() {
+        let mut usage = Usage {
+            seconds: 2.0,
+            user: 1.0,
+            system: 2.0,
+            idle: 1.0,
+            switches: 0,
+            programs: None,
+            system_calls: None,
+        };
+        assert_eq!(usage.shares(), Some([0.25, 0.5, 0.25]));
+        (usage.user, usage.system, usage.idle) = (0.0, 0.0, 0.0);
+        assert_eq!(usage.shares(), None);
+    }
+}

@@ -1,0 +1,358 @@
+//! What is left of a tunnel's throughput while strangers send its server handshakes.
+//!
+//! A third machine, on a cable of its own to the server, sends 100,000 datagrams of 148
+//! bytes a second (`sendmmsg` on a raw socket), each from a port and an address of its own
+//! among the 131,072 of 198.18.0.0/15 (RFC 2544). The server has a route there, so that
+//! whatever it answers costs it what an answer costs; the third machine drops it.
+//!
+//! What such a flood costs is compared with what it costs a server that wants none of it:
+//! the same datagrams, to a UDP socket that nobody reads. The kernel drops them as soon as
+//! the socket's buffer is full, before any program knows. A program that received them
+//! only to forget them would cost more, and so make a tunnel look better.
+
+use super::iperf::{self, Flow, Transfer};
+use super::servers::Servers;
+use crate::contestant::Contestant;
+use crate::session::Session;
+use rustix::io::Errno;
+use rustix::net::addr::SocketAddrArg;
+use rustix::net::{
+    AddressFamily, MMsgHdr, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto,
+    sendmmsg, socket_with,
+};
+use std::io::IoSlice;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use taupe_crypto::AWS_LC;
+use taupe_lab::error::{Error, Result};
+use taupe_lab::host::{self, Host};
+
+/// Datagrams a second.
+pub const RATE: u32 = 100_000;
+
+/// From the start of a flood to that of the transfer: what it makes of the server is there.
+const LEAD: Duration = Duration::from_millis(300);
+
+/// How many datagrams one system call sends.
+const BATCH: usize = 50;
+
+/// The flood makes up for a delay of its own up to this.
+const DEBT: Duration = Duration::from_millis(20);
+
+/// Where the flood comes from, with the server's end of the cable.
+const ATTACKER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+const VICTIM: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+
+/// Whom it pretends to come from, a prefix of 15 bits.
+const SOURCES: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+const SOURCES_MASK: u32 = (1 << 17) - 1;
+
+/// Discard (RFC 863).
+const DISCARD: u16 = 9;
+
+/// Where a server takes WireGuard's handshakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handshakes {
+    /// The UDP port.
+    pub port: u16,
+    /// The server's public key, which everybody may know.
+    pub public_key: [u8; 32],
+}
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Initiations to the socket that nobody reads.
+    Unread,
+    /// Initiations whose mac1 is wrong: from somebody who does not know the public key.
+    Strangers,
+    /// Initiations whose mac1 is right (whitepaper §5.4.4), the rest random.
+    Informed,
+}
+
+impl Kind {
+    /// What the others are compared with comes first.
+    pub const ALL: [Self; 3] = [Self::Unread, Self::Strangers, Self::Informed];
+
+    /// In keys of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Strangers => "strangers",
+            Self::Informed => "informed",
+        }
+    }
+}
+
+/// A transfer during a flood.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Flooded {
+    /// What was sent meanwhile.
+    pub kind: Kind,
+    /// How many datagrams a second it was in fact.
+    pub rate: f64,
+    /// What got through the tunnel.
+    pub transfer: Transfer,
+}
+
+/// A transfer during a flood of each [`Kind`]. `None` for what takes no handshakes.
+pub fn measure(
+    contestant: &dyn Contestant,
+    session: &Session,
+    servers: &mut Servers,
+    flow: Flow,
+) -> Option<Result<Vec<Flooded>>> {
+    let handshakes = contestant.handshakes(&session.pair, &session.server)?;
+    Some(handshakes.and_then(|handshakes| {
+        let attacker = Attacker::new(session, handshakes)?;
+        let mut flooded = |kind| {
+            let (rate, transfer) =
+                attacker.during(kind, || iperf::transfer(session, servers, flow))?;
+            Ok(Flooded {
+                kind,
+                rate,
+                transfer,
+            })
+        };
+        Kind::ALL.into_iter().map(&mut flooded).collect()
+    }))
+}
+
+/// The third machine; dropping it takes it away.
+#[derive(Debug)]
+pub struct Attacker {
+    host: Host,
+    handshakes: Handshakes,
+    socket: OwnedFd,
+    /// Bound and never read.
+    _unread: UdpSocket,
+}
+
+impl Attacker {
+    /// Joins it to the session's server.
+    ///
+    /// # Errors
+    ///
+    /// Whatever fails.
+    pub fn new(session: &Session, handshakes: Handshakes) -> Result<Self> {
+        let server = &session.pair.server;
+        let host = Host::new(&format!("{}-attacker", session.pair.name))?;
+        let [near, far] = [ATTACKER, VICTIM].map(|address| format!("{address}/24"));
+        host::link(
+            host.port("eth0", &[&near]),
+            server.port("flood", &[&far]),
+            1500,
+        )?;
+        let sources = format!("{}/15", Ipv4Addr::from(SOURCES));
+        server.ip(&["route", "add", &sources, "via", &ATTACKER.to_string()])?;
+        let socket = host.enter(|| {
+            let (family, kind) = (AddressFamily::INET, SocketType::RAW);
+            socket_with(family, kind, SocketFlags::CLOEXEC, Some(ipproto::RAW))
+                .map_err(Error::io("a raw socket"))
+        })?;
+        let unread = server.enter(|| {
+            UdpSocket::bind((VICTIM, DISCARD)).map_err(Error::io("the port of discard"))
+        })?;
+        Ok(Self {
+            host,
+            handshakes,
+            socket,
+            _unread: unread,
+        })
+    }
+
+    /// Does something while the flood goes on. Returns how many datagrams a second that
+    /// was, and what the work has.
+    ///
+    /// # Errors
+    ///
+    /// The work's; [`Error::Io`] when the flood cannot be sent.
+    pub fn during<T>(&self, kind: Kind, work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
+        let mut initiations = Initiations::new(kind, self.handshakes);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let flood = scope.spawn(|| self.flood(&mut initiations, &stop));
+            thread::sleep(LEAD);
+            let done = work();
+            stop.store(true, Ordering::Relaxed);
+            let rate = flood.join();
+            let rate = rate.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((rate, done?))
+        })
+    }
+
+    /// Sends until it is told to stop. Returns how many a second were sent.
+    fn flood(&self, initiations: &mut Initiations, stop: &AtomicBool) -> Result<f64> {
+        let to = SocketAddr::from((VICTIM, 0)).as_any();
+        let (begin, mut sent) = (Instant::now(), 0_u64);
+        let interval = Duration::from_secs(1) * BATCH as u32 / RATE;
+        let mut next = begin;
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            thread::sleep(next.saturating_duration_since(now));
+            next = next.max(now.checked_sub(DEBT).unwrap_or(now)) + interval;
+            let batch = initiations.next_batch();
+            let slices = batch.map(IoSlice::new);
+            let mut controls: [_; BATCH] = std::array::from_fn(|_| SendAncillaryBuffer::default());
+            let messages = slices.iter().zip(&mut controls);
+            let mut messages: Vec<MMsgHdr<'_>> = messages
+                .map(|(slice, control)| {
+                    MMsgHdr::new_with_addr(&to, std::slice::from_ref(slice), control)
+                })
+                .collect();
+            match sendmmsg(&self.socket, &mut messages, SendFlags::empty()) {
+                Ok(count) => sent += count as u64,
+                // Lost on the attacker's machine.
+                Err(Errno::NOBUFS | Errno::INTR) => {}
+                Err(error) => return Err(Error::io("sending the flood")(error)),
+            }
+        }
+        Ok(sent as f64 / begin.elapsed().as_secs_f64())
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        // The cable would go with the machine, but some time later. The sandbox takes down
+        // what is left.
+        let _ = self.host.ip(&["link", "delete", "eth0"]);
+        let _ = self.host.clone().delete();
+    }
+}
+
+/// Bytes of an IPv4 header without options, of UDP's, and of an initiation.
+const IP: usize = 20;
+const UDP: usize = 8;
+const INITIATION: usize = 148;
+
+type Packet = [u8; IP + UDP + INITIATION];
+
+/// Initiations made beforehand, as making them would cost more than sending them. Each has a new source whenever it
+/// is sent.
+struct Initiations {
+    packets: Vec<Packet>,
+    at: usize,
+    random: fastrand::Rng,
+}
+
+impl Initiations {
+    /// How many there are.
+    const COUNT: usize = BATCH * 100;
+
+    fn new(kind: Kind, to: Handshakes) -> Self {
+        // From other sources each time: who comes back some seconds later is taken for
+        // somebody who asks again, of this round or of one before.
+        let mut random = fastrand::Rng::new();
+        let port = match kind {
+            Kind::Unread => DISCARD,
+            Kind::Strangers | Kind::Informed => to.port,
+        };
+        // HASH(LABEL-MAC1 ‖ S_r^pub)
+        let mac1_key = AWS_LC.hash.hash(&[b"mac1----", &to.public_key]);
+        let packet = |_| {
+            let mut packet = [0; IP + UDP + INITIATION];
+            packet[..IP + UDP].copy_from_slice(&headers(port));
+            let initiation = &mut packet[IP + UDP..];
+            random.fill(initiation);
+            initiation[..4].copy_from_slice(&[1, 0, 0, 0]);
+            // No mac2: a cookie is what strangers do not have.
+            initiation[132..].fill(0);
+            if kind == Kind::Informed {
+                let mac1 = AWS_LC.hash.mac(&mac1_key, &[&initiation[..116]]);
+                initiation[116..132].copy_from_slice(&mac1);
+            }
+            packet
+        };
+        Self {
+            packets: (0..Self::COUNT).map(packet).collect(),
+            at: 0,
+            random,
+        }
+    }
+
+    /// As many as one system call sends.
+    fn next_batch(&mut self) -> [&[u8]; BATCH] {
+        let from = self.at;
+        self.at = (from + BATCH) % Self::COUNT;
+        let batch = &mut self.packets[from..from + BATCH];
+        for packet in &mut *batch {
+            let source = SOURCES | self.random.u32(..) & SOURCES_MASK;
+            packet[12..16].copy_from_slice(&source.to_be_bytes());
+            let port = self.random.u16(1024..);
+            packet[IP..IP + 2].copy_from_slice(&port.to_be_bytes());
+        }
+        let batch: &[Packet] = batch;
+        std::array::from_fn(|i| &batch[i][..])
+    }
+}
+
+/// The headers of IPv4 and UDP, but for the source. The kernel fills in the length, the
+/// identification and the checksum of the first; in UDP over IPv4 a checksum of zero is none.
+fn headers(port: u16) -> [u8; IP + UDP] {
+    let mut headers = [0; IP + UDP];
+    headers[0] = 0x45;
+    headers[8] = 64;
+    headers[9] = 17;
+    headers[16..20].copy_from_slice(&VICTIM.octets());
+    headers[22..24].copy_from_slice(&port.to_be_bytes());
+    headers[24..26].copy_from_slice(&((UDP + INITIATION) as u16).to_be_bytes());
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const TO: Handshakes = Handshakes {
+        port: 51_820,
+        public_key: [7; 32],
+    };
+
+    fn key(label: &[u8]) -> [u8; 32] {
+        AWS_LC.hash.hash(&[label, &TO.public_key])
+    }
+
+    #[test]
+    fn only_who_knows_the_public_key_has_mac1_right() {
+        for kind in Kind::ALL {
+            for packet in Initiations::new(kind, TO).next_batch() {
+                let initiation = &packet[IP + UDP..];
+                assert_eq!(initiation[..4], [1, 0, 0, 0]);
+                let mac1 = AWS_LC.hash.mac(&key(b"mac1----"), &[&initiation[..116]]);
+                assert_eq!(initiation[116..132] == mac1, kind == Kind::Informed);
+                assert_eq!(initiation[132..], [0; 16]);
+            }
+        }
+    }
+
+    #[test]
+    fn each_comes_from_elsewhere() {
+        let mut initiations = Initiations::new(Kind::Informed, TO);
+        let mut seen = BTreeSet::new();
+        // Twice around.
+        for _ in 0..2 * Initiations::COUNT / BATCH {
+            for packet in initiations.next_batch() {
+                assert_eq!((packet[12], packet[13] & 0xfe), (198, 18));
+                assert_eq!(packet[16..20], VICTIM.octets());
+                seen.insert([&packet[12..16], &packet[IP..IP + 2]].concat());
+            }
+        }
+        // By chance a few are the same.
+        assert!(seen.len() > 2 * Initiations::COUNT - 10, "{}", seen.len());
+    }
+
+    #[test]
+    fn headers_say_how_long_and_where_to() {
+        for (kind, port) in [(Kind::Unread, 9), (Kind::Strangers, 51_820)] {
+            let mut initiations = Initiations::new(kind, TO);
+            let [packet, ..] = initiations.next_batch();
+            assert_eq!(packet.len(), 176);
+            assert_eq!((packet[0], packet[9]), (0x45, 17));
+            assert_eq!(packet[22..26], [(port >> 8) as u8, port as u8, 0, 156]);
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Throughput of TCP, by iperf3.
+
+use super::servers::Servers;
+use crate::session::Session;
+use serde::Deserialize;
+use std::time::Duration;
+use taupe_lab::error::{Error, Result};
+
+/// Beyond the time that data flows: for connecting, and for what is still queued on a slow
+/// link at its end.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// How long the first connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What decides how fast a sender sends. It is what Linux has by itself, and published
+/// comparisons were made with; machines are often set to another, which would be compared
+/// as well.
+pub const CONGESTION: &str = "cubic";
+
+/// Which way data flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+    /// Both at once, in connections of their own.
+    Both,
+}
+
+impl Direction {
+    /// In the order of tables.
+    pub const ALL: [Self; 3] = [Self::Up, Self::Down, Self::Both];
+
+    /// In keys of metrics: `up`, `down`, `both`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Both => "both",
+        }
+    }
+
+    const fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Up => None,
+            Self::Down => Some("--reverse"),
+            Self::Both => Some("--bidir"),
+        }
+    }
+}
+
+/// What iperf3 is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Which way data flows.
+    pub direction: Direction,
+    /// How many connections each way, up to 128.
+    pub streams: u32,
+    /// For how long, in seconds; at least 1.
+    pub seconds: u32,
+}
+
+/// What iperf3 found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Transfer {
+    /// From the client to the server, where anything flowed that way.
+    pub up: Option<Way>,
+    /// From the server to the client, where anything flowed that way.
+    pub down: Option<Way>,
+}
+
+impl Transfer {
+    /// What arrived, both ways together: bytes of TCP payload.
+    pub fn bytes(&self) -> u64 {
+        self.ways()
+            .fold(0, |sum, way| sum.saturating_add(way.bytes))
+    }
+
+    /// What arrived, both ways together: bit/s of TCP payload.
+    pub fn rate(&self) -> f64 {
+        self.ways().map(|way| way.rate).sum()
+    }
+
+    /// Segments sent again, both ways together; `None` where a system does not count them.
+    pub fn retransmits(&self) -> Option<u64> {
+        self.ways()
+            .try_fold(0_u64, |sum, way| Some(sum.saturating_add(way.retransmits?)))
+    }
+
+    fn ways(&self) -> impl Iterator<Item = Way> {
+        [self.up, self.down].into_iter().flatten()
+    }
+}
+
+/// One way of a transfer, all its streams together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Way {
+    /// What the receiver got, in bit/s of TCP payload.
+    pub rate: f64,
+    /// What the receiver got, in bytes of TCP payload.
+    pub bytes: u64,
+    /// How long the receiver received, in seconds.
+    pub seconds: f64,
+    /// Segments sent again; `None` where the sender's system does not count them.
+    pub retransmits: Option<u64>,
+}
+
+/// Sends data through the tunnel for some time, as fast as it goes, with cubic as the
+/// congestion control.
+///
+/// # Errors
+///
+/// What iperf3 says; [`Error::Timeout`] when it hangs.
+pub fn transfer(session: &Session, servers: &mut Servers, flow: Flow) -> Result<Transfer> {
+    let client = || run(session, flow);
+    // iperf3 3.12 stays busy after a client was killed; and it closes its listening socket
+    // after every client, with those that have connected meanwhile. On a slow link the
+    // next client is there before that.
+    const SIGNS: [&str; 3] = [
+        "the server is busy",
+        "Connection refused",
+        "unable to receive control message: Connection reset by peer",
+    ];
+    let servers_fault = |error: &Error| {
+        let text = error.to_string();
+        SIGNS.iter().any(|sign| text.contains(sign))
+    };
+    servers.iperf().serve(client, servers_fault)
+}
+
+fn run(session: &Session, flow: Flow) -> Result<Transfer> {
+    let target = session.target().to_string();
+    let limit = Duration::from_secs(flow.seconds.into()) + GRACE;
+    let [seconds, streams] = [flow.seconds, flow.streams].map(|number| number.to_string());
+    let connect = CONNECT.as_millis().to_string();
+    let timeout = limit.as_secs().to_string();
+    #[rustfmt::skip]
+    let mut command = vec![
+        "timeout", "--kill-after=1", &timeout,
+        "iperf3", "--json", "--connect-timeout", &connect,
+        "--congestion", CONGESTION, "--client", &target, "--time", &seconds, "--parallel", &streams,
+    ];
+    command.extend(flow.direction.argument());
+    let attempt = session.pair.client.attempt(&command)?;
+    match attempt.status {
+        // Those of timeout(1): 137 where the first signal was ignored.
+        Some(124 | 137) => Err(Error::Timeout {
+            what: format!("iperf3, {} for {} s", flow.direction.name(), flow.seconds),
+            limit,
+        }),
+        // With --json, iperf3 tells of its failures there, and often ends with 0.
+        _ if !attempt.stdout.trim().is_empty() => parse(&attempt.stdout),
+        status => Err(Error::Command {
+            command: "iperf3".to_owned(),
+            place: session.pair.client.name().to_owned(),
+            status: status.map_or_else(|| "a signal".to_owned(), |status| status.to_string()),
+            output: attempt.stderr,
+        }),
+    }
+}
+
+/// Reads what `iperf3 --json` of a client has printed.
+///
+/// # Errors
+///
+/// [`Error::Unmet`] with iperf3's own words when it failed, or when nothing arrived;
+/// [`Error::Malformed`] when it is not the whole report of a TCP transfer.
+pub fn parse(output: &str) -> Result<Transfer> {
+    let report: Report = serde_json::from_str(output).map_err(|error| malformed(&error))?;
+    if let Some(error) = report.error {
+        return Err(Error::unmet(format!("iperf3: {error}")));
+    }
+    let test = report
+        .start
+        .test_start
+        .ok_or_else(|| malformed(&"it does not say what was done"))?;
+    if test.protocol != "TCP" {
+        return Err(malformed(&format!("its protocol is {}", test.protocol)));
+    }
+    let end = report.end;
+    let forward = Way::new(end.sum_sent, end.sum_received)?
+        .ok_or_else(|| malformed(&"it has no sum of all streams"))?;
+    let backward = Way::new(end.sum_sent_bidir_reverse, end.sum_received_bidir_reverse)?;
+    match (test.reverse, backward) {
+        (0, down) => Ok(Transfer {
+            up: Some(forward),
+            down,
+        }),
+        (1, None) => Ok(Transfer {
+            up: None,
+            down: Some(forward),
+        }),
+        _ => Err(malformed(&"its directions are contradictory")),
+    }
+}
+
+impl Way {
+    /// Of the sums of one direction, if it was used.
+    fn new(sent: Option<Sum>, received: Option<Sum>) -> Result<Option<Self>> {
+        let (sent, received) = match (sent, received) {
+            (None, None) => return Ok(None),
+            (Some(sent), Some(received)) => (sent, received),
+            _ => return Err(malformed(&"it has the sum of one end only")),
+        };
+        if received.bytes == 0 {
+            return Err(Error::unmet("iperf3: nothing was received"));
+        }
+        let Sum {
+            seconds,
+            bytes,
+            bits_per_second: rate,
+            ..
+        } = received;
+        let expected = bytes as f64 * 8.0 / seconds;
+        // Also not where either is no number.
+        let agree = (rate - expected).abs() <= expected * 0.01;
+        if !agree || seconds <= 0.0 || !seconds.is_finite() {
+            return Err(malformed(&format!(
+                "{bytes} bytes in {seconds} s are not {rate} bit/s"
+            )));
+        }
+        Ok(Some(Self {
+            rate,
+            bytes,
+            seconds,
+            retransmits: sent.retransmits,
+        }))
+    }
+}
+
+fn malformed(why: &dyn std::fmt::Display) -> Error {
+    Error::Malformed {
+        what: "the report of iperf3".to_owned(),
+        why: why.to_string(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Report {
+    start: Start,
+    end: End,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    test_start: Option<Test>,
+}
+
+#[derive(Deserialize)]
+struct Test {
+    protocol: String,
+    reverse: u8,
+}
+
+#[derive(Deserialize)]
+struct End {
+    sum_sent: Option<Sum>,
+    sum_received: Option<Sum>,
+    sum_sent_bidir_reverse: Option<Sum>,
+    sum_received_bidir_reverse: Option<Sum>,
+}
+
+#[derive(Deserialize)]
+struct Sum {
+    seconds: f64,
+    bytes: u64,
+    bits_per_second: f64,
+    retransmits: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    macro_rules! sample {
+        ($name:literal) => {
+            include_str!(concat!(
+                "../../tests/measure/samples/iperf3-",
+                $name,
+                ".json"
+            ))
+        };
+    }
+
+    const WHOLE: [&str; 6] = [
+        sample!("up-1"),
+        sample!("up-4"),
+        sample!("down-1"),
+        sample!("down-4"),
+        sample!("both-1"),
+        sample!("both-4"),
+    ];
+
+    fn refusal(output: &str) -> String {
+        parse(output).map_or_else(|error| error.to_string(), |found| format!("{found:?}"))
+    }
+
+    #[test]
+    fn directions_and_sums() -> Result<()> {
+        let up = parse(sample!("up-4"))?;
+        let expected = Way {
+            rate: 5_380_128_592.639_626_5,
+            bytes: 694_812_672,
+            seconds: 1.033154,
+            retransmits: Some(0),
+        };
+        assert_eq!((up.up, up.down), (Some(expected), None));
+
+        let down = parse(sample!("down-4"))?;
+        assert_eq!(down.up, None);
+        assert_eq!(down.bytes(), 974_796_832);
+        assert_eq!(down.retransmits(), Some(65));
+
+        let both = parse(sample!("both-4"))?;
+        let bytes = |way: Option<Way>| way.map(|way| way.bytes);
+        assert_eq!(bytes(both.up), Some(106_783_936));
+        assert_eq!(bytes(both.down), Some(566_624_256));
+        assert_eq!(both.bytes(), 673_408_192);
+        assert_eq!(both.retransmits(), Some(52));
+
+        for one in [sample!("up-1"), sample!("down-1"), sample!("both-1")] {
+            assert!(parse(one)?.rate() > 1e9);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn failures_are_told_in_its_own_words() {
+        let told = [
+            (
+                sample!("refused"),
+                "iperf3: unable to connect to server: Connection refused",
+            ),
+            (
+                sample!("unreachable"),
+                "iperf3: unable to connect to server: Connection timed out",
+            ),
+            (
+                sample!("busy"),
+                "iperf3: the server is busy running a test. try again later",
+            ),
+            (
+                sample!("interrupted"),
+                "iperf3: interrupt - the client has terminated",
+            ),
+            (sample!("server-ended"), "iperf3: the server has terminated"),
+        ];
+        for (output, reason) in told {
+            assert_eq!(refusal(output), reason);
+        }
+    }
+
+    #[test]
+    fn half_a_report_is_none() {
+        for whole in WHOLE {
+            let whole = whole.trim_end();
+            for end in (0..whole.len()).filter(|&end| whole.is_char_boundary(end)) {
+                assert!(parse(&whole[..end]).is_err(), "cut at {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn contradictions_are_no_figures() {
+        let whole = sample!("up-1");
+        let without_error = sample!("interrupted").replace("\"error\"", "\"remark\"");
+        let wrong = [
+            ("TCP", "UDP"),
+            ("\"reverse\":\t0", "\"reverse\":\t2"),
+            (
+                "\"bits_per_second\":",
+                "\"bits_per_second\": 1e3, \"other\":",
+            ),
+            ("\"seconds\":", "\"seconds\": 0, \"other\":"),
+            ("\"seconds\":", "\"seconds\": -1, \"other\":"),
+            ("\"seconds\":", "\"seconds\": \"1\", \"other\":"),
+            ("\"sum_received\"", "\"sum_forgotten\""),
+            ("\"sum_sent\"", "\"sum_forgotten\""),
+        ];
+        for (from, to) in wrong {
+            assert!(whole.contains(from), "{from} is in the sample");
+            assert!(parse(&whole.replace(from, to)).is_err(), "{to}");
+        }
+        assert_eq!(refusal(&without_error), "iperf3: nothing was received");
+        let doubled = sample!("both-1").replace("\"reverse\":\t0", "\"reverse\":\t1");
+        assert!(parse(&doubled).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_refused(text in "\\PC*") {
+            prop_assert!(parse(&text).is_err());
+        }
+
+        /// A byte of a number or a word changed: another figure perhaps, no nonsense.
+        #[test]
+        fn a_changed_byte_makes_no_nonsense(
+            which in 0..WHOLE.len(), at: prop::sample::Index, byte in 0x20_u8..0x7f,
+        ) {
+            let mut bytes = WHOLE[which].as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(found) = parse(&String::from_utf8_lossy(&bytes)) {
+                prop_assert!(found.rate().is_finite() && found.rate() > 0.0);
+                prop_assert!(found.bytes() > 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The names of all that is measured, and what a measurement says of them.
+//!
+//! Keys of one kind begin alike, so that a reader of a report finds them by prefix:
+//! `tcp/STREAMS/WAY`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`, `qperf/TEST`, `latency/STATE/QUANTILE`, `cost/…`,
+//! `memory/…`, `peers/COUNT/…`, `flood/KIND/WAY`.
+
+use super::cost::Usage;
+use super::flood::{Flooded, Kind};
+use super::iperf::{Direction, Flow, Transfer};
+use super::latency::RoundTrips;
+use super::memory::{Growth, Memory};
+use super::packets::{Outcome, Way};
+use super::peers::Peers;
+use super::qperf::Test;
+use super::stages::Stages;
+use crate::results::{Better, Metric, Unit};
+
+/// A metric and a sample of it.
+pub type Sample = (Metric, f64);
+
+/// From the start of the client's program to the first ping answered.
+pub fn startup() -> Metric {
+    let title = "start to first answer";
+    Metric::new("startup", title, Unit::Seconds, Better::Lower)
+}
+
+/// `tcp/4/up` and `tcp/4/up/retransmits`. Of both ways at once, the sum; and of each,
+/// `tcp/4/both/up` and `tcp/4/both/down`.
+pub fn transfer(flow: Flow, found: &Transfer) -> Vec<Sample> {
+    let way = flow.direction.name();
+    let key = format!("tcp/{}/{way}", flow.streams);
+    let title = match flow.streams {
+        1 => format!("TCP {way}"),
+        streams => format!("TCP {way}, {streams} streams"),
+    };
+    let rate =
+        |key: String, title: String| Metric::new(key, title, Unit::BitsPerSecond, Better::Higher);
+    let mut samples = vec![(rate(key.clone(), title.clone()), found.rate())];
+    if let (Some(up), Some(down)) = (found.up, found.down) {
+        for (each, of) in [("up", up), ("down", down)] {
+            let metric = rate(format!("{key}/{each}"), format!("{title}: {each}"));
+            samples.push((metric, of.rate));
+        }
+    }
+    if let Some(retransmits) = found.retransmits() {
+        let metric = Metric::new(
+            format!("{key}/retransmits"),
+            format!("{title}: retransmits"),
+            Unit::Count,
+            Better::Lower,
+        );
+        samples.push((metric, retransmits as f64));
+    }
+    samples
+}
+
+/// `qperf/tcp_bw`, `qperf/tcp_lat`, `qperf/udp_lat`.
+pub fn qperf(test: Test) -> Metric {
+    let key = format!("qperf/{}", test.name());
+    let title = match test {
+        Test::TcpBandwidth => "qperf tcp_bw".to_owned(),
+        Test::TcpLatency | Test::UdpLatency => format!("qperf {}: one way", test.name()),
+    };
+    match test {
+        Test::TcpBandwidth => Metric::new(key, title, Unit::BitsPerSecond, Better::Higher),
+        Test::TcpLatency | Test::UdpLatency => {
+            Metric::new(key, title, Unit::Seconds, Better::Lower)
+        }
+    }
+}
+
+/// What is done on a tunnel while round trips are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Nothing.
+    Idle,
+    /// One TCP stream takes all it can.
+    Loaded,
+}
+
+impl State {
+    /// The key of the whole [`Distribution`](crate::results::Distribution).
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Idle => "latency/idle",
+            Self::Loaded => "latency/loaded",
+        }
+    }
+}
+
+/// `latency/idle/p50`, `…/p99`, `…/p99.9`, as far as there were answers enough, and
+/// `latency/idle/lost`, a share.
+pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
+    let key = state.key();
+    let title = match state {
+        State::Idle => "round trip, idle",
+        State::Loaded => "round trip, under load",
+    };
+    let quantiles = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+    let mut samples: Vec<_> = quantiles
+        .into_iter()
+        .filter_map(|(name, share)| {
+            let (key, title) = (format!("{key}/{name}"), format!("{title}: {name}"));
+            let metric = Metric::new(key, title, Unit::Seconds, Better::Lower);
+            Some((metric, found.quantile(share)?))
+        })
+        .collect();
+    let (key, title) = (format!("{key}/lost"), format!("{title}: lost"));
+    let lost = Metric::new(key, title, Unit::Share, Better::Lower);
+    samples.push((lost, found.loss()));
+    samples
+}
+
+/// `connect/p50`: half of all connections were set up within that time.
+pub fn connections(found: &RoundTrips) -> Vec<Sample> {
+    let title = "setting up a connection: p50";
+    let metric = Metric::new("connect/p50", title, Unit::Seconds, Better::Lower);
+    let median = found.quantile(0.5);
+    median.map(|median| (metric, median)).into_iter().collect()
+}
+
+/// `udp/64/rate` where one was found at which few enough are lost; `udp/64/offered`, what
+/// was sent then; `udp/64/lost`, the share of it that was lost, or the least in any trial;
+/// `udp/64/limit/sender` and `udp/64/limit/receiver`, 1 where these and not the tunnel are
+/// what limits, otherwise 0. Of messages that the kernel cuts, `udp/64/gso/rate` and so on.
+pub fn packets(size: u16, way: Way, found: &Outcome) -> Vec<Sample> {
+    let (key, title) = match way {
+        Way::Each => (format!("udp/{size}"), format!("packets of {size} B")),
+        Way::Segmented => (
+            format!("udp/{size}/gso"),
+            format!("packets of {size} B, cut by the kernel"),
+        ),
+    };
+    let metric =
+        |what, title, unit, better| Metric::new(format!("{key}/{what}"), title, unit, better);
+    let share = |what, word| metric(what, format!("{title}: {word}"), Unit::Share, Better::Lower);
+    let per_second = |what, title| metric(what, title, Unit::PacketsPerSecond, Better::Higher);
+    let mut samples = match &found.best {
+        Some(best) => vec![
+            (per_second("rate", title.clone()), best.rate),
+            (
+                per_second("offered", format!("{title}: offered")),
+                best.offered,
+            ),
+            (share("lost", "lost"), best.loss()),
+        ],
+        None => vec![(share("lost", "lost"), found.least_loss())],
+    };
+    let flag = |is| if is { 1.0 } else { 0.0 };
+    samples.extend([
+        (
+            share("limit/sender", "limited by sender"),
+            flag(found.limited_by_sender),
+        ),
+        (
+            share("limit/receiver", "limited by receiver"),
+            flag(found.limited_by_receiver()),
+        ),
+    ]);
+    samples
+}
+
+/// For 10⁹ bytes of payload, of which so many were moved: `cost/cpu/total`, its parts
+/// `cost/cpu/user` and `cost/cpu/system`, `cost/switches` of the whole machine; `cost/programs/user`,
+/// `cost/programs/system`, `cost/programs/switches` of the tunnel's programs.
+///
+/// Nothing where system calls were counted meanwhile, which distorts these.
+pub fn cost(found: &Usage, bytes: u64) -> Vec<Sample> {
+    if found.system_calls.is_some() {
+        return Vec::new();
+    }
+    let mut samples = vec![
+        seconds("cost/cpu/total", "CPU", found.user + found.system),
+        seconds("cost/cpu/user", "CPU, user", found.user),
+        seconds("cost/cpu/system", "CPU, system", found.system),
+        count("cost/switches", "context switches", found.switches),
+    ];
+    if let Some(programs) = found.programs {
+        samples.extend([
+            seconds("cost/programs/user", "programs, user", programs.user),
+            seconds("cost/programs/system", "programs, system", programs.system),
+            count(
+                "cost/programs/switches",
+                "programs, context switches",
+                programs.switches,
+            ),
+        ]);
+    }
+    per_gigabyte(samples, bytes)
+}
+
+/// For 10⁹ bytes of payload, of which so many were moved: `cost/syscalls` of the whole
+/// machine, `cost/programs/syscalls` of the tunnel's programs, `cost/programs/syscalls/up` of
+/// their threads that carry what goes up. Nothing where they were not counted.
+pub fn system_calls(found: &Usage, bytes: u64) -> Vec<Sample> {
+    let Some(calls) = found.system_calls else {
+        return Vec::new();
+    };
+    let mut samples = vec![count("cost/syscalls", "system calls", calls.machine)];
+    if let Some(programs) = calls.programs {
+        samples.push(count(
+            "cost/programs/syscalls",
+            "programs, system calls",
+            programs,
+        ));
+    }
+    if let Some(upwards) = calls.upwards {
+        samples.push(count(
+            "cost/programs/syscalls/up",
+            "programs, system calls of the way up",
+            upwards,
+        ));
+    }
+    per_gigabyte(samples, bytes)
+}
+
+/// `memory/resident` and `memory/peak`, of both sides' programs together.
+pub fn memory(found: &Memory) -> Vec<Sample> {
+    let [client, server] = [found.client, found.server];
+    let bytes = |key: &str, title: &str| Metric::new(key, title, Unit::Bytes, Better::Lower);
+    vec![
+        (
+            bytes("memory/resident", "memory"),
+            client.now as f64 + server.now as f64,
+        ),
+        (
+            bytes("memory/peak", "memory, most ever"),
+            client.peak as f64 + server.peak as f64,
+        ),
+    ]
+}
+
+/// Of each packet of a full batch, a thread's time: `stages/split`, `stages/seal`,
+/// `stages/send`, `stages/receive`, `stages/open`, `stages/merge`; `stages/out/user`,
+/// `stages/out/system`, `stages/in/user` and `stages/in/system` of the threads that do all
+/// of it. `stages/rate`, the throughput meanwhile.
+pub fn stages(found: &Stages) -> Vec<Sample> {
+    let (out, into) = (found.out, found.into);
+    let each = [
+        ("split", "split", found.split),
+        ("seal", "seal", found.seal),
+        ("send", "send", found.send),
+        ("receive", "receive", found.receive),
+        ("open", "open", found.open),
+        ("merge", "merge", found.merge),
+        ("out/user", "way out, user", out.user),
+        ("out/system", "way out, system", out.system),
+        ("in/user", "way in, user", into.user),
+        ("in/system", "way in, system", into.system),
+    ];
+    let time = |(key, title, value)| {
+        let (key, title) = (format!("stages/{key}"), format!("{title}, each packet"));
+        (Metric::new(key, title, Unit::Seconds, Better::Lower), value)
+    };
+    let title = "TCP up, while threads were timed";
+    let rate = Metric::new("stages/rate", title, Unit::BitsPerSecond, Better::Higher);
+    each.map(time)
+        .into_iter()
+        .chain([(rate, found.rate)])
+        .collect()
+}
+
+/// `memory/slope`: how much a program grows in ten minutes under load. `memory/loaded`:
+/// the most that one holds meanwhile. Of the end of which it is more.
+pub fn growth(found: &Growth) -> Vec<Sample> {
+    let bytes = |key: &str, title: &str| Metric::new(key, title, Unit::Bytes, Better::Lower);
+    let slope = bytes("memory/slope", "memory, growth in 10 min under load");
+    let loaded = bytes("memory/loaded", "memory of an end, most under load");
+    let mut samples = vec![(loaded, found.most() as f64)];
+    if let Some(per_second) = found.slope() {
+        samples.push((slope, per_second * 600.0));
+    }
+    samples
+}
+
+/// `peers/1000/tcp`: of one of so many peers.
+pub fn peers_transfer(count: usize, found: &Transfer) -> Sample {
+    let (unit, better) = (Unit::BitsPerSecond, Better::Higher);
+    (of_peers(count, "tcp", "TCP up", unit, better), found.rate())
+}
+
+fn of_peers(count: usize, what: &str, title: &str, unit: Unit, better: Better) -> Metric {
+    let title = match count {
+        1 => format!("1 peer: {title}"),
+        _ => format!("{count} peers: {title}"),
+    };
+    Metric::new(format!("peers/{count}/{what}"), title, unit, better)
+}
+
+/// Of a server with so many peers in all: `peers/1000/add`, `…/resident`, `…/tcp`,
+/// `…/latency/p50`.
+pub fn peers(count: usize, found: &Peers) -> Vec<Sample> {
+    let lower = Better::Lower;
+    let metric = |what, title, unit, better| of_peers(count, what, title, unit, better);
+    let mut samples = vec![peers_transfer(count, &found.transfer)];
+    if let Some(setup) = found.setup {
+        let metric = metric("add", "time to add each", Unit::Seconds, lower);
+        samples.push((metric, setup.as_secs_f64()));
+    }
+    if let Some(resident) = found.resident {
+        let metric = metric("resident", "server's memory", Unit::Bytes, lower);
+        samples.push((metric, resident.now as f64));
+    }
+    if let Some(median) = found.round_trips.quantile(0.5) {
+        let metric = metric("latency/p50", "round trip: p50", Unit::Seconds, lower);
+        samples.push((metric, median));
+    }
+    samples
+}
+
+/// Of each kind of flood: `flood/informed/up`, the throughput, and `flood/informed/up/sent`,
+/// how many datagrams a second were sent. Of those at the tunnel's server
+/// `flood/informed/up/kept`: the share of the throughput that there is while as many are
+/// sent to a socket that nobody reads.
+pub fn flood(direction: Direction, found: &[Flooded]) -> Vec<Sample> {
+    let way = direction.name();
+    let unread = found.iter().find(|one| one.kind == Kind::Unread);
+    let samples = found.iter().flat_map(|one| {
+        let key = format!("flood/{}/{way}", one.kind.name());
+        let title = match one.kind {
+            Kind::Unread => format!("flood of an unread port: TCP {way}"),
+            Kind::Strangers => format!("flood without mac1: TCP {way}"),
+            Kind::Informed => format!("flood with mac1: TCP {way}"),
+        };
+        let metric = |what: &str, title: String, unit| {
+            Metric::new(format!("{key}{what}"), title, unit, Better::Higher)
+        };
+        let rate = one.transfer.rate();
+        let kept = unread.filter(|_| one.kind != Kind::Unread);
+        let kept = kept.map(|unread| {
+            let metric = metric("/kept", format!("{title}, share kept"), Unit::Share);
+            (metric, rate / unread.transfer.rate())
+        });
+        let sent = metric("/sent", format!("{title}, sent"), Unit::PacketsPerSecond);
+        let rates = [
+            (metric("", title, Unit::BitsPerSecond), rate),
+            (sent, one.rate),
+        ];
+        rates.into_iter().chain(kept).collect::<Vec<_>>()
+    });
+    samples.collect()
+}
+
+fn seconds(key: &str, title: &str, value: f64) -> Sample {
+    let title = format!("{title} per GB");
+    (
+        Metric::new(key, title, Unit::SecondsPerGigabyte, Better::Lower),
+        value,
+    )
+}
+
+fn count(key: &str, title: &str, value: u64) -> Sample {
+    let title = format!("{title} per GB");
+    (
+        Metric::new(key, title, Unit::PerGigabyte, Better::Lower),
+        value as f64,
+    )
+}
+
+/// None at all where nothing was moved.
+fn per_gigabyte(samples: Vec<Sample>, bytes: u64) -> Vec<Sample> {
+    let gigabytes = bytes as f64 / 1e9;
+    samples
+        .into_iter()
+        .filter(|_| bytes > 0)
+        .map(|(metric, value)| (metric, value / gigabytes))
+        .collect()
+}

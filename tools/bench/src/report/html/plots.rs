@@ -1,0 +1,338 @@
+//! Which plots a report has: whatever its metrics allow.
+
+use super::plot::{Axis, Bar, BarRow, Bars, Line, Lines};
+use crate::report::figure::{Scale, deviation, quantity};
+use crate::report::view::{Contestant, Section, Subject, View};
+use crate::results::{Metric, Unit};
+use maud::Markup;
+
+/// A drawing and the words around it.
+pub(super) struct Plot<'a> {
+    pub(super) title: String,
+    /// How to read it.
+    pub(super) told: String,
+    pub(super) drawing: Markup,
+    /// Whose colours have to be explained.
+    pub(super) legend: Vec<Contestant<'a>>,
+    /// Who is not in it.
+    pub(super) absent: Vec<&'a str>,
+}
+
+/// The plots of a section.
+pub(super) fn of<'a>(view: &View<'a>, section: &Section<'a>) -> Vec<Plot<'a>> {
+    let metrics = &section.metrics;
+    match section.subject {
+        Subject::Throughput => ["up", "down", "both"]
+            .into_iter()
+            .filter_map(|way| {
+                let metrics = counted(metrics, "tcp", way);
+                let title = match way {
+                    "up" => "TCP, client to server",
+                    "down" => "TCP, server to client",
+                    _ => "TCP, both ways at once",
+                };
+                bars(view, title, "A bar for each number of streams.", &metrics)
+            })
+            .collect(),
+        Subject::Packets => {
+            let metrics = counted(metrics, "udp", "rate");
+            let told = "A bar for each size of packet, in bytes.";
+            bars(view, "UDP packets per second", told, &metrics)
+                .into_iter()
+                .collect()
+        }
+        Subject::Latency => latencies(view),
+        Subject::Cost => {
+            let split = splits(metrics);
+            // The whole is in the same plot as its parts.
+            let of_parts = |metric: &&&Metric| {
+                metric.key == "cost/cpu/total"
+                    || split.iter().any(|(.., parts)| parts.contains(*metric))
+            };
+            let others: Vec<_> = metrics.iter().filter(|metric| !of_parts(metric)).collect();
+            let stacks = split
+                .iter()
+                .filter_map(|(title, parts)| stacked(view, title, parts));
+            let single = others
+                .into_iter()
+                .filter_map(|metric| bars(view, &metric.title, "", &[(String::new(), *metric)]));
+            stacks.chain(single).collect()
+        }
+        Subject::Peers => over_peers(view, metrics),
+        Subject::Startup => metrics
+            .iter()
+            .filter_map(|metric| bars(view, &metric.title, "", &[(String::new(), *metric)]))
+            .collect(),
+        Subject::Other => Vec::new(),
+    }
+}
+
+/// The metrics `FIRST/NUMBER/LAST`, with their numbers, rising.
+fn counted<'a>(metrics: &[&'a Metric], first: &str, last: &str) -> Vec<(String, &'a Metric)> {
+    let mut found: Vec<(u64, &Metric)> = metrics
+        .iter()
+        .filter_map(|metric| {
+            let mut words = metric.key.splitn(3, '/');
+            let (one, number, rest) = (words.next()?, words.next()?, words.next()?);
+            (one == first && rest == last).then_some((number.parse().ok()?, *metric))
+        })
+        .collect();
+    found.sort_by_key(|(number, _)| *number);
+    // Those of one unit can share an axis.
+    let unit = found.first().map(|(_, metric)| metric.unit);
+    let alike = found
+        .into_iter()
+        .filter(|(_, metric)| Some(metric.unit) == unit);
+    alike
+        .map(|(number, metric)| (number.to_string(), metric))
+        .collect()
+}
+
+/// Medians as bars, with whiskers.
+fn bars<'a>(
+    view: &View<'a>,
+    title: &str,
+    told: &str,
+    metrics: &[(String, &'a Metric)],
+) -> Option<Plot<'a>> {
+    let unit = metrics.first()?.1.unit;
+    let all: Vec<&Metric> = metrics.iter().map(|(_, metric)| *metric).collect();
+    let measured = view.measured(&all);
+    let medians = all.iter().flat_map(|metric| view.medians(metric));
+    let scale = Scale::of_all(unit, medians.collect::<Vec<_>>());
+    let rows = measured.iter().map(|contestant| BarRow {
+        contestant: *contestant,
+        bars: metrics
+            .iter()
+            .filter_map(|(tag, metric)| bar(view, contestant.id, tag, metric))
+            .collect(),
+    });
+    let bars = Bars {
+        title: title.to_owned(),
+        scale,
+        rows: rows.collect(),
+    };
+    let whiskers = "Median; the line is ± MAD.";
+    Some(Plot {
+        title: scale.head(title),
+        told: [told, whiskers].join(" ").trim().to_owned(),
+        drawing: bars.draw()?,
+        legend: Vec::new(),
+        absent: view.absent(&measured),
+    })
+}
+
+fn bar(view: &View<'_>, contestant: &str, tag: &str, metric: &Metric) -> Option<Bar> {
+    let summary = view.report.summary(contestant, &metric.key)?;
+    let spread = (summary.count > 1).then_some(summary.mad);
+    let told = quantity(summary.median, metric.unit);
+    Some(Bar {
+        tag: tag.to_owned(),
+        parts: vec![summary.median],
+        spread,
+        told: match spread {
+            Some(spread) => format!(
+                "{}: {told} ± {}",
+                metric.title,
+                deviation(spread, metric.unit)
+            ),
+            None => format!("{}: {told}, measured once", metric.title),
+        },
+    })
+}
+
+/// What two titles begin with.
+fn beginning(one: &str, other: &str) -> Option<String> {
+    let letters = one.chars().zip(other.chars());
+    let common: String = letters
+        .take_while(|(a, b)| a == b)
+        .map(|(letter, _)| letter)
+        .collect();
+    let common = common.trim_end_matches(|letter: char| !letter.is_alphanumeric());
+    (!common.is_empty()).then(|| common.to_owned())
+}
+
+/// What two titles end with.
+fn shared_end<'a>(one: &'a str, other: &str) -> &'a str {
+    let letters = one.char_indices().rev().zip(other.chars().rev());
+    let common = letters.take_while(|((_, a), b)| a == b).last();
+    common.map_or("", |((at, _), _)| &one[at..])
+}
+
+/// Pairs of metrics that are the user's and the system's part of one thing.
+fn splits<'a>(metrics: &[&'a Metric]) -> Vec<(String, [&'a Metric; 2])> {
+    let pairs = metrics.iter().filter_map(|user| {
+        let stem = user.key.strip_suffix("/user")?;
+        let system = metrics
+            .iter()
+            .find(|metric| metric.key.strip_suffix("/system") == Some(stem))?;
+        let title = match stem {
+            "cost/cpu" => "CPU, the whole machine".to_owned(),
+            "cost/programs" => "CPU, the tunnel’s programs".to_owned(),
+            _ => beginning(&user.title, &system.title).unwrap_or_else(|| stem.to_owned()),
+        };
+        (user.unit == system.unit).then_some((title, [*user, *system]))
+    });
+    pairs.collect()
+}
+
+fn stacked<'a>(view: &View<'a>, title: &str, parts: &[&'a Metric; 2]) -> Option<Plot<'a>> {
+    let unit = parts[0].unit;
+    let rows: Vec<BarRow<'a>> = view
+        .contestants
+        .iter()
+        .filter_map(|contestant| {
+            let both = parts.map(|part| view.report.summary(contestant.id, &part.key));
+            let [Some(user), Some(system)] = both else {
+                return None;
+            };
+            let told = |value| quantity(value, unit);
+            Some(BarRow {
+                contestant: *contestant,
+                bars: vec![Bar {
+                    tag: String::new(),
+                    parts: vec![user.median, system.median],
+                    spread: None,
+                    told: format!("user {}, system {}", told(user.median), told(system.median)),
+                }],
+            })
+        })
+        .collect();
+    let totals = rows.iter().flat_map(|row| &row.bars);
+    let scale = Scale::of_all(unit, totals.map(|bar| bar.parts.iter().sum()));
+    let measured: Vec<Contestant<'a>> = rows.iter().map(|row| row.contestant).collect();
+    let bars = Bars {
+        title: title.to_owned(),
+        scale,
+        rows,
+    };
+    Some(Plot {
+        title: scale.head(title),
+        told: "User (full colour) + system (pale), medians.".to_owned(),
+        drawing: bars.draw()?,
+        legend: Vec::new(),
+        absent: view.absent(&measured),
+    })
+}
+
+/// Latency by percentile, as HdrHistogram plots it.
+fn latencies<'a>(view: &View<'a>) -> Vec<Plot<'a>> {
+    let kinds = view
+        .distributions()
+        .into_iter()
+        .filter_map(|(kind, distributions)| {
+            let title = match kind {
+                "latency/idle" => "Round trips, idle",
+                "latency/loaded" => "Round trips, under load",
+                other => other,
+            };
+            let lines = distributions.iter().filter_map(|distribution| {
+                let contestant = view.contestant(&distribution.contestant)?;
+                Some(Line {
+                    contestant: *contestant,
+                    points: distribution.quantiles.clone(),
+                })
+            });
+            let told = "Within which time that share of round trips was answered; to the right, \
+                    each step has one more nine.";
+            lined(
+                view,
+                title,
+                told,
+                Axis::Nines,
+                Axis::Log(Unit::Seconds),
+                lines.collect(),
+            )
+        });
+    kinds.collect()
+}
+
+/// What `peers/NUMBER/…` says, over the number.
+fn over_peers<'a>(view: &View<'a>, metrics: &[&'a Metric]) -> Vec<Plot<'a>> {
+    let mut subjects: Vec<&str> = Vec::new();
+    for metric in metrics {
+        let subject = metric.key.splitn(3, '/').nth(2);
+        subjects.extend(subject.filter(|subject| !subjects.contains(subject)));
+    }
+    let plots = subjects.into_iter().filter_map(|subject| {
+        let metrics = counted(metrics, "peers", subject);
+        let first = metrics.first()?.1;
+        let lines = view.contestants.iter().map(|contestant| Line {
+            contestant: *contestant,
+            points: metrics
+                .iter()
+                .filter_map(|(number, metric)| {
+                    let summary = view.report.summary(contestant.id, &metric.key)?;
+                    Some((number.parse().ok()?, summary.median))
+                })
+                .collect(),
+        });
+        let lines: Vec<Line<'_>> = lines.filter(|line| !line.points.is_empty()).collect();
+        let values = || {
+            lines
+                .iter()
+                .flat_map(|line| &line.points)
+                .map(|point| point.1)
+        };
+        let least = values().fold(f64::MAX, f64::min);
+        let wide = least > 0.0 && values().fold(0.0, f64::max) > 20.0 * least;
+        let y = if wide {
+            Axis::Log(first.unit)
+        } else {
+            Axis::Linear(first.unit)
+        };
+        // Titles tell the number, which here is on an axis: what they share says the rest.
+        let title = metrics
+            .iter()
+            .try_fold(None, |ending: Option<&str>, (_, metric)| {
+                let shared = match ending {
+                    None => &metric.title,
+                    Some(ending) => shared_end(ending, &metric.title),
+                };
+                (!shared.is_empty()).then_some(Some(shared))
+            });
+        // `1000 peers: time to add`, where that is how the titles are made.
+        let title = title.flatten().filter(|_| metrics.len() > 1);
+        let title = title.map(|title| {
+            title
+                .split_once(": ")
+                .map_or(title, |(_, what)| what)
+                .trim()
+        });
+        let title = title.filter(|title| title.starts_with(char::is_alphabetic));
+        let title = title.unwrap_or(subject).to_owned();
+        lined(
+            view,
+            &title,
+            "Over the number of peers.",
+            Axis::Log(Unit::Count),
+            y,
+            lines,
+        )
+    });
+    plots.collect()
+}
+
+fn lined<'a>(
+    view: &View<'a>,
+    title: &str,
+    told: &str,
+    x: Axis,
+    y: Axis,
+    lines: Vec<Line<'a>>,
+) -> Option<Plot<'a>> {
+    let legend: Vec<Contestant<'a>> = lines.iter().map(|line| line.contestant).collect();
+    let lines = Lines {
+        title: title.to_owned(),
+        x,
+        y,
+        lines,
+    };
+    Some(Plot {
+        title: title.to_owned(),
+        told: told.to_owned(),
+        drawing: lines.draw()?,
+        absent: view.absent(&legend),
+        legend,
+    })
+}

@@ -1,0 +1,328 @@
+//! The report on a terminal.
+
+use super::figure::{NONE, deviation, digits, quantity};
+use super::view::{Figure, GLANCE_TOLD, REFERENCES, View};
+use crate::results::{Metric, Table};
+use std::fmt::Write;
+
+/// How many columns a line may have.
+const WIDTH: usize = 100;
+
+/// How many of them a row's label may have.
+const LABEL: usize = 28;
+
+/// Between blocks that stand side by side.
+const GAP: usize = 3;
+
+pub(super) fn page(report: &crate::results::Report) -> String {
+    let view = View::new(report);
+    let mut page = String::new();
+    for (name, value) in view.facts() {
+        paragraph(&mut page, &format!("{name}: {value}"), "  ");
+    }
+    if !report.complete {
+        paragraph(
+            &mut page,
+            "This run was stopped before its end: what follows is what it has.",
+            "",
+        );
+    }
+    for section in &view.sections {
+        let contestants = view.measured(&section.metrics);
+        if contestants.is_empty() {
+            continue;
+        }
+        heading(&mut page, section.subject.title());
+        let labels: Vec<&str> = contestants.iter().map(|one| one.title).collect();
+        let ids: Vec<&str> = contestants.iter().map(|one| one.id).collect();
+        let blocks = section.metrics.iter();
+        let blocks: Vec<Block> = blocks.map(|metric| block(&view, metric, &ids)).collect();
+        side_by_side(&mut page, &labels, &blocks);
+    }
+    for table in &report.tables {
+        named(&mut page, table);
+    }
+    missing(&mut page, &view);
+    glance(&mut page, &view);
+    page
+}
+
+/// Columns that belong together, under one title.
+struct Block {
+    title: String,
+    /// What the figures are in, behind the title; it is never cut off.
+    unit: String,
+    columns: Vec<Vec<String>>,
+}
+
+impl Block {
+    /// A block of these columns, a head and one cell for each row.
+    fn new(title: &str, unit: &str, columns: Vec<Vec<String>>) -> Self {
+        Self {
+            title: line(title),
+            unit: match unit {
+                "" => String::new(),
+                unit => format!(" ({unit})"),
+            },
+            columns,
+        }
+    }
+
+    /// The title and the unit in the block's width.
+    fn head(&self) -> String {
+        let room = self.width().saturating_sub(width(&self.unit));
+        cut(&self.title, room) + &self.unit
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let longest = |cells: &Vec<String>| cells.iter().map(|cell| width(cell)).max();
+        self.columns
+            .iter()
+            .map(|cells| longest(cells).unwrap_or(0))
+            .collect()
+    }
+
+    /// No title makes a block wider than half of what a line has for blocks.
+    fn width(&self) -> usize {
+        let room = WIDTH - LABEL - GAP;
+        let widths = self.widths();
+        let columns = widths.iter().sum::<usize>() + widths.len().saturating_sub(1);
+        let head = width(&self.title) + width(&self.unit);
+        columns.max(head.min(room / 2)).min(room)
+    }
+
+    /// The cells of a row, flush right in the block's width.
+    fn row(&self, at: usize) -> String {
+        let cells = self.columns.iter().zip(self.widths());
+        let cells = cells.map(|(cells, width)| {
+            let cell = cells.get(at).map_or("", String::as_str);
+            right(cell, width)
+        });
+        let row = cells.collect::<Vec<_>>().join(" ");
+        right(&cut(&row, self.width()), self.width())
+    }
+}
+
+/// One metric of all contestants.
+fn block(view: &View<'_>, metric: &Metric, contestants: &[&str]) -> Block {
+    let scale = view.scale(metric);
+    let figures: Vec<Option<Figure>> = contestants
+        .iter()
+        .map(|id| view.figure(id, metric))
+        .collect();
+    let column = |head: &str, cell: &dyn Fn(&Figure) -> String| {
+        let cells = figures.iter();
+        let cells = cells.map(|figure| figure.as_ref().map_or_else(|| NONE.to_owned(), cell));
+        std::iter::once(head.to_owned()).chain(cells).collect()
+    };
+    let ratio = |of: usize| {
+        move |figure: &Figure| {
+            let ratio = figure.ratios.get(of).copied().flatten();
+            ratio.map_or_else(|| NONE.to_owned(), |ratio| digits(ratio.value))
+        }
+    };
+    Block::new(
+        &metric.title,
+        scale.name,
+        vec![
+            column("median", &|figure| scale.number(figure.summary.median)),
+            column("±MAD", &spread),
+            column("best", &|figure| scale.number(figure.best)),
+            column("/none", &ratio(0)),
+            column("/w-go", &ratio(1)),
+        ],
+    )
+}
+
+/// The deviation as a share of the median.
+fn spread(figure: &Figure) -> String {
+    let summary = figure.summary;
+    if summary.count < 2 {
+        return "once".to_owned();
+    }
+    let share = summary.mad / summary.median.abs() * 100.0;
+    if !share.is_finite() {
+        return NONE.to_owned();
+    }
+    match share {
+        share if share < 9.95 => format!("{share:.1}%"),
+        share if share < 999.5 => format!("{share:.0}%"),
+        _ => ">999%".to_owned(),
+    }
+}
+
+/// A published comparison.
+fn named(page: &mut String, table: &Table) {
+    heading(page, &line(&format!("{}: {}", table.name, table.title)));
+    paragraph(page, &format!("Published: {}", table.source), "  ");
+    let labels: Vec<&str> = table.rows.iter().map(|row| row.label.as_str()).collect();
+    let blocks = table.columns.iter().enumerate().map(|(at, column)| {
+        let mut published = vec!["published".to_owned()];
+        let mut here = vec!["here".to_owned()];
+        let mut deviations = vec!["±MAD".to_owned()];
+        for row in &table.rows {
+            let cell = row.cells.get(at);
+            let none = || NONE.to_owned();
+            let as_printed = cell.and_then(|cell| cell.published.as_deref());
+            published.push(as_printed.map_or_else(none, |text| cut(&line(text), 24)));
+            let measured = cell.and_then(|cell| cell.measured);
+            here.push(measured.map_or_else(none, |value| quantity(value, column.unit)));
+            let mad = measured.and(cell.and_then(|cell| cell.mad));
+            deviations.push(mad.map_or_else(String::new, |mad| deviation(mad, column.unit)));
+        }
+        Block::new(&column.title, "", vec![published, here, deviations])
+    });
+    side_by_side(page, &labels, &blocks.collect::<Vec<_>>());
+    for row in &table.rows {
+        if let Some(note) = &row.note {
+            paragraph(page, &format!("{}: {note}", row.label), "  ");
+        }
+    }
+    if !table.differences.is_empty() {
+        page.push_str("What differs here:\n");
+    }
+    for difference in &table.differences {
+        paragraph(page, &format!("- {difference}"), "  ");
+    }
+}
+
+/// The few figures that answer most questions: last, as a terminal shows the end.
+fn glance(page: &mut String, view: &View<'_>) {
+    let Some(found) = view.glance() else {
+        return;
+    };
+    heading(page, "At a glance");
+    let labels: Vec<&str> = found.contestants.iter().map(|one| one.title).collect();
+    let blocks = found.columns.into_iter().map(|column| {
+        let unit = std::iter::once(column.unit.to_owned());
+        Block::new(column.title, "", vec![unit.chain(column.cells).collect()])
+    });
+    side_by_side(page, &labels, &blocks.collect::<Vec<_>>());
+    paragraph(page, GLANCE_TOLD, "");
+}
+
+/// What could not run, and what failed.
+fn missing(page: &mut String, view: &View<'_>) {
+    if view.unavailable().next().is_some() {
+        heading(page, "Could not run here");
+    }
+    for (entry, reason) in view.unavailable() {
+        paragraph(page, &format!("{}: {reason}", entry.title), "  ");
+    }
+    if !view.report.failures.is_empty() {
+        heading(page, "Failed");
+    }
+    for failure in &view.report.failures {
+        let title = view.title(&failure.contestant);
+        let told = format!("{title}, {}: {}", failure.what, failure.reason);
+        paragraph(page, &told, "  ");
+    }
+    let undescribed = view.undescribed();
+    if !undescribed.is_empty() {
+        heading(page, "Not shown, as the report does not say what they are");
+        paragraph(page, &undescribed.join(", "), "  ");
+    }
+    if !view.sections.is_empty() {
+        let names = REFERENCES.map(|(_, name)| name);
+        page.push('\n');
+        paragraph(
+            page,
+            &format!(
+                "±MAD: median absolute deviation in percent of the median. /none and /w-go: \
+                 ratio of the median to that of {} and of {}.",
+                names[0], names[1]
+            ),
+            "",
+        );
+    }
+}
+
+/// Writes labelled rows of as many blocks as fit, then of the next ones.
+fn side_by_side(page: &mut String, labels: &[&str], blocks: &[Block]) {
+    let labels: Vec<String> = labels.iter().map(|text| cut(&line(text), LABEL)).collect();
+    let label = labels.iter().map(|text| width(text)).max().unwrap_or(0);
+    let mut rest = blocks;
+    while !rest.is_empty() {
+        let mut used = label;
+        let fitting = rest.iter().take_while(|block| {
+            used += GAP + block.width();
+            used <= WIDTH
+        });
+        let (now, later) = rest.split_at(fitting.count().max(1));
+        rest = later;
+        let mut write = |label_text: &str, cells: &dyn Fn(&Block) -> String| {
+            let mut text = left(label_text, label);
+            for block in now {
+                text.push_str(&" ".repeat(GAP));
+                text.push_str(&cells(block));
+            }
+            page.push_str(text.trim_end());
+            page.push('\n');
+        };
+        write("", &|block| left(&block.head(), block.width()));
+        write("", &|block| block.row(0));
+        for (at, label) in labels.iter().enumerate() {
+            write(label, &|block| block.row(at + 1));
+        }
+        if !rest.is_empty() {
+            page.push('\n');
+        }
+    }
+}
+
+fn heading(page: &mut String, text: &str) {
+    let text = cut(text, WIDTH);
+    let _ = writeln!(page, "\n{text}\n{}", "─".repeat(width(&text)));
+}
+
+/// Text broken between words; further lines begin with `indent`.
+fn paragraph(page: &mut String, text: &str, indent: &str) {
+    let mut used = 0;
+    for word in line(text).split(' ').filter(|word| !word.is_empty()) {
+        if used > 0 && used + 1 + width(word) > WIDTH {
+            page.push('\n');
+            page.push_str(indent);
+            used = width(indent);
+        } else if used > 0 {
+            page.push(' ');
+            used += 1;
+        }
+        // A word longer than a line is broken anywhere.
+        for letter in word.chars() {
+            if used == WIDTH {
+                page.push('\n');
+                page.push_str(indent);
+                used = width(indent);
+            }
+            page.push(letter);
+            used += 1;
+        }
+    }
+    page.push('\n');
+}
+
+/// On one line, and without characters that a terminal would obey.
+fn line(text: &str) -> String {
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    text.chars().map(plain).collect()
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(most.saturating_sub(1));
+    kept.chain(std::iter::once('…')).collect()
+}
+
+fn left(text: &str, to: usize) -> String {
+    format!("{text}{}", " ".repeat(to.saturating_sub(width(text))))
+}
+
+fn right(text: &str, to: usize) -> String {
+    format!("{}{text}", " ".repeat(to.saturating_sub(width(text))))
+}

@@ -1,0 +1,435 @@
+//! A report put in order for readers: who, what, and how they compare.
+
+use crate::measure::iperf::CONGESTION;
+use crate::pair::DEFAULT_CONGESTION;
+use crate::report::figure::{NONE, Scale, digits, quantity};
+use crate::results::{Better, Distribution, Entry, Metric, Report, Unit};
+use crate::statistics::{Ratio, Summary, ratio};
+use std::collections::BTreeSet;
+
+/// Whom everything is compared with: an id, and what a column of ratios is called.
+pub(super) const REFERENCES: [(&str, &str); 2] =
+    [("direct", "no tunnel"), ("wireguard-go", "wireguard-go")];
+
+/// How measuring goes about it in any run, a paragraph each.
+const METHOD: [&str; 5] = [
+    "Each contestant has two machines of its own: network namespaces of one kernel, joined \
+     by a virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. \
+     They are measured in turn, round by round (A B C, A B C), so that whatever else the \
+     machine is doing meets all of them alike.",
+    "Client, server and the programs that make the traffic share the machine's cores. A \
+     throughput is therefore what both ends manage together, not what either could do on a \
+     machine of its own.",
+    "Retransmits are counted over a whole transfer, so who moves more has more to send again. \
+     A quantile of round trips is of all that began: one that was lost is later than any \
+     other, and where more were lost than a quantile leaves out, there is no figure. What \
+     qperf calls latency is one way: half a round trip.",
+    "A figure is the median of its samples, ± their median absolute deviation (MAD). The best \
+     is the greatest sample where more is better, otherwise the least. Ratios are of medians; \
+     their spread adds the relative spreads of both in quadrature. A single sample has no \
+     spread, and none is shown.",
+    "Prefixes are decimal: 1 GB is 10⁹ bytes, 1 Gbit/s is 10⁹ bits per second. Every sample \
+     is in report.json, and “taupe-lab compare OLD.json NEW.json” tells two runs apart.",
+];
+
+/// Of a report whose connections begin with [`DEFAULT_CONGESTION`].
+const UNPACED: &str = "TCP sends as soon as it may: no connection begins with a congestion control \
+     that paces, such as bbr, for then each super-packet would wait for a timer, and how dear \
+     timers are on the machine would be measured too.";
+
+/// A report in the order of reading.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) report: &'a Report,
+    /// All that took part, should have, or have samples.
+    pub(super) contestants: Vec<Contestant<'a>>,
+    /// Metrics by subject, those of named tables left out.
+    pub(super) sections: Vec<Section<'a>>,
+}
+
+/// The few figures that answer most questions: keys, and what they are called where there
+/// is little room.
+const GLANCE: [(&str, &str); 7] = [
+    ("tcp/1/up", "TCP up"),
+    ("tcp/1/down", "TCP down"),
+    ("latency/idle/p50", "idle p50"),
+    ("latency/loaded/p99", "loaded p99"),
+    ("cost/cpu/total", "CPU"),
+    ("memory/resident", "memory"),
+    ("startup", "start-up"),
+];
+
+/// What stands above the medians of [`View::glance`].
+pub(super) const GLANCE_TOLD: &str = "Medians: one TCP stream; round trips with nothing else, \
+     and with one stream up, as fast as it goes; seconds of processor time for a gigabyte, of the whole machine; \
+     what both ends' programs hold; from the start to the first answer. A round trip can take less than \
+     without a tunnel: who looks for the next packet for a while before sleeping spares the processor \
+     its halt.";
+
+/// The few figures that answer most questions.
+#[derive(Debug)]
+pub(super) struct Glance<'a> {
+    pub(super) contestants: Vec<Contestant<'a>>,
+    pub(super) columns: Vec<GlanceColumn>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct GlanceColumn {
+    pub(super) title: &'static str,
+    /// `Mbit/s`.
+    pub(super) unit: &'static str,
+    /// Of each contestant.
+    pub(super) cells: Vec<String>,
+}
+
+/// Who.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Contestant<'a> {
+    pub(super) id: &'a str,
+    pub(super) title: &'a str,
+    /// Its place, by which it gets its colour.
+    pub(super) place: usize,
+    /// Whether the run lists it; some things are measured of what no run starts.
+    pub(super) listed: bool,
+}
+
+impl Contestant<'_> {
+    /// Whether it is the program that this laboratory belongs to.
+    pub(super) fn is_own(&self) -> bool {
+        self.id == "taupe"
+    }
+}
+
+/// What, of one subject.
+#[derive(Debug)]
+pub(super) struct Section<'a> {
+    pub(super) subject: Subject,
+    pub(super) metrics: Vec<&'a Metric>,
+}
+
+impl<'a> Section<'a> {
+    /// The metrics of one unit each.
+    pub(super) fn by_unit(&self) -> impl Iterator<Item = &[&'a Metric]> {
+        self.metrics.chunk_by(|one, other| one.unit == other.unit)
+    }
+}
+
+/// What metrics are about, in the order of reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    Throughput,
+    Packets,
+    Latency,
+    Cost,
+    Peers,
+    Startup,
+    Other,
+}
+
+impl Subject {
+    const ALL: [Self; 7] = [
+        Self::Throughput,
+        Self::Packets,
+        Self::Latency,
+        Self::Cost,
+        Self::Peers,
+        Self::Startup,
+        Self::Other,
+    ];
+
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Throughput => "Throughput",
+            Self::Packets => "Packets per second",
+            Self::Latency => "Latency",
+            Self::Cost => "Cost",
+            Self::Peers => "Cost over peers",
+            Self::Startup => "Start-up",
+            Self::Other => "Other figures",
+        }
+    }
+
+    /// By the first word of the key.
+    fn of(key: &str) -> Self {
+        match key.split('/').next().unwrap_or_default() {
+            "tcp" => Self::Throughput,
+            "udp" => Self::Packets,
+            "qperf" if key == "qperf/tcp_bw" => Self::Throughput,
+            "qperf" | "latency" => Self::Latency,
+            "cost" | "memory" => Self::Cost,
+            "peers" => Self::Peers,
+            "startup" => Self::Startup,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Everything about one metric of one contestant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figure {
+    pub(super) summary: Summary,
+    /// The greatest or the least, whichever is good.
+    pub(super) best: f64,
+    /// To each of [`REFERENCES`].
+    pub(super) ratios: [Option<Ratio>; 2],
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
+        Self {
+            report,
+            contestants: contestants(report),
+            sections: sections(report),
+        }
+    }
+
+    pub(super) fn figure(&self, contestant: &str, metric: &Metric) -> Option<Figure> {
+        let summary = self.report.summary(contestant, &metric.key)?;
+        let ratios = REFERENCES.map(|(reference, _)| {
+            let reference = self.report.summary(reference, &metric.key)?;
+            ratio(&summary, &reference)
+        });
+        let best = match metric.better {
+            Better::Higher => summary.max,
+            Better::Lower => summary.min,
+        };
+        Some(Figure {
+            summary,
+            best,
+            ratios,
+        })
+    }
+
+    /// The few figures that answer most questions; `None` where none of them was measured.
+    pub(super) fn glance(&self) -> Option<Glance<'a>> {
+        let found = GLANCE.iter().filter_map(|(key, title)| {
+            let mut metrics = self.report.metrics.iter();
+            Some((metrics.find(|metric| metric.key == *key)?, *title))
+        });
+        let found: Vec<(&Metric, &'static str)> = found.collect();
+        let metrics: Vec<&Metric> = found.iter().map(|(metric, _)| *metric).collect();
+        let contestants = self.expected(&metrics);
+        let columns = found.iter().map(|(metric, title)| {
+            let scale = self.scale(metric);
+            let cells = contestants.iter().map(|contestant| {
+                let summary = self.report.summary(contestant.id, &metric.key);
+                summary.map_or_else(|| NONE.to_owned(), |found| scale.number(found.median))
+            });
+            GlanceColumn {
+                title,
+                unit: scale.name,
+                cells: cells.collect(),
+            }
+        });
+        (!found.is_empty()).then(|| Glance {
+            columns: columns.collect(),
+            contestants: contestants.clone(),
+        })
+    }
+
+    /// One scale for a column of one metric.
+    pub(super) fn scale(&self, metric: &Metric) -> Scale {
+        Scale::of_all(metric.unit, self.medians(metric))
+    }
+
+    /// The medians of all of whom there is a figure.
+    pub(super) fn medians(&self, metric: &Metric) -> impl Iterator<Item = f64> {
+        let all = self.contestants.iter();
+        all.filter_map(|one| Some(self.report.summary(one.id, &metric.key)?.median))
+    }
+
+    /// Those of whom there is a figure for any of these metrics.
+    pub(super) fn measured(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
+        let all = self.contestants.iter();
+        all.filter(|one| self.has(one, metrics)).copied().collect()
+    }
+
+    /// Those, and all that the run lists.
+    pub(super) fn expected(&self, metrics: &[&Metric]) -> Vec<Contestant<'a>> {
+        let all = self.contestants.iter();
+        all.filter(|one| one.listed || self.has(one, metrics))
+            .copied()
+            .collect()
+    }
+
+    /// Those that the run lists and that are not there.
+    pub(super) fn absent(&self, there: &[Contestant<'_>]) -> Vec<&'a str> {
+        let others = self.contestants.iter();
+        let others =
+            others.filter(|one| one.listed && !there.iter().any(|other| other.id == one.id));
+        others.map(|one| one.title).collect()
+    }
+
+    fn has(&self, contestant: &Contestant<'_>, metrics: &[&Metric]) -> bool {
+        let found = |metric: &&Metric| self.report.summary(contestant.id, &metric.key);
+        metrics.iter().any(|metric| found(metric).is_some())
+    }
+
+    /// The contestant with that id.
+    pub(super) fn contestant(&self, id: &str) -> Option<&Contestant<'a>> {
+        self.contestants
+            .iter()
+            .find(|contestant| contestant.id == id)
+    }
+
+    /// Its title, or the id of one that is not listed.
+    pub(super) fn title<'b>(&'b self, id: &'b str) -> &'b str {
+        self.contestant(id)
+            .map_or(id, |contestant| contestant.title)
+    }
+
+    /// Contestants that could not run, with the reason.
+    pub(super) fn unavailable(&self) -> impl Iterator<Item = (&'a Entry, &'a str)> {
+        self.report.contestants.iter().filter_map(|entry| {
+            let reason = entry.unavailable.as_deref()?;
+            Some((entry, reason))
+        })
+    }
+
+    /// The kinds of latency of which there are distributions.
+    pub(super) fn distributions(&self) -> Vec<(&'a str, Vec<&'a Distribution>)> {
+        let mut kinds: Vec<(&str, Vec<&Distribution>)> = Vec::new();
+        for distribution in &self.report.distributions {
+            match kinds.iter_mut().find(|kind| kind.0 == distribution.metric) {
+                Some(kind) => kind.1.push(distribution),
+                None => kinds.push((&distribution.metric, vec![distribution])),
+            }
+        }
+        kinds
+    }
+
+    /// Keys of series that no metric describes: nobody can tell their unit.
+    pub(super) fn undescribed(&self) -> Vec<&'a str> {
+        let described = |key: &str| self.report.metrics.iter().any(|known| known.key == key);
+        let keys: BTreeSet<&str> = self
+            .report
+            .series
+            .iter()
+            .map(|series| series.metric.as_str())
+            .filter(|key| !described(key))
+            .collect();
+        keys.into_iter().collect()
+    }
+
+    /// Where, what and when, as pairs of a name and what is to be said.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let report = self.report;
+        let machine = &report.machine;
+        let cores = plural(machine.cores as u64, "core");
+        let memory = quantity(machine.memory as f64, Unit::Bytes);
+        let mut facts = vec![
+            ("Date".to_owned(), report.started.clone()),
+            (
+                "Machine".to_owned(),
+                format!("{}, {cores}, {memory}", machine.processor),
+            ),
+            ("System".to_owned(), machine.system.clone()),
+            ("Kernel".to_owned(), machine.kernel.clone()),
+            (
+                "TCP congestion control".to_owned(),
+                match machine.congestion_control.as_str() {
+                    "" => String::new(),
+                    own => format!("{CONGESTION} in iperf3, {own} in qperf"),
+                },
+            ),
+            ("Settings".to_owned(), self.settings()),
+            ("Took".to_owned(), duration(report.seconds)),
+        ];
+        let versions = report.contestants.iter().filter_map(|entry| {
+            let version = entry.version.clone()?;
+            Some((entry.title.clone(), version))
+        });
+        facts.extend(versions);
+        let tools = report.tools.iter();
+        facts.extend(tools.map(|(name, version)| (name.clone(), version.clone())));
+        facts
+    }
+
+    /// How measuring went about it, a paragraph each.
+    pub(super) fn method(&self) -> Vec<&'static str> {
+        let unpaced = self.report.machine.congestion_control == DEFAULT_CONGESTION;
+        METHOD
+            .into_iter()
+            .chain(unpaced.then_some(UNPACED))
+            .collect()
+    }
+
+    fn settings(&self) -> String {
+        let settings = &self.report.settings;
+        let rounds = plural(settings.rounds.into(), "round");
+        let kind = match settings.kind.as_str() {
+            "bench" | "bench-full" => format!("make {}", settings.kind),
+            other => other.to_owned(),
+        };
+        let each = digits(settings.seconds);
+        let link = match settings.link.as_str() {
+            "" | "cable" => String::new(),
+            other => format!(", on a link of {other}"),
+        };
+        format!("{kind}: {rounds}, {each} s for each throughput{link}")
+    }
+}
+
+/// `3 rounds`.
+pub(super) fn plural(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}
+
+fn duration(seconds: f64) -> String {
+    if !(0.0..1e9).contains(&seconds) {
+        return "not known".to_owned();
+    }
+    let seconds = seconds.round() as u64;
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}
+
+fn contestants(report: &Report) -> Vec<Contestant<'_>> {
+    let listed = report.contestants.iter();
+    let listed = listed.map(|entry| (entry.id.as_str(), entry.title.as_str()));
+    let series = report.series.iter().map(|series| &series.contestant);
+    let distributions = report.distributions.iter().map(|one| &one.contestant);
+    let others = series.chain(distributions).map(|id| (&**id, &**id));
+    let mut seen = BTreeSet::new();
+    let new = listed.chain(others).filter(|(id, _)| seen.insert(*id));
+    new.enumerate()
+        .map(|(place, (id, title))| Contestant {
+            id,
+            title,
+            place,
+            listed: report.contestants.iter().any(|entry| entry.id == id),
+        })
+        .collect()
+}
+
+fn sections(report: &Report) -> Vec<Section<'_>> {
+    let named = |key: &str| {
+        let first = key.split('/').next();
+        report
+            .tables
+            .iter()
+            .any(|table| Some(&*table.name) == first)
+    };
+    let sections = Subject::ALL.map(|subject| {
+        let metrics = report.metrics.iter();
+        let metrics =
+            metrics.filter(|metric| Subject::of(&metric.key) == subject && !named(&metric.key));
+        let mut metrics: Vec<&Metric> = metrics.collect();
+        // Those of one unit stand together, the first unit first.
+        let units: Vec<Unit> = metrics.iter().map(|metric| metric.unit).collect();
+        metrics.sort_by_key(|metric| units.iter().position(|unit| *unit == metric.unit));
+        Section { subject, metrics }
+    });
+    let about = |subject| {
+        let latency = subject == Subject::Latency;
+        latency && !report.distributions.is_empty()
+    };
+    sections
+        .into_iter()
+        .filter(|section| !section.metrics.is_empty() || about(section.subject))
+        .collect()
+}

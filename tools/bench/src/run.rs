@@ -1,0 +1,272 @@
+//! The order of measurements, and carrying it out.
+//!
+//! A plan is made whole before anything is measured, so that it is known how much
+//! is left. Within a section the rounds are the outermost loop and the contestants the
+//! innermost (A B C, A B C, …): what drifts on a shared machine drifts for all.
+//!
+//! A step that fails is noted and the others go on. After every step the report so far
+//! is written, so that whatever ends a run leaves what it has.
+
+mod machine;
+mod options;
+mod plan;
+mod progress;
+
+pub use options::{Kind, Options, Section};
+
+use crate::contestant::{self, Contestant};
+use crate::measure::latency::RoundTrips;
+use crate::measure::metrics::{Sample, State};
+use crate::measure::servers::Servers;
+use crate::pair::Link;
+use crate::report;
+use crate::results::{Entry, FORMAT, Failure, Report, Settings};
+use crate::session::Session;
+use crate::tables::{self, freebsd};
+use plan::Plan;
+use progress::Progress;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use taupe_lab::console;
+use taupe_lab::error::{Error, Result};
+use taupe_lab::guest;
+
+/// What becomes of `report.json` and `report.html`, and what is known while it grows.
+struct Bench {
+    options: Options,
+    contestants: Vec<Rc<dyn Contestant>>,
+    /// What runs, by contestant and kind of link. One that did not start, or has ended, is
+    /// not tried again.
+    arenas: HashMap<(String, &'static str), Option<Arena>>,
+    /// All round trips so far, by contestant and what went on meanwhile.
+    round_trips: HashMap<(String, &'static str), RoundTrips>,
+    /// The guest of the table that has one, while that is measured.
+    laboratory: Option<freebsd::Laboratory>,
+    report: Report,
+}
+
+/// A contestant that runs, and what measures it.
+struct Arena {
+    // The servers run on the session's machines, so they go first.
+    servers: Servers,
+    session: Session,
+}
+
+/// Installs what takes part, as far as that needs the world outside the sandbox. What
+/// cannot be installed is in the answer, with the reason.
+pub fn prepare(options: &Options) -> Vec<(String, String)> {
+    let mut refused = Vec::new();
+    for contestant in contestant::all() {
+        if !options.takes(contestant.id()) {
+            continue;
+        }
+        if let Err(error) = contestant.install() {
+            refused.push((contestant.id().to_owned(), error.to_string()));
+        }
+    }
+    if options.has(Section::Freebsd2022)
+        && let Err(error) = guest::install()
+    {
+        // The table says so too, when it comes to that.
+        let reason = error.one_line();
+        console::print(format_args!("no guest for {}: {reason}\n", freebsd::NAME));
+    }
+    refused
+}
+
+/// Measures, inside a sandbox, and writes the report into the folder that the options
+/// name. Returns it as it was written last.
+///
+/// # Errors
+///
+/// Only when the report cannot be written: what cannot be measured is in the report.
+pub fn run(options: Options, stop: &Arc<AtomicBool>) -> Result<Report> {
+    let began = Instant::now();
+    let mut bench = Bench::new(options);
+    let plan = Plan::new(&bench);
+    let mut progress = Progress::new(plan.estimate(), plan.steps.len());
+    let mut complete = true;
+    for step in plan.steps {
+        if stop.load(Ordering::Relaxed) {
+            complete = false;
+            break;
+        }
+        progress.begin(&step);
+        let outcome = (step.work)(&mut bench);
+        if let Err(error) = &outcome
+            && stop.load(Ordering::Relaxed)
+        {
+            progress.end(&step.estimate, Some(&format!("stopped: {error}")));
+            complete = false;
+            break;
+        }
+        let reason = outcome.err().map(|error| {
+            // That a program has ended says more than what its absence led to.
+            let ended = bench.ended(&step.contestant);
+            ended.unwrap_or(error).one_line()
+        });
+        progress.end(&step.estimate, reason.as_deref());
+        if let Some(reason) = reason {
+            bench.report.failures.push(Failure {
+                what: step.what,
+                contestant: step.contestant,
+                reason,
+            });
+        }
+        bench.report.seconds = began.elapsed().as_secs_f64();
+        bench.write()?;
+    }
+    bench.report.complete = complete;
+    bench.report.seconds = began.elapsed().as_secs_f64();
+    bench.arenas.clear();
+    bench.laboratory = None;
+    bench.write()?;
+    progress.close();
+    Ok(bench.report)
+}
+
+impl Bench {
+    fn new(options: Options) -> Self {
+        let mut entries = Vec::new();
+        let mut contestants: Vec<Rc<dyn Contestant>> = Vec::new();
+        for contestant in contestant::all() {
+            let id = contestant.id();
+            if !options.takes(id) {
+                continue;
+            }
+            let refused = options.refused.iter().find(|(refused, _)| refused == id);
+            let version = match refused {
+                Some((_, reason)) => Err(reason.clone()),
+                None => contestant.version().map_err(|error| error.one_line()),
+            };
+            entries.push(Entry {
+                id: id.to_owned(),
+                title: contestant.title().to_owned(),
+                version: version.clone().ok().flatten(),
+                unavailable: version.clone().err(),
+            });
+            if version.is_ok() {
+                contestants.push(contestant.into());
+            }
+        }
+        let report = Report {
+            format: FORMAT,
+            started: machine::now(),
+            seconds: 0.0,
+            complete: false,
+            settings: Settings {
+                kind: options.name().to_owned(),
+                rounds: options.rounds,
+                seconds: options.seconds.into(),
+                link: options.link.to_string(),
+            },
+            machine: machine::describe(),
+            tools: machine::tools(),
+            contestants: entries,
+            metrics: Vec::new(),
+            series: Vec::new(),
+            distributions: Vec::new(),
+            failures: Vec::new(),
+            tables: Vec::new(),
+        };
+        Self {
+            options,
+            contestants,
+            arenas: HashMap::new(),
+            round_trips: HashMap::new(),
+            laboratory: None,
+            report,
+        }
+    }
+
+    /// Starts a contestant on new machines, in place of those that it has on such a
+    /// link. Returns how long it took until the first answer, in seconds.
+    fn start(&mut self, contestant: &Rc<dyn Contestant>, link: &Link) -> Result<f64> {
+        let key = key(contestant, link);
+        let name = format!("{}-{}", key.1, key.0);
+        // The former machines go first: their names are needed.
+        self.arenas.insert(key.clone(), None);
+        let session = Session::start(&**contestant, &name, link)?;
+        let startup = session.startup.as_secs_f64();
+        let servers = Servers::new(&session);
+        self.arenas.insert(key, Some(Arena { servers, session }));
+        Ok(startup)
+    }
+
+    /// The contestant running on such a link, started if it has not been.
+    fn arena(&mut self, contestant: &Rc<dyn Contestant>, link: &Link) -> Result<&mut Arena> {
+        let key = key(contestant, link);
+        if !self.arenas.contains_key(&key) {
+            self.start(contestant, link)?;
+        }
+        let arena = self.arenas.get_mut(&key).and_then(Option::as_mut);
+        arena.ok_or_else(|| Error::unmet("it did not start, or has ended"))
+    }
+
+    /// Why a contestant's programs have ended, if they have. What is left of it is stopped.
+    fn ended(&mut self, contestant: &str) -> Option<Error> {
+        let mut of_contestant = self
+            .arenas
+            .iter_mut()
+            .filter(|((id, _), _)| id == contestant);
+        of_contestant.find_map(|(_, slot)| {
+            let error = slot.as_mut()?.session.check().err()?;
+            *slot = None;
+            Some(error)
+        })
+    }
+
+    /// Stops all that run on such a link.
+    fn forget(&mut self, link: &Link) {
+        self.arenas.retain(|(_, kind), _| *kind != link.kind());
+    }
+
+    /// Keeps what was found of a contestant.
+    fn keep(&mut self, contestant: &Rc<dyn Contestant>, samples: Vec<Sample>) {
+        for (metric, sample) in samples {
+            self.report.record(contestant.id(), &metric, sample);
+        }
+    }
+
+    /// Keeps round trips: the distribution is that of all rounds together.
+    fn keep_round_trips(
+        &mut self,
+        contestant: &Rc<dyn Contestant>,
+        state: State,
+        found: RoundTrips,
+    ) {
+        let (id, metric) = (contestant.id().to_owned(), state.key());
+        let all = self.round_trips.entry((id.clone(), metric)).or_default();
+        all.extend(found);
+        let distributions = &mut self.report.distributions;
+        distributions.retain(|known| known.metric != metric || known.contestant != id);
+        distributions.push(all.distribution(metric, &id));
+    }
+
+    /// Fills the named tables, and writes the report.
+    fn write(&mut self) -> Result<()> {
+        self.report.tables = tables::all(&self.report);
+        let folder = &self.options.out;
+        let json = serde_json::to_string_pretty(&self.report)
+            .map_err(|error| Error::unmet(format!("the report as JSON: {error}")))?;
+        replace(&folder.join("report.json"), &json)?;
+        replace(&folder.join("report.html"), &report::html(&self.report))
+    }
+}
+
+fn key(contestant: &Rc<dyn Contestant>, link: &Link) -> (String, &'static str) {
+    (contestant.id().to_owned(), link.kind())
+}
+
+/// Writes a file so that there is always a whole one.
+fn replace(path: &Path, content: &str) -> Result<()> {
+    let draft = path.with_extension("partial");
+    let writing = || Error::io(format!("writing {}", path.display()));
+    fs::write(&draft, content).map_err(writing())?;
+    fs::rename(&draft, path).map_err(writing())
+}

@@ -1,0 +1,77 @@
+//! Where a run takes place, and with which programs.
+
+use crate::pair;
+use crate::results::Machine;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use taupe_lab::process;
+
+/// The processor, memory and system of this machine. What cannot be read is left
+/// empty: it is for readers, nothing depends on it.
+pub(super) fn describe() -> Machine {
+    let processor = field("/proc/cpuinfo", "model name", ':').unwrap_or_default();
+    let memory = field("/proc/meminfo", "MemTotal", ':')
+        .and_then(|text| text.trim_end_matches("kB").trim().parse::<u64>().ok())
+        .map_or(0, |kilobytes| kilobytes * 1024);
+    let system = field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_default();
+    Machine {
+        processor,
+        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        memory,
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
+        system: system.trim_matches('"').to_owned(),
+        congestion_control: pair::DEFAULT_CONGESTION.to_owned(),
+    }
+}
+
+/// The time of day: RFC 3339, UTC.
+pub(super) fn now() -> String {
+    said(&["date", "-u", "+%FT%TZ"])
+}
+
+/// Versions of the measuring programs, and what Taupe was built from.
+pub(super) fn tools() -> BTreeMap<String, String> {
+    let word = |text: String, at: usize| text.split_whitespace().nth(at).map(str::to_owned);
+    let known = [
+        ("iperf3", word(said(&["iperf3", "--version"]), 1)),
+        ("qperf", word(said(&["qperf", "--version"]), 1)),
+        ("taupe's commit", commit()),
+    ];
+    let known = known.into_iter();
+    known
+        .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+        .collect()
+}
+
+/// The commit that is checked out, `+` when files differ from it; nothing where there is
+/// no repository. Two builds of one version are told apart by it.
+fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let line = ["git", "-C", env!("CARGO_MANIFEST_DIR")];
+        said(&[&line, words].concat())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]);
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+    let mark = if changed.is_empty() { "" } else { "+" };
+    (!commit.is_empty()).then(|| format!("{commit}{mark}"))
+}
+
+/// What a command prints; nothing when it fails.
+fn said(command: &[&str]) -> String {
+    let mut line = Command::new(command[0]);
+    line.args(&command[1..]);
+    process::attempt("this machine", line, None)
+        .map(|attempt| attempt.stdout.trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// The value of the first line of a file that begins with `name`.
+fn field(path: &str, name: &str, separator: char) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(separator)?.1.trim().to_owned())
+}

@@ -1,0 +1,564 @@
+//! What is measured, in which order.
+
+use super::{Bench, Section};
+use crate::contestant::Contestant;
+use crate::measure::cost::{Meter, SystemCalls};
+use crate::measure::iperf::{self, Direction, Flow};
+use crate::measure::metrics::{self, State};
+use crate::measure::packets::{self, Way};
+use crate::measure::qperf::{self, Test};
+use crate::measure::{connections, flood, latency, memory, peers, stages};
+use crate::pair::Link;
+use crate::results::Metric;
+use crate::tables::mobile::Preset;
+use crate::tables::{freebsd, gigabit, handshake, kernel, mobile};
+use std::rc::Rc;
+use std::time::Duration;
+use taupe_lab::error::Result;
+use taupe_lab::peers::Implementation;
+
+/// Round trips of one measurement, idle.
+const ROUND_TRIPS: usize = 3_000;
+
+/// Sizes of packets, in bytes.
+const SIZES: [u16; 3] = [64, 512, 1420];
+
+type Work = Box<dyn FnOnce(&mut Bench) -> Result<()>>;
+
+/// One measurement, or one thing that has to be done for others.
+pub(super) struct Step {
+    /// For the reader of the progress.
+    pub(super) label: String,
+    /// What is missing when it fails: the key of a metric, or the beginning of several.
+    pub(super) what: String,
+    /// Whose; empty where it is nobody's.
+    pub(super) contestant: String,
+    /// How long it should take.
+    pub(super) estimate: Duration,
+    pub(super) work: Work,
+}
+
+/// All steps of a run.
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    rounds: u32,
+    seconds: u32,
+    full: bool,
+    contestants: Vec<Rc<dyn Contestant>>,
+}
+
+impl Plan {
+    /// The steps for what a run is asked for, with the contestants that can run here.
+    pub(super) fn new(bench: &Bench) -> Self {
+        let options = &bench.options;
+        let mut plan = Self {
+            steps: Vec::new(),
+            rounds: options.rounds,
+            seconds: options.seconds,
+            full: options.full(),
+            contestants: bench.contestants.clone(),
+        };
+        if options.has(Section::Startup) {
+            plan.startup();
+        }
+        if options.has(Section::Throughput) {
+            plan.throughput(&options.streams);
+        }
+        if options.has(Section::Latency) {
+            plan.latency();
+        }
+        if options.has(Section::Packets) {
+            plan.packets();
+        }
+        if options.has(Section::Stages) {
+            plan.stages();
+        }
+        if options.has(Section::Flood) {
+            plan.flood();
+        }
+        if options.has(Section::MemorySlope) {
+            plan.memory_slope();
+        }
+        if options.has(Section::Peers) {
+            plan.peers(&options.peers);
+        }
+        plan.forget(&options.link);
+        if options.has(Section::Gigabit2018) {
+            plan.gigabit();
+        }
+        if options.has(Section::UserspaceVsKernel2021) {
+            plan.kernel();
+        }
+        plan.forget(&gigabit::LINK);
+        if options.has(Section::Freebsd2022) {
+            plan.freebsd();
+        }
+        if options.has(Section::HandshakePq) {
+            plan.handshake();
+        }
+        if options.has(Section::Mobile) {
+            plan.mobile();
+        }
+        plan
+    }
+
+    /// How long it should take.
+    pub(super) fn estimate(&self) -> Duration {
+        self.steps.iter().map(|step| step.estimate).sum()
+    }
+
+    /// A step for each contestant, in the order of tables.
+    fn each(
+        &mut self,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl Fn(&mut Bench, &Rc<dyn Contestant>) -> Result<()> + Clone + 'static,
+    ) {
+        for contestant in &self.contestants {
+            let (work, contestant) = (work.clone(), Rc::clone(contestant));
+            self.steps.push(Step {
+                label: format!("{label}: {}", contestant.id()),
+                what: what.to_owned(),
+                contestant: contestant.id().to_owned(),
+                estimate: Duration::from_secs_f64(seconds),
+                work: Box::new(move |bench| work(bench, &contestant)),
+            });
+        }
+    }
+
+    /// How often what is not TCP's throughput is measured: in the short run, twice at most.
+    fn fewer(&self) -> u32 {
+        if self.full {
+            self.rounds
+        } else {
+            self.rounds.min(2)
+        }
+    }
+
+    /// How long a named table's measurements of throughput take.
+    fn table_seconds(&self) -> u32 {
+        if self.full { self.seconds } else { 1 }
+    }
+
+    /// The same, once in every round.
+    fn rounds(
+        &mut self,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl Fn(&mut Bench, &Rc<dyn Contestant>) -> Result<()> + Clone + 'static,
+    ) {
+        self.times(self.rounds, label, what, seconds, work);
+    }
+
+    /// The same, that often.
+    fn times(
+        &mut self,
+        rounds: u32,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl Fn(&mut Bench, &Rc<dyn Contestant>) -> Result<()> + Clone + 'static,
+    ) {
+        for round in 1..=rounds {
+            let label = format!("round {round}/{rounds}, {label}");
+            self.each(&label, what, seconds, work.clone());
+        }
+    }
+
+    fn startup(&mut self) {
+        let metric = metrics::startup();
+        let what = metric.key.clone();
+        self.rounds("start-up", &what, 1.5, move |bench, contestant| {
+            let took = bench.start(contestant, &bench.options.link.clone())?;
+            bench.report.record(contestant.id(), &metric, took);
+            Ok(())
+        });
+    }
+
+    fn throughput(&mut self, streams: &[u32]) {
+        let directions = match self.full {
+            true => &Direction::ALL[..],
+            false => &[Direction::Up, Direction::Down],
+        };
+        let seconds = self.seconds;
+        for round in 1..=self.rounds {
+            for &streams in streams {
+                for &direction in directions {
+                    let flow = Flow {
+                        direction,
+                        streams,
+                        seconds,
+                    };
+                    let what = format!("tcp/{streams}/{}", direction.name());
+                    let label = format!("round {round}/{}, {what}", self.rounds);
+                    let estimate = f64::from(seconds) + 0.3;
+                    self.each(&label, &what, estimate, move |bench, contestant| {
+                        let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                        let meter = Meter::start(&arena.session, SystemCalls::Ignore)?;
+                        let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+                        let used = meter.stop()?;
+                        bench.keep(contestant, metrics::transfer(flow, &found));
+                        // The cost is that of one stream up; every transfer has the same meter
+                        // about it.
+                        if streams == 1 && direction == Direction::Up {
+                            bench.keep(contestant, metrics::cost(&used, found.bytes()));
+                        }
+                        Ok(())
+                    });
+                }
+            }
+        }
+        self.system_calls();
+        self.each("memory", "memory", 0.01, |bench, contestant| {
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            if let Some(found) = memory::measure(&arena.session)? {
+                bench.keep(contestant, metrics::memory(&found));
+            }
+            Ok(())
+        });
+    }
+
+    /// Counting them slows them down, so it is done apart.
+    fn system_calls(&mut self) {
+        let flow = Flow {
+            direction: Direction::Up,
+            streams: 1,
+            seconds: 1,
+        };
+        let rounds = if self.full { self.rounds } else { 1 };
+        for round in 1..=rounds {
+            let label = format!("round {round}/{rounds}, system calls");
+            self.each(&label, "cost/syscalls", 1.8, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let meter = Meter::start(&arena.session, SystemCalls::Count)?;
+                let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+                let used = meter.stop()?;
+                bench.keep(contestant, metrics::system_calls(&used, found.bytes()));
+                Ok(())
+            });
+        }
+    }
+
+    fn latency(&mut self) {
+        for state in [State::Idle, State::Loaded] {
+            let estimate = match state {
+                State::Idle => 0.4,
+                State::Loaded => 2.4,
+            };
+            let label = state.key();
+            let rounds = match state {
+                State::Idle => self.rounds,
+                State::Loaded => self.fewer(),
+            };
+            self.times(rounds, label, label, estimate, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let found = match state {
+                    State::Idle => latency::idle(&arena.session, ROUND_TRIPS)?,
+                    State::Loaded => {
+                        latency::loaded(&arena.session, &mut arena.servers, 1)?.round_trips
+                    }
+                };
+                bench.keep(contestant, metrics::latency(state, &found));
+                bench.keep_round_trips(contestant, state, found);
+                Ok(())
+            });
+        }
+        self.rounds("connections", "connect", 0.1, |bench, contestant| {
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let found = connections::measure(&arena.session)?;
+            bench.keep(contestant, metrics::connections(&found));
+            Ok(())
+        });
+        let tests = match self.full {
+            true => &[Test::TcpLatency, Test::UdpLatency, Test::TcpBandwidth][..],
+            false => &[Test::TcpLatency],
+        };
+        for &test in tests {
+            let metric = metrics::qperf(test);
+            let (label, what) = (format!("qperf {}", test.name()), metric.key.clone());
+            let rounds = self.fewer();
+            self.times(rounds, &label, &what, 1.2, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let found = qperf::measure(&arena.session, &mut arena.servers, test, 1)?;
+                bench.report.record(contestant.id(), &metric, found);
+                Ok(())
+            });
+        }
+    }
+
+    fn packets(&mut self) {
+        for (size, way) in SIZES
+            .into_iter()
+            .flat_map(|size| Way::ALL.map(|way| (size, way)))
+        {
+            let (label, what) = match way {
+                Way::Each => (format!("packets of {size} B"), format!("udp/{size}")),
+                Way::Segmented => (
+                    format!("packets of {size} B, cut by the kernel"),
+                    format!("udp/{size}/gso"),
+                ),
+            };
+            self.rounds(&label, &what, 4.5, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let found = packets::measure(&arena.session, size, way)?;
+                bench.keep(contestant, metrics::packets(size, way, &found));
+                Ok(())
+            });
+        }
+    }
+
+    fn stages(&mut self) {
+        let seconds = self.seconds;
+        let estimate = f64::from(seconds) + 1.0;
+        self.rounds("stages", "stages", estimate, move |bench, contestant| {
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let found = stages::measure(&arena.session, &mut arena.servers, seconds)?;
+            if let Some(found) = found {
+                bench.keep(contestant, metrics::stages(&found));
+            }
+            Ok(())
+        });
+    }
+
+    fn flood(&mut self) {
+        for direction in [Direction::Up, Direction::Down] {
+            let flow = Flow {
+                direction,
+                streams: 1,
+                seconds: self.seconds,
+            };
+            let label = format!("flood, TCP {}", direction.name());
+            let estimate = 3.0 * (f64::from(self.seconds) + 0.6) + 0.5;
+            self.rounds(&label, "flood", estimate, move |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let (session, servers) = (&arena.session, &mut arena.servers);
+                if let Some(found) = flood::measure(&**contestant, session, servers, flow) {
+                    bench.keep(contestant, metrics::flood(direction, &found?));
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// Peers are never taken away again, so this comes last on these machines.
+    fn peers(&mut self, counts: &[usize]) {
+        let mut there = 1;
+        for &count in counts {
+            let more = count.saturating_sub(there);
+            there = there.max(count);
+            let label = format!("{count} peers");
+            self.each(
+                &label,
+                &format!("peers/{count}"),
+                2.0,
+                move |bench, contestant| {
+                    if count > contestant.most_peers() {
+                        return Ok(());
+                    }
+                    let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                    let found = peers::add(&**contestant, &arena.session, &mut arena.servers, more);
+                    if let Some(found) = found.transpose()? {
+                        bench.keep(contestant, metrics::peers(count, &found));
+                    }
+                    Ok(())
+                },
+            );
+        }
+        if self.full && there > 1 {
+            self.peers_in_turn(there);
+        }
+    }
+
+    /// What is compared closely is measured in turn.
+    fn peers_in_turn(&mut self, there: usize) {
+        let rounds = self.rounds.min(5);
+        let what = format!("peers/{there}/tcp");
+        self.times(rounds, &what, &what, 8.0, move |bench, contestant| {
+            let count = there.min(contestant.most_peers());
+            let arena = bench.arena(contestant, &bench.options.link.clone())?;
+            let (session, servers) = (&arena.session, &mut arena.servers);
+            let found = peers::in_turn(&**contestant, session, servers, count - 1);
+            if let Some([with, without]) = found.transpose()? {
+                let samples = [(count, &with), (1, &without)];
+                let samples = samples.map(|(count, found)| metrics::peers_transfer(count, found));
+                bench.keep(contestant, samples.into());
+            }
+            Ok(())
+        });
+    }
+
+    /// For Taupe alone: it is no comparison.
+    fn memory_slope(&mut self) {
+        let all = std::mem::take(&mut self.contestants);
+        let own = |one: &&Rc<dyn Contestant>| one.id() == Implementation::Taupe.name();
+        self.contestants = all.iter().filter(own).cloned().collect();
+        self.each(
+            "memory slope",
+            "memory/slope",
+            665.0,
+            |bench, contestant| {
+                let arena = bench.arena(contestant, &bench.options.link.clone())?;
+                let (warm_up, seconds) = (Duration::from_secs(60), 660);
+                let found = memory::growth(&arena.session, &mut arena.servers, warm_up, seconds)?;
+                bench.keep(contestant, metrics::growth(&found));
+                Ok(())
+            },
+        );
+        self.contestants = all;
+    }
+
+    fn gigabit(&mut self) {
+        let metric = gigabit::startup();
+        let what = metric.key.clone();
+        let rounds = if self.full { self.rounds } else { 1 };
+        self.times(
+            rounds,
+            "gigabit-2018, start-up",
+            &what,
+            1.5,
+            move |bench, contestant| {
+                let took = bench.start(contestant, &gigabit::LINK)?;
+                bench.report.record(contestant.id(), &metric, took);
+                Ok(())
+            },
+        );
+        self.gigabit_transfer(gigabit::NAME, Direction::Up, 1, gigabit::iperf());
+        for (test, metric) in [
+            (Test::TcpBandwidth, gigabit::bandwidth()),
+            (Test::TcpLatency, gigabit::latency()),
+        ] {
+            let (label, what) = (format!("gigabit-2018, {}", test.name()), metric.key.clone());
+            let (rounds, seconds) = (self.fewer(), self.table_seconds());
+            self.times(
+                rounds,
+                &label,
+                &what,
+                f64::from(seconds) + 0.2,
+                move |bench, contestant| {
+                    let arena = bench.arena(contestant, &gigabit::LINK)?;
+                    let found = qperf::measure(&arena.session, &mut arena.servers, test, seconds)?;
+                    bench.report.record(contestant.id(), &metric, found);
+                    Ok(())
+                },
+            );
+        }
+    }
+
+    /// TCP on the link of the tables that have a gigabit.
+    fn gigabit_transfer(
+        &mut self,
+        table: &str,
+        direction: Direction,
+        streams: u32,
+        metric: Metric,
+    ) {
+        let flow = Flow {
+            direction,
+            streams,
+            seconds: self.table_seconds(),
+        };
+        let label = format!("{table}, iperf3 {}", direction.name());
+        let what = metric.key.clone();
+        let (rounds, estimate) = (self.fewer(), f64::from(flow.seconds) + 0.3);
+        self.times(rounds, &label, &what, estimate, move |bench, contestant| {
+            let arena = bench.arena(contestant, &gigabit::LINK)?;
+            let found = iperf::transfer(&arena.session, &mut arena.servers, flow)?;
+            bench.report.record(contestant.id(), &metric, found.rate());
+            Ok(())
+        });
+    }
+
+    fn kernel(&mut self) {
+        let all = std::mem::take(&mut self.contestants);
+        let takes_part = |one: &&Rc<dyn Contestant>| kernel::CONTESTANTS.contains(&one.id());
+        self.contestants = all.iter().filter(takes_part).cloned().collect();
+        for (direction, metric) in [
+            (Direction::Up, kernel::up()),
+            (Direction::Down, kernel::down()),
+        ] {
+            self.gigabit_transfer(kernel::NAME, direction, 4, metric);
+        }
+        self.contestants = all;
+    }
+
+    fn freebsd(&mut self) {
+        let rounds = self.fewer();
+        // In one second the emulated processor does too little to count.
+        let seconds = self.table_seconds().max(2);
+        let name = freebsd::NAME;
+        self.step(&format!("{name}, guest"), name, 15.0, |bench| {
+            bench.laboratory = freebsd::Laboratory::start(&mut bench.report);
+            Ok(())
+        });
+        for round in 1..=rounds {
+            let label = format!("round {round}/{rounds}, {name}");
+            let estimate = 4.0 * f64::from(seconds + 1);
+            self.step(&label, name, estimate, move |bench| {
+                if let Some(laboratory) = &mut bench.laboratory {
+                    laboratory.round(seconds, &mut bench.report);
+                }
+                if round == rounds {
+                    bench.laboratory = None;
+                }
+                Ok(())
+            });
+        }
+    }
+
+    fn handshake(&mut self) {
+        for round in 1..=self.rounds {
+            let label = format!("round {round}/{}, {}", self.rounds, handshake::NAME);
+            self.step(&label, handshake::NAME, handshake::SECONDS, |bench| {
+                handshake::measure(&mut bench.report);
+                Ok(())
+            });
+        }
+    }
+
+    fn mobile(&mut self) {
+        let rounds = if self.full { self.rounds } else { 1 };
+        for round in 1..=rounds {
+            for preset in Preset::ALL {
+                let label = format!(
+                    "round {round}/{rounds}, {}, {}",
+                    mobile::NAME,
+                    preset.name()
+                );
+                self.step(&label, mobile::NAME, 20.0, move |bench| {
+                    let contestants: Vec<&dyn Contestant> =
+                        bench.contestants.iter().map(|one| &**one).collect();
+                    mobile::measure(preset, &contestants, 3, round.into(), &mut bench.report);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// A step that is no single contestant's.
+    fn step(
+        &mut self,
+        label: &str,
+        what: &str,
+        seconds: f64,
+        work: impl FnOnce(&mut Bench) -> Result<()> + 'static,
+    ) {
+        self.steps.push(Step {
+            label: label.to_owned(),
+            what: what.to_owned(),
+            contestant: String::new(),
+            estimate: Duration::from_secs_f64(seconds),
+            work: Box::new(work),
+        });
+    }
+
+    /// Stops what runs on that kind of link: nothing needs it any more.
+    fn forget(&mut self, link: &Link) {
+        let link = link.clone();
+        self.step("stopping the contestants", "stop", 0.5, move |bench| {
+            bench.forget(&link);
+            Ok(())
+        });
+    }
+}

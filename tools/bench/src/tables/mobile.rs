@@ -1,0 +1,334 @@
+//! `mobile`: tunnels over the links of a portable computer and of a telephone, and what
+//! a change of address does to them.
+//!
+//! Such links are slow and the processor idles, so all contestants are measured at once:
+//! each on a link of its own, all with the same fates. How busy the machine was meanwhile
+//! is measured too, and said where it was too busy for that.
+
+use super::{DescribedRow, Description, Figure};
+use crate::contestant::Contestant;
+use crate::emulator::Profile;
+use crate::measure::cost::{Meter, SystemCalls, Usage};
+use crate::measure::iperf::{self, Direction, Flow};
+use crate::measure::latency;
+use crate::measure::servers::Servers;
+use crate::pair::{Link, PORT, Side};
+use crate::results::{Better, Failure, Metric, Report, Unit};
+use crate::session::Session;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+use taupe_lab::error::{Error, Result};
+use taupe_lab::traffic;
+
+/// Its name, with which the keys of its metrics begin.
+pub const NAME: &str = "mobile";
+
+/// Where the client is after its address has changed.
+const MOVED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+
+/// How long the first answer after that may take.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+/// How busy the machine may be for measurements at the same time not to disturb one
+/// another: a share of 1.
+const BUSY: f64 = 0.8;
+
+/// Between two datagrams of which the round trip is measured. They are few bytes for the
+/// link, and enough of them for p99 in 2 s.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// Who is compared, and what it is called here.
+const ROWS: [(&str, &str); 9] = [
+    ("direct", "no tunnel"),
+    ("openvpn-static-bf", "OpenVPN, static key (BF-CBC)"),
+    ("openvpn-tls-aes", "OpenVPN, TLS (AES-256-GCM)"),
+    ("openvpn-tls-chacha", "OpenVPN, TLS (ChaCha20-Poly1305)"),
+    ("kernel", "WireGuard, in the kernel"),
+    ("taupe", "Taupe"),
+    ("wireguard-go", "wireguard-go"),
+    ("boringtun", "boringtun"),
+    ("gotatun", "gotatun"),
+];
+
+/// A kind of link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// [`Profile::WIFI_80211B`].
+    Wifi,
+    /// [`Profile::LTE`].
+    Lte,
+}
+
+impl Preset {
+    /// In the order of the table.
+    pub const ALL: [Self; 2] = [Self::Wifi, Self::Lte];
+
+    /// In keys of metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wifi => "802.11b",
+            Self::Lte => "lte",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Wifi => "802.11b",
+            Self::Lte => "LTE",
+        }
+    }
+
+    const fn profile(self) -> Profile {
+        match self {
+            Self::Wifi => Profile::WIFI_80211B,
+            Self::Lte => Profile::LTE,
+        }
+    }
+
+    /// One TCP stream from the server to the client.
+    pub fn down(self) -> Metric {
+        self.metric("down", "down", Unit::BitsPerSecond, Better::Higher)
+    }
+
+    /// One TCP stream from the client to the server.
+    pub fn up(self) -> Metric {
+        self.metric("up", "up", Unit::BitsPerSecond, Better::Higher)
+    }
+
+    /// Round trips while these streams flow.
+    pub fn latency(self) -> Metric {
+        self.metric("p99", "p99 under load", Unit::Seconds, Better::Lower)
+    }
+
+    /// From a change of the client's address to the next answered ping.
+    pub fn recovery(self) -> Metric {
+        let title = "new address to answer";
+        self.metric("recovery", title, Unit::Seconds, Better::Lower)
+    }
+
+    fn metric(self, key: &str, title: &str, unit: Unit, better: Better) -> Metric {
+        Metric::new(
+            self.key(key),
+            format!("{}: {title}", self.title()),
+            unit,
+            better,
+        )
+    }
+
+    fn key(self, key: &str) -> String {
+        format!("{NAME}/{}/{key}", self.name())
+    }
+}
+
+/// The table.
+pub fn description() -> Description {
+    let columns = |preset: Preset| {
+        let metrics = [Preset::down, Preset::up, Preset::latency, Preset::recovery];
+        metrics.map(|metric| metric(preset))
+    };
+    Description {
+        name: NAME,
+        title: "Links of a portable computer and of a telephone, medians",
+        source: "announced by the author of the comparison of 2018, never published",
+        columns: Preset::ALL.map(columns).concat(),
+        rows: ROWS
+            .map(|(id, label)| DescribedRow::new(label, Some(id), &[]))
+            .to_vec(),
+        figure: Figure::Median,
+        differences: [
+            "Nothing was published, so the links are this laboratory's choice. 802.11b: \
+             5 Mbit/s, 4 ± 3 ms and 2 % loss each way. LTE: 30 Mbit/s down, 10 up, 45 ± 15 ms \
+             and 0.5 % loss each way, so that a round trip takes 60 to 120 ms. The bottleneck \
+             has a queue of 100 ms, or 64 KiB where that is more.",
+            "The links are emulated in user space. Both directions of 802.11b have the whole \
+             rate; in truth they share the air.",
+            "Each transfer is one TCP stream of 3 s with cubic as its congestion control, its slow \
+             beginning included.",
+            "With loss, what TCP makes of such a link differs much from one transfer to the \
+             next: one round, as in the short run, ranks nobody.",
+            "Round trips are those of a datagram of 64 bytes every 10 ms, while one TCP stream \
+             flows down, then up. Lost ones are left out.",
+            "Recovery begins when the client has another address on the same interface and \
+             ends with the first answer to a ping, which is sent every 10 ms; 5 s are waited \
+             for it. Without a tunnel there is nothing to recover: connections end with the \
+             address they were made from.",
+            "boringtun, started as it is by default, connects a socket to its peer and goes on \
+             sending from the address that is gone: it does not recover. With \
+             --disable-connected-udp it does.",
+            "All contestants of a link are measured at once, each on a link of its own with \
+             the same fates; a note says where the machine was more than 80 % busy \
+             meanwhile, which makes them wait for one another.",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    }
+}
+
+/// Measures those of the contestants that the table has a row for, all at once, on links
+/// with the fates of that seed. TCP flows for that many seconds down, and as many up; with
+/// all that is around it takes 5 s more, and 5 s more when one does not recover.
+///
+/// What fails is among the report's failures.
+pub fn measure(
+    preset: Preset,
+    contestants: &[&dyn Contestant],
+    seconds: u32,
+    seed: u64,
+    report: &mut Report,
+) {
+    let takes_part = |contestant: &&&dyn Contestant| {
+        let mut rows = ROWS.iter();
+        rows.any(|(id, _)| *id == contestant.id())
+    };
+    let contestants: Vec<_> = contestants.iter().filter(takes_part).copied().collect();
+    let link = Link::Emulated(Profile {
+        seed,
+        ..preset.profile()
+    });
+    let started = at_once(contestants, |contestant| {
+        let name = format!("{NAME}-{}-{}", preset.name(), contestant.id());
+        (contestant.id(), Session::start(contestant, &name, &link))
+    });
+    let mut sessions = Vec::new();
+    for (id, session) in started {
+        match session {
+            Ok(session) => sessions.push((id, session)),
+            Err(error) => fail(report, preset.key("start"), id, &error),
+        }
+    }
+    let measured = at_once(sessions, |(id, session)| {
+        (id, measure_one(preset, &session, seconds))
+    });
+    for (id, found) in measured {
+        for (metric, sample) in found.samples {
+            match sample {
+                Ok(sample) => report.record(id, &metric, sample),
+                Err(error) => fail(report, metric.key, id, &error),
+            }
+        }
+        if let Err(error) = found.undisturbed {
+            fail(report, preset.key("load"), id, &error);
+        }
+    }
+}
+
+fn fail(report: &mut Report, what: String, contestant: &str, error: &Error) {
+    report.failures.push(Failure {
+        what,
+        contestant: contestant.to_owned(),
+        reason: error.one_line(),
+    });
+}
+
+/// Does something with each of several things, all at the same time.
+fn at_once<A: Send, T: Send>(items: Vec<A>, work: impl Fn(A) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items
+            .into_iter()
+            .map(|item| scope.spawn(move || work(item)))
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, T>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// What was found of one contestant.
+struct Found {
+    samples: Vec<(Metric, Result<f64>)>,
+    /// Why the others, or something else, may have been in its way.
+    undisturbed: Result<()>,
+}
+
+fn measure_one(preset: Preset, session: &Session, seconds: u32) -> Found {
+    let mut servers = Servers::new(session);
+    let mut transfer = |direction| {
+        let flow = Flow {
+            direction,
+            streams: 1,
+            seconds,
+        };
+        iperf::transfer(session, &mut servers, flow).map(|found| found.rate())
+    };
+    let meter = Meter::start(session, SystemCalls::Ignore);
+    let found = latency::during(session, PERIOD, || {
+        (transfer(Direction::Down), transfer(Direction::Up))
+    });
+    let (times, (down, up)) = match found {
+        Ok(found) => found,
+        Err(error) => {
+            return Found {
+                samples: vec![(preset.latency(), Err(error))],
+                undisturbed: Ok(()),
+            };
+        }
+    };
+    let undisturbed = meter.and_then(Meter::stop).and_then(idle_enough);
+    let too_few = || Error::unmet("too few datagrams came back");
+    let latency = times.quantile_of_answered(0.99).ok_or_else(too_few);
+    let mut samples = vec![
+        (preset.down(), down),
+        (preset.up(), up),
+        (preset.latency(), latency),
+    ];
+    if session.target() != session.pair.outer() {
+        samples.push((preset.recovery(), recover(session)));
+    }
+    Found {
+        samples,
+        undisturbed,
+    }
+}
+
+/// Whether the machine could do more than it did.
+fn idle_enough(usage: Usage) -> Result<()> {
+    let [.., idle] = usage
+        .shares()
+        .ok_or_else(|| Error::unmet("how busy the machine was cannot be told"))?;
+    let busy = (1.0 - idle) * 100.0;
+    if idle < 1.0 - BUSY {
+        let reason = format!("the machine was {busy:.0} % busy meanwhile");
+        return Err(Error::unmet(reason));
+    }
+    Ok(())
+}
+
+/// Changes the client's address, as happens to a telephone that gets into another
+/// network; tells how many seconds later a ping is answered.
+fn recover(session: &Session) -> Result<f64> {
+    let change = format!(
+        "address delete {}/24 dev {PORT}\naddress add {MOVED}/24 dev {PORT}\n",
+        Side::Client.outer()
+    );
+    let client = &session.pair.client;
+    client.run_with_input(&["ip", "-batch", "-"], &change)?;
+    let took = traffic::first_answer(client, session.target(), RECOVERY)?;
+    Ok(took.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contestant;
+
+    #[test]
+    fn rows_are_of_contestants() {
+        for (id, _) in ROWS {
+            assert!(contestant::find(id).is_some(), "{id}");
+        }
+    }
+
+    #[test]
+    fn keys_begin_with_the_name() {
+        let columns = description().columns;
+        assert_eq!(columns.len(), 8);
+        for column in columns {
+            assert!(column.key.starts_with("mobile/"), "{}", column.key);
+        }
+    }
+}

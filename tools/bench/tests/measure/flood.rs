@@ -1,0 +1,144 @@
+//! A flood of handshakes, on a tunnel that goes on meanwhile.
+
+use crate::{direct, find, start};
+use std::time::Duration;
+use taupe_bench::measure::flood::{self, Attacker, Kind, RATE};
+use taupe_bench::measure::iperf::{Direction, Flow};
+use taupe_bench::measure::metrics;
+use taupe_bench::measure::servers::Servers;
+use taupe_bench::pair::Link;
+use taupe_lab::host::Host;
+use taupe_lab::sandbox::{SystemTest, figure};
+use taupe_lab::traffic::first_answer;
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("a_flood_reaches_a_tunnel", reaches),
+        SystemTest::new("a_flood_keeps_nobody_out", keeps_nobody_out),
+        SystemTest::new("what_takes_no_handshakes_is_not_flooded", no_handshakes),
+    ]
+}
+
+const FLOW: Flow = Flow {
+    direction: Direction::Up,
+    streams: 1,
+    seconds: 1,
+};
+
+/// What reaches the server from the flood's addresses, and the cookies that it sends there.
+const COUNTERS: &str = "table inet flood {
+    counter unread { }
+    counter tunnel { }
+    counter cookies { }
+    chain in {
+        type filter hook input priority 0
+        ip saddr 198.18.0.0/15 udp dport 9 udp length 156 counter name unread
+        ip saddr 198.18.0.0/15 udp dport 51820 udp length 156 counter name tunnel
+    }
+    chain out {
+        type filter hook output priority 0
+        ip daddr 198.18.0.0/15 udp sport 51820 udp length 72 counter name cookies
+    }
+}";
+
+fn reaches() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let server = &session.pair.server;
+    server.run_with_input(&["nft", "-f", "-"], COUNTERS)?;
+    let mut servers = Servers::new(&session);
+    let found = flood::measure(&*find("taupe")?, &session, &mut servers, FLOW)
+        .ok_or_else(|| Error::unmet("Taupe takes handshakes"))??;
+    figure("flooded", &found);
+
+    let kinds: Vec<Kind> = found.iter().map(|one| one.kind).collect();
+    ensure!(kinds == Kind::ALL, "{kinds:?}");
+    for one in &found {
+        let most = f64::from(RATE) * 1.05;
+        ensure!(one.rate > 0.0 && one.rate < most, "{one:?}");
+        ensure!(one.transfer.bytes() > 0, "{one:?}");
+    }
+    // A second of each, and the two that reach the tunnel.
+    let sent = |kind| {
+        found
+            .iter()
+            .filter(move |one| (one.kind == Kind::Unread) == kind)
+    };
+    for (name, unread) in [("unread", true), ("tunnel", false)] {
+        let least: f64 = sent(unread).map(|one| one.rate).sum();
+        let count = count(server, name)?;
+        ensure!(count as f64 > least, "{count} {name}: {found:?}");
+    }
+    // Nearly all of what reaches the tunnel ends in the kernel.
+    let (shed, came) = (server.snmp()?.filtered()?, count(server, "tunnel")?);
+    figure("shed", (shed, came));
+    ensure!(shed * 10 > came * 8, "{shed} of {came} were shed");
+
+    let keys: Vec<String> = metrics::flood(FLOW.direction, &found)
+        .into_iter()
+        .map(|(metric, _)| metric.key)
+        .collect();
+    ensure!(
+        keys.contains(&"flood/informed/up/kept".to_owned())
+            && !keys.contains(&"flood/unread/up/kept".to_owned()),
+        "{keys:?}"
+    );
+    Ok(())
+}
+
+/// Packets of a named counter.
+fn count(host: &Host, name: &str) -> Result<u64> {
+    let shown = host.run(&["nft", "list", "counter", "inet", "flood", name])?;
+    let mut words = shown.stdout.split_whitespace();
+    let count = words.find(|word| *word == "packets").and(words.next());
+    let count = count.and_then(|count| count.parse().ok());
+    count.ok_or_else(|| Error::unmet(shown.stdout.clone()))
+}
+
+/// Who has neither a session nor a cookie has both within three tries (whitepaper §6.1:
+/// one each 5 s), whoever floods; on a busy machine, where the system may drop some before
+/// the tunnel's process has its turn, within a few more. When the flood is over, at once.
+fn keeps_nobody_out() -> Result<()> {
+    let taupe = find("taupe")?;
+    for kind in [Kind::Strangers, Kind::Informed] {
+        // New each time: a client keeps its cookie.
+        let session = start("taupe", &Link::Cable)?;
+        let client = &session.pair.client;
+        let handshakes = taupe.handshakes(&session.pair, &session.server);
+        let handshakes = handshakes.ok_or_else(|| Error::unmet("Taupe takes handshakes"))??;
+        let attacker = Attacker::new(&session, handshakes)?;
+        let server = &session.pair.server;
+        server.run_with_input(&["nft", "-f", "-"], COUNTERS)?;
+        let interface = session.client.interface.clone().unwrap_or_default();
+        let anew = || {
+            // An interface that was down has no session.
+            for state in ["down", "up"] {
+                client.ip(&["link", "set", &interface, state])?;
+            }
+            first_answer(client, session.target(), Duration::from_secs(60))
+        };
+        let (rate, took) = attacker.during(kind, anew)?;
+        figure(kind.name(), (rate, took));
+        ensure!(took < Duration::from_secs(36), "{kind:?}: {took:?}");
+        // Before so many had come that they were shed.
+        let cookies = count(server, "cookies")?;
+        figure("cookies", cookies);
+        let informed = kind == Kind::Informed;
+        ensure!((cookies > 0) == informed, "{cookies} cookies for {kind:?}");
+        // Until the device has looked, and what was on its way has come.
+        std::thread::sleep(Duration::from_millis(300));
+        let took = anew()?;
+        figure("afterwards", took);
+        // Before a first try would be repeated.
+        ensure!(took < Duration::from_secs(4), "after the flood {took:?}");
+    }
+    Ok(())
+}
+
+fn no_handshakes() -> Result<()> {
+    let session = direct(&Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let found = flood::measure(&*find("direct")?, &session, &mut servers, FLOW);
+    ensure!(found.is_none(), "a bare link takes no handshakes");
+    Ok(())
+}

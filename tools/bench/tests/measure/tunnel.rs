@@ -1,0 +1,169 @@
+//! All of it once, on a real tunnel: Taupe's.
+
+use crate::{find, start};
+use std::time::Duration;
+use taupe_bench::measure::cost::{Meter, SystemCalls};
+use taupe_bench::measure::iperf::{self, Direction, Flow};
+use taupe_bench::measure::packets::{self, Way};
+use taupe_bench::measure::servers::Servers;
+use taupe_bench::measure::{memory, peers, stages};
+use taupe_bench::pair::Link;
+use taupe_lab::sandbox::{SystemTest, figure};
+use taupe_lab::{Error, Result, ensure};
+
+pub(crate) fn tests() -> Vec<SystemTest> {
+    vec![
+        SystemTest::new("a_tunnel_costs_its_programs", costs),
+        SystemTest::new("a_tunnel_takes_whole_packets", whole_packets),
+        SystemTest::new("a_tunnel_has_stages", stages_of_a_tunnel),
+        SystemTest::new("a_server_with_many_peers", many_peers),
+        SystemTest::new("memory_is_looked_at_under_load", growth),
+    ]
+}
+
+const FLOW: Flow = Flow {
+    direction: Direction::Up,
+    streams: 1,
+    seconds: 1,
+};
+
+/// Slower streams are carried by one thread, with what comes the other way, in bit/s.
+const BOTH_WAYS: f64 = 8e8;
+
+fn costs() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    for system_calls in [SystemCalls::Ignore, SystemCalls::Count] {
+        let meter = Meter::start(&session, system_calls)?;
+        let found = iperf::transfer(&session, &mut servers, FLOW)?;
+        let usage = meter.stop()?;
+        figure("usage", usage);
+        let Some(programs) = usage.programs else {
+            return Err(Error::unmet("the tunnel has programs"));
+        };
+        let (part, whole) = (programs.user + programs.system, usage.user + usage.system);
+        // Either may be none on a busy machine: less than a tick of 10 ms.
+        ensure!(part > 0.0 && programs.switches > 0, "{usage:?}");
+        // The whole machine's are counted another way, tick by tick.
+        ensure!(part < whole * 1.2 + 0.1, "{usage:?}");
+        ensure!(programs.switches <= usage.switches, "{usage:?}");
+        match usage.system_calls {
+            None => ensure!(system_calls == SystemCalls::Ignore, "{usage:?}"),
+            Some(calls) => {
+                // None of its system calls moves more than a super-packet of 64 KiB, and
+                // each byte is read twice and written twice.
+                let least = found.bytes() / 65536 * 4;
+                ensure!(
+                    calls.programs.is_some_and(|count| count > least),
+                    "{calls:?} for {} bytes",
+                    found.bytes()
+                );
+                ensure!(Some(calls.machine) > calls.programs, "{calls:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Those of 1,420 bytes are the greatest that go through in one piece.
+fn whole_packets() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let fragments = || session.pair.client.snmp()?.get("Ip", "FragCreates");
+    let found = packets::measure(&session, 1420, Way::Each)?;
+    figure("1,420 bytes", found.best);
+    ensure!(fragments()? == 0, "there were fragments");
+    let received: u64 = found.trials.iter().map(|trial| trial.received).sum();
+    ensure!(received > 0, "{found:?}");
+    packets::measure(&session, 1421, Way::Each)?;
+    ensure!(fragments()? > 0, "there were no fragments");
+    Ok(())
+}
+
+/// The threads that are looked at are those that carry the stream, and the kernel's part of
+/// what is timed apart is a part of what they take.
+fn stages_of_a_tunnel() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let found = stages::measure(&session, &mut servers, 1)?;
+    figure("stages", found);
+    let found = found.ok_or_else(|| Error::unmet("its threads are not known"))?;
+    for (thread, part) in [(found.out, found.send), (found.into, found.receive)] {
+        ensure!(part > 0.0, "{found:?}");
+        // On a busy machine the stream may be so slow that another thread carries both ways.
+        if found.rate >= BOTH_WAYS || thread.user + thread.system > 0.0 {
+            // Ticks are of 10 ms, and caches differ: twice is for a part that is taken for
+            // the whole, such as the seconds of a batch for those of a packet.
+            ensure!(part < 2.0 * thread.system && thread.user > 0.0, "{found:?}");
+        }
+    }
+    // How long cutting and encrypting take depends on how this test was built.
+    let apart = [found.split, found.seal, found.open, found.merge];
+    ensure!(
+        apart.iter().all(|part| (1e-9..1e-4).contains(part)),
+        "{found:?}"
+    );
+    drop((servers, session));
+    let direct = start("direct", &Link::Cable)?;
+    let mut servers = Servers::new(&direct);
+    let found = stages::measure(&direct, &mut servers, 1)?;
+    ensure!(found.is_none(), "a cable has no threads: {found:?}");
+    Ok(())
+}
+
+fn growth() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let warm_up = Duration::from_secs(1);
+    let found = memory::growth(&session, &mut servers, warm_up, 4)?;
+    figure("looks", &found);
+    for looks in &found.ends {
+        ensure!(looks.len() >= 2, "{found:?}");
+        let in_time = looks.iter().all(|(at, bytes)| *at >= 1.0 && *bytes > 0.0);
+        ensure!(in_time, "{found:?}");
+    }
+    ensure!(found.slope().is_some(), "{found:?}");
+    Ok(())
+}
+
+fn many_peers() -> Result<()> {
+    let session = start("taupe", &Link::Cable)?;
+    let mut servers = Servers::new(&session);
+    let before = memory::of(&session.server)?;
+    let found = peers::add(&*find("taupe")?, &session, &mut servers, 2000);
+    let found = found.ok_or_else(|| Error::unmet("it has no peers"))??;
+    figure("2,000 peers", (found.setup, found.resident, before));
+    let Some(resident) = found.resident else {
+        return Err(Error::unmet("it has programs"));
+    };
+    // A peer has two keys of 32 bytes at the least.
+    ensure!(
+        resident.now > before.now + 2000 * 64,
+        "{resident:?} with 2,000 peers, {before:?} with one"
+    );
+    ensure!(
+        found.transfer.up.is_some() && !found.round_trips.answered.is_empty(),
+        "{found:?}"
+    );
+    let in_turn = peers::in_turn(&*find("taupe")?, &session, &mut servers, 1000);
+    let in_turn = in_turn.ok_or_else(|| Error::unmet("it has no peers"))??;
+    ensure!(
+        in_turn.iter().all(|found| found.rate() > 0.0),
+        "{in_turn:?}"
+    );
+    let interface = session.server.interface.as_deref().unwrap_or_default();
+    let peers_now = session
+        .pair
+        .server
+        .run(&["wg", "show", interface, "peers"])?;
+    let now = peers_now.stdout.lines().count();
+    ensure!(
+        now == 1001,
+        "{now} peers after 2,000 were taken away and 1,000 added"
+    );
+    drop((servers, session));
+    let without = start("direct", &Link::Cable)?;
+    let mut servers = Servers::new(&without);
+    let found = peers::add(&*find("direct")?, &without, &mut servers, 1);
+    ensure!(found.is_none(), "a cable has no peers: {found:?}");
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Pages made of reports.
+
+use crate::fixture;
+use taupe_bench::report;
+use taupe_bench::results::{Better, Metric, Report, Unit};
+
+fn all() -> [(&'static str, Report); 3] {
+    [
+        ("whole", fixture::whole()),
+        ("empty", fixture::empty()),
+        ("nasty", fixture::nasty()),
+    ]
+}
+
+#[test]
+fn a_terminal_has_a_hundred_columns() {
+    for (name, report) in all() {
+        for line in report::text(&report).lines() {
+            let width = line.chars().count();
+            assert!(width <= 100, "{name}: {width} columns: {line}");
+            assert!(!line.contains(char::is_control), "{name}: {line:?}");
+        }
+    }
+}
+
+#[test]
+fn the_terminal_shows_medians_spread_best_and_ratios() {
+    let mut report = fixture::whole();
+    report.metrics.retain(|metric| metric.key == "tcp/1/up");
+    for (id, samples) in [
+        ("direct", [20e9, 22e9, 24e9]),
+        ("wireguard-go", [5e9, 5.5e9, 7e9]),
+        ("taupe", [10e9, 11e9, 12e9]),
+    ] {
+        for series in &mut report.series {
+            if (&*series.contestant, &*series.metric) == (id, "tcp/1/up") {
+                series.samples = samples.to_vec();
+            }
+        }
+    }
+    let text = report::text(&report);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("Taupe "))
+        .expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["Taupe", "11.0", "9.1%", "12.0", "0.500", "2.00"]);
+}
+
+#[test]
+fn every_page_tells_what_is_missing() {
+    let report = fixture::whole();
+    for (name, page) in [
+        ("text", report::text(&report)),
+        ("html", report::html(&report)),
+        ("markdown", report::markdown(&report)),
+    ] {
+        for part in [
+            "WireGuard in the kernel",
+            "Operation not supported",
+            "unable to connect to server",
+            "Made-up Processor 9000",
+            "6.1.0-test",
+            "2020-01-02T03:04:05Z",
+            "428 Mbit/s",
+            "share its cores",
+        ] {
+            // Terminals break lines.
+            let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(page.contains(part), "{name} without {part}");
+        }
+    }
+}
+
+#[test]
+fn a_stopped_run_says_so_everywhere() {
+    let mut report = fixture::whole();
+    for complete in [true, false] {
+        report.complete = complete;
+        for page in [
+            report::text(&report),
+            report::html(&report),
+            report::markdown(&report),
+        ] {
+            assert_eq!(page.contains("stopped before its end"), !complete);
+        }
+    }
+}
+
+#[test]
+fn no_text_of_a_report_becomes_markup() {
+    let report = fixture::nasty();
+    let html = report::html(&report);
+    assert!(html.contains("&lt;script&gt;"));
+    for part in ["<script", "<img", "nobody <b>"] {
+        assert!(!html.contains(part), "{part}");
+    }
+    let markdown = report::markdown(&report);
+    for part in ["<script", "<img"] {
+        assert!(!markdown.contains(part), "{part}");
+    }
+}
+
+/// Rows of a table that have another number of cells than its head are misread.
+#[test]
+fn tables_of_the_documentation_are_even() {
+    for (name, report) in all() {
+        let page = report::markdown(&report);
+        let mut cells = None;
+        for line in page.lines() {
+            if !line.starts_with('|') {
+                cells = None;
+                continue;
+            }
+            let bars = line.replace("\\|", "").matches('|').count();
+            assert_eq!(*cells.get_or_insert(bars), bars, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_page_is_one_file() {
+    for (name, report) in all() {
+        let html = report::html(&report);
+        let text = html.replace("https://example.org/", "");
+        for part in ["http://", "https://", "url(", "@import", "src=", "<script"] {
+            let escaped = text.replace("src=x", "");
+            assert!(!escaped.contains(part), "{name}: {part}");
+        }
+    }
+}
+
+/// A contestant has the same colour in every plot, and in the tables.
+#[test]
+fn plots_cover_what_was_measured() {
+    let html = report::html(&fixture::whole());
+    for title in [
+        "TCP, client to server",
+        "TCP, server to client",
+        "UDP packets per second",
+        "Round trips, idle",
+        "Round trips, under load",
+        "CPU, the whole machine",
+        "resident memory",
+        "time to add",
+        "program start to first answer",
+    ] {
+        assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
+    }
+    assert!(!report::html(&fixture::empty()).contains("<svg"));
+}
+
+/// A figure without its unit may be taken for a thousand times as much.
+#[test]
+fn no_unit_is_cut_off_a_terminal() {
+    let mut report = fixture::empty();
+    let title = "context switches of all of the tunnel's programs on both sides";
+    let (unit, better) = (Unit::PerGigabyte, Better::Lower);
+    report.record(
+        "taupe",
+        &Metric::new("cost/x", title, unit, better),
+        39_300.0,
+    );
+    let page = report::text(&report);
+    let head = page.lines().find(|line| line.contains("context"));
+    let head = head.expect("the head");
+    assert!(head.contains("… (thousand/GB)"), "{page}");
+    assert!(head.chars().count() <= 100, "{head}");
+}
+
+#[test]
+fn every_page_has_the_few_figures_that_answer_most() {
+    let mut report = fixture::empty();
+    for (key, unit, value) in [
+        ("tcp/1/up", Unit::BitsPerSecond, 4.82e9),
+        ("latency/idle/p50", Unit::Seconds, 126e-6),
+        ("cost/cpu/total", Unit::SecondsPerGigabyte, 2.93),
+        ("memory/resident", Unit::Bytes, 11.3e6),
+    ] {
+        let metric = Metric::new(key, key, unit, Better::Lower);
+        report.record("taupe", &metric, value);
+    }
+    let pages = [
+        report::text(&report),
+        report::html(&report),
+        report::markdown(&report),
+    ];
+    for page in pages {
+        let (_, glance) = page.split_once("At a glance").expect("the table");
+        for figure in ["4.82", "Gbit/s", "126", "µs", "2.93", "s/GB", "11.3", "MB"] {
+            assert!(glance.contains(figure), "{figure} in {glance}");
+        }
+    }
+    assert!(!report::text(&fixture::empty()).contains("At a glance"));
+}
