@@ -1,7 +1,7 @@
 //! What can be compared: ways to join two machines.
 
-use crate::measure::flood::Handshakes;
-use crate::pair::{Pair, Side};
+use crate::pair::Pair;
+use crate::side::Side;
 use std::net::IpAddr;
 use std::time::Duration;
 use taupe_lab::error::{Error, Result};
@@ -70,7 +70,7 @@ pub trait Contestant: Send + Sync {
     /// # Errors
     ///
     /// Whatever fails.
-    fn handshakes(&self, _pair: &Pair, _server: &End) -> Option<Result<Handshakes>> {
+    fn handshakes(&self, _pair: &Pair, _server: &End) -> Option<Result<HandshakeTarget>> {
         None
     }
 
@@ -93,6 +93,15 @@ pub trait Contestant: Send + Sync {
 
 /// How long a server may take until it listens.
 const LISTEN: Duration = Duration::from_secs(10);
+
+/// The socket to which a server's handshakes are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandshakeTarget {
+    /// The UDP port.
+    pub port: u16,
+    /// The server's public key, which everybody may know.
+    pub public_key: [u8; 32],
+}
 
 /// One side of a running contestant; dropping it stops the programs.
 #[derive(Debug)]

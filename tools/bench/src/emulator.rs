@@ -12,7 +12,7 @@ pub use self::line::Counters;
 
 use self::carrier::Carrier;
 use self::line::{Conditions, Line, MILLION};
-use crate::pair::{PORT, Side};
+use crate::side::{PORT, Side};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //!
 //! From the bottom up:
 //!
-//! - [`pair`] makes the machines and the link, [`emulator`] a link that delays,
+//! - [`side`] names the two machines, [`pair`] makes them and the link, [`emulator`] a link that delays,
 //!   loses and corrupts,
 //! - [`contestant`] is what can be compared, [`session`] one that runs,
 //! - [`measure`] measures a session in one way each,
@@ -29,6 +29,7 @@ pub mod results;
 pub mod run;
 pub mod scaling;
 pub mod session;
+pub mod side;
 pub mod statistics;
 pub mod tables;
 pub mod targets;

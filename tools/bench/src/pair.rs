@@ -1,56 +1,16 @@
 //! Two machines and what lies between them.
 
 use crate::emulator::{self, Profile};
+use crate::side::{PORT, Side};
 use serde::{Deserialize, Serialize};
 use std::fmt::{Display, Formatter};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taupe_lab::error::{Error, Result};
 use taupe_lab::host::{self, Host};
-
-/// One of the two machines of a [`Pair`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The one that begins: it dials, and *up* is what it sends.
-    Client,
-    /// The other.
-    Server,
-}
-
-impl Side {
-    /// Both, the server first, as they are started.
-    pub const BOTH: [Self; 2] = [Self::Server, Self::Client];
-
-    /// In names of files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
-    }
-
-    /// The address on the link, which has the length of prefix 24.
-    pub const fn outer(self) -> Ipv4Addr {
-        match self {
-            Self::Client => Ipv4Addr::new(192, 0, 2, 1),
-            Self::Server => Ipv4Addr::new(192, 0, 2, 2),
-        }
-    }
-
-    /// The address inside a tunnel, which has the length of prefix 24.
-    pub const fn inner(self) -> Ipv4Addr {
-        match self {
-            Self::Client => Ipv4Addr::new(10, 66, 66, 1),
-            Self::Server => Ipv4Addr::new(10, 66, 66, 2),
-        }
-    }
-}
-
-/// The interface of both machines at the link.
-pub const PORT: &str = "eth0";
 
 /// What lies between the two machines. The MTU is 1,500 bytes.
 ///

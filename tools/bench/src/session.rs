@@ -1,7 +1,8 @@
 //! A contestant that runs, both sides, on machines of its own.
 
 use crate::contestant::{Contestant, End};
-use crate::pair::{Link, Pair, Side};
+use crate::pair::{Link, Pair};
+use crate::side::Side;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use taupe_lab::ensure;

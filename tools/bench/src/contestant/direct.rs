@@ -1,7 +1,8 @@
 //! No tunnel: what the link itself can do.
 
 use super::{Contestant, End};
-use crate::pair::{PORT, Pair, Side};
+use crate::pair::Pair;
+use crate::side::{PORT, Side};
 use taupe_lab::error::Result;
 
 /// The bare link, the measure of everything else.

@@ -6,7 +6,8 @@
 mod pki;
 
 use super::{Contestant, End};
-use crate::pair::{Pair, Side};
+use crate::pair::Pair;
+use crate::side::Side;
 use std::process::Command;
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};

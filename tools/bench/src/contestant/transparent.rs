@@ -3,7 +3,8 @@
 
 use super::wireguard::{self, WireGuard};
 use super::{Contestant, End};
-use crate::pair::{PORT, Pair, Side};
+use crate::pair::Pair;
+use crate::side::{PORT, Side};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;

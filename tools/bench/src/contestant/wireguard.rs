@@ -1,8 +1,8 @@
 //! WireGuard: the programs behind a TUN, and the kernel's own.
 
-use super::{Contestant, End};
-use crate::measure::flood::Handshakes;
-use crate::pair::{Pair, Side};
+use super::{Contestant, End, HandshakeTarget};
+use crate::pair::Pair;
+use crate::side::Side;
 use base64ct::{Base64, Encoding};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -137,10 +137,10 @@ impl Contestant for WireGuard {
         Some(add_crowd(pair.host(Side::Server), interface, count))
     }
 
-    fn handshakes(&self, pair: &Pair, server: &End) -> Option<Result<Handshakes>> {
+    fn handshakes(&self, pair: &Pair, server: &End) -> Option<Result<HandshakeTarget>> {
         let interface = server.interface.as_ref()?;
         Some(
-            public_key(pair.host(Side::Server), interface).map(|public_key| Handshakes {
+            public_key(pair.host(Side::Server), interface).map(|public_key| HandshakeTarget {
                 port: PORT,
                 public_key,
             }),

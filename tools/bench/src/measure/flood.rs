@@ -12,7 +12,7 @@
 
 use super::iperf::{self, Flow, Transfer};
 use super::servers::Servers;
-use crate::contestant::Contestant;
+use crate::contestant::{Contestant, HandshakeTarget};
 use crate::session::Session;
 use rustix::io::Errno;
 use rustix::net::addr::SocketAddrArg;
@@ -52,15 +52,6 @@ const SOURCES_MASK: u32 = (1 << 17) - 1;
 
 /// Discard (RFC 863).
 const DISCARD: u16 = 9;
-
-/// Where a server takes WireGuard's handshakes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Handshakes {
-    /// The UDP port.
-    pub port: u16,
-    /// The server's public key, which everybody may know.
-    pub public_key: [u8; 32],
-}
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +116,7 @@ pub fn measure(
 #[derive(Debug)]
 pub struct Attacker {
     host: Host,
-    handshakes: Handshakes,
+    handshakes: HandshakeTarget,
     socket: OwnedFd,
     /// Bound and never read.
     _unread: UdpSocket,
@@ -137,7 +128,7 @@ impl Attacker {
     /// # Errors
     ///
     /// Whatever fails.
-    pub fn new(session: &Session, handshakes: Handshakes) -> Result<Self> {
+    pub fn new(session: &Session, handshakes: HandshakeTarget) -> Result<Self> {
         let server = &session.pair.server;
         let host = Host::new(&format!("{}-attacker", session.pair.name))?;
         let [near, far] = [ATTACKER, VICTIM].map(|address| format!("{address}/24"));
@@ -242,7 +233,7 @@ impl Initiations {
     /// How many there are.
     const COUNT: usize = BATCH * 100;
 
-    fn new(kind: Kind, to: Handshakes) -> Self {
+    fn new(kind: Kind, to: HandshakeTarget) -> Self {
         // From other sources each time: who comes back some seconds later is taken for
         // somebody who asks again, of this round or of one before.
         let mut random = fastrand::Rng::new();
@@ -307,7 +298,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const TO: Handshakes = Handshakes {
+    const TO: HandshakeTarget = HandshakeTarget {
         port: 51_820,
         public_key: [7; 32],
     };

@@ -11,8 +11,8 @@
 
 use super::{DescribedRow, Description, Figure};
 use crate::measure::iperf::{self, Transfer};
-use crate::pair::{PORT, Side};
 use crate::results::{Better, Failure, Metric, Report, Unit};
+use crate::side::{PORT, Side};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;

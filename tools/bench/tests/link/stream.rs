@@ -4,7 +4,8 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
-use taupe_bench::pair::{Pair, Side};
+use taupe_bench::pair::Pair;
+use taupe_bench::side::Side;
 use taupe_lab::{Error, Result};
 
 /// Bytes of a datagram.

@@ -6,7 +6,8 @@ use taupe_bench::emulator::Profile;
 use taupe_bench::measure::latency;
 use taupe_bench::measure::packets::{self, Way};
 use taupe_bench::measure::servers::Servers;
-use taupe_bench::pair::{Link, PORT};
+use taupe_bench::pair::Link;
+use taupe_bench::side::PORT;
 use taupe_lab::sandbox::{SystemTest, figure, step};
 use taupe_lab::{Result, ensure};
 

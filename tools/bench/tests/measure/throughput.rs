@@ -4,8 +4,9 @@ use crate::direct;
 use taupe_bench::measure::iperf::{self, Direction, Flow};
 use taupe_bench::measure::qperf::{self, Test};
 use taupe_bench::measure::servers::Servers;
-use taupe_bench::pair::{Link, PORT, Side};
+use taupe_bench::pair::Link;
 use taupe_bench::session::Session;
+use taupe_bench::side::{PORT, Side};
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 
