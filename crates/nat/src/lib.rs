@@ -5,5 +5,6 @@
 pub mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod reassembly;
 mod tap;
 pub mod translate;

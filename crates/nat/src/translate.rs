@@ -30,7 +30,6 @@ mod fragments;
 mod incoming;
 mod memory;
 mod outgoing;
-mod reassembly;
 mod refusal;
 mod rewrite;
 mod servers;
@@ -344,6 +343,6 @@ fn number(address: IpAddr) -> (Family, u128) {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

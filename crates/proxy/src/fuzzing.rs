@@ -1,7 +1,8 @@
 //! Entry points for fuzzers, each with the invariants that it checks.
 
-use crate::fragments::Reassembly;
+use crate::limits::REASSEMBLY_BYTES;
 use crate::{http, packet, socks};
+use taupe_nat::reassembly::Reassembly;
 use taupe_protocol::time::Instant;
 
 /// Reads bytes as everything that a client of SOCKS can send.
@@ -65,7 +66,7 @@ pub fn packet(bytes: &[u8]) {
     if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
         assert!(payload.len() + 28 <= bytes.len());
     }
-    let mut reassembly = Reassembly::default();
+    let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
     // The second time it is a duplicate.
     for _ in 0..2 {
         if let Some(whole) = reassembly.whole(Instant::default(), bytes) {

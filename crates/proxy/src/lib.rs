@@ -35,7 +35,6 @@ mod burst;
 mod client;
 mod dns;
 mod failure;
-mod fragments;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshakes;

@@ -41,3 +41,6 @@ pub(crate) const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Datagrams and connections taken from one socket before others are looked at.
 pub(crate) const AT_ONCE: usize = 256;
+
+/// Bytes that all packets of which fragments are missing may take.
+pub(crate) const REASSEMBLY_BYTES: usize = 1 << 20;

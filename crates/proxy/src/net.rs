@@ -3,7 +3,7 @@
 use crate::address::{Name, is_elsewhere};
 use crate::dns::Resolver;
 use crate::failure::Failure;
-use crate::fragments::Reassembly;
+use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
 use crate::packet::{Ends, push_udp};
 use crate::stream::{Memory, Stream};
@@ -12,6 +12,7 @@ use crate::warning::Warning;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use taupe_nat::reassembly::Reassembly;
 use taupe_protocol::Random as _;
 use taupe_protocol::time::Instant;
 use taupe_runtime::random::SystemRandom;
@@ -101,7 +102,7 @@ impl Net {
             servers,
             tunnel,
             outgoing: Outgoing::new(mtu),
-            reassembly: Reassembly::default(),
+            reassembly: Reassembly::new(REASSEMBLY_BYTES),
             flows: HashMap::new(),
             associations: HashMap::new(),
             stalled: HashSet::new(),
@@ -229,3 +230,6 @@ impl Net {
 fn random_port() -> u16 {
     LOCAL_PORTS.start() | SystemRandom.number() as u16
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,15 @@ use taupe_protocol::time::Instant;
 use super::{
     Reason, Shared, State,
     memory::Memory,
-    reassembly::Reassembly,
     rewrite::{QUOTE, Rewrite, apply_to_error},
     tcp,
     view::{Content, View},
 };
 use crate::flows::{Flow, Life, Opener, Tuple, Way};
+use crate::reassembly::{Inconsistent, Reassembly};
+
+/// Bytes of all incomplete packets, as on Linux (`ipfrag_high_thresh`).
+const REASSEMBLY_BYTES: usize = 4 << 20;
 
 /// The half that translates what comes from the tunnel.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ impl Incoming {
         Self {
             shared,
             memory: Memory::default(),
-            reassembly: Reassembly::default(),
+            reassembly: Reassembly::new(REASSEMBLY_BYTES),
         }
     }
 
@@ -90,7 +93,8 @@ impl Batch<'_> {
             self.rewrite(packet, &view)?;
             return Ok(Arrival::InPlace);
         }
-        let Some(mut whole) = self.reassembly.take(self.now, &view, packet)? else {
+        let taken = self.reassembly.take(self.now, packet);
+        let Some(mut whole) = taken.map_err(|Inconsistent| Reason::Malformed)? else {
             return Ok(Arrival::Kept);
         };
         let view = View::parse(&whole)?;

@@ -9,11 +9,11 @@ use taupe_packet::{ip, virtio::VirtioHeader};
 
 use super::tcp;
 
-pub(super) fn address(text: &str) -> IpAddr {
+pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-pub(super) fn socket(ip: &str, port: u16) -> SocketAddr {
+pub(crate) fn socket(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address(ip), port)
 }
 
@@ -36,7 +36,7 @@ fn ip(from: IpAddr, to: IpAddr) -> PacketBuilderStep<IpHeaders> {
     }
 }
 
-pub(super) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     ip(from.ip(), to.ip())
         .udp(from.port(), to.port())
@@ -46,11 +46,11 @@ pub(super) fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Sequence number 1,000, acknowledgement 2,000 if there is any.
-pub(super) fn tcp(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn tcp(from: SocketAddr, to: SocketAddr, flags: u8, payload: &[u8]) -> Vec<u8> {
     tcp_with(from, to, flags, &[], payload)
 }
 
-pub(super) fn tcp_with(
+pub(crate) fn tcp_with(
     from: SocketAddr,
     to: SocketAddr,
     flags: u8,
@@ -72,7 +72,7 @@ pub(super) fn tcp_with(
     packet
 }
 
-pub(super) fn echo(from: IpAddr, to: IpAddr, id: u16, request: bool) -> Vec<u8> {
+pub(crate) fn echo(from: IpAddr, to: IpAddr, id: u16, request: bool) -> Vec<u8> {
     let echo = IcmpEchoHeader { id, seq: 7 };
     let mut packet = Vec::new();
     let ip = ip(from, to);
@@ -95,7 +95,7 @@ pub(super) fn echo(from: IpAddr, to: IpAddr, id: u16, request: bool) -> Vec<u8> 
 }
 
 /// An ICMP error, port unreachable, about `quoted`.
-pub(super) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
+pub(crate) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
     use etherparse::{icmpv4::DestUnreachableHeader, icmpv6::DestUnreachableCode};
     let mut packet = Vec::new();
     let ip = ip(from, to);
@@ -110,7 +110,7 @@ pub(super) fn icmp_error(from: IpAddr, to: IpAddr, quoted: &[u8]) -> Vec<u8> {
 }
 
 /// As [`ip::V4_HEADER`] without DF, in fragments of `size` bytes of payload.
-pub(super) fn in_fragments(packet: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
+pub(crate) fn in_fragments(packet: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
     let v4 = packet[0] >> 4 == 4;
     let header_len = if v4 { ip::V4_HEADER } else { ip::V6_HEADER };
     let (header, payload) = packet.split_at(header_len);
@@ -138,7 +138,7 @@ pub(super) fn in_fragments(packet: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> 
     fragments.collect()
 }
 
-pub(super) fn set_v4_checksum(header: &mut [u8]) {
+pub(crate) fn set_v4_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let sum = !naive_sum(0, &header[..20]);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -146,7 +146,7 @@ pub(super) fn set_v4_checksum(header: &mut [u8]) {
 
 /// Turns a complete TCP or UDP packet over a plain IP header into what a TUN
 /// brings with `NEEDS_CSUM`, to be cut at `gso_size` unless that is 0.
-pub(super) fn partial(mut packet: Vec<u8>, gso_size: u16) -> (VirtioHeader, Vec<u8>) {
+pub(crate) fn partial(mut packet: Vec<u8>, gso_size: u16) -> (VirtioHeader, Vec<u8>) {
     let v4 = packet[0] >> 4 == 4;
     let (at, addresses, protocol) = if v4 {
         (20, 12..20, packet[9])

@@ -34,8 +34,6 @@ pub(super) struct View {
 pub(super) struct Fragment {
     /// Bytes of the packet's payload that come before.
     pub(super) offset: u16,
-    /// Others come behind.
-    pub(super) more: bool,
     pub(super) identification: u32,
 }
 
@@ -103,7 +101,6 @@ impl View {
         let first = transport.fragment_offset == 0;
         let fragment = (transport.more_fragments || !first).then_some(Fragment {
             offset: transport.fragment_offset,
-            more: transport.more_fragments,
             identification: transport.identification,
         });
         let content = if first {

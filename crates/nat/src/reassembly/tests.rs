@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::translate::testing::{in_fragments, set_v4_checksum, socket, udp};
 
+const LIMIT: usize = 4 << 20;
 const START: Instant = Instant(1_000_000_000_000);
 const ENDS: [[&str; 2]; 2] = [["203.0.113.5", "10.66.0.2"], ["2001:db8:f::5", "fd66::2"]];
 
@@ -25,8 +26,8 @@ fn take(
     reassembly: &mut Reassembly,
     now: Instant,
     fragment: &[u8],
-) -> Result<Option<Vec<u8>>, Reason> {
-    let taken = reassembly.take(now, &View::parse(fragment).unwrap(), fragment);
+) -> Result<Option<Vec<u8>>, Inconsistent> {
+    let taken = reassembly.take(now, fragment);
     check(reassembly);
     taken
 }
@@ -34,13 +35,13 @@ fn take(
 /// What it remembers of itself is so.
 fn check(reassembly: &Reassembly) {
     let cost = |parts: &Parts| {
-        let pieces = parts.pieces.values().map(|piece| piece.len() + EACH);
-        EACH + pieces.sum::<usize>() + parts.head.as_ref().map_or(0, Vec::len)
+        let pieces = parts.pieces.values().map(|piece| piece.len() + OVERHEAD);
+        OVERHEAD + pieces.sum::<usize>() + parts.head.as_ref().map_or(0, Vec::len)
     };
-    let costs = reassembly.waiting.values().map(cost);
+    let costs = reassembly.incomplete.values().map(cost);
     assert_eq!(reassembly.cost, costs.sum::<usize>());
-    assert!(reassembly.cost <= MOST);
-    assert_eq!(reassembly.order.len(), reassembly.waiting.len());
+    assert!(reassembly.cost <= LIMIT);
+    assert_eq!(reassembly.order.len(), reassembly.incomplete.len());
 }
 
 #[test]
@@ -51,13 +52,13 @@ fn given_up_after_thirty_seconds() {
             panic!("two fragments");
         };
         let last_moment = START + TIMEOUT - Duration::from_nanos(1);
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(LIMIT);
         assert_eq!(take(&mut reassembly, START, first), Ok(None));
         let together = take(&mut reassembly, last_moment, second);
         assert_eq!(together, Ok(Some(whole(sent, 1))));
         assert_eq!(take(&mut reassembly, START, first), Ok(None));
         assert_eq!(take(&mut reassembly, START + TIMEOUT, second), Ok(None));
-        assert_eq!(reassembly.waiting.len(), 1);
+        assert_eq!(reassembly.incomplete.len(), 1);
     }
 }
 
@@ -75,14 +76,14 @@ fn who_overlaps_or_contradicts_ends_the_packet() {
             (&fragments[3], &longer[4]),
             (&longer[4], &fragments[3]),
         ] {
-            let mut reassembly = Reassembly::default();
+            let mut reassembly = Reassembly::new(LIMIT);
             assert_eq!(take(&mut reassembly, START, held), Ok(None));
             let refused = take(&mut reassembly, START, strange);
-            assert_eq!(refused, Err(Reason::Malformed));
-            assert!(reassembly.waiting.is_empty());
+            assert_eq!(refused, Err(Inconsistent));
+            assert!(reassembly.incomplete.is_empty());
         }
         // The same once more is nothing strange.
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(LIMIT);
         for fragment in [0, 1, 1, 0, 2] {
             assert_eq!(take(&mut reassembly, START, &fragments[fragment]), Ok(None));
         }
@@ -97,28 +98,28 @@ fn who_overlaps_or_contradicts_ends_the_packet() {
 fn pieces_that_no_packet_has() {
     for ends in ENDS {
         let sent = packet(ends, &[7; 200]);
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(LIMIT);
         // Not a multiple of eight, and more behind.
         let odd = &in_fragments(&sent, 60, 1)[0];
-        assert_eq!(take(&mut reassembly, START, odd), Err(Reason::Malformed));
+        assert_eq!(take(&mut reassembly, START, odd), Err(Inconsistent));
         // Beyond the longest packet: 65,528 and 16 bytes.
         let mut far = in_fragments(&sent, 16, 1).pop().unwrap();
         let at = if far[0] >> 4 == 4 { 6 } else { 42 };
         let word = if at == 6 { 0x1fff } else { 0xfff8_u16 };
         far[at..at + 2].copy_from_slice(&word.to_be_bytes());
-        assert_eq!(take(&mut reassembly, START, &far), Err(Reason::Malformed));
-        assert!(reassembly.waiting.is_empty());
+        assert_eq!(take(&mut reassembly, START, &far), Err(Inconsistent));
+        assert!(reassembly.incomplete.is_empty());
     }
 }
 
 #[test]
 fn the_oldest_give_way() {
-    let mut reassembly = Reassembly::default();
+    let mut reassembly = Reassembly::new(LIMIT);
     let first = |id| in_fragments(&packet(ENDS[0], &[7; 1400]), 1024, id).swap_remove(0);
     for id in 0..5000 {
         assert_eq!(take(&mut reassembly, START, &first(id)), Ok(None));
     }
-    let held = reassembly.waiting.len();
+    let held = reassembly.incomplete.len();
     assert!((1000..5000).contains(&held), "{held}");
     let last = |id| in_fragments(&packet(ENDS[0], &[7; 1400]), 1024, id).swap_remove(1);
     assert!(matches!(
@@ -138,7 +139,7 @@ fn congestion_of_one_is_that_of_all() {
                 fragment[1] |= 2 << shift;
             }
             fragments[marked][1] = fragments[marked][1] & !(3 << shift) | mark << shift;
-            let mut reassembly = Reassembly::default();
+            let mut reassembly = Reassembly::new(LIMIT);
             assert_eq!(take(&mut reassembly, START, &fragments[0]), Ok(None));
             let packet = take(&mut reassembly, START, &fragments[1])
                 .unwrap()
@@ -174,7 +175,7 @@ fn extension_headers_stay() {
     twice.splice(40..40, [60, 0, 1, 4, 0, 0, 0, 0]);
     twice[4..6].copy_from_slice(&(length + 8).to_be_bytes());
     for (fragments, expected) in [(behind, sent), (both, twice)] {
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(LIMIT);
         assert_eq!(take(&mut reassembly, START, &fragments[0]), Ok(None));
         assert_eq!(
             take(&mut reassembly, START, &fragments[1]),
@@ -198,13 +199,13 @@ proptest! {
         prop_assume!(fragments[0].len() > 1);
         let mut all: Vec<_> = (0..2).flat_map(|i| fragments[i].iter().map(move |f| (i, f))).collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut all);
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(LIMIT);
         let mut left = fragments.each_ref().map(Vec::len);
         for (i, fragment) in all {
             left[i] -= 1;
             let expected = (left[i] == 0).then(|| whole(sent[i].clone(), i as u16 + 1));
             prop_assert_eq!(take(&mut reassembly, START, fragment), Ok(expected));
         }
-        prop_assert!(reassembly.waiting.is_empty() && reassembly.cost == 0);
+        prop_assert!(reassembly.incomplete.is_empty() && reassembly.cost == 0);
     }
 }

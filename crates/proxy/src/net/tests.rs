@@ -1,7 +1,14 @@
+//! The proxy's reassembly: what its stack and its parser are given.
+
 use super::*;
-use crate::outgoing::Outgoing;
-use crate::packet::{Ends, Incoming, parse, push_udp};
+use crate::packet::{Incoming, parse};
 use proptest::prelude::*;
+use std::borrow::Cow;
+use std::time::Duration;
+use taupe_nat::reassembly::TIMEOUT;
+
+/// The longest packet of IPv4, and payload of IPv6, in bytes.
+const LONGEST: usize = 65_535;
 
 const NOW: Instant = Instant(5_000_000_000);
 
@@ -77,7 +84,7 @@ proptest! {
                 random ^= random << 17;
                 pieces.swap(at, (random % (at as u64 + 1)) as usize);
             }
-            let mut reassembly = Reassembly::default();
+            let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
             let mut found = Vec::new();
             for piece in &pieces {
                 prop_assert_eq!(parse(piece), None);
@@ -95,7 +102,7 @@ proptest! {
             1..400,
         ),
     ) {
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let packets = datagrams(b"");
         for (identification, eighths, more, length, is_v6) in pieces {
             let packet = &packets[usize::from(is_v6)].1;
@@ -105,7 +112,7 @@ proptest! {
             if let Some(whole) = reassembly.whole(NOW, &piece) {
                 prop_assert!(whole.len() <= 40 + LONGEST);
             }
-            prop_assert!(reassembly.cost() <= MAX_BYTES);
+            prop_assert!(reassembly.cost() <= REASSEMBLY_BYTES);
         }
     }
 }
@@ -127,13 +134,13 @@ fn fragments_that_overlap_or_disagree_are_no_packet() {
             fragment(head, 7, 65_528, true, &[7; 16]),
             fragment(head, 7, 2000, true, &[]),
         ] {
-            let mut reassembly = Reassembly::default();
+            let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
             for piece in [&pieces[0], &pieces[1], &pieces[3], &wrong, &pieces[2]] {
                 assert!(reassembly.whole(NOW, piece).is_none());
             }
         }
         // Another packet's fragment is not this one's.
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let other = cut(&packet, 8, 1000);
         for piece in [&pieces[0], &pieces[1], &other[2], &pieces[3]] {
             assert!(reassembly.whole(NOW, piece).is_none());
@@ -145,7 +152,7 @@ fn fragments_that_overlap_or_disagree_are_no_packet() {
 #[test]
 fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
     for (_, packet) in datagrams(&[7; 3000]) {
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let pieces = cut(&packet, 7, 1600);
         assert!(reassembly.whole(NOW, &pieces[0]).is_none());
         let in_time = NOW + TIMEOUT - Duration::from_nanos(1);
@@ -153,12 +160,12 @@ fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
         assert!(reassembly.whole(NOW, &pieces[0]).is_none());
         assert!(reassembly.whole(NOW + TIMEOUT, &pieces[1]).is_none());
 
-        let mut reassembly = Reassembly::default();
+        let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let first = |number| cut(&packet, number, 1600).swap_remove(0);
         let second = |number| cut(&packet, number, 1600).swap_remove(1);
         for number in 0..2000 {
             assert!(reassembly.whole(NOW, &first(number)).is_none());
-            assert!(reassembly.cost() <= MAX_BYTES);
+            assert!(reassembly.cost() <= REASSEMBLY_BYTES);
         }
         assert!(reassembly.whole(NOW, &second(0)).is_none(), "the oldest");
         assert!(reassembly.whole(NOW, &second(1999)).is_some(), "the newest");
@@ -167,7 +174,7 @@ fn incomplete_packets_are_dropped_when_they_are_old_or_too_many() {
 
 #[test]
 fn what_is_no_fragment_is_left_as_it_is() {
-    let mut reassembly = Reassembly::default();
+    let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
     for (_, packet) in datagrams(b"hello") {
         let whole = reassembly.whole(NOW, &packet);
         assert!(matches!(whole, Some(Cow::Borrowed(same)) if same == packet));
