@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use taupe_os_linux::watch::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Device, Notice, Output, TakenHandshakes};
+use taupe_protocol::{Cause, Notice, Wake};
 use tracing::{debug, info};
 
 use crate::awakening::Awakening;
@@ -32,20 +32,17 @@ use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
-use taupe_runtime::clock::now;
-use taupe_runtime::labels::Labels;
-use taupe_runtime::latches::Latches;
-use taupe_runtime::names::{Answer, Lookups, Question};
+use taupe_runtime::clock;
+use taupe_runtime::driver::{Driver, handshake_kind};
 use taupe_runtime::own_key::OwnKey;
-use taupe_runtime::random::SystemRandom;
 use taupe_runtime::resolver::Resolver;
+use taupe_runtime::services::{Event, Services};
 
 mod handshakes;
 mod listening;
 mod network;
 mod requests;
 
-use handshakes::handshake_kind;
 use network::open_tun;
 use requests::WatchedSocket;
 
@@ -53,18 +50,15 @@ use requests::WatchedSocket;
 const COMMANDS_PER_ROUND: usize = 64;
 
 pub(crate) struct Control {
-    device: Device,
+    driver: Driver,
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
-    labels: Labels,
-    latches: Latches,
     own_key: OwnKey,
     link: LinkWatch,
     underlay: Underlay,
     routes: RouteWatch,
     timer: Timer,
     awakening: Awakening,
-    lookups: Lookups,
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
@@ -81,8 +75,6 @@ pub(crate) struct Control {
     /// When a socket last failed.
     mended: Option<Instant>,
     drops: Drops,
-    /// Handshake messages of this round; empty between rounds.
-    messages: TakenHandshakes,
     flood: Flood,
     flood_filter: FloodFilter,
     /// The port that was asked for or last bound; 0 while any will do.
@@ -117,32 +109,32 @@ impl Control {
         };
         let (tun, link) = open_tun(&interface, tun, offloads)?;
         let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
-        let wake = {
+        let wake: Wake = {
             let waker = Arc::clone(&waker);
             Arc::new(move || waker.wake())
         };
-        let device = Device::new(provider(offloads), Box::new(SystemRandom), wake);
+        let services = Services::new(
+            state_dir.as_deref(),
+            Arc::clone(&resolver),
+            Arc::clone(&wake),
+        );
+        let driver = Driver::new(provider(offloads), services, wake);
         let routes = underlay.within(RouteWatch::open).flatten();
         let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
             tun,
             tap,
-            Arc::clone(device.data_path()),
+            Arc::clone(driver.data_path()),
             waker,
-            Arc::clone(&resolver),
+            resolver,
             Surroundings::new(matches!(underlay, Underlay::Behind { .. }), beside),
         );
         let shared = Arc::new(shared);
         let (common, guests) = Common::new().map_err(system("cannot make an eventfd"))?;
-        let send = shared.sender();
-        let lookups = Lookups::new(resolver, move |answer| send(Command::Resolved(answer)));
         let Listener { socket, file } = listener;
         let mut control = Self {
-            device,
+            driver,
             commands,
-            lookups,
-            labels: Labels::new(state_dir.as_deref()),
-            latches: Latches::new(state_dir.as_deref()),
             own_key: OwnKey::default(),
             link,
             underlay,
@@ -159,7 +151,6 @@ impl Control {
             bind_again: None,
             mended: None,
             drops: Drops::default(),
-            messages: TakenHandshakes::default(),
             flood: Flood::default(),
             flood_filter: FloodFilter::new(offloads.flood_filter),
             port: 0,
@@ -194,7 +185,7 @@ impl Control {
             }
         };
         info!(?exit, "device ended");
-        self.device.close();
+        self.driver.close();
         self.transmit();
         exit
     }
@@ -203,8 +194,11 @@ impl Control {
     /// moment only. While some wait, looks without sleeping, so that they hide
     /// nothing.
     fn wait(&mut self) -> Result<(), SystemError> {
-        let deadline = self.device.next_deadline().map(|(at, _)| at);
-        let deadlines = [deadline, self.bind_again, self.flood.shed_until()];
+        let deadlines = [
+            self.driver.next_deadline(),
+            self.bind_again,
+            self.flood.shed_until(),
+        ];
         self.timer.set(deadlines.into_iter().flatten().min())?;
         let handshakes = &self.shared.handshakes;
         let timeout = if self.flood.goes_on() && handshakes.is_empty() {
@@ -260,7 +254,7 @@ impl Control {
                 Ok(true) => {
                     self.shared.surroundings.change();
                     self.check_local_addresses();
-                    self.device.handle_network_change(now());
+                    self.driver.handle_network_change();
                 }
                 Ok(false) => {}
                 Err(error) => debug!(%error, "watching routes"),
@@ -268,7 +262,7 @@ impl Control {
         }
         if is_ready(4) && self.awakening.has_slept() {
             info!("the machine has slept: shaking hands anew");
-            self.device.handle_awakening(now());
+            self.driver.handle_awakening();
         }
         if is_ready(5)
             && let Some(socket) = &self.socket
@@ -299,26 +293,16 @@ impl Control {
                     let _ = answer.try_send(text);
                 }
                 Command::SocketFailed(socket) => self.mend_sockets(&socket),
-                Command::Resolved(answer) => self.move_endpoint(answer),
                 Command::TunDeleted => return Some(Exit::InterfaceDeleted),
                 Command::SocketRemoved => return Some(Exit::SocketRemoved),
                 Command::Stop => return Some(Exit::Stopped),
                 Command::Failed(what) => return Some(Exit::Failed(what)),
             }
         }
-        if self.device.wants_attention() {
-            self.device.handle_attention(now());
-        }
-        let now = now();
-        if self.bind_again.is_some_and(|at| at <= now.boot) {
+        if self.bind_again.is_some_and(|at| at <= clock::boot()) {
             self.listen();
         }
-        if let Some((at, reason)) = self.device.next_deadline()
-            && at <= now.boot
-        {
-            debug!(?reason, "deadline");
-            self.device.handle_deadline(now);
-        }
+        self.driver.run_due();
         self.transmit();
         for (cause, more) in self.drops.news(&self.shared) {
             debug!(more, "dropped: {cause}");
@@ -326,11 +310,11 @@ impl Control {
         None
     }
 
-    /// Does what the protocol wants done, in order.
+    /// Sends what the protocol wants sent, and has the driver do what else it wants done.
     fn transmit(&mut self) {
-        while let Some(output) = self.device.poll_output() {
-            match output {
-                Output::Transmit {
+        while let Some(event) = self.driver.poll_event() {
+            match event {
+                Event::Transmit {
                     endpoint,
                     tos,
                     datagram,
@@ -343,51 +327,16 @@ impl Control {
                     let local_dropped =
                         outbound::transmit(&self.shared, &endpoint, tos.into(), &datagram, length);
                     if local_dropped {
-                        self.device.forget_local_address(&endpoint);
+                        self.driver.device_mut().forget_local_address(&endpoint);
                     }
                 }
-                Output::Resolve { public_key, name } => {
-                    let question = Question { public_key, name };
-                    debug!(name = %question.name, "a peer is silent: looking its name up");
-                    if let Err(question) = self.lookups.ask(question, self.mark) {
-                        let Question { public_key, name } = question;
-                        self.device.handle_addresses(now(), &public_key, &name, &[]);
-                    }
-                }
-                Output::Notice(notice) => {
+                Event::Notice(notice) => {
                     if let Some(tell) = &self.notices {
                         tell(notice);
                     }
                 }
-                Output::ReserveLabels { public_key, up_to } => {
-                    self.labels.store(&public_key, up_to);
-                }
-                Output::Latch {
-                    public_key,
-                    peer,
-                    latched,
-                } => {
-                    self.latches.store(&public_key, peer, latched);
-                }
             }
         }
-    }
-
-    /// Takes what a look-up has found.
-    fn move_endpoint(&mut self, answer: Answer) {
-        let Question { public_key, name } = answer.question;
-        let addresses = answer.addresses.unwrap_or_else(|error| {
-            info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
-            Vec::new()
-        });
-        debug!(%name, ?addresses, "looked up");
-        let moved = self
-            .device
-            .handle_addresses(now(), &public_key, &name, &addresses);
-        if let Some(endpoint) = moved {
-            info!(%name, %endpoint, "a silent peer's endpoint moves");
-        }
-        self.lookups.proceed(self.mark);
     }
 }
 

@@ -19,7 +19,6 @@ use zeroize::Zeroizing;
 use crate::sockets::Sockets;
 use crate::source::{self, Source, Sources};
 use taupe_packet::tap::Tap;
-use taupe_runtime::names::Answer;
 use taupe_runtime::resolver::Resolver;
 
 /// Who waits for a packet no longer than this will probably find more than one.
@@ -100,8 +99,6 @@ pub(crate) enum Command {
     SocketRemoved,
     /// This UDP socket does not receive any more: bind it anew.
     SocketFailed(Weak<Socket>),
-    /// The look-up of an endpoint's name has ended.
-    Resolved(Answer),
     /// The TUN is gone.
     TunDeleted,
     /// A thread cannot go on.
@@ -140,17 +137,6 @@ impl Shared {
     pub(crate) fn send(&self, command: Command) {
         if self.commands.send(command).is_ok() {
             self.waker.wake();
-        }
-    }
-
-    /// [`Shared::send`] for a thread that may outlive the device, which keeps
-    /// nothing of it open.
-    pub(crate) fn sender(&self) -> impl Fn(Command) + Send + Sync + 'static {
-        let (commands, waker) = (self.commands.clone(), Arc::clone(&self.waker));
-        move |command| {
-            if commands.send(command).is_ok() {
-                waker.wake();
-            }
         }
     }
 }

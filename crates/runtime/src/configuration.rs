@@ -1,20 +1,14 @@
-//! How a device is configured, whoever runs it and wherever its clients come from: what is said on a
-//! connection, and what an update needs besides before the protocol takes it.
+//! The configuration of a device by its clients: the conversation on a connection, and refusals.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use taupe_protocol::Device;
-use taupe_protocol::crypto::default_provider;
-use taupe_protocol::key::PublicKey;
-use taupe_protocol::update::{DeviceUpdate, PostQuantum};
 use taupe_uapi::{Errno, Operation, Request, RequestReader, ScopeLookup, Status, UapiError};
 use tracing::warn;
 use zeroize::Zeroizing;
 
 use crate::clients::Place;
-use crate::labels::Labels;
-use crate::latches::Latches;
+use crate::services::PrepareError;
 
 /// Bytes read at once from a client.
 const CHUNK: usize = 64 * 1024;
@@ -114,37 +108,12 @@ fn write_all<S: Write>(stream: &mut S, place: &Place, mut bytes: &[u8]) -> io::R
     Ok(())
 }
 
-/// Checks an update for a device, and adds to it what is remembered of its keys: labels of
-/// handshakes, and which peers have been post-quantum.
-///
-/// # Errors
-///
-/// Why it must not be applied.
-pub fn complete(
-    device: &Device,
-    labels: &mut Labels,
-    latches: &Latches,
-    update: &mut DeviceUpdate,
-) -> Result<(), Refusal> {
-    if let Err(error) = device.check(update) {
-        warn!(%error, "configuration refused");
-        return Err(Errno::Invalid.into());
+/// Logs why a device cannot have an update, and returns the answer to the client.
+pub fn refuse(error: impl Into<PrepareError>) -> Refusal {
+    let error = error.into();
+    warn!(%error, "configuration refused");
+    match error {
+        PrepareError::Update(_) => Errno::Invalid.into(),
+        PrepareError::Unreadable(error) => Refusal::with_reason(Errno::Io, &error),
     }
-    let prefers = || {
-        let mut peers = device.status().peers.into_iter();
-        peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
-    };
-    if let Err(error) = latches.recall(device.public_key(), prefers, update) {
-        warn!(%error, "configuration refused");
-        return Err(Refusal::with_reason(Errno::Io, &error));
-    }
-    if let Some(private) = &mut update.private_key {
-        let dh = default_provider().dh;
-        let public = private
-            .key
-            .as_ref()
-            .map(|key| PublicKey(dh.public(key.expose())));
-        private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
-    }
-    Ok(())
 }

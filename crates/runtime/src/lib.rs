@@ -1,13 +1,17 @@
 #![forbid(unsafe_code)]
-//! The surroundings of a protocol device: [`clock`] and [`random`]; with the feature `driver`
-//! also the [`labels`] of handshakes and post-quantum [`latches`] on disk and the addresses of
-//! endpoints' [`names`], and the heap's [`memory`]; with the feature `configuration` also its configuration by clients.
+//! The driver of a protocol device, for every program that runs one.
+//!
+//! Without features there are only the clocks ([`clock`]) and the randomness ([`random`]). The
+//! feature `driver` adds `driver::Driver` and what it is made of: saved state, look-ups of
+//! endpoints' names. The feature `configuration` adds clients that configure the device.
 
 #[cfg(feature = "configuration")]
 pub mod clients;
 pub mod clock;
 #[cfg(feature = "configuration")]
 pub mod configuration;
+#[cfg(feature = "driver")]
+pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
 #[cfg(feature = "driver")]
@@ -23,3 +27,7 @@ pub mod own_key;
 pub mod random;
 #[cfg(feature = "driver")]
 pub mod resolver;
+#[cfg(feature = "driver")]
+pub mod services;
+#[cfg(feature = "driver")]
+pub mod unresolved;

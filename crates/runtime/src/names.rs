@@ -40,8 +40,9 @@ pub struct Answer {
 pub struct Lookups {
     resolver: Arc<dyn Resolver>,
     report: Arc<dyn Fn(Answer) + Send + Sync>,
+    /// The look-up under way.
+    current: Option<Question>,
     waiting: VecDeque<Question>,
-    busy: bool,
 }
 
 impl Lookups {
@@ -54,8 +55,8 @@ impl Lookups {
         Self {
             resolver,
             report: Arc::new(report),
+            current: None,
             waiting: VecDeque::new(),
-            busy: false,
         }
     }
 
@@ -64,7 +65,7 @@ impl Lookups {
     /// # Errors
     /// The question, if there is no room.
     pub fn ask(&mut self, question: Question, mark: u32) -> Result<(), Question> {
-        if !self.busy {
+        if self.current.is_none() {
             self.start(question, mark);
         } else if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(question);
@@ -76,14 +77,19 @@ impl Lookups {
 
     /// Goes on to the next, after the answer to the one under way has come.
     pub fn proceed(&mut self, mark: u32) {
-        self.busy = false;
+        self.current = None;
         if let Some(question) = self.waiting.pop_front() {
             self.start(question, mark);
         }
     }
 
+    /// Returns the questions that have no answer yet.
+    pub fn questions(&self) -> impl Iterator<Item = &Question> {
+        self.current.iter().chain(&self.waiting)
+    }
+
     fn start(&mut self, question: Question, mark: u32) {
-        self.busy = true;
+        self.current = Some(question.clone());
         let (resolver, report) = (Arc::clone(&self.resolver), Arc::clone(&self.report));
         let asked = question.clone();
         let started = std::thread::Builder::new()

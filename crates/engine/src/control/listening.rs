@@ -117,7 +117,7 @@ impl Control {
     }
 
     pub(super) fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {
-        if self.device.is_up() {
+        if self.driver.device().is_up() {
             return self.bind(port);
         }
         // Bound when the interface is up; but a port that is taken now would be
@@ -148,6 +148,7 @@ impl Control {
             return Err(Errno::Invalid);
         }
         self.mark = mark;
+        self.driver.services().set_mark(mark);
         let surroundings = &self.shared.surroundings;
         surroundings.mark.store(mark, Ordering::Relaxed);
         surroundings.change();

@@ -23,12 +23,14 @@ impl Control {
     /// so that a peer is answered from the address that it talks to.
     pub(super) fn check_local_addresses(&mut self) {
         let (routes, mark) = (&self.routes, self.mark);
-        self.device.retain_local_addresses(|endpoint, local| {
-            let remote = endpoint.remote.ip();
-            let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
-            let way = routes.interface_to(remote, local.address, mark);
-            link_local || way.is_ok_and(|interface| interface == local.interface)
-        });
+        self.driver
+            .device_mut()
+            .retain_local_addresses(|endpoint, local| {
+                let remote = endpoint.remote.ip();
+                let link_local = matches!(remote, IpAddr::V6(a) if a.is_unicast_link_local());
+                let way = routes.interface_to(remote, local.address, mark);
+                link_local || way.is_ok_and(|interface| interface == local.interface)
+            });
     }
 
     /// Follows the interface: up or down, MTU, gone.
@@ -50,15 +52,15 @@ impl Control {
                 tap.set_mtu(mtu as usize);
             }
         }
-        match (self.device.is_up(), up) {
+        match (self.driver.device().is_up(), up) {
             (false, true) => {
                 info!("interface up");
                 self.listen();
-                self.device.set_up(now());
+                self.driver.device_mut().set_up(now());
             }
             (true, false) => {
                 info!("interface down");
-                self.device.set_down();
+                self.driver.device_mut().set_down();
                 self.replace_sockets(Sockets::default());
                 self.bind_again = None;
             }

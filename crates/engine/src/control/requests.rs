@@ -11,12 +11,11 @@ use zeroize::Zeroizing;
 use super::{Control, system};
 use crate::StartError;
 use crate::uapi::SocketFile;
-use taupe_runtime::clock::now;
 
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
         match request {
-            Request::Get => taupe_uapi::answer_get(&self.device.status(), self.port, self.mark),
+            Request::Get => taupe_uapi::answer_get(&self.driver.device().status(), self.port, self.mark),
             Request::Set(set) => {
                 let answer = match self.apply(set) {
                     Ok(()) => Status::SUCCESS.to_string(),
@@ -32,9 +31,9 @@ impl Control {
         let SetRequest {
             listen_port,
             fwmark,
-            mut device,
+            device,
         } = request;
-        configuration::complete(&self.device, &mut self.labels, &self.latches, &mut device)?;
+        let update = self.driver.prepare(device).map_err(configuration::refuse)?;
         if listen_port.is_some() {
             // The interface may have been set up, and its notice not be read yet: then a port
             // that is taken has to be refused.
@@ -51,14 +50,9 @@ impl Control {
             let _ = self.set_mark(previous_mark);
             return Err(Errno::AddressInUse.into());
         }
-        let concerned = self.own_key.concerns(&device);
-        self.device
-            .update(now(), device)
-            .map_err(|_| Errno::Invalid)?;
-        if concerned {
-            self.own_key.look(&self.device);
-        }
-        Ok(())
+        self.own_key
+            .apply(self.driver.device_mut(), update)
+            .map_err(configuration::refuse)
     }
 }
 

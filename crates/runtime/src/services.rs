@@ -1,0 +1,295 @@
+//! What a device needs from its host besides the sending of datagrams: saved state on disk, the
+//! addresses of endpoints' names, and updates that include what has been saved.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use taupe_protocol::crypto::default_provider;
+use taupe_protocol::key::PublicKey;
+use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
+use taupe_protocol::{Device, Endpoint, Notice, Output, UpdateError, Wake};
+use tracing::{debug, info, warn};
+
+use crate::clock::now;
+use crate::labels::Labels;
+use crate::latches::{Latches, Unreadable};
+use crate::names::{Answer, Lookups, Question};
+use crate::resolver::Resolver;
+use crate::unresolved::UnresolvedEndpoints;
+
+/// The services of one device.
+pub struct Services {
+    labels: Labels,
+    latches: Latches,
+    lookups: Lookups,
+    answers: mpsc::Receiver<Answer>,
+    unresolved: UnresolvedEndpoints,
+    /// Ends the warning about an endpoint without an address.
+    meanwhile: &'static str,
+    /// The mark of the device's datagrams, and of questions to name servers (Linux).
+    mark: u32,
+}
+
+/// The part of a device's output that its user carries out.
+pub enum Event {
+    /// Send a datagram.
+    Transmit {
+        /// The destination, and the local address to send from.
+        endpoint: Endpoint,
+        /// The traffic class of the outer header.
+        tos: u8,
+        /// The message.
+        datagram: Vec<u8>,
+    },
+    /// Report this to the people who use the device.
+    Notice(Notice),
+}
+
+/// An update that includes what has been saved for its keys. Only such updates are applied: a
+/// private key without its timestamps could lock the device out of its peers, and a peer without
+/// its post-quantum record could be led back to ordinary handshakes.
+pub struct PreparedUpdate(pub(crate) DeviceUpdate);
+
+/// Reason why an update must not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The device would refuse it.
+    #[error(transparent)]
+    Update(#[from] UpdateError),
+    /// Which of its peers are post-quantum is not known.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+impl Services {
+    /// Services whose state is saved in a folder; `None` is `/var/lib/taupe`. `wake` is called, by
+    /// any thread, when [`Self::handle_answers`] has something to do.
+    pub fn new(state_dir: Option<&Path>, resolver: Arc<dyn Resolver>, wake: Wake) -> Self {
+        let (send, answers) = mpsc::channel();
+        let report = move |answer| {
+            if send.send(answer).is_ok() {
+                wake();
+            }
+        };
+        Self {
+            labels: Labels::new(state_dir),
+            latches: Latches::new(state_dir),
+            lookups: Lookups::new(resolver, report),
+            answers,
+            unresolved: UnresolvedEndpoints::default(),
+            meanwhile: "",
+            mark: 0,
+        }
+    }
+
+    /// Also looks up the first addresses of endpoints, at once and until each has one. The warning
+    /// about an endpoint without an address ends with `meanwhile`: it says what happens to its
+    /// peer's traffic until then.
+    #[must_use]
+    pub fn with_unresolved(mut self, all: UnresolvedEndpoints, meanwhile: &'static str) -> Self {
+        self.unresolved = all;
+        self.meanwhile = meanwhile;
+        self
+    }
+
+    /// Sets the mark of questions to name servers (Linux).
+    pub fn set_mark(&mut self, mark: u32) {
+        self.mark = mark;
+    }
+
+    /// Adds to an update what has been saved for its keys: the timestamp floor of the private key,
+    /// and which peers are post-quantum.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError`]; nothing has been changed.
+    pub fn prepare(
+        &mut self,
+        device: &Device,
+        mut update: DeviceUpdate,
+    ) -> Result<PreparedUpdate, PrepareError> {
+        device.check(&update)?;
+        let prefers = || {
+            let mut peers = device.status().peers.into_iter();
+            peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
+        };
+        self.latches
+            .recall(device.public_key(), prefers, &mut update)?;
+        if let Some(private) = &mut update.private_key {
+            let dh = default_provider().dh;
+            let public = private
+                .key
+                .as_ref()
+                .map(|key| PublicKey(dh.public(key.expose())));
+            private.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
+        }
+        Ok(PreparedUpdate(update))
+    }
+
+    /// Carries out an output of the device, or returns it if that is the user's part. An output is
+    /// carried out before the next is taken from the device: a timestamp must be saved before the
+    /// message that uses it is sent.
+    pub fn handle_output(&mut self, device: &mut Device, output: Output) -> Option<Event> {
+        match output {
+            Output::Transmit {
+                endpoint,
+                tos,
+                datagram,
+            } => {
+                return Some(Event::Transmit {
+                    endpoint,
+                    tos,
+                    datagram,
+                });
+            }
+            Output::Notice(notice) => return Some(Event::Notice(notice)),
+            Output::ReserveLabels { public_key, up_to } => self.labels.store(&public_key, up_to),
+            Output::Latch {
+                public_key,
+                peer,
+                latched,
+            } => self.latches.store(&public_key, peer, latched),
+            Output::Resolve { public_key, name } => {
+                debug!(%name, "a peer is silent: looking its name up");
+                self.ask(device, Question { public_key, name });
+            }
+        }
+        None
+    }
+
+    /// Gives the device the addresses that have been found, and starts the look-ups that are due.
+    pub fn handle_answers(&mut self, device: &mut Device) {
+        while let Ok(Answer {
+            question,
+            addresses,
+        }) = self.answers.try_recv()
+        {
+            self.handle_answer(device, &question, addresses);
+            self.lookups.proceed(self.mark);
+        }
+        if self.unresolved.is_empty() {
+            return;
+        }
+        while let Some(question) = self.unresolved.due(now().boot) {
+            self.ask(device, question);
+        }
+    }
+
+    /// Checks whether every endpoint that has a name has an address.
+    #[must_use]
+    pub fn has_endpoints(&self) -> bool {
+        self.unresolved.is_empty()
+    }
+
+    /// Looks up names without an address soon: the network has changed.
+    pub fn hurry(&mut self) {
+        self.unresolved.hurry();
+    }
+
+    /// Returns the hosts whose addresses are being looked up.
+    pub fn hosts_sought(&self) -> impl Iterator<Item = &str> {
+        self.lookups.questions().map(|it| it.name.host())
+    }
+
+    fn ask(&mut self, device: &mut Device, question: Question) {
+        if let Err(question) = self.lookups.ask(question, self.mark) {
+            let error = io::Error::other("too many names are being looked up");
+            self.handle_answer(device, &question, Err(error));
+        }
+    }
+
+    fn handle_answer(
+        &mut self,
+        device: &mut Device,
+        question: &Question,
+        found: io::Result<Vec<SocketAddr>>,
+    ) {
+        match self.unresolved.contains(question) {
+            true => self.set_first_endpoint(device, question, found),
+            false => move_endpoint(device, question, found),
+        }
+    }
+
+    /// Sets an endpoint that has had none to the first of its addresses, unless a peer or a client
+    /// has set it meanwhile.
+    fn set_first_endpoint(
+        &mut self,
+        device: &mut Device,
+        question: &Question,
+        found: io::Result<Vec<SocketAddr>>,
+    ) {
+        let Question { public_key, name } = question;
+        let peers = device.status().peers;
+        let peer = peers.iter().find(|peer| peer.public_key == *public_key);
+        if peer.is_none_or(|peer| peer.endpoint.is_some()) {
+            self.unresolved.remove(question);
+            return;
+        }
+        let first = found.and_then(|all| {
+            let none = "none of its addresses can be sent to";
+            all.into_iter().next().ok_or_else(|| io::Error::other(none))
+        });
+        let endpoint = match first {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                match self.unresolved.fail(now().boot, question) {
+                    Some(line) => warn!(
+                        line, %name, %error,
+                        "an endpoint: it has no address now: {}; it is looked up again",
+                        self.meanwhile
+                    ),
+                    None => debug!(%name, %error, "an endpoint still has no address"),
+                }
+                return;
+            }
+        };
+        info!(%name, %endpoint, "an endpoint has an address");
+        self.unresolved.remove(question);
+        let peer = PeerUpdate {
+            update_only: true,
+            endpoint: Some(endpoint),
+            endpoint_name: Some(Some(name.clone())),
+            ..PeerUpdate::new(*public_key)
+        };
+        let update = DeviceUpdate {
+            peers: vec![peer],
+            ..DeviceUpdate::default()
+        };
+        let applied = self.prepare(device, update).and_then(|update| {
+            update.apply(device)?;
+            Ok(())
+        });
+        if let Err(error) = applied {
+            warn!(%error, "configuration refused");
+        }
+    }
+}
+
+impl PreparedUpdate {
+    /// Applies the update.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError`], if another update of the device came between.
+    pub fn apply(self, device: &mut Device) -> Result<(), UpdateError> {
+        device.update(now(), self.0)
+    }
+}
+
+fn move_endpoint(device: &mut Device, question: &Question, found: io::Result<Vec<SocketAddr>>) {
+    let Question { public_key, name } = question;
+    let addresses = found.unwrap_or_else(|error| {
+        info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
+        Vec::new()
+    });
+    debug!(%name, ?addresses, "looked up");
+    let moved = device.handle_addresses(now(), public_key, name, &addresses);
+    if let Some(endpoint) = moved {
+        info!(%name, %endpoint, "a silent peer's endpoint moves");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Endpoints that have a name and no address yet. Their names are looked up again and again until
+//! each has had an address.
+
+use std::time::Duration;
+
+use taupe_protocol::time::Instant;
+
+use crate::names::Question;
+
+/// Wait after the first look-up without an answer. Each further wait is twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// The endpoints of a device that have no address yet.
+#[derive(Default)]
+pub struct UnresolvedEndpoints(Vec<Unresolved>);
+
+struct Unresolved {
+    question: Question,
+    /// The line of its `[Peer]`.
+    line: usize,
+    /// The time of the next look-up; `None` while one is under way.
+    ask_at: Option<Instant>,
+    wait: Duration,
+    has_failed: bool,
+}
+
+impl UnresolvedEndpoints {
+    /// Takes endpoints, each with the line of its `[Peer]` in the configuration file.
+    pub fn new(endpoints: impl Iterator<Item = (Question, usize)>) -> Self {
+        let unresolved = endpoints.map(|(question, line)| Unresolved {
+            question,
+            line,
+            ask_at: Some(Instant::default()),
+            wait: FIRST_WAIT,
+            has_failed: false,
+        });
+        Self(unresolved.collect())
+    }
+
+    /// Checks whether every endpoint has an address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the next name to look up now. It is not due again before [`Self::fail`].
+    pub fn due(&mut self, now: Instant) -> Option<Question> {
+        let is_due = |it: &&mut Unresolved| it.ask_at.is_some_and(|at| at <= now);
+        let unresolved = self.0.iter_mut().find(is_due)?;
+        unresolved.ask_at = None;
+        Some(unresolved.question.clone())
+    }
+
+    /// Checks whether the endpoint of a question has no address yet.
+    pub(crate) fn contains(&self, question: &Question) -> bool {
+        self.0.iter().any(|it| it.question == *question)
+    }
+
+    /// Removes an endpoint: it has an address, or needs none any more.
+    pub(crate) fn remove(&mut self, question: &Question) {
+        self.0.retain(|it| it.question != *question);
+    }
+
+    /// Notes that a name has no address now. Returns the line of its `[Peer]`, the first time.
+    pub(crate) fn fail(&mut self, now: Instant, question: &Question) -> Option<usize> {
+        let mut all = self.0.iter_mut();
+        let unresolved = all.find(|it| it.question == *question)?;
+        unresolved.ask_at = Some(now + unresolved.wait);
+        unresolved.wait = (unresolved.wait * 2).min(LONGEST_WAIT);
+        let is_first = !std::mem::replace(&mut unresolved.has_failed, true);
+        is_first.then_some(unresolved.line)
+    }
+
+    /// Looks all names up soon: the network has changed.
+    pub(crate) fn hurry(&mut self) {
+        for unresolved in &mut self.0 {
+            unresolved.ask_at = unresolved.ask_at.map(|_| Instant::default());
+            unresolved.wait = FIRST_WAIT;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST_WAIT, LONGEST_WAIT, UnresolvedEndpoints};
+    use crate::names::Question;
+    use std::time::Duration;
+    use taupe_protocol::key::PublicKey;
+    use taupe_protocol::time::Instant;
+    use taupe_protocol::update::EndpointName;
+
+    #[test]
+    fn a_name_is_asked_for_until_it_has_an_address() {
+        let one = Question {
+            public_key: PublicKey([1; 32]),
+            name: EndpointName::new("one.example", 51820).expect("a name"),
+        };
+        let mut names = UnresolvedEndpoints::new(std::iter::once((one, 3)));
+        let mut now = Instant::default();
+        let question = names.due(now).expect("a name");
+        assert_eq!(question.name.host(), "one.example");
+        assert!(
+            names.due(now).is_none(),
+            "it is asked for, and there is no other"
+        );
+
+        assert_eq!(names.fail(now, &question), Some(3));
+        let mut wait = FIRST_WAIT;
+        for _ in 0..10 {
+            assert!(names.due(now + (wait - Duration::from_millis(1))).is_none());
+            now += wait;
+            assert!(names.due(now).is_some());
+            assert_eq!(names.fail(now, &question), None, "it is known");
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        assert_eq!(wait, LONGEST_WAIT);
+        names.hurry();
+        assert!(names.due(now).is_some());
+        names.hurry();
+        assert!(names.due(now).is_none(), "it is asked for");
+
+        assert!(names.contains(&question));
+        names.remove(&question);
+        assert!(!names.contains(&question));
+        assert_eq!(names.fail(now, &question), None);
+        assert!(names.due(now + LONGEST_WAIT).is_none());
+    }
+}
