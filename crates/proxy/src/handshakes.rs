@@ -3,16 +3,12 @@
 
 use taupe_protocol::{Endpoint, HandshakeQueue, TakenHandshakes};
 
-/// Handshake messages handled at once. Each takes two operations on a curve or more, and nothing
-/// else happens meanwhile.
-const AT_ONCE: usize = 64;
-
 /// Datagrams that are read behind a handshake message before it is handled at the latest. The
 /// system's buffers hold about as many.
 const DATAGRAMS_BEHIND: usize = 4096;
 
 /// Places that an empty queue keeps.
-const KEPT: usize = AT_ONCE;
+const KEPT: usize = 64;
 
 /// Handshake messages that wait.
 #[derive(Default)]
@@ -38,13 +34,19 @@ impl Handshakes {
         self.queue.is_empty()
     }
 
-    /// Takes the newest messages if it is time for them: the sockets `are_empty`, or much has
-    /// been read behind the messages. Returns the number of messages that stay.
-    pub(crate) fn take(&mut self, are_empty: bool, taken: &mut TakenHandshakes) -> usize {
+    /// Takes the newest messages, at most `count`, if it is time for them: the sockets
+    /// `are_empty`, or many datagrams have been read behind the messages. Returns the number of
+    /// messages that stay.
+    pub(crate) fn take(
+        &mut self,
+        are_empty: bool,
+        count: usize,
+        taken: &mut TakenHandshakes,
+    ) -> usize {
         if !are_empty && self.datagrams_behind < DATAGRAMS_BEHIND {
             return self.queue.len();
         }
-        let left = self.queue.take(AT_ONCE, taken);
+        let left = self.queue.take(count, taken);
         if left == 0 {
             self.queue.shrink_to(KEPT);
         }
@@ -57,6 +59,8 @@ mod tests {
     use super::*;
     use std::net::SocketAddr;
 
+    const AT_ONCE: usize = 64;
+
     fn from() -> Endpoint {
         SocketAddr::from(([192, 0, 2, 1], 51_820)).into()
     }
@@ -66,19 +70,23 @@ mod tests {
         let mut handshakes = Handshakes::default();
         let mut taken = TakenHandshakes::default();
         handshakes.note(from(), Some(&[1; 148]));
-        assert_eq!(handshakes.take(false, &mut taken), 1);
-        assert_eq!(handshakes.take(true, &mut taken), 0);
+        assert_eq!(handshakes.take(false, AT_ONCE, &mut taken), 1);
+        assert_eq!(handshakes.take(true, AT_ONCE, &mut taken), 0);
         assert_eq!(taken.len(), 1);
 
         for _ in 0..DATAGRAMS_BEHIND {
             handshakes.note(from(), None);
         }
         handshakes.note(from(), Some(&[1; 148]));
-        assert_eq!(handshakes.take(false, &mut taken), 1, "counted anew");
+        assert_eq!(
+            handshakes.take(false, AT_ONCE, &mut taken),
+            1,
+            "counted anew"
+        );
         for _ in 0..DATAGRAMS_BEHIND {
             handshakes.note(from(), None);
         }
-        assert_eq!(handshakes.take(false, &mut taken), 0);
+        assert_eq!(handshakes.take(false, AT_ONCE, &mut taken), 0);
     }
 
     #[test]
@@ -88,8 +96,8 @@ mod tests {
             handshakes.note(from(), Some(&[1; 148]));
         }
         let mut taken = TakenHandshakes::default();
-        assert_eq!(handshakes.take(true, &mut taken), 1);
-        assert_eq!(handshakes.take(true, &mut taken), 0);
+        assert_eq!(handshakes.take(true, AT_ONCE, &mut taken), 1);
+        assert_eq!(handshakes.take(true, AT_ONCE, &mut taken), 0);
         assert_eq!(taken.len(), AT_ONCE + 1);
     }
 }

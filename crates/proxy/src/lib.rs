@@ -61,6 +61,7 @@ use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_runtime::latches::Unreadable;
+use taupe_runtime::services::PrepareError;
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
@@ -185,6 +186,15 @@ pub enum StartError {
     /// Which peers must be post-quantum is not known.
     #[error(transparent)]
     Latches(#[from] Unreadable),
+}
+
+impl From<PrepareError> for StartError {
+    fn from(error: PrepareError) -> Self {
+        match error {
+            PrepareError::Update(error) => Self::Update(error),
+            PrepareError::Unreadable(error) => Self::Latches(error),
+        }
+    }
 }
 
 /// A proxy that could not go on: the system does not tell what happens any more.

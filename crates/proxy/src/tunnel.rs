@@ -12,22 +12,18 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use taupe_protocol::crypto::default_provider;
-use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, Notice, Outbound, Output, Peer, Sorted, Staged,
-    TakenHandshakes, inner,
+    Cause, DataPath, Endpoint, Notice, Outbound, Peer, Sorted, Staged, Wake, inner,
 };
 use taupe_runtime::clock::now;
-use taupe_runtime::labels::Labels;
-use taupe_runtime::latches::Latches;
-use taupe_runtime::names::{Answer, Lookups, Question};
-use taupe_runtime::random::SystemRandom;
+use taupe_runtime::driver::{Driver, handshake_kind};
 use taupe_runtime::resolver::SystemResolver;
-use tracing::{debug, info};
+use taupe_runtime::services::{Event, Services};
+use tracing::debug;
 
 /// The longest datagram.
 pub(crate) const LONGEST: usize = 65_536;
@@ -38,13 +34,9 @@ const SYSTEM_BUFFER: usize = 4 << 20;
 
 /// The tunnel.
 pub(crate) struct Tunnel {
-    device: Device,
+    driver: Driver,
     path: Arc<DataPath>,
     sockets: Vec<Bound>,
-    labels: Labels,
-    latches: Latches,
-    lookups: Lookups,
-    answers: mpsc::Receiver<Answer>,
     sorted: Sorted,
     handshakes: Handshakes,
     notices: Option<Tell>,
@@ -72,7 +64,7 @@ pub(crate) enum Received {
 impl Tunnel {
     /// Binds sockets of both families, of which there has to be one. `tokens` are theirs.
     pub(crate) fn new(
-        mut update: DeviceUpdate,
+        update: DeviceUpdate,
         listen_port: u16,
         state_dir: Option<&Path>,
         notices: Option<Tell>,
@@ -105,35 +97,20 @@ impl Tunnel {
         if let (true, Some(error)) = (sockets.is_empty(), refused) {
             return Err(StartError::Socket(error));
         }
-        let mut labels = Labels::new(state_dir);
-        if let Some(private) = &mut update.private_key {
-            let dh = default_provider().dh;
-            let public = private
-                .key
-                .as_ref()
-                .map(|key| PublicKey(dh.public(key.expose())));
-            private.timestamp_floor = public.map(|key| labels.load(&key)).unwrap_or_default();
-        }
-        let latches = Latches::new(state_dir);
-        latches.recall(None, || false, &mut update)?;
-        let (send, answers) = mpsc::channel();
-        let report = move |answer| {
-            if send.send(answer).is_ok() {
-                let _ = waker.wake();
-            }
-        };
-        // Who asks for attention does so in this thread, which looks by itself.
-        let mut device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
-        device.update(now(), update)?;
-        device.set_up(now());
+        let resolver = Arc::new(SystemResolver::default());
+        let wake_of_lookups: Wake = Arc::new(move || {
+            let _ = waker.wake();
+        });
+        let services = Services::new(state_dir, resolver, wake_of_lookups);
+        // The packet path runs in this thread, which looks by itself.
+        let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}));
+        let update = driver.prepare(update)?;
+        driver.apply(update)?;
+        driver.device_mut().set_up(now());
         let mut tunnel = Self {
-            path: Arc::clone(device.data_path()),
-            device,
+            path: Arc::clone(driver.data_path()),
+            driver,
             sockets,
-            labels,
-            latches,
-            lookups: Lookups::new(Arc::new(SystemResolver::default()), report),
-            answers,
             sorted: Sorted::default(),
             handshakes: Handshakes::default(),
             notices,
@@ -159,34 +136,25 @@ impl Tunnel {
 
     /// Whether somebody knows that a peer does not answer, or will soon.
     pub(crate) fn tells_of_silence(&self) -> bool {
-        let mut peers = self.device.status().peers.into_iter();
+        let mut peers = self.driver.device().status().peers.into_iter();
         self.is_told || (self.notices.is_some() && peers.any(|peer| peer.unanswered.is_some()))
     }
 
     /// When [`Tunnel::settle`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.device.next_deadline().map(|(at, _)| at)
+        self.driver.next_deadline()
     }
 
     /// Does what the protocol wants done now: after everything else.
     pub(crate) fn settle(&mut self) {
-        while let Ok(answer) = self.answers.try_recv() {
-            self.take_answer(answer);
-        }
-        let now = now();
-        if self.device.wants_attention() {
-            self.device.handle_attention(now);
-        }
-        if self.next_deadline().is_some_and(|at| at <= now.boot) {
-            self.device.handle_deadline(now);
-        }
-        self.do_outputs();
+        self.driver.run_due();
+        self.handle_events();
     }
 
     /// Ends it, and erases its keys.
     pub(crate) fn close(&mut self) {
-        self.device.close();
-        self.do_outputs();
+        self.driver.close();
+        self.handle_events();
     }
 
     /// Receives a datagram by one of the sockets. Handshake messages wait for
@@ -228,21 +196,10 @@ impl Tunnel {
     /// Handles handshake messages that wait, once the sockets `are_empty` or much has been read
     /// behind them.
     pub(crate) fn handle_handshakes(&mut self, are_empty: bool) {
-        let mut messages = TakenHandshakes::default();
-        let mut left = self.handshakes.take(are_empty, &mut messages);
-        left += messages.len();
-        for message in messages.drain() {
-            left -= 1;
-            let from = message.from;
-            let refused = self
-                .device
-                .handle_message(now(), from, message.bytes(), left);
-            match refused {
-                None => debug!(from = %from.remote, "took a handshake message"),
-                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
-            }
-        }
-        self.do_outputs();
+        let handshakes = &mut self.handshakes;
+        self.driver
+            .handle_handshakes(|count, taken| handshakes.take(are_empty, count, taken));
+        self.handle_events();
     }
 
     /// The number of sockets.
@@ -316,55 +273,26 @@ impl Tunnel {
         true
     }
 
-    fn do_outputs(&mut self) {
-        while let Some(output) = self.device.poll_output() {
-            match output {
-                Output::Transmit {
+    fn handle_events(&mut self) {
+        while let Some(event) = self.driver.poll_event() {
+            match event {
+                Event::Transmit {
                     endpoint, datagram, ..
                 } => {
+                    if let Some(kind) = handshake_kind(&datagram) {
+                        debug!(to = %endpoint.remote, "sending a handshake {kind}");
+                    }
                     // A handshake that is lost is begun again.
                     transmit(&self.sockets, endpoint.remote, &datagram);
                 }
-                Output::Resolve { public_key, name } => {
-                    debug!(%name, "a peer is silent: looking its name up");
-                    if let Err(question) = self.lookups.ask(Question { public_key, name }, 0) {
-                        let Question { public_key, name } = question;
-                        self.device.handle_addresses(now(), &public_key, &name, &[]);
-                    }
-                }
-                Output::Notice(notice) => {
+                Event::Notice(notice) => {
                     if let Some(tell) = &self.notices {
                         self.is_told = matches!(notice, Notice::Silent { .. });
                         tell(notice);
                     }
                 }
-                Output::ReserveLabels { public_key, up_to } => {
-                    self.labels.store(&public_key, up_to);
-                }
-                Output::Latch {
-                    public_key,
-                    peer,
-                    latched,
-                } => {
-                    self.latches.store(&public_key, peer, latched);
-                }
             }
         }
-    }
-
-    fn take_answer(&mut self, answer: Answer) {
-        let Question { public_key, name } = answer.question;
-        let addresses = answer.addresses.unwrap_or_else(|error| {
-            info!(%name, %error, "a silent peer's name cannot be looked up; its endpoint stays");
-            Vec::new()
-        });
-        let moved = self
-            .device
-            .handle_addresses(now(), &public_key, &name, &addresses);
-        if let Some(endpoint) = moved {
-            info!(%name, %endpoint, "a silent peer's endpoint moves");
-        }
-        self.lookups.proceed(0);
     }
 }
 

@@ -4,10 +4,11 @@ use super::*;
 use mio::Poll;
 use std::path::PathBuf;
 use std::time::Duration;
-use taupe_protocol::Random;
-use taupe_protocol::key::PrivateKey;
+use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{Kind, classify, sent_index};
 use taupe_protocol::update::{PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::{Device, Output, Random};
+use taupe_runtime::random::SystemRandom;
 
 /// Folder that is removed with its content.
 struct Folder(PathBuf);
