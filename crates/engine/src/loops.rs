@@ -18,9 +18,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::{Link, Medium, System, SystemError};
-use taupe_packet::ip::{self, Family, Packet};
 use taupe_protocol::Peer;
-use taupe_protocol::message::{Kind, classify, data_header};
+use taupe_runtime::nested::NestedPacket;
 use tracing::{debug, warn};
 
 use crate::shared::Shared;
@@ -56,13 +55,14 @@ pub(crate) enum Verdict {
 impl Loops {
     /// Checks a packet that is routed to `peer`.
     pub(crate) fn check(&mut self, shared: &Shared, packet: &[u8], peer: &Peer) -> Verdict {
-        let Some(inner) = Inner::of(packet) else {
+        let Some(inner) = NestedPacket::parse(packet) else {
             return Verdict::SystemHopLimit;
         };
         let Some(endpoint) = peer.endpoint() else {
             return Verdict::SystemHopLimit;
         };
-        if inner.is_for(shared, peer, endpoint.remote) {
+        let own_port = shared.sockets.load().port();
+        if inner.is_sealed_for(own_port, peer, endpoint.remote) {
             self.warn(
                 endpoint.remote,
                 "a route leads to a peer's endpoint through the tunnel to that peer",
@@ -77,7 +77,7 @@ impl Loops {
         if !counts {
             return Verdict::SystemHopLimit;
         }
-        let verdict = inner.nested();
+        let verdict = nested(inner.hop_limit);
         if verdict == Verdict::Loop {
             self.warn(
                 endpoint.remote,
@@ -112,67 +112,14 @@ impl Loops {
     }
 }
 
-/// A packet that may be transport data of a tunnel on this machine.
-struct Inner {
-    source: IpAddr,
-    hop_limit: u8,
-    /// Source port, destination and receiver index. A later fragment has none.
-    data: Option<(u16, SocketAddr, u32)>,
-}
-
-impl Inner {
-    /// Reads a packet that carries transport data. A later fragment of a UDP datagram may carry
-    /// some.
-    fn of(packet: &[u8]) -> Option<Self> {
-        const UDP_HEADER_LEN: usize = 8;
-        let packet = Packet::parse(packet).ok()?;
-        let transport = packet.transport()?;
-        if transport.protocol != ip::UDP {
-            return None;
-        }
-        let bytes = packet.bytes();
-        let hop_limit = match packet.version() {
-            Family::V4 => bytes.get(8),
-            Family::V6 => bytes.get(7),
-        };
-        let data = if transport.fragment_offset == 0 {
-            let datagram = bytes.get(transport.offset..)?;
-            let [a, b, c, d] = *datagram.first_chunk()?;
-            let payload = datagram.get(UDP_HEADER_LEN..)?;
-            if !matches!(classify(payload), Ok(Kind::Data)) {
-                return None;
-            }
-            let to = SocketAddr::new(packet.destination(), u16::from_be_bytes([c, d]));
-            let (index, _) = data_header(payload)?;
-            Some((u16::from_be_bytes([a, b]), to, index))
-        } else {
-            None
-        };
-        Some(Self {
-            source: packet.source(),
-            hop_limit: *hop_limit?,
-            data,
-        })
-    }
-
-    /// Checks whether this device has sealed the datagram for the very peer that it is routed
-    /// to. If it were carried, it would come back larger each time, without end. A datagram to
-    /// *another* peer's endpoint is no loop: that peer is reached through this one.
-    fn is_for(&self, shared: &Shared, peer: &Peer, endpoint: SocketAddr) -> bool {
-        self.data.is_some_and(|(from, to, index)| {
-            from == shared.sockets.load().port() && to == endpoint && peer.knows_index(index)
-        })
-    }
-
-    /// Counts one more tunnel around the datagram. It is in a loop if it is in too many already.
-    fn nested(&self) -> Verdict {
-        let depth = OUTERMOST.checked_sub(self.hop_limit);
-        match depth.filter(|depth| *depth <= MAX_DEPTH) {
-            Some(MAX_DEPTH) => Verdict::Loop,
-            Some(depth) => Verdict::HopLimit(OUTERMOST - depth - 1),
-            // The system's own hop limit is another.
-            None => Verdict::HopLimit(OUTERMOST - 1),
-        }
+/// Counts one more tunnel around a datagram. It is in a loop if it is in too many already.
+fn nested(hop_limit: u8) -> Verdict {
+    let depth = OUTERMOST.checked_sub(hop_limit);
+    match depth.filter(|depth| *depth <= MAX_DEPTH) {
+        Some(MAX_DEPTH) => Verdict::Loop,
+        Some(depth) => Verdict::HopLimit(OUTERMOST - depth - 1),
+        // The system's own hop limit is another.
+        None => Verdict::HopLimit(OUTERMOST - 1),
     }
 }
 
@@ -230,32 +177,8 @@ fn is_tunnel(link: &Link) -> bool {
 mod tests {
     use super::*;
 
-    /// An IPv4 packet from 192.0.2.1 with a UDP datagram.
-    fn packet(hop_limit: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0; 28];
-        packet[0] = 0x45;
-        packet[2..4].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
-        packet[6..8].copy_from_slice(&fragment.to_be_bytes());
-        packet[8] = hop_limit;
-        packet[9] = ip::UDP;
-        packet[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
-        packet[24..26].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
-        packet.extend(payload);
-        packet
-    }
-
-    fn data() -> [u8; 32] {
-        let mut data = [0; 32];
-        data[0] = 4;
-        data
-    }
-
     #[test]
     fn each_tunnel_counts_and_the_fourth_within_others_is_one_too_many() {
-        let nested = |hops| {
-            let inner = Inner::of(&packet(hops, 0, &data())).expect("transport data");
-            inner.nested()
-        };
         for (hops, expected) in [(64, 63), (63, 62), (62, 61)] {
             assert_eq!(nested(hops), Verdict::HopLimit(expected));
         }
@@ -284,17 +207,5 @@ mod tests {
             !is_tunnel(&link(Some("tun"), Medium::Ethernet([2; 6]))),
             "TAP"
         );
-    }
-
-    #[test]
-    fn transport_data_and_later_fragments_count() {
-        assert!(Inner::of(&packet(64, 0, &data())).is_some());
-        assert!(Inner::of(&packet(64, 100, b"anything")).is_some());
-        assert!(Inner::of(&packet(64, 0, b"a datagram of somebody else's")).is_none());
-        assert!(Inner::of(&packet(64, 0, &[1; 148])).is_none());
-        let mut tcp = packet(64, 0, &data());
-        tcp[9] = ip::TCP;
-        assert!(Inner::of(&tcp).is_none());
-        assert!(Inner::of(b"no packet").is_none());
     }
 }

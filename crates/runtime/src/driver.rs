@@ -79,6 +79,11 @@ impl Driver {
         self.device.data_path()
     }
 
+    /// The device and its services.
+    pub fn parts(&mut self) -> (&mut Device, &mut Services) {
+        (&mut self.device, &mut self.services)
+    }
+
     /// The services.
     pub fn services(&mut self) -> &mut Services {
         &mut self.services

@@ -22,6 +22,8 @@ pub mod latches;
 pub mod memory;
 #[cfg(feature = "driver")]
 pub mod names;
+#[cfg(feature = "driver")]
+pub mod nested;
 #[cfg(feature = "configuration")]
 pub mod own_key;
 pub mod random;

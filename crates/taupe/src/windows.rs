@@ -10,13 +10,12 @@ mod carrier;
 mod event_log;
 mod forwarding;
 mod lock;
-mod names;
 mod owners;
 mod packet_filter;
 mod pipe;
+mod requests;
 mod sockets;
 mod tunnel;
-mod upkeep;
 
 pub use packet_filter::PacketFilter;
 

@@ -15,7 +15,9 @@ use crate::uapi::SocketFile;
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
         match request {
-            Request::Get => taupe_uapi::answer_get(&self.driver.device().status(), self.port, self.mark),
+            Request::Get => {
+                taupe_uapi::answer_get(&self.driver.device().status(), self.port, self.mark)
+            }
             Request::Set(set) => {
                 let answer = match self.apply(set) {
                     Ok(()) => Status::SUCCESS.to_string(),

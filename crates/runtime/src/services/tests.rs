@@ -142,6 +142,49 @@ fn an_endpoint_without_an_address_gets_its_first_one() {
     assert_eq!(status.peers.len(), 1);
 }
 
+/// Log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("a log").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_warning_about_an_endpoint_without_an_address_says_what_happens_meanwhile() {
+    let folder = Folder::new("meanwhile");
+    let mut device = device();
+    let question = Question {
+        public_key: PEER,
+        name: name(),
+    };
+    let unresolved = UnresolvedEndpoints::new(std::iter::once((question.clone(), 5)));
+    let services = services(&folder, &[]);
+    let mut services = services.with_unresolved(unresolved, "traffic waits until then");
+    let update = services.prepare(&device, update()).expect("prepared");
+    update.apply(&mut device).expect("applied");
+    let log = Log::default();
+    let write = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || write.clone());
+    tracing::subscriber::with_default(subscriber.finish(), || {
+        let none = io::Error::other("no such host");
+        services.handle_answer(&mut device, &question, Err(none));
+        let none = io::Error::other("no such host");
+        services.handle_answer(&mut device, &question, Err(none));
+    });
+    let log = String::from_utf8(log.0.lock().expect("a log").clone()).expect("text");
+    assert_eq!(log.matches("traffic waits until then").count(), 1, "{log}");
+    assert!(log.contains("line=5"), "{log}");
+}
+
 #[test]
 fn a_failed_look_up_leaves_the_endpoint_and_is_repeated_later() {
     let folder = Folder::new("failed");

@@ -2,11 +2,11 @@
 
 use super::carrier::Asked;
 use super::forwarding::{Forwarder, Tap, Way, Ways};
-use super::names::Names;
 use super::pipe::Server;
+use super::requests::{CarriedBy, Refused, Requests, services};
 use super::sockets::Sockets;
 use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
-use super::upkeep::{Refused, Upkeep};
+use crate::silence;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use taupe_config::file::{File, Table};
 use taupe_os_windows::routes::{self, Addressing, Guid};
 use taupe_os_windows::{access, wintun};
 use taupe_packet::ip::Family;
+use taupe_protocol::Wake;
 use taupe_protocol::crypto::default_provider;
 use taupe_runtime::clock::now;
 use taupe_uapi::prefix::Prefix;
@@ -56,7 +57,7 @@ impl Tap for wintun::Adapter {
 /// A tunnel that has all that it takes.
 pub(super) struct AdapterTunnel {
     forwarder: Forwarder<wintun::Adapter>,
-    upkeep: Upkeep,
+    requests: Requests,
     network: Network,
     asked: Receiver<Asked>,
     server: Server,
@@ -87,18 +88,20 @@ pub(super) fn open(
     request.fwmark = None;
     let state = state_folder()?;
     let attend = ask.clone();
-    let attend = Arc::new(move || {
+    let attend: Wake = Arc::new(move || {
         let _ = attend.send(Asked::Attention);
     });
-    let mut forwarder = Forwarder::new(adapter, ways, addressing.mtu as usize, attend);
-    let mut upkeep = Upkeep::new(&state, Names::of(&file), port).of_adapter();
-    let applied = upkeep.apply(&mut forwarder.device, request);
+    let services = services(&state, &file, CarriedBy::Adapter, Arc::clone(&attend));
+    let mut forwarder = Forwarder::new(adapter, ways, addressing.mtu as usize, services, attend);
+    let mut requests = Requests::new(port);
+    let (device, services) = forwarder.driver.parts();
+    let applied = requests.apply(device, services, request);
     applied.map_err(Refused::from)?;
     let server = Server::start(listener, ask).map_err(Failure::Thread)?;
     info!("{name} is ready");
     Ok(AdapterTunnel {
         forwarder,
-        upkeep,
+        requests,
         network: Network {
             luid,
             addressing,
@@ -115,23 +118,23 @@ impl AdapterTunnel {
     pub(super) fn run(self) -> Result<(), Failure> {
         let Self {
             mut forwarder,
-            mut upkeep,
+            mut requests,
             network,
             asked,
             server,
         } = self;
         // What the adapter has is taken back before it is removed.
         let mut set_up = None;
-        let ended = carry(&mut forwarder, &mut upkeep, &network, &mut set_up, &asked);
+        let ended = carry(&mut forwarder, &mut requests, &network, &mut set_up, &asked);
         drop((server, set_up));
-        forwarder.end(|device, output| upkeep.do_output(device, output));
+        forwarder.end();
         ended
     }
 }
 
 fn carry(
     forwarder: &mut Forwarder<wintun::Adapter>,
-    upkeep: &mut Upkeep,
+    requests: &mut Requests,
     network: &Network,
     set_up: &mut Option<SetUp>,
     asked: &Receiver<Asked>,
@@ -139,9 +142,9 @@ fn carry(
     forwarder.start().map_err(Failure::Thread)?;
     let (mut uplinks, mut waiting_since) = (Uplinks::default(), None);
     loop {
-        upkeep.look_names_up(&mut forwarder.device);
+        settle(forwarder)?;
         // Routes may lead into the tunnel what looks for its endpoints.
-        if set_up.is_none() && upkeep.has_endpoints() {
+        if set_up.is_none() && forwarder.driver.services().has_endpoints() {
             let since = *waiting_since.get_or_insert_with(Instant::now);
             if let Some(addressing) = network.ready(since.elapsed())? {
                 // Before the first route, or datagrams would go into the tunnel.
@@ -150,12 +153,8 @@ fn carry(
             }
         }
         if uplinks.is_due() && uplinks.look(SetUp::addressing(set_up.as_ref()), forwarder) {
-            forwarder.device.handle_network_change(now());
-            upkeep.hurry();
-        }
-        forwarder.settle().map_err(Failure::AdapterGone)?;
-        while let Some(output) = forwarder.poll_output() {
-            upkeep.do_output(&mut forwarder.device, output);
+            forwarder.driver.handle_network_change();
+            settle(forwarder)?;
         }
         let longest = if set_up.is_some() {
             LONGEST_WAIT
@@ -165,20 +164,31 @@ fn carry(
         let due = forwarder.next_deadline().map(|at| at.since(now().boot));
         match asked.recv_timeout(due.unwrap_or(longest).min(longest)) {
             Ok(Asked::Configuration(request, answer)) => {
-                let text = upkeep.handle_request(&mut forwarder.device, request);
+                let (device, services) = forwarder.driver.parts();
+                let text = requests.handle(device, services, request);
                 uplinks.look_soon();
+                // What the request has led to happens before the client goes on.
+                settle(forwarder)?;
                 // Who asked may be gone.
                 let _ = answer.try_send(text);
             }
             Ok(Asked::Awoke) => {
                 info!("the machine has slept: shaking hands anew");
-                forwarder.device.handle_awakening(now());
-                upkeep.hurry();
+                forwarder.driver.handle_awakening();
             }
             Ok(Asked::Attention) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Asked::End) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
+}
+
+/// Does what is due, and logs notices.
+fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
+    forwarder.settle().map_err(Failure::AdapterGone)?;
+    while let Some(notice) = forwarder.poll_notice() {
+        warn!("{}", silence::text(&notice));
+    }
+    Ok(())
 }
 
 /// What an adapter is to have.
@@ -360,7 +370,7 @@ impl Uplinks {
     /// anything has changed.
     fn look(&mut self, addressing: &Addressing, forwarder: &Forwarder<wintun::Adapter>) -> bool {
         self.looked = Some(Instant::now());
-        let peers = forwarder.device.status().peers;
+        let peers = forwarder.driver.device().status().peers;
         let endpoints = peers.iter().filter_map(|peer| peer.endpoint);
         let mut has_changed = false;
         for (family, last) in Family::ALL.into_iter().zip(&mut self.last) {

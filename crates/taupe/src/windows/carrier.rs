@@ -6,8 +6,9 @@
 
 use super::lock::Gate;
 use super::owners::System;
+use super::requests::{Refused, Requests};
 use super::sockets::Sockets;
-use super::upkeep::{Refused, Upkeep};
+use crate::silence;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -19,6 +20,7 @@ use taupe_protocol::message::classify;
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
 use taupe_runtime::random::SystemRandom;
+use taupe_runtime::services::{self, Services};
 use taupe_transparent_windows::{
     Adapters, Causes, Dropped, Event, Frame, Injection, Output, PacketTap, Pipeline, Settings,
     TapError,
@@ -70,7 +72,10 @@ pub(super) struct Carrier<T> {
     gate: Gate,
     tap: T,
     sockets: Sockets,
-    upkeep: Upkeep,
+    services: Services,
+    requests: Requests,
+    /// Hosts whose addresses are looked up, as the pipeline knows them.
+    hosts_sought: Vec<Box<str>>,
     asked: Receiver<Asked>,
     /// What the log has been told of frames that were dropped, and when.
     told: (Causes, Instant),
@@ -99,7 +104,7 @@ impl<T: PacketTap> Carrier<T> {
     /// When the device refuses.
     pub(super) fn new(
         means: Means<T>,
-        upkeep: Upkeep,
+        services: Services,
         settings: Settings,
         request: SetRequest,
         asked: Receiver<Asked>,
@@ -107,12 +112,15 @@ impl<T: PacketTap> Carrier<T> {
         let Means { tap, gate, sockets } = means;
         // Who asks for attention does so in the thread that looks by itself.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
+        let requests = Requests::new(settings.port);
         let mut carrier = Self {
             pipeline: Pipeline::new(device, settings, Box::new(System)),
             gate,
             tap,
             sockets,
-            upkeep,
+            services,
+            requests,
+            hosts_sought: Vec::new(),
             asked,
             told: Default::default(),
             look_at: Instant::default(),
@@ -122,8 +130,8 @@ impl<T: PacketTap> Carrier<T> {
         };
         let device = carrier.pipeline.device();
         carrier
-            .upkeep
-            .apply(device, request)
+            .requests
+            .apply(device, &mut carrier.services, request)
             .map_err(Refused::from)?;
         Ok(carrier)
     }
@@ -153,19 +161,20 @@ impl<T: PacketTap> Carrier<T> {
                 match asked {
                     Asked::Configuration(request, answer) => {
                         let device = self.pipeline.device();
-                        let text = self.upkeep.handle_request(device, request);
+                        let text = self.requests.handle(device, &mut self.services, request);
                         // Who asked may be gone.
                         let _ = answer.try_send(text);
                     }
                     Asked::Awoke => {
                         info!("the machine has slept: shaking hands anew");
                         self.pipeline.device().handle_awakening(now());
+                        self.services.hurry();
                     }
                     Asked::Attention => {}
                     Asked::End => return,
                 }
             }
-            self.upkeep.look_names_up(self.pipeline.device());
+            self.services.handle_answers(self.pipeline.device());
             self.let_questions_through();
             let pipeline = &mut self.pipeline;
             self.sockets.receive(&mut |from, message| {
@@ -269,7 +278,7 @@ impl<T: PacketTap> Carrier<T> {
                 "adapter"
             );
         }
-        self.upkeep.hurry();
+        self.services.hurry();
         self.pipeline.set_adapters(now(), adapters.taken);
         let decrement = self.pipeline.mtu_decrement();
         if self.mtu_decrement.replace(decrement) != Some(decrement)
@@ -311,7 +320,12 @@ impl<T: PacketTap> Carrier<T> {
                     self.sockets.send(to, &message);
                 }
                 Output::Device(output) => {
-                    self.upkeep.do_output(self.pipeline.device(), output);
+                    let device = self.pipeline.device();
+                    if let Some(services::Event::Notice(notice)) =
+                        self.services.handle_output(device, output)
+                    {
+                        warn!("{}", silence::text(&notice));
+                    }
                 }
                 Output::Adapters => wants_adapters = true,
             }
@@ -342,8 +356,10 @@ impl<T: PacketTap> Carrier<T> {
 
     /// Questions for the names that are being looked up.
     fn let_questions_through(&mut self) {
-        if let Some(hosts) = self.upkeep.hosts_sought() {
-            self.pipeline.set_hosts_sought(hosts);
+        let known = self.hosts_sought.iter().map(|host| &**host);
+        if !self.services.hosts_sought().eq(known) {
+            self.hosts_sought = self.services.hosts_sought().map(Box::from).collect();
+            self.pipeline.set_hosts_sought(self.hosts_sought.clone());
         }
     }
 }

@@ -12,14 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use taupe_protocol::crypto::{TAG_LEN, default_provider};
-use taupe_protocol::message::{DATA_HEADER_LEN, Kind, classify, data_header};
+use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
-    TakenHandshakes, Wake, inner, padded_len,
+    Cause, DataPath, Endpoint, HandshakeQueue, Notice, Outbound, Peer, Sorted, Staged, Wake, inner,
+    padded_len,
 };
 use taupe_runtime::clock::now;
-use taupe_runtime::random::SystemRandom;
+use taupe_runtime::driver::{Driver, handshake_kind};
+use taupe_runtime::nested::NestedPacket;
+use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
 /// The longest packet, and the longest datagram.
@@ -36,9 +38,6 @@ const MOST_ERRORS: u32 = 16;
 
 /// How often, with a pause before each, a socket's thread is asked to end.
 const MOST_ASKED: usize = 40;
-
-/// `IPPROTO_UDP`.
-const UDP: u8 = 17;
 
 /// An adapter. Threads share it.
 pub(super) trait Tap: Send + Sync + 'static {
@@ -151,7 +150,7 @@ impl<T: Tap> Shared<T> {
         let Some(peer) = self.path.routes().lookup(view.destination).cloned() else {
             return;
         };
-        if is_loop(packet, view.destination, &peer) {
+        if is_loop(packet, self.ways.port, &peer) {
             self.path.counters().add(Cause::RoutingLoop, 1);
             return;
         }
@@ -236,7 +235,9 @@ impl<T: Tap> Shared<T> {
 
 /// A device, its adapter and its sockets.
 pub(super) struct Forwarder<T> {
-    pub(super) device: Device,
+    pub(super) driver: Driver,
+    /// Handshake messages wait that have been left for later.
+    has_handshakes: bool,
     shared: Arc<Shared<T>>,
     carrying_out: Option<JoinHandle<()>>,
     carrying_in: Vec<JoinHandle<()>>,
@@ -245,12 +246,12 @@ pub(super) struct Forwarder<T> {
 impl<T: Tap> Forwarder<T> {
     /// A device without a key, which is down. `attend` is called by any thread when
     /// [`Self::settle`] has something to do, and must return at once.
-    pub(super) fn new(tap: T, ways: Ways, mtu: usize, attend: Wake) -> Self {
-        let random = Box::new(SystemRandom);
-        let device = Device::new(default_provider(), random, Arc::clone(&attend));
-        let path = Arc::clone(device.data_path());
+    pub(super) fn new(tap: T, ways: Ways, mtu: usize, services: Services, attend: Wake) -> Self {
+        let driver = Driver::new(default_provider(), services, Arc::clone(&attend));
+        let path = Arc::clone(driver.data_path());
         Self {
-            device,
+            driver,
+            has_handshakes: false,
             shared: Arc::new(Shared {
                 tap,
                 ways,
@@ -276,7 +277,7 @@ impl<T: Tap> Forwarder<T> {
     ///
     /// When there can be no further thread, or a socket cannot wait.
     pub(super) fn start(&mut self) -> io::Result<()> {
-        self.device.set_up(now());
+        self.driver.device_mut().set_up(now());
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name("adapter".into());
         self.carrying_out = Some(thread.spawn(move || shared.carry_out())?);
@@ -294,7 +295,7 @@ impl<T: Tap> Forwarder<T> {
         Ok(())
     }
 
-    /// Does what is due. After it, [`Self::poll_output`].
+    /// Does what is due. After it, [`Self::poll_notice`].
     ///
     /// # Errors
     ///
@@ -303,54 +304,44 @@ impl<T: Tap> Forwarder<T> {
         if let Some(failure) = lock(&self.shared.failure).take() {
             return Err(failure);
         }
-        let mut waiting = TakenHandshakes::default();
-        lock(&self.shared.handshakes).take(usize::MAX, &mut waiting);
-        let mut left = waiting.len();
-        for message in waiting.drain() {
-            left -= 1;
-            let from = message.from;
-            let refused = self
-                .device
-                .handle_message(now(), from, message.bytes(), left);
-            match refused {
-                None => debug!(from = %from.remote, "took a handshake message"),
-                Some(cause) => debug!(from = %from.remote, "handshake message refused: {cause}"),
-            }
-        }
-        let now = now();
-        if self.device.wants_attention() {
-            self.device.handle_attention(now);
-        }
-        if self.next_deadline().is_some_and(|at| at <= now.boot) {
-            self.device.handle_deadline(now);
-        }
+        let handshakes = &self.shared.handshakes;
+        let handled = self
+            .driver
+            .handle_handshakes(|count, taken| lock(handshakes).take(count, taken));
+        self.has_handshakes = handled.left > 0;
+        self.driver.run_due();
         Ok(())
     }
 
-    /// Sends what the protocol wants sent, and returns the next thing that others must do.
-    pub(super) fn poll_output(&mut self) -> Option<Output> {
+    /// Sends what the protocol wants sent, and returns the next notice.
+    pub(super) fn poll_notice(&mut self) -> Option<Notice> {
         loop {
-            match self.device.poll_output()? {
-                Output::Transmit {
+            match self.driver.poll_event()? {
+                Event::Transmit {
                     endpoint, datagram, ..
-                } => self.shared.ways.send(endpoint.remote, &datagram),
-                other => return Some(other),
+                } => {
+                    if let Some(kind) = handshake_kind(&datagram) {
+                        debug!(to = %endpoint.remote, "sending a handshake {kind}");
+                    }
+                    self.shared.ways.send(endpoint.remote, &datagram);
+                }
+                Event::Notice(notice) => return Some(notice),
             }
         }
     }
 
-    /// When [`Self::settle`] has something to do.
+    /// Returns the time at which [`Self::settle`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.device.next_deadline().map(|(at, _)| at)
+        if self.has_handshakes {
+            return Some(Instant::default());
+        }
+        self.driver.next_deadline()
     }
 
-    /// Erases the device's keys, and ends the threads. What then is to be done by others is
-    /// given to `output`.
-    pub(super) fn end(mut self, mut output: impl FnMut(&mut Device, Output)) {
-        self.device.close();
-        while let Some(one) = self.poll_output() {
-            output(&mut self.device, one);
-        }
+    /// Erases the device's keys, and ends the threads.
+    pub(super) fn end(mut self) {
+        self.driver.close();
+        while self.poll_notice().is_some() {}
         self.shared.has_ended.store(true, Ordering::Release);
         self.shared.tap.close();
         if let Some(carrying) = self.carrying_out.take() {
@@ -375,21 +366,13 @@ fn wake(port: u16) {
     }
 }
 
-/// Whether this is transport data that this device has sealed for the very peer that it is
-/// routed to: carried, it would come back longer each time, without end.
-fn is_loop(packet: &[u8], destination: IpAddr, peer: &Peer) -> bool {
-    let (protocol, header) = match destination {
-        IpAddr::V4(_) => (packet[9], usize::from(packet[0] & 0x0f) * 4),
-        IpAddr::V6(_) => (packet[6], 40),
-    };
-    let Some([_, _, high, low, _, _, _, _, message @ ..]) = packet.get(header..) else {
-        return false;
-    };
-    let to = SocketAddr::new(destination, u16::from_be_bytes([*high, *low]));
-    protocol == UDP
-        && peer.endpoint().is_some_and(|own| own.remote == to)
-        && matches!(classify(message), Ok(Kind::Data))
-        && data_header(message).is_some_and(|(index, _)| peer.knows_index(index))
+/// Checks whether a packet is transport data that this device has sealed for the very peer that
+/// it is routed to.
+fn is_loop(packet: &[u8], own_port: u16, peer: &Peer) -> bool {
+    NestedPacket::parse(packet).is_some_and(|nested| {
+        let endpoint = peer.endpoint();
+        endpoint.is_some_and(|own| nested.is_sealed_for(own_port, peer, own.remote))
+    })
 }
 
 /// A panic elsewhere while the lock was held is no reason for another.

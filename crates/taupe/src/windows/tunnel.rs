@@ -5,10 +5,9 @@ use super::adapter::{self, AdapterTunnel};
 use super::arguments::Mode;
 use super::carrier::{Asked, Carrier, Means, addresses};
 use super::lock::{Gate, NotLocked};
-use super::names::Names;
 use super::pipe::Server;
+use super::requests::{CarriedBy, Refused, services};
 use super::sockets::Sockets;
-use super::upkeep::{Refused, Upkeep};
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::interface::InterfaceName;
@@ -18,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use taupe_config::destinations::of_peers;
 use taupe_config::file::{Endpoint, File, Key, Personality, Table};
@@ -244,8 +244,9 @@ impl Wanted {
             gate: Gate::of(&file.transparent.apps),
             sockets,
         };
-        let upkeep = Upkeep::new(&state, Names::of(&file), settings.port);
-        let carrier = Box::new(Carrier::new(means, upkeep, settings, request, asked)?);
+        // The carrier looks by itself.
+        let services = services(&state, &file, CarriedBy::Frames, Arc::new(|| {}));
+        let carrier = Box::new(Carrier::new(means, services, settings, request, asked)?);
         let server = Server::start(listener, ask).map_err(Failure::Thread)?;
         info!("{name} is ready");
         Ok(Tunnel::Frames { carrier, server })

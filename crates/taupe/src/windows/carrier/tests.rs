@@ -1,8 +1,7 @@
 use super::{Asked, Carrier, Means};
 use crate::windows::lock::{Gate, Opened};
-use crate::windows::names::Names;
+use crate::windows::requests::{CarriedBy, services};
 use crate::windows::sockets::Sockets;
-use crate::windows::upkeep::Upkeep;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -193,8 +192,8 @@ impl Carried {
             };
             let addresses: Vec<_> = file.peers.iter().map(address).collect();
             let request = taupe_client::request(&file, &addresses);
-            let upkeep = Upkeep::new(&folder, Names::of(&file), port);
-            let carrier = Carrier::new(means, upkeep, settings, request, asked);
+            let services = services(&folder, &file, CarriedBy::Frames, Arc::new(|| {}));
+            let carrier = Carrier::new(means, services, settings, request, asked);
             carrier.expect("a device").run()
         });
         Self {

@@ -1,12 +1,15 @@
 use super::{Errors, Forwarder, MOST_ERRORS, Tap, Way, Ways, lock, now};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taupe_protocol::Cause;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
+use taupe_runtime::resolver::SystemResolver;
+use taupe_runtime::services::Services;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for what would come by loopback.
@@ -44,6 +47,16 @@ struct Side {
     given: Receiver<Vec<u8>>,
     at: SocketAddr,
     public: PublicKey,
+    _state: Folder,
+}
+
+/// Folder that is removed with its content.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Side {
@@ -62,21 +75,26 @@ impl Side {
             v6: None,
             port: at.port(),
         };
+        let resolver = Arc::new(SystemResolver::default());
+        let name = format!("taupe-forwarding-{}-{}", std::process::id(), at.port());
+        let state = Folder(std::env::temp_dir().join(name));
+        let services = Services::new(Some(&state.0), resolver, Arc::new(|| {}));
         let attend = attend.clone();
         let attend = Arc::new(move || attend.send(()).unwrap_or_default());
-        let mut forwarder = Forwarder::new(tap, ways, 1420, attend);
+        let mut forwarder = Forwarder::new(tap, ways, 1420, services, attend);
         let key = PrivateKey::new([key; 32]).unwrap();
         let update = DeviceUpdate {
             private_key: Some(PrivateKeyUpdate::new(key)),
             ..DeviceUpdate::default()
         };
-        forwarder.device.update(now(), update).unwrap();
+        forwarder.driver.device_mut().update(now(), update).unwrap();
         Self {
-            public: forwarder.device.public_key().unwrap(),
+            public: forwarder.driver.device().public_key().unwrap(),
             forwarder,
             send,
             given,
             at,
+            _state: state,
         }
     }
 
@@ -90,17 +108,21 @@ impl Side {
             peers: vec![update],
             ..DeviceUpdate::default()
         };
-        self.forwarder.device.update(now(), update).unwrap();
+        self.forwarder
+            .driver
+            .device_mut()
+            .update(now(), update)
+            .unwrap();
         self.forwarder.start().unwrap();
     }
 
     fn settle(&mut self) {
         self.forwarder.settle().unwrap();
-        while self.forwarder.poll_output().is_some() {}
+        while self.forwarder.poll_notice().is_some() {}
     }
 
     fn end(self) {
-        self.forwarder.end(|_, _| {});
+        self.forwarder.end();
     }
 }
 
@@ -211,19 +233,23 @@ fn a_datagram_that_is_led_back_is_not_sealed_again() {
     });
 
     let sealed = seen.into_iter().find(|message| message[0] == 4).unwrap();
-    let back = packet(HERE, address.octets(), at.port(), &sealed);
+    let mut back = packet(HERE, address.octets(), at.port(), &sealed);
+    // The same from another port was not sent by this device.
+    let foreign = back.clone();
+    back[20..22].copy_from_slice(&ends[0].port().to_be_bytes());
     let other = packet(HERE, address.octets(), at.port(), b"of another program");
     let side = &sides[0];
-    for one in [back, other] {
+    for one in [back, foreign, other] {
         side.send.send(Ok(one)).unwrap();
     }
     // What comes after it is carried, though not to who takes nothing from that address.
     let mut seen = Vec::new();
     until(&attention, sides, |_| {
         relay(&mut seen);
-        seen.iter().any(|message| message[0] == 4).then_some(())
+        let carried = seen.iter().filter(|message| message[0] == 4);
+        (carried.count() == 2).then_some(())
     });
-    let path = here.forwarder.device.data_path();
+    let path = here.forwarder.driver.data_path();
     assert_eq!(path.counters().count(Cause::RoutingLoop), 1);
     here.end();
     there.end();
@@ -288,9 +314,13 @@ fn of_initiations_that_waited_together_the_newest_is_answered() {
     for _ in 0..3 {
         time.boot += Duration::from_secs(6);
         time.wall += Duration::from_secs(6);
-        here.forwarder.device.initiate(time, &there.public);
-        while here.forwarder.poll_output().is_some() {}
+        here.forwarder
+            .driver
+            .device_mut()
+            .initiate(time, &there.public);
+        while here.forwarder.poll_notice().is_some() {}
     }
+    assert!(here.forwarder.next_deadline().is_some(), "it tries again");
     let wait_for = |side: &Side, count| {
         let give_up = Instant::now() + PATIENCE;
         while lock(&side.forwarder.shared.handshakes).len() < count {
@@ -302,7 +332,12 @@ fn of_initiations_that_waited_together_the_newest_is_answered() {
     there.settle();
     wait_for(&here, 1);
     here.settle();
-    let peer = here.forwarder.device.peer(&there.public).unwrap();
+    let peer = here
+        .forwarder
+        .driver
+        .device_mut()
+        .peer(&there.public)
+        .unwrap();
     assert!(peer.has_session(now().boot), "it refused the answer");
     here.end();
     there.end();

@@ -1,0 +1,164 @@
+//! Requests of clients of the pipe, and the services of a tunnel's device.
+
+use std::path::Path;
+use std::sync::Arc;
+use taupe_config::file::{Endpoint, File};
+use taupe_protocol::update::EndpointName;
+use taupe_protocol::{Device, Wake};
+use taupe_runtime::configuration::{Refusal, refuse};
+use taupe_runtime::names::Question;
+use taupe_runtime::own_key::OwnKey;
+use taupe_runtime::resolver::SystemResolver;
+use taupe_runtime::services::Services;
+use taupe_runtime::unresolved::UnresolvedEndpoints;
+use taupe_uapi::{Errno, Request, SetRequest, Status, answer_get};
+use zeroize::Zeroizing;
+
+/// The device refuses the configuration file.
+#[derive(Debug, thiserror::Error)]
+#[error("the tunnel cannot have what its file says: {}", .0.trim())]
+pub(super) struct Refused(String);
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.answer())
+    }
+}
+
+/// A tunnel's carrier, for the fate of packets while an endpoint has no address.
+#[derive(Clone, Copy)]
+pub(super) enum CarriedBy {
+    /// Frames of the packet filter.
+    Frames,
+    /// An adapter, which has no routes before endpoints have addresses.
+    Adapter,
+}
+
+impl CarriedBy {
+    /// The end of the warning about an endpoint without an address.
+    fn meanwhile(self) -> &'static str {
+        match self {
+            Self::Frames => "what is to be sent there is held back until it has one",
+            Self::Adapter => {
+                "until it has one, the adapter has no addresses and no routes, and everything \
+                 goes the network's own way, outside the tunnel"
+            }
+        }
+    }
+}
+
+/// Returns the services of a file's device. `wake` is called when the address of an endpoint has
+/// been found.
+pub(super) fn services(
+    state_dir: &Path,
+    file: &File,
+    carried_by: CarriedBy,
+    wake: Wake,
+) -> Services {
+    let resolver = Arc::new(SystemResolver::default());
+    Services::new(Some(state_dir), resolver, wake)
+        .with_unresolved(unresolved(file), carried_by.meanwhile())
+}
+
+/// Returns the endpoints that a file gives by name.
+fn unresolved(file: &File) -> UnresolvedEndpoints {
+    UnresolvedEndpoints::new(file.peers.iter().filter_map(|peer| {
+        let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
+            return None;
+        };
+        let question = Question {
+            public_key: peer.public_key,
+            name: EndpointName::new(host, *port)?,
+        };
+        Some((question, peer.line))
+    }))
+}
+
+/// Carries out requests of clients.
+pub(super) struct Requests {
+    own_key: OwnKey,
+    /// The port of the UDP sockets, which stays.
+    port: u16,
+}
+
+impl Requests {
+    /// Requests to a device whose sockets have this port.
+    pub(super) fn new(port: u16) -> Self {
+        Self {
+            own_key: OwnKey::default(),
+            port,
+        }
+    }
+
+    /// Carries out a request, and returns the answer.
+    pub(super) fn handle(
+        &mut self,
+        device: &mut Device,
+        services: &mut Services,
+        request: Request,
+    ) -> Zeroizing<String> {
+        match request {
+            Request::Get => answer_get(&device.status(), self.port, 0),
+            Request::Set(set) => Zeroizing::new(match self.apply(device, services, set) {
+                Ok(()) => Status::SUCCESS.to_string(),
+                Err(refusal) => refusal.answer(),
+            }),
+        }
+    }
+
+    /// Applies all of a request, or nothing of it. Rules of applications and networks stay the
+    /// file's.
+    pub(super) fn apply(
+        &mut self,
+        device: &mut Device,
+        services: &mut Services,
+        request: SetRequest,
+    ) -> Result<(), Refusal> {
+        let SetRequest {
+            listen_port,
+            fwmark,
+            device: update,
+        } = request;
+        if listen_port.is_some_and(|port| port != 0 && port != self.port) {
+            let reason = "the port of a tunnel that runs stays; write ListenPort in its file, and \
+                          start it anew";
+            return Err(Refusal::with_reason(Errno::AddressInUse, &reason));
+        }
+        if fwmark.is_some_and(|mark| mark != 0) {
+            let reason = "packets have no marks on Windows; leave fwmark out, or set it to off";
+            return Err(Refusal::with_reason(Errno::Invalid, &reason));
+        }
+        let update = services.prepare(device, update).map_err(refuse)?;
+        self.own_key.apply(device, update).map_err(refuse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CarriedBy, unresolved};
+    use taupe_config::file::{Dialect, parse};
+    use taupe_protocol::time::Instant;
+
+    #[test]
+    fn what_becomes_of_packets_without_an_endpoint_is_said_as_it_is() {
+        let of_frames = CarriedBy::Frames.meanwhile();
+        assert!(of_frames.contains("held back"), "{of_frames}");
+        let of_adapter = CarriedBy::Adapter.meanwhile();
+        assert!(!of_adapter.contains("held back"), "{of_adapter}");
+        assert!(of_adapter.contains("outside the tunnel"), "{of_adapter}");
+    }
+
+    #[test]
+    fn names_of_a_file_are_looked_up_and_addresses_are_not() {
+        let text = "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
+                    [Peer]\nPublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\n\
+                    AllowedIPs = ::/0\nEndpoint = one.example:51820\n\
+                    [Peer]\nPublicKey = HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=\n\
+                    AllowedIPs = 10.0.0.0/8\nEndpoint = 192.0.2.1:51820\n";
+        let file = parse(text.as_bytes(), Dialect::Taupe).file.expect("a file");
+        let mut names = unresolved(&file);
+        let question = names.due(Instant::default()).expect("a name");
+        assert_eq!(question.name.host(), "one.example");
+        assert!(names.due(Instant::default()).is_none());
+    }
+}
