@@ -1,23 +1,20 @@
 //! Taking a tunnel down.
 
 use std::path::Path;
-use std::time::Duration;
 
-use taupe_config::file::File;
+use taupe_config::file::{File, Personality};
 use thiserror::Error;
 
-use crate::change::{Change, Hook, Phase};
-use crate::journal::{self, Header, Journal, State};
-use crate::last_state::LastState;
+use crate::journal::{self, Header, Journal, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
-use crate::up::{is_ours, lives_elsewhere, recover};
-use crate::{Devices, Leftover, Personality, Report, list, tell};
-use crate::{plan, save};
-
-/// How long another process may take that is at the same tunnel.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::ownership::{is_ours, lives_elsewhere};
+use crate::report::Report;
+use crate::request::NoDevices;
+use crate::saved_file;
+use crate::steps::{Leftover, list, run};
+use crate::teardown::{Descent, come_down, come_home, recover, undo};
 
 /// A tunnel that is to end.
 #[derive(Clone, Copy)]
@@ -321,224 +318,8 @@ fn save_first(
         ));
         return Ok(());
     }
-    report.step(&save::command(interface));
+    report.step(&saved_file::command(interface));
     machine.save(file, config, request.personality)
-}
-
-/// What taking a tunnel down consists of.
-struct Descent {
-    pre_down: Vec<Hook>,
-    /// In the order in which they were done; the number of the journal.
-    changes: Vec<(usize, Change)>,
-    post_down: Vec<Hook>,
-    /// The device can still be asked.
-    alive: bool,
-    /// Its last state, if it is gone and commands may ask for it.
-    gone: Option<LastState>,
-}
-
-impl Descent {
-    fn of_journal(
-        machine: &mut dyn Machine,
-        journal: &Journal,
-        file: Option<(&Path, &File)>,
-        found: Option<u32>,
-    ) -> Self {
-        let header = journal.header();
-        let hooks = file.map(|(_, file)| &file.interface.hooks);
-        let pre_down = hooks.map_or(&header.pre_down, |hooks| &hooks.pre_down);
-        let post_down = hooks.map_or(&header.post_down, |hooks| &hooks.post_down);
-        Self::with_hooks(machine, journal, found, pre_down, post_down)
-    }
-
-    /// PreDown is for what PostUp has done, PostDown for what PreUp or anything
-    /// after it has.
-    fn with_hooks(
-        machine: &mut dyn Machine,
-        journal: &Journal,
-        found: Option<u32>,
-        pre_down: &[String],
-        post_down: &[String],
-    ) -> Self {
-        let interface = &journal.header().interface;
-        let changes = journal
-            .changes()
-            .map(|(number, change)| (number, change.clone()));
-        let mut changes: Vec<_> = changes.collect();
-        let alive = is_ours(journal, found) || lives_elsewhere(machine, journal, found);
-        if found.is_some() && !alive {
-            // Somebody else has an interface of this name now; what ended with
-            // ours has ended.
-            changes.retain(|(_, c)| *c != Change::Device && !c.ends_with_device());
-        }
-        let was_up = journal.is_complete()
-            || changes.iter().any(
-                |(_, change)| matches!(change, Change::Hook(hook) if hook.phase == Phase::PostUp),
-            );
-        let pre_down = if was_up { pre_down } else { &[] };
-        let post_down = if changes.is_empty() { &[] } else { post_down };
-        let has_commands = !(pre_down.is_empty() && post_down.is_empty());
-        let gone = journal.device().cloned();
-        Self {
-            pre_down: plan::hooks(Phase::PreDown, pre_down, interface).collect(),
-            changes,
-            post_down: plan::hooks(Phase::PostDown, post_down, interface).collect(),
-            alive,
-            gone: gone.filter(|_| !alive && found.is_none() && has_commands),
-        }
-    }
-
-    fn of_wg_quick(changes: Vec<Change>, file: &File, interface: &str) -> Self {
-        let hooks = &file.interface.hooks;
-        Self {
-            pre_down: plan::hooks(Phase::PreDown, &hooks.pre_down, interface).collect(),
-            changes: changes.into_iter().enumerate().collect(),
-            post_down: plan::hooks(Phase::PostDown, &hooks.post_down, interface).collect(),
-            alive: true,
-            gone: None,
-        }
-    }
-
-    /// Has `wg show` answered for a device that is gone, until the caller ends that.
-    fn stand_in(&self, machine: &mut dyn Machine, report: &mut dyn Report) {
-        if let Some(gone) = &self.gone
-            && let Err(error) = machine.stand_in(Some(gone))
-        {
-            report.note(&format!(
-                "PreDown and PostDown commands cannot ask `wg show` about the ended device: the \
-                 socket that answers in its place cannot be made: {error}"
-            ));
-        }
-    }
-}
-
-/// Undoes all that a journal lists, and ends it. Returns what is left.
-pub(crate) fn come_down(
-    machine: &mut dyn Machine,
-    journal: Journal,
-    found: Option<u32>,
-    with_hooks: bool,
-    report: &mut dyn Report,
-) -> Vec<Leftover> {
-    let header = journal.header().clone();
-    let interface = header.interface.as_str();
-    let descent = Descent::with_hooks(
-        machine,
-        &journal,
-        found,
-        &header.pre_down,
-        &header.post_down,
-    );
-    // What fails here is told, but does not keep anything from being undone.
-    let run_all = |hooks: &[Hook], machine: &mut dyn Machine, report: &mut dyn Report| {
-        for hook in hooks.iter().filter(|_| with_hooks) {
-            if let Err(leftover) = run(machine, hook, interface, report) {
-                report.note(&leftover.to_string());
-            }
-        }
-    };
-    descent.stand_in(machine, report);
-    run_all(&descent.pre_down, machine, report);
-    let _ = machine.stand_in(None);
-    let leftovers = undo(machine, Some(journal), &descent.changes, interface, report);
-    descent.stand_in(machine, report);
-    run_all(&descent.post_down, machine, report);
-    let _ = machine.stand_in(None);
-    leftovers
-}
-
-/// Undoes what outlives the network namespace that a journal is about, and ends
-/// it. Returns what is left.
-pub(crate) fn come_home(
-    machine: &mut dyn Machine,
-    journal: Journal,
-    report: &mut dyn Report,
-) -> Vec<Leftover> {
-    let interface = journal.header().interface.clone();
-    let outliving = journal
-        .changes()
-        .filter(|(_, change)| matches!(change, Change::Dns(_)));
-    let changes: Vec<_> = outliving
-        .map(|(number, change)| (number, change.clone()))
-        .collect();
-    undo(machine, Some(journal), &changes, &interface, report)
-}
-
-/// Undoes the changes, last to first, and ends the journal when all are undone.
-fn undo(
-    machine: &mut dyn Machine,
-    mut journal: Option<Journal>,
-    changes: &[(usize, Change)],
-    interface: &str,
-    report: &mut dyn Report,
-) -> Vec<Leftover> {
-    let mut leftovers = Vec::new();
-    let ends_device = changes.iter().any(|(_, change)| *change == Change::Device);
-    for (number, change) in changes.iter().rev() {
-        if ends_device && change.ends_with_device() {
-            continue;
-        }
-        match take_back(machine, change, interface, report) {
-            // A journal that cannot be written makes nothing worse: what is
-            // undone twice is undone.
-            Ok(()) => drop(journal.as_mut().map(|journal| journal.undone(*number))),
-            Err(leftover) => leftovers.push(leftover),
-        }
-    }
-    if let Some(journal) = journal.filter(|_| leftovers.is_empty())
-        && let Err(error) = journal.remove()
-    {
-        report.note(&error.to_string());
-    }
-    leftovers
-}
-
-/// Undoes one change.
-pub(crate) fn take_back(
-    machine: &mut dyn Machine,
-    change: &Change,
-    interface: &str,
-    report: &mut dyn Report,
-) -> Result<(), Leftover> {
-    let command = machine.undoing(change, interface);
-    if let Some(command) = &command {
-        tell(report, change, command);
-    }
-    match machine.undo(change) {
-        Ok(None) => Ok(()),
-        Ok(Some(note)) => {
-            report.note(&note);
-            Ok(())
-        }
-        Err(error) => Err(Leftover {
-            command: command
-                .or_else(|| change.undoing(interface))
-                .unwrap_or_else(|| change.command(interface).to_string()),
-            error,
-        }),
-    }
-}
-
-fn run(
-    machine: &mut dyn Machine,
-    hook: &Hook,
-    interface: &str,
-    report: &mut dyn Report,
-) -> Result<(), Leftover> {
-    let change = Change::Hook(hook.clone());
-    let command = change.command(interface).to_string();
-    report.step(&command);
-    let run = machine.apply(&change);
-    run.map_err(|error| Leftover { command, error })
-}
-
-/// What takes a tunnel down starts none.
-pub(crate) struct NoDevices;
-
-impl Devices for NoDevices {
-    fn start(&mut self, interface: &str) -> Result<(), String> {
-        Err(format!("{interface} is being taken down"))
-    }
 }
 
 fn not_up(interface: &str, personality: Personality) -> String {

@@ -18,6 +18,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use error::Error;
 pub use header::Header;
@@ -25,13 +26,16 @@ pub use lock::Lock;
 pub(crate) use lock::Turn;
 pub use state::State;
 
-use crate::Request;
 use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Socket;
 use crate::last_state::LastState;
+use crate::request::Request;
 use header::Seen;
 use record::{Contents, Record, line, whole_lines};
+
+/// How long another process may take that is at the same tunnel.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where journals are.
 pub const DIRECTORY: &str = "/run/taupe";

@@ -15,21 +15,23 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use rustix::io::Errno;
 use taupe_client::SetRequest;
-use taupe_config::file::{File, Table};
+use taupe_config::file::{File, Personality, Table};
 use taupe_os_linux::netlink::{Address, Link, Route, RouteKind, System, SystemError};
 use taupe_os_linux::watch::RouteWatch;
 
 use crate::change::{Change, InterfaceKey, LAST_METRIC, mark_in_effect, special_metric};
+use crate::comparison::Comparison;
 use crate::dns::{self, Dns, Paths};
+use crate::hook;
 use crate::identity::{self, Socket};
 use crate::journal::{State, Turn};
 use crate::last_state::{LastState, StandIn};
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
 use crate::plan::{Snapshot, distinct};
-use crate::save::{self, Running};
-use crate::verify::Comparison;
-use crate::{Devices, Outer, Personality, Report, hook};
+use crate::report::Report;
+use crate::request::{Devices, Outer};
+use crate::saved_file::{self, Running};
 use endpoints::resolve;
 use firewall::firewall_name;
 pub use snapshot::is_ipv6_off;
@@ -444,7 +446,7 @@ impl Machine for Linux<'_> {
             mtu: link.mtu,
             dns: dns(self.interface).or_else(|| dns(&link.name)),
         };
-        save::write(file, config, running, personality)
+        saved_file::write(file, config, running, personality)
     }
 }
 

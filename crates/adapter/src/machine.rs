@@ -3,19 +3,19 @@
 use std::io;
 use std::path::Path;
 
-use taupe_config::file::File;
+use taupe_config::file::{File, Personality};
 use taupe_os_linux::netlink::SystemError;
 use thiserror::Error;
 
 use crate::change::{Change, Phase};
+use crate::comparison::Comparison;
 use crate::dns;
 use crate::identity::Socket;
 use crate::journal;
 use crate::last_state::LastState;
 use crate::namespace::Namespace;
 use crate::plan::Snapshot;
-use crate::verify::Comparison;
-use crate::{Personality, Report};
+use crate::report::Report;
 
 /// A system on which a tunnel is brought up and down: [`crate::Linux`], or
 /// something that makes its calls fail, for tests.

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use taupe_config::file::{File, InterfaceAddress, Table};
+use taupe_config::file::{File, InterfaceAddress, Personality, Table};
 use taupe_os_linux::netlink::{Address, Link, Route, Rule};
 use taupe_packet::ip::Family;
 use thiserror::Error;
@@ -33,7 +33,7 @@ use crate::bypass::{self, Bypass, Surroundings};
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
 use crate::mtu::TunnelMtu;
-use crate::{Options, Personality};
+use crate::request::Options;
 
 /// What the plan depends on.
 #[derive(Clone, Default, Debug)]

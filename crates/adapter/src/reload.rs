@@ -9,14 +9,16 @@ use thiserror::Error;
 
 use crate::bypass::Bypass;
 use crate::change::{self, Change};
-use crate::down::{NoDevices, PATIENCE, take_back};
-use crate::journal::{self, Header, Journal, State};
+use crate::comparison::{Deviation, Drift};
+use crate::journal::{self, Header, Journal, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
+use crate::ownership::{is_ours, lives_elsewhere};
 use crate::plan::{self, PlanError};
-use crate::up::{Cause, is_ours, is_somebody_elses, lives_elsewhere, take};
-use crate::verify::{self, Deviation, Drift};
-use crate::{Leftover, Report, Request, list, tell};
+use crate::report::{Report, tell};
+use crate::request::{NoDevices, Request};
+use crate::steps::{Cause, Leftover, is_somebody_elses, list, take, take_back};
+use crate::verify;
 
 /// Why a tunnel is not what its file says now. Unless leftovers are listed, it
 /// is as it was.
@@ -476,8 +478,8 @@ mod tests {
     use super::Difference;
     use crate::bypass::Bypass;
     use crate::change::Change;
+    use crate::comparison::{Deviation, Drift};
     use crate::fixtures::file;
-    use crate::verify::{Deviation, Drift};
     use taupe_os_linux::netlink::{Route, Rule};
     use taupe_packet::ip::Family;
 

@@ -3,17 +3,22 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use taupe_config::file::Personality;
 use thiserror::Error;
 
 use crate::change::{Change, Phase};
-use crate::down::{come_down, come_home};
+use crate::comparison::{Deviation, Drift};
 use crate::journal::{self, Header, Journal, Lock, State};
 use crate::linux::Linux;
-use crate::machine::{LookError, Machine, StepError};
+use crate::machine::{Machine, StepError};
 use crate::namespace::Namespace;
-use crate::plan::{self, PlanError};
+use crate::ownership::{is_ours, lives_elsewhere};
+use crate::plan;
+use crate::report::Report;
+use crate::request::{Devices, Request};
+use crate::steps::{Cause, Leftover, list, take};
+use crate::teardown::{come_down, come_home, recover};
 use crate::verify;
-use crate::{Devices, Leftover, Personality, Report, Request, list, tell};
 
 /// Why a tunnel is not up, or not anew. Unless leftovers are listed, everything
 /// is as it was.
@@ -83,40 +88,6 @@ pub enum UpError {
     },
 }
 
-/// What went wrong on the way up.
-#[derive(Debug, Error)]
-pub enum Cause {
-    /// Something that has to be known first.
-    #[error(transparent)]
-    Look(#[from] LookError),
-    /// The file asks for what there is not.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// A step could not be written down.
-    #[error(transparent)]
-    Journal(#[from] journal::Error),
-    /// A step.
-    #[error("`{command}`: {error}")]
-    Step {
-        /// The command that it is like.
-        command: String,
-        /// Why it was not taken.
-        error: StepError,
-    },
-    /// The system has taken a step back.
-    #[error(
-        "`{command}` did not last: a later step, or another program on this system, has removed \
-         what it made"
-    )]
-    Lost {
-        /// The command that the step is like.
-        command: String,
-    },
-    /// The person wanted it to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
 /// Brings the tunnel up. When this returns without an error, it is usable: the
 /// device is configured, and its addresses, routes and name servers are there.
 /// Otherwise everything that was done has been undone.
@@ -156,15 +127,6 @@ pub fn up_on(
         let leftovers = come_down(machine, journal, found, with_hooks, report);
         UpError::Failed { cause, leftovers }
     })
-}
-
-/// Puts name servers right that a restart has left wrong. Failing that, what
-/// follows may still work.
-pub(crate) fn recover(machine: &mut dyn Machine, report: &mut dyn Report) {
-    match machine.recover() {
-        Ok(note) => note.iter().for_each(|note| report.note(note)),
-        Err(error) => report.note(&error.to_string()),
-    }
 }
 
 /// Sees to it that nothing of an earlier tunnel of this name is left.
@@ -259,23 +221,6 @@ fn bury(
     })
 }
 
-/// Whether the interface that was found is the one that the journal is about.
-/// One whose number was not written down any more is: the name was free.
-pub(crate) fn is_ours(journal: &Journal, found: Option<u32>) -> bool {
-    found.is_some_and(|found| journal.interface().is_none_or(|index| index == found))
-}
-
-/// Checks whether the journal's device is there, though no interface of the tunnel's name
-/// is its own: that has been renamed, or moved to another network namespace.
-pub(crate) fn lives_elsewhere(
-    machine: &mut dyn Machine,
-    journal: &Journal,
-    found: Option<u32>,
-) -> bool {
-    let socket = journal.socket();
-    !is_ours(journal, found) && socket.is_some_and(|socket| machine.lives(socket))
-}
-
 /// All the steps.
 fn climb(
     machine: &mut dyn Machine,
@@ -346,8 +291,8 @@ fn climb(
 
 /// Fails if a later step has undone an earlier one: the system may remove addresses and
 /// routes without an error, and packets for the tunnel would leave by the uplink.
-fn confirm(drifts: &[verify::Drift], interface: &str) -> Result<(), Cause> {
-    let is_lost = |drift: &&verify::Drift| {
+fn confirm(drifts: &[Drift], interface: &str) -> Result<(), Cause> {
+    let is_lost = |drift: &&Drift| {
         let leads = matches!(
             drift.change,
             Change::Address(_)
@@ -356,7 +301,7 @@ fn confirm(drifts: &[verify::Drift], interface: &str) -> Result<(), Cause> {
                 | Change::Special { .. }
                 | Change::Rule(_)
         );
-        leads && drift.deviation == verify::Deviation::Removed
+        leads && drift.deviation == Deviation::Removed
     };
     match drifts.iter().find(is_lost) {
         None => Ok(()),
@@ -364,41 +309,6 @@ fn confirm(drifts: &[verify::Drift], interface: &str) -> Result<(), Cause> {
             command: drift.change.command(interface).to_string(),
         }),
     }
-}
-
-/// One step. What turns out to be there already is not ours to undo.
-pub(crate) fn take(
-    machine: &mut dyn Machine,
-    journal: &mut Journal,
-    interface: &str,
-    change: &Change,
-    report: &mut dyn Report,
-) -> Result<(), Cause> {
-    if report.is_interrupted() {
-        return Err(Cause::Interrupted);
-    }
-    let number = journal.next();
-    journal.record(change)?;
-    let command = machine.command(change, interface);
-    tell(report, change, &command);
-    machine.apply(change).map_err(|error| {
-        if is_somebody_elses(&error) {
-            // A journal that cannot be written any more still has it undone.
-            let _ = journal.undone(number);
-        }
-        match error {
-            // The signal that the person has sent has ended it, not the file.
-            StepError::Hook { .. } if report.is_interrupted() => Cause::Interrupted,
-            error => Cause::Step { command, error },
-        }
-    })
-}
-
-/// Whether a step failed because what it would make is there already. Then
-/// somebody else has made it, and relies on it.
-pub(crate) fn is_somebody_elses(error: &StepError) -> bool {
-    let exists = rustix::io::Errno::EXIST.raw_os_error();
-    matches!(error, StepError::System(error) if error.errno() == Some(exists))
 }
 
 fn outcome(leftovers: &[Leftover]) -> String {

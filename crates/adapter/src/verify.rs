@@ -11,52 +11,20 @@
 //! the file's owner wants them. What differs before the first of these commands is
 //! another program's work, and stays a finding.
 
-mod observed;
 mod report;
 
-use crate::Report;
 use crate::bypass::Bypass;
 use crate::change::Change;
-use crate::dns;
-use crate::down::NoDevices;
+use crate::comparison::{Comparison, Deviation, Drift};
 use crate::journal::{self, Journal, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
+use crate::report::Report;
+use crate::request::NoDevices;
 
-pub(crate) use observed::Observed;
 use report::bypass_finding;
 pub(crate) use report::findings;
 pub use report::{Finding, Kind};
-
-/// A difference between a change and the system.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Deviation {
-    /// It is gone, or a part of it is.
-    Removed,
-    /// It is there, with other contents.
-    Altered,
-    /// Another route to the same network comes before it, this one.
-    Overtaken(Bypass),
-    /// The interface has this MTU in bytes.
-    Mtu(u32),
-    /// The interface is down.
-    Down,
-    /// The device's datagrams have this mark; 0 is none.
-    Mark(u32),
-    /// The kernel's setting has this value.
-    Setting(u32),
-    /// Other name servers are in force.
-    NameServers(dns::Deviation),
-}
-
-/// A system compared with the changes of a tunnel.
-#[derive(Default, Debug)]
-pub struct Comparison {
-    /// The deviation of each change.
-    pub deviations: Vec<Option<Deviation>>,
-    /// The routes of others that lead around the tunnel.
-    pub bypasses: Vec<Bypass>,
-}
 
 /// Everything that a comparison has found.
 #[derive(Default, Debug)]
@@ -64,15 +32,6 @@ pub(crate) struct Differences {
     pub(crate) drifts: Vec<Drift>,
     /// As in [`Comparison`].
     pub(crate) bypasses: Vec<Bypass>,
-}
-
-/// A change that no longer is as it was made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Drift {
-    /// The step's number in the journal.
-    pub(crate) number: usize,
-    pub(crate) change: Change,
-    pub(crate) deviation: Deviation,
 }
 
 /// Compares the changes of a tunnel that is up with the system as it is now.

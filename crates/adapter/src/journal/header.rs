@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use taupe_config::file::Personality;
 
 use crate::namespace::Namespace;
-use crate::{Options, Outer, Personality, Request};
+use crate::request::{Options, Outer, Request};
 
 pub(super) const VERSION: u32 = 1;
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use taupe_client::ResolveError;
 use taupe_config::file::{Endpoint, File};
 
-use crate::Report;
 use crate::machine::LookError;
+use crate::report::Report;
 
 /// Why an endpoint has no address, and what to do.
 fn unresolved(host: &str, error: &ResolveError) -> String {

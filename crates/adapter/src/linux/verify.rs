@@ -10,8 +10,8 @@ use super::firewall::interface_match;
 use super::valid_mark::VALID_MARK;
 use crate::bypass::{self, Surroundings};
 use crate::change::Change;
+use crate::comparison::{Comparison, Deviation, Observed};
 use crate::machine::StepError;
-use crate::verify::{Comparison, Deviation, Observed};
 
 impl Linux<'_> {
     /// Compares changes with the system, which is listed once for all of them.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use taupe_config::file::{File, Table};
+use taupe_config::file::{File, Personality, Table};
 use taupe_os_linux::netlink::{Address, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
 use taupe_uapi::networks;
@@ -13,7 +13,7 @@ use taupe_uapi::networks;
 use super::{Plan, Snapshot, distinct};
 use crate::change::{Change, InterfaceKey};
 use crate::networks::{LINK_LOCAL, Networks, everything, first_bits, halves, host, is_special};
-use crate::{Options, Personality};
+use crate::request::Options;
 
 /// Where `wg-quick` begins to look for a mark and a table.
 const FIRST_TABLE: u32 = 51820;

@@ -11,11 +11,11 @@ use taupe_config::file::File;
 use taupe_os_linux::netlink::{Route, SystemError};
 
 use crate::bypass::Bypass;
+use crate::comparison::{Comparison, Deviation};
 use crate::dns::{self, Paths};
 use crate::fixtures::host;
 use crate::identity::Socket;
 use crate::last_state::LastState;
-use crate::verify::{Comparison, Deviation};
 use crate::{
     Change, Down, DownError, LookError, Machine, Namespace, Options, Personality, Phase,
     ReloadError, Report, Request, SaveError, Snapshot, State, StepError, UpError, down_on,

@@ -5,9 +5,9 @@ use std::fmt;
 use ipnet::IpNet;
 use taupe_os_linux::netlink::Route;
 
-use super::{Deviation, Drift};
 use crate::bypass::{Bypass, Listed};
 use crate::change::{Change, VALID_MARK};
+use crate::comparison::{Deviation, Drift};
 
 /// A difference between what `up` has made and what there is.
 #[derive(Clone, PartialEq, Eq, Debug)]

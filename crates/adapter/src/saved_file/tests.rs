@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use taupe_client::Device;
 
-use super::{Access, Running, lasting, replace, write};
-use crate::Personality;
+use super::{Access, Personality, Running, lasting, replace, write};
 use crate::fixtures::file;
 
 /// A folder that is removed.

@@ -1,0 +1,143 @@
+//! The file that describes a running tunnel, written in place of the old one.
+
+use std::fs::{self, File as Handle, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use taupe_client::Device;
+use taupe_config::file::{self, Current, File, InterfaceAddress, Personality};
+
+use crate::dns::Settings;
+use crate::machine::SaveError;
+use crate::networks::LINK_LOCAL;
+
+/// The command that `wg-quick` prints when it saves.
+pub(crate) fn command(interface: &str) -> String {
+    format!("wg showconf {interface}")
+}
+
+/// A tunnel as it is.
+pub(crate) struct Running<'a> {
+    pub(crate) device: &'a Device,
+    /// The interface's addresses.
+    pub(crate) addresses: &'a [IpNet],
+    /// The interface's MTU in bytes.
+    pub(crate) mtu: u32,
+    /// The name servers that are set for it; those of the file when nothing
+    /// knows.
+    pub(crate) dns: Option<Settings>,
+}
+
+/// Writes the file of a running tunnel over `config`: whole or not at all.
+pub(crate) fn write(
+    old: &File,
+    config: &Path,
+    running: Running<'_>,
+    personality: Personality,
+) -> Result<(), SaveError> {
+    let device = running.device;
+    let dns = running.dns.unwrap_or_else(|| Settings {
+        servers: old.interface.dns.clone(),
+        search: old.interface.dns_search.clone(),
+    });
+    // A mark that was only chosen for this time may be another tunnel's next
+    // time.
+    let is_chosen = old.interface.fwmark.is_none() && personality == Personality::Taupe;
+    let text = file::save(
+        old,
+        &Current {
+            status: &device.status,
+            listen_port: device.listen_port,
+            fwmark: if is_chosen { 0 } else { device.fwmark },
+            addresses: &lasting(running.addresses, old),
+            dns: &dns.servers,
+            dns_search: &dns.search,
+            mtu: running.mtu,
+        },
+    );
+    replace(config, text.as_bytes(), Access::Closed)
+}
+
+/// Who can read a file that replaces another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Who could read the old one.
+    Kept,
+    /// Likewise; but only its owner, if everybody could.
+    Closed,
+}
+
+/// The addresses but the link-local ones that the kernel gives to every TUN.
+///
+/// An address of the file keeps the length that it has there: in a network that another
+/// interface is in, `up` adds it alone (`Routing::own_addresses`).
+fn lasting(addresses: &[IpNet], old: &File) -> Vec<InterfaceAddress> {
+    let named = |address: IpAddr| {
+        let mut named = old.interface.addresses.iter();
+        named.find(|named| named.address == address)
+    };
+    let lasting = addresses
+        .iter()
+        .filter(|net| !LINK_LOCAL.contains(&net.addr()) || named(net.addr()).is_some());
+    lasting
+        .map(|net| {
+            let is_alone = net.prefix_len() == net.max_prefix_len();
+            let length = named(net.addr()).filter(|_| is_alone);
+            InterfaceAddress {
+                address: net.addr(),
+                length: length.map_or(net.prefix_len(), |named| named.length),
+            }
+        })
+        .collect()
+}
+
+/// Replaces a file, or what it is a link to, with another content. After any failure
+/// it is as it was.
+///
+/// # Errors
+/// [`SaveError::Io`].
+pub fn replace(path: &Path, content: &[u8], access: Access) -> Result<(), SaveError> {
+    let path = fs::canonicalize(path).map_err(failed("find", path))?;
+    let old = fs::metadata(&path).map_err(failed("look at", &path))?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".taupe-{}", std::process::id()));
+    let draft = path.with_file_name(name);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let written = options
+        .open(&draft)
+        .map_err(failed("make", &draft))
+        .and_then(|file| fill(file, content, &old, access).map_err(failed("write", &draft)))
+        .and_then(|()| fs::rename(&draft, &path).map_err(failed("replace", &path)));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+        return written;
+    }
+    // The new file is whole; whether its name survives a power failure is up to
+    // the folder, which not every file system can be told to write.
+    if let Some(folder) = path.parent().and_then(|folder| Handle::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+fn fill(mut file: Handle, content: &[u8], old: &Metadata, access: Access) -> io::Result<()> {
+    file.write_all(content)?;
+    if access == Access::Kept || old.mode() & 0o007 == 0 {
+        // Where the owner cannot be given away it stays this process's.
+        let _ = fchown(&file, Some(old.uid()), Some(old.gid()))
+            .and_then(|()| file.set_permissions(Permissions::from_mode(old.mode() & 0o777)));
+    }
+    file.sync_all()
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SaveError {
+    let path: PathBuf = path.to_owned();
+    move |source| SaveError::Io { what, path, source }
+}
+
+#[cfg(test)]
+mod tests;
