@@ -43,13 +43,14 @@ pub struct Settings {
 pub struct Dns {
     interface: String,
     settings: Settings,
-    way: Way,
-    /// Why ways that come first were not taken.
+    #[serde(rename = "way")]
+    method: Method,
+    /// Why the methods before it are not available.
     passed_over: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Way {
+enum Method {
     Resolved,
     Resolvconf { program: PathBuf, record: String },
     File,
@@ -179,7 +180,7 @@ pub fn choose(
         return Ok(None);
     }
     let mut passed_over = Vec::new();
-    let way = way(paths, interface, &mut passed_over)?;
+    let method = method(paths, interface, &mut passed_over)?;
     // systemd-resolved keeps each once, whatever it is told.
     let mut distinct: Vec<IpAddr> = Vec::new();
     for server in servers {
@@ -193,7 +194,7 @@ pub fn choose(
             servers: distinct,
             search: search.to_vec(),
         },
-        way,
+        method,
         passed_over,
     }))
 }
@@ -248,10 +249,10 @@ impl Dns {
     /// See [`Error`].
     pub fn apply(&self, paths: &Paths) -> Result<(), Error> {
         let (interface, settings) = (&*self.interface, &self.settings);
-        let done = match &self.way {
-            Way::Resolved => resolved::set(paths, interface, settings).map_err(self.resolved()),
-            Way::Resolvconf { program, record } => resolvconf::add(program, record, settings),
-            Way::File => file::apply(paths, interface, settings),
+        let done = match &self.method {
+            Method::Resolved => resolved::set(paths, interface, settings).map_err(self.resolved()),
+            Method::Resolvconf { program, record } => resolvconf::add(program, record, settings),
+            Method::File => file::apply(paths, interface, settings),
         };
         done.map_err(|error| {
             if self.passed_over.is_empty() {
@@ -270,11 +271,11 @@ impl Dns {
     ///
     /// See [`Error`].
     pub fn restore(&self, paths: &Paths) -> Result<(), Error> {
-        match &self.way {
-            Way::Resolvconf { program, record } => {
+        match &self.method {
+            Method::Resolvconf { program, record } => {
                 resolvconf::restore(program, record, &self.settings)
             }
-            Way::Resolved | Way::File => self.apply(paths),
+            Method::Resolved | Method::File => self.apply(paths),
         }
     }
 
@@ -283,7 +284,7 @@ impl Dns {
     #[must_use]
     pub fn renamed(&self, interface: &str) -> Self {
         let mut dns = self.clone();
-        if matches!(self.way, Way::Resolved) {
+        if matches!(self.method, Method::Resolved) {
             interface.clone_into(&mut dns.interface);
         }
         dns
@@ -295,48 +296,48 @@ impl Dns {
     ///
     /// See [`Error`]. It may be called again.
     pub fn undo(&self, paths: &Paths) -> Result<Option<Note>, Error> {
-        match &self.way {
-            Way::Resolved => {
+        match &self.method {
+            Method::Resolved => {
                 let reverted = resolved::revert(paths, &self.interface);
                 reverted.map(|()| None).map_err(self.resolved())
             }
-            Way::Resolvconf { program, record } => {
+            Method::Resolvconf { program, record } => {
                 // Without it, its files mean nothing any more.
                 if !program.exists() {
                     return Ok(None);
                 }
                 resolvconf::delete(program, record).map(|()| None)
             }
-            Way::File => file::undo(paths, &self.interface),
+            Method::File => file::undo(paths, &self.interface),
         }
     }
 
     /// The line that a shell would do it with as the system is now: another
     /// tunnel may have replaced the file already.
     pub fn line_now(&self, paths: &Paths) -> String {
-        match &self.way {
-            Way::File => file::line(paths, &self.settings),
-            Way::Resolved | Way::Resolvconf { .. } => self.to_string(),
+        match &self.method {
+            Method::File => file::line(paths, &self.settings),
+            Method::Resolved | Method::Resolvconf { .. } => self.to_string(),
         }
     }
 
     /// The line that a shell would undo it with as the system is now; `None` when
     /// [`Dns::undo`] leaves everything as it is.
     pub fn undo_line_now(&self, paths: &Paths) -> Option<String> {
-        match &self.way {
-            Way::File => file::undo_line(paths, &self.interface),
-            Way::Resolved | Way::Resolvconf { .. } => Some(self.undo_line()),
+        match &self.method {
+            Method::File => file::undo_line(paths, &self.interface),
+            Method::Resolved | Method::Resolvconf { .. } => Some(self.undo_line()),
         }
     }
 
     /// The line that a shell would undo it with.
     pub fn undo_line(&self) -> String {
-        match &self.way {
-            Way::Resolved => format!("resolvectl revert {}", self.interface),
-            Way::Resolvconf { record, .. } => {
+        match &self.method {
+            Method::Resolved => format!("resolvectl revert {}", self.interface),
+            Method::Resolvconf { record, .. } => {
                 format!("resolvconf {}", resolvconf::deleting(record).join(" "))
             }
-            Way::File => file::putting_back(file::ORIGINAL),
+            Method::File => file::putting_back(file::ORIGINAL),
         }
     }
 
@@ -350,8 +351,8 @@ impl Dns {
 
 impl fmt::Display for Dns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.way {
-            Way::Resolved => {
+        match &self.method {
+            Method::Resolved => {
                 let interface = &self.interface;
                 let servers = self.settings.listed();
                 write!(f, "resolvectl dns {interface} {servers}")?;
@@ -361,10 +362,10 @@ impl fmt::Display for Dns {
                 }
                 f.write_str("~.")
             }
-            Way::Resolvconf { record, .. } => {
+            Method::Resolvconf { record, .. } => {
                 write!(f, "resolvconf {}", resolvconf::adding(record).join(" "))
             }
-            Way::File => f.write_str(&file::replacing(&self.settings)),
+            Method::File => f.write_str(&file::replacing(&self.settings)),
         }
     }
 }
@@ -409,12 +410,12 @@ impl Settings {
     }
 }
 
-/// The first way that can be taken.
-fn way(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<Way, Error> {
+/// Returns the first method that is available.
+fn method(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<Method, Error> {
     match file::owner(paths)? {
-        Owner::Taupe => return Ok(Way::File),
+        Owner::Taupe => return Ok(Method::File),
         Owner::SystemdResolved => match resolved::available(paths) {
-            Ok(()) => return Ok(Way::Resolved),
+            Ok(()) => return Ok(Method::Resolved),
             Err(error) => passed_over.push(format!(
                 "systemd-resolved is in charge of /etc/resolv.conf but cannot be asked: {error}"
             )),
@@ -423,7 +424,7 @@ fn way(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<
     }
     match resolvconf::find(paths) {
         Ok(Some(program)) => {
-            return Ok(Way::Resolvconf {
+            return Ok(Method::Resolvconf {
                 program,
                 record: resolvconf::record(paths, interface),
             });
@@ -431,5 +432,5 @@ fn way(paths: &Paths, interface: &str, passed_over: &mut Vec<String>) -> Result<
         Ok(None) => {}
         Err(reason) => passed_over.push(reason),
     }
-    Ok(Way::File)
+    Ok(Method::File)
 }

@@ -9,12 +9,12 @@ use crate::journal::{self, Header, Journal, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, SaveError, StepError};
 use crate::namespace::Namespace;
-use crate::ownership::{is_ours, lives_elsewhere};
+use crate::ownership::{is_ours, runs_elsewhere};
 use crate::report::Report;
 use crate::request::NoDevices;
 use crate::saved_file;
-use crate::steps::{Leftover, list, run};
-use crate::teardown::{Descent, come_down, come_home, recover, undo};
+use crate::steps::{Leftover, list, run_hook};
+use crate::teardown::{Teardown, clean_up, recover, roll_back, undo_all};
 
 /// A tunnel that is to end.
 #[derive(Clone, Copy)]
@@ -154,7 +154,7 @@ pub fn down_on(
                 "the {interface} of {} ended with it",
                 journal.header().namespace
             ));
-            let leftovers = come_home(machine, journal, report);
+            let leftovers = clean_up(machine, journal, report);
             if leftovers.is_empty() {
                 return Ok(());
             }
@@ -168,20 +168,20 @@ pub fn down_on(
             namespace: journal.header().namespace.clone(),
         });
     }
-    let lives_elsewhere = match &journal {
+    let runs_elsewhere = match &journal {
         Some(journal) => {
             machine.follow(journal.interface(), journal.socket());
-            lives_elsewhere(machine, journal, found)
+            runs_elsewhere(machine, journal, found)
         }
         None => false,
     };
     let is_stale =
-        |journal: &mut Journal| found.is_some() && !is_ours(journal, found) && !lives_elsewhere;
+        |journal: &mut Journal| found.is_some() && !is_ours(journal, found) && !runs_elsewhere;
     if let Some(stale) = journal.take_if(is_stale) {
         report.note(&format!(
             "the {interface} that `taupe up` has made is gone; undoing what it has left"
         ));
-        let leftovers = come_down(machine, stale, found, false, report);
+        let leftovers = roll_back(machine, stale, found, false, report);
         if !leftovers.is_empty() {
             return Err(DownError::Leftovers {
                 interface: name(),
@@ -201,8 +201,8 @@ pub fn down_on(
     if let (Some(_), Some(problem)) = (&journal, request.problem) {
         report.note(&format!("{problem}; going by what was there at `up`"));
     }
-    let descent = match &journal {
-        Some(journal) => Descent::of_journal(machine, journal, file, found),
+    let teardown = match &journal {
+        Some(journal) => Teardown::of_journal(machine, journal, file, found),
         None if found.is_none() => {
             return Err(DownError::NotUp {
                 interface: name(),
@@ -221,16 +221,16 @@ pub fn down_on(
             };
             let changes = machine.recognise(file);
             let changes = changes.map_err(|error| DownError::Look(error, name()))?;
-            Descent::of_wg_quick(changes, file, interface)
+            Teardown::of_wg_quick(changes, file, interface)
         }
     };
     let mut leftovers = Vec::new();
-    descent.stand_in(machine, report);
-    for hook in &descent.pre_down {
-        match run(machine, hook, interface, report) {
+    teardown.stand_in(machine, report);
+    for hook in &teardown.pre_down {
+        match run_hook(machine, hook, interface, report) {
             Ok(()) => {}
             // Its commands may need the device that is gone.
-            Err(leftover) if !descent.alive => leftovers.push(leftover),
+            Err(leftover) if !teardown.alive => leftovers.push(leftover),
             Err(Leftover { command, error }) => {
                 return Err(DownError::Step {
                     command,
@@ -241,17 +241,23 @@ pub fn down_on(
         }
     }
     if request.save {
-        let saved = save_first(machine, request, file, header, descent.alive, report);
+        let saved = save_first(machine, request, file, header, teardown.alive, report);
         saved.map_err(|error| DownError::NotSaved {
             error,
             interface: name(),
         })?;
     }
     let _ = machine.stand_in(None);
-    leftovers.extend(undo(machine, journal, &descent.changes, interface, report));
-    descent.stand_in(machine, report);
-    for hook in &descent.post_down {
-        leftovers.extend(run(machine, hook, interface, report).err());
+    leftovers.extend(undo_all(
+        machine,
+        journal,
+        &teardown.changes,
+        interface,
+        report,
+    ));
+    teardown.stand_in(machine, report);
+    for hook in &teardown.post_down {
+        leftovers.extend(run_hook(machine, hook, interface, report).err());
     }
     let _ = machine.stand_in(None);
     if leftovers.is_empty() {

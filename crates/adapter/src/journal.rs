@@ -99,11 +99,11 @@ impl Journal {
         self.write(Record::Undone(number))
     }
 
-    pub(crate) fn has_interface(&mut self, index: u32) -> Result<(), Error> {
+    pub(crate) fn record_interface(&mut self, index: u32) -> Result<(), Error> {
         self.write(Record::Interface(index))
     }
 
-    pub(crate) fn has_socket(&mut self, socket: Socket) -> Result<(), Error> {
+    pub(crate) fn record_socket(&mut self, socket: Socket) -> Result<(), Error> {
         self.write(Record::Socket(socket))
     }
 
@@ -114,7 +114,7 @@ impl Journal {
     }
 
     /// Writes down the routes of others that lead around the tunnel and are known.
-    pub(crate) fn has_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), Error> {
+    pub(crate) fn record_bypasses(&mut self, bypasses: Vec<Bypass>) -> Result<(), Error> {
         self.write(Record::Bypasses(bypasses))
     }
 
@@ -124,7 +124,7 @@ impl Journal {
     }
 
     /// Writes down the device's state.
-    pub(crate) fn has_device(&mut self, state: LastState) -> Result<(), Error> {
+    pub(crate) fn record_device(&mut self, state: LastState) -> Result<(), Error> {
         self.write(Record::Device(state))
     }
 
@@ -177,16 +177,16 @@ impl Journal {
             }
         }
         if let Some(index) = self.interface() {
-            anew.has_interface(index)?;
+            anew.record_interface(index)?;
         }
         if let Some(socket) = self.socket() {
-            anew.has_socket(socket)?;
+            anew.record_socket(socket)?;
         }
         if let Some(state) = self.device() {
-            anew.has_device(state.clone())?;
+            anew.record_device(state.clone())?;
         }
         if let Some(bypasses) = self.bypasses() {
-            anew.has_bypasses(bypasses.to_vec())?;
+            anew.record_bypasses(bypasses.to_vec())?;
         }
         anew.completed()?;
         fs::rename(&anew.path, &self.path).map_err(failed("replace", &self.path))?;

@@ -96,7 +96,7 @@ impl<'a> Linux<'a> {
     }
 
     /// Has the tunnel go through another one.
-    pub(crate) fn go_through(&mut self, outer: Option<&Outer>) {
+    pub(crate) fn set_outer(&mut self, outer: Option<&Outer>) {
         self.outer_endpoints = outer.map(|outer| outer.endpoints.clone());
     }
 

@@ -141,15 +141,15 @@ pub fn plan(
     plan.changes.push(Change::Up { mtu: mtu.mtu });
     plan.changes.extend(snapshot.dns.clone().map(Change::Dns));
     match (options.chosen, &file.interface.table) {
-        (Some(mark), _) => routing.lead_marked(mark, &mut plan),
+        (Some(mark), _) => routing.add_mark_routes(mark, &mut plan),
         (None, Table::Off) => {}
-        (None, Table::Id(table)) => routing.lead_into(*table, &mut plan),
+        (None, Table::Id(table)) => routing.add_routes(*table, &mut plan),
         (None, Table::Name(name)) => {
             let table = snapshot.table_names.get(name);
             let table = table.ok_or_else(|| PlanError::UnknownTable(name.clone()))?;
-            routing.lead_into(*table, &mut plan);
+            routing.add_routes(*table, &mut plan);
         }
-        (None, Table::Auto) => routing.decide(&mut plan),
+        (None, Table::Auto) => routing.add_auto_routes(&mut plan),
     }
     plan.bypasses = bypasses(snapshot, &plan.changes);
     if personality == Personality::Taupe {

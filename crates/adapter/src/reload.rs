@@ -13,11 +13,11 @@ use crate::comparison::{Deviation, Drift};
 use crate::journal::{self, Header, Journal, PATIENCE, State};
 use crate::linux::Linux;
 use crate::machine::{LookError, Machine, StepError};
-use crate::ownership::{is_ours, lives_elsewhere};
+use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan::{self, PlanError};
-use crate::report::{Report, tell};
+use crate::report::{Report, announce};
 use crate::request::{NoDevices, Request};
-use crate::steps::{Cause, Leftover, is_somebody_elses, list, take, take_back};
+use crate::steps::{ApplyError, Leftover, already_exists, apply_step, list, undo_step};
 use crate::verify;
 
 /// Why a tunnel is not what its file says now. Unless leftovers are listed, it
@@ -66,7 +66,7 @@ pub enum ReloadError {
     #[error("{cause}{}", outcome(.leftovers))]
     Failed {
         /// What.
-        cause: Cause,
+        cause: ApplyError,
         /// What could not be put back.
         leftovers: Vec<Leftover>,
     },
@@ -92,7 +92,7 @@ pub fn reload(
     let mut devices = NoDevices;
     let machine = Linux::new(request.interface, &state, &mut devices);
     let mut machine = machine.map_err(StepError::from)?;
-    machine.go_through(request.outer);
+    machine.set_outer(request.outer);
     reload_on(&mut machine, &state, request, first, report)
 }
 
@@ -122,7 +122,7 @@ pub fn reload_on(
         return Err(ReloadError::Elsewhere(interface.to_owned()));
     }
     machine.follow(journal.interface(), journal.socket());
-    if lives_elsewhere(machine, &journal, found) {
+    if runs_elsewhere(machine, &journal, found) {
         if machine.own_interface()?.is_none() {
             return Err(ReloadError::Moved(interface.to_owned()));
         }
@@ -131,7 +131,7 @@ pub fn reload_on(
     } else if !is_ours(&journal, found) {
         return Err(ReloadError::NotOurs(interface.to_owned()));
     }
-    tell_of_changes(journal.header(), request, report);
+    note_ignored_changes(journal.header(), request, report);
     let there: Vec<(usize, Change)> = journal
         .changes()
         .map(|(number, change)| (number, change.clone()))
@@ -154,7 +154,7 @@ pub fn reload_on(
         report.note(&format!("{}; it is restored now", finding.text));
     }
     let mut done = Vec::new();
-    let outcome = go(
+    let outcome = apply_difference(
         machine,
         &mut journal,
         interface,
@@ -164,16 +164,16 @@ pub fn reload_on(
     );
     outcome.map_err(|cause| ReloadError::Failed {
         cause,
-        leftovers: go_back(machine, &mut journal, interface, done, mark, report),
+        leftovers: restore_previous(machine, &mut journal, interface, done, mark, report),
     })?;
     if let Some(device) = machine.device() {
-        journal.has_device(device)?;
+        journal.record_device(device)?;
     }
     // Routes that were there, and bypass the tunnel since its file has changed.
     let mut known = journal.bypasses().unwrap_or(&found.bypasses).to_vec();
     let is_new = |bypass: &Bypass| !found.bypasses.contains(bypass);
     known.extend(plan.bypasses.into_iter().filter(is_new));
-    journal.has_bypasses(known)?;
+    journal.record_bypasses(known)?;
     Ok(journal.rewrite(&Request {
         personality,
         options,
@@ -181,8 +181,8 @@ pub fn reload_on(
     })?)
 }
 
-/// What a reload does not do, or not as one may think.
-fn tell_of_changes(header: &Header, request: &Request<'_>, report: &mut dyn Report) {
+/// Reports what a reload does not do: it runs no commands, and may change the tunnel's file.
+fn note_ignored_changes(header: &Header, request: &Request<'_>, report: &mut dyn Report) {
     let interface = request.interface;
     if header.config != request.config {
         report.note(&format!(
@@ -200,65 +200,65 @@ fn tell_of_changes(header: &Header, request: &Request<'_>, report: &mut dyn Repo
     }
 }
 
-/// Something done on the way from one plan to another.
+/// A change that was applied or undone between one plan and the next.
 enum Done {
-    Taken(usize, Change),
-    TakenBack(Change),
+    Applied(usize, Change),
+    Undone(Change),
 }
 
-fn go(
+fn apply_difference(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     interface: &str,
     difference: Difference,
     report: &mut dyn Report,
     done: &mut Vec<Done>,
-) -> Result<(), Cause> {
-    let take_all = |changes: Vec<Change>,
-                    machine: &mut dyn Machine,
-                    journal: &mut Journal,
-                    report: &mut dyn Report,
-                    done: &mut Vec<Done>| {
+) -> Result<(), ApplyError> {
+    let apply_each = |changes: Vec<Change>,
+                      machine: &mut dyn Machine,
+                      journal: &mut Journal,
+                      report: &mut dyn Report,
+                      done: &mut Vec<Done>| {
         changes.into_iter().try_for_each(|change| {
             let number = journal.next();
-            let taken = take(machine, journal, interface, &change, report);
+            let taken = apply_step(machine, journal, interface, &change, report);
             let begun = match &taken {
                 Ok(()) => true,
-                Err(Cause::Step { error, .. }) => !is_somebody_elses(error),
+                Err(ApplyError::Step { error, .. }) => !already_exists(error),
                 Err(_) => false,
             };
-            done.extend(begun.then_some(Done::Taken(number, change)));
+            done.extend(begun.then_some(Done::Applied(number, change)));
             taken
         })
     };
     // Each is in the journal already.
     for change in &difference.deviating {
         let command = machine.command(change, interface);
-        tell(report, change, &command);
+        announce(report, change, &command);
         let restored = machine.restore(change);
-        restored.map_err(|error| Cause::Step { command, error })?;
+        restored.map_err(|error| ApplyError::Step { command, error })?;
     }
     // Before the rest, as an interface without an IPv4 address loses its IPv4 routes.
-    take_all(difference.new_addresses, machine, journal, report, done)?;
+    apply_each(difference.new_addresses, machine, journal, report, done)?;
     // Before what they replace, so that nothing leaves in clear in between.
-    take_all(difference.new_guards, machine, journal, report, done)?;
+    apply_each(difference.new_guards, machine, journal, report, done)?;
     for (number, change) in difference.gone.into_iter().rev() {
-        take_back(machine, &change, interface, report)
-            .map_err(|Leftover { command, error }| Cause::Step { command, error })?;
-        done.push(Done::TakenBack(change));
+        undo_step(machine, &change, interface, report)
+            .map_err(|Leftover { command, error }| ApplyError::Step { command, error })?;
+        done.push(Done::Undone(change));
         journal.undone(number)?;
     }
-    take_all(difference.new, machine, journal, report, done)?;
+    apply_each(difference.new, machine, journal, report, done)?;
     // Last, so that there is no need to put back keys and peers.
     let command = format!("wg syncconf {interface} /dev/fd/63");
     report.step(&command);
     let synced = machine.sync(difference.mark);
-    synced.map_err(|error| Cause::Step { command, error })
+    synced.map_err(|error| ApplyError::Step { command, error })
 }
 
-/// Puts back what was there, with the mark that its rules know. Returns what
-/// cannot be.
-fn go_back(
+/// Restores the changes from before, with the mark that their rules use. Returns those that
+/// could not be restored.
+fn restore_previous(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     interface: &str,
@@ -269,22 +269,22 @@ fn go_back(
     let mut leftovers = Vec::new();
     for done in done.into_iter().rev() {
         let back = match done {
-            Done::Taken(number, change) => {
+            Done::Applied(number, change) => {
                 let before = match (&change, mark) {
                     (Change::Mark(_), Some(mark)) => Some(Change::Mark(mark)),
                     _ => None,
                 };
                 let back = match before {
-                    Some(before) => put_back(machine, &before, interface, report),
-                    None => take_back(machine, &change, interface, report),
+                    Some(before) => apply_again(machine, &before, interface, report),
+                    None => undo_step(machine, &change, interface, report),
                 };
                 back.map(|()| drop(journal.undone(number)))
             }
-            Done::TakenBack(change) => {
+            Done::Undone(change) => {
                 // Not written down anew: it has not been crossed out, or will
                 // be missed by nobody when it is taken back twice.
                 let _ = journal.record(&change);
-                put_back(machine, &change, interface, report)
+                apply_again(machine, &change, interface, report)
             }
         };
         leftovers.extend(back.err());
@@ -292,14 +292,14 @@ fn go_back(
     leftovers
 }
 
-fn put_back(
+fn apply_again(
     machine: &mut dyn Machine,
     change: &Change,
     interface: &str,
     report: &mut dyn Report,
 ) -> Result<(), Leftover> {
     let command = machine.command(change, interface);
-    tell(report, change, &command);
+    announce(report, change, &command);
     let taken = machine.apply(change);
     taken.map_err(|error| Leftover { command, error })
 }

@@ -24,7 +24,7 @@ pub trait Report {
 }
 
 /// Tells of a step that makes or undoes `change`.
-pub(crate) fn tell(report: &mut dyn Report, change: &Change, command: &str) {
+pub(crate) fn announce(report: &mut dyn Report, change: &Change, command: &str) {
     match change {
         Change::Route { .. } | Change::Unreachable { .. } | Change::Special { .. } => {
             report.route(command);

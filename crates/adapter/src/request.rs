@@ -1,4 +1,4 @@
-//! A tunnel, and what is wanted of it.
+//! Requests: the tunnel, its options, and what starts its device.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::file::{File, Personality};
 
-/// A tunnel, and what is wanted of it.
+/// A tunnel to bring up or reload, and its options.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The interface's name, 1 to 15 bytes.

@@ -1,4 +1,4 @@
-//! One step: taken, undone, and what goes wrong with it.
+//! One step: applied, undone, and the errors of both.
 
 use thiserror::Error;
 
@@ -6,18 +6,18 @@ use crate::change::{Change, Hook};
 use crate::journal::{self, Journal};
 use crate::machine::{LookError, Machine, StepError};
 use crate::plan::PlanError;
-use crate::report::{Report, tell};
+use crate::report::{Report, announce};
 
-/// What went wrong on the way up.
+/// Why a step, or all of them, could not be applied.
 #[derive(Debug, Error)]
-pub enum Cause {
-    /// Something that has to be known first.
+pub enum ApplyError {
+    /// The system could not be looked at.
     #[error(transparent)]
     Look(#[from] LookError),
-    /// The file asks for what there is not.
+    /// There is no plan for the file.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A step could not be written down.
+    /// A step could not be written to the journal.
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// A step.
@@ -37,16 +37,16 @@ pub enum Cause {
         /// The command that the step is like.
         command: String,
     },
-    /// The person wanted it to stop.
+    /// The person interrupted it.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Something that is left, because it could not be undone.
+/// A change that could not be undone.
 #[derive(Debug, Error)]
 #[error("{command}: {error}")]
 pub struct Leftover {
-    /// The command that would have to be done.
+    /// The command that would undo it.
     pub command: String,
     /// Why it was not.
     pub error: StepError,
@@ -58,43 +58,43 @@ pub(crate) fn list(leftovers: &[Leftover]) -> String {
     lines.join("\n  ")
 }
 
-/// One step. What turns out to be there already is not ours to undo.
-pub(crate) fn take(
+/// Applies a step. If the system has it already, it is another program's and is not undone later.
+pub(crate) fn apply_step(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     interface: &str,
     change: &Change,
     report: &mut dyn Report,
-) -> Result<(), Cause> {
+) -> Result<(), ApplyError> {
     if report.is_interrupted() {
-        return Err(Cause::Interrupted);
+        return Err(ApplyError::Interrupted);
     }
     let number = journal.next();
     journal.record(change)?;
     let command = machine.command(change, interface);
-    tell(report, change, &command);
+    announce(report, change, &command);
     machine.apply(change).map_err(|error| {
-        if is_somebody_elses(&error) {
+        if already_exists(&error) {
             // A journal that cannot be written any more still has it undone.
             let _ = journal.undone(number);
         }
         match error {
             // The signal that the person has sent has ended it, not the file.
-            StepError::Hook { .. } if report.is_interrupted() => Cause::Interrupted,
-            error => Cause::Step { command, error },
+            StepError::Hook { .. } if report.is_interrupted() => ApplyError::Interrupted,
+            error => ApplyError::Step { command, error },
         }
     })
 }
 
-/// Whether a step failed because what it would make is there already. Then
-/// somebody else has made it, and relies on it.
-pub(crate) fn is_somebody_elses(error: &StepError) -> bool {
+/// Returns whether a step failed because the system has it already. Another program has made it
+/// then, and relies on it.
+pub(crate) fn already_exists(error: &StepError) -> bool {
     let exists = rustix::io::Errno::EXIST.raw_os_error();
     matches!(error, StepError::System(error) if error.errno() == Some(exists))
 }
 
 /// Undoes one change.
-pub(crate) fn take_back(
+pub(crate) fn undo_step(
     machine: &mut dyn Machine,
     change: &Change,
     interface: &str,
@@ -102,7 +102,7 @@ pub(crate) fn take_back(
 ) -> Result<(), Leftover> {
     let command = machine.undoing(change, interface);
     if let Some(command) = &command {
-        tell(report, change, command);
+        announce(report, change, command);
     }
     match machine.undo(change) {
         Ok(None) => Ok(()),
@@ -119,7 +119,7 @@ pub(crate) fn take_back(
     }
 }
 
-pub(crate) fn run(
+pub(crate) fn run_hook(
     machine: &mut dyn Machine,
     hook: &Hook,
     interface: &str,

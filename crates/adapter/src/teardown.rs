@@ -8,13 +8,13 @@ use crate::change::{Change, Hook, Phase};
 use crate::journal::Journal;
 use crate::last_state::LastState;
 use crate::machine::Machine;
-use crate::ownership::{is_ours, lives_elsewhere};
+use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan;
 use crate::report::Report;
-use crate::steps::{Leftover, run, take_back};
+use crate::steps::{Leftover, run_hook, undo_step};
 
-/// Undoes all that a journal lists, and ends it. Returns what is left.
-pub(crate) fn come_down(
+/// Undoes all changes of a journal and removes it. Returns the changes that could not be undone.
+pub(crate) fn roll_back(
     machine: &mut dyn Machine,
     journal: Journal,
     found: Option<u32>,
@@ -23,7 +23,7 @@ pub(crate) fn come_down(
 ) -> Vec<Leftover> {
     let header = journal.header().clone();
     let interface = header.interface.as_str();
-    let descent = Descent::with_hooks(
+    let teardown = Teardown::with_hooks(
         machine,
         &journal,
         found,
@@ -33,24 +33,24 @@ pub(crate) fn come_down(
     // What fails here is told, but does not keep anything from being undone.
     let run_all = |hooks: &[Hook], machine: &mut dyn Machine, report: &mut dyn Report| {
         for hook in hooks.iter().filter(|_| with_hooks) {
-            if let Err(leftover) = run(machine, hook, interface, report) {
+            if let Err(leftover) = run_hook(machine, hook, interface, report) {
                 report.note(&leftover.to_string());
             }
         }
     };
-    descent.stand_in(machine, report);
-    run_all(&descent.pre_down, machine, report);
+    teardown.stand_in(machine, report);
+    run_all(&teardown.pre_down, machine, report);
     let _ = machine.stand_in(None);
-    let leftovers = undo(machine, Some(journal), &descent.changes, interface, report);
-    descent.stand_in(machine, report);
-    run_all(&descent.post_down, machine, report);
+    let leftovers = undo_all(machine, Some(journal), &teardown.changes, interface, report);
+    teardown.stand_in(machine, report);
+    run_all(&teardown.post_down, machine, report);
     let _ = machine.stand_in(None);
     leftovers
 }
 
-/// Undoes what outlives the network namespace that a journal is about, and ends
-/// it. Returns what is left.
-pub(crate) fn come_home(
+/// Undoes the changes that outlive the journal's network namespace, and removes the journal.
+/// Returns the changes that could not be undone.
+pub(crate) fn clean_up(
     machine: &mut dyn Machine,
     journal: Journal,
     report: &mut dyn Report,
@@ -62,11 +62,11 @@ pub(crate) fn come_home(
     let changes: Vec<_> = outliving
         .map(|(number, change)| (number, change.clone()))
         .collect();
-    undo(machine, Some(journal), &changes, &interface, report)
+    undo_all(machine, Some(journal), &changes, &interface, report)
 }
 
-/// Puts name servers right that a restart has left wrong. Failing that, what
-/// follows may still work.
+/// Repairs name servers after a restart. An error is only reported, since later steps may still
+/// work.
 pub(crate) fn recover(machine: &mut dyn Machine, report: &mut dyn Report) {
     match machine.recover() {
         Ok(note) => note.iter().for_each(|note| report.note(note)),
@@ -74,19 +74,19 @@ pub(crate) fn recover(machine: &mut dyn Machine, report: &mut dyn Report) {
     }
 }
 
-/// What taking a tunnel down consists of.
-pub(crate) struct Descent {
+/// The commands and changes that take a tunnel down.
+pub(crate) struct Teardown {
     pub(crate) pre_down: Vec<Hook>,
     /// In the order in which they were done; the number of the journal.
     pub(crate) changes: Vec<(usize, Change)>,
     pub(crate) post_down: Vec<Hook>,
-    /// The device can still be asked.
+    /// The device still answers.
     pub(crate) alive: bool,
     /// Its last state, if it is gone and commands may ask for it.
     gone: Option<LastState>,
 }
 
-impl Descent {
+impl Teardown {
     pub(crate) fn of_journal(
         machine: &mut dyn Machine,
         journal: &Journal,
@@ -100,8 +100,7 @@ impl Descent {
         Self::with_hooks(machine, journal, found, pre_down, post_down)
     }
 
-    /// PreDown is for what PostUp has done, PostDown for what PreUp or anything
-    /// after it has.
+    /// PreDown undoes PostUp; PostDown undoes PreUp and everything after it.
     fn with_hooks(
         machine: &mut dyn Machine,
         journal: &Journal,
@@ -114,7 +113,7 @@ impl Descent {
             .changes()
             .map(|(number, change)| (number, change.clone()));
         let mut changes: Vec<_> = changes.collect();
-        let alive = is_ours(journal, found) || lives_elsewhere(machine, journal, found);
+        let alive = is_ours(journal, found) || runs_elsewhere(machine, journal, found);
         if found.is_some() && !alive {
             // Somebody else has an interface of this name now; what ended with
             // ours has ended.
@@ -162,7 +161,7 @@ impl Descent {
 }
 
 /// Undoes the changes, last to first, and ends the journal when all are undone.
-pub(crate) fn undo(
+pub(crate) fn undo_all(
     machine: &mut dyn Machine,
     mut journal: Option<Journal>,
     changes: &[(usize, Change)],
@@ -175,7 +174,7 @@ pub(crate) fn undo(
         if ends_device && change.ends_with_device() {
             continue;
         }
-        match take_back(machine, change, interface, report) {
+        match undo_step(machine, change, interface, report) {
             // A journal that cannot be written makes nothing worse: what is
             // undone twice is undone.
             Ok(()) => drop(journal.as_mut().map(|journal| journal.undone(*number))),

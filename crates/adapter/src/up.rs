@@ -12,12 +12,12 @@ use crate::journal::{self, Header, Journal, Lock, State};
 use crate::linux::Linux;
 use crate::machine::{Machine, StepError};
 use crate::namespace::Namespace;
-use crate::ownership::{is_ours, lives_elsewhere};
+use crate::ownership::{is_ours, runs_elsewhere};
 use crate::plan;
 use crate::report::Report;
 use crate::request::{Devices, Request};
-use crate::steps::{Cause, Leftover, list, take};
-use crate::teardown::{come_down, come_home, recover};
+use crate::steps::{ApplyError, Leftover, apply_step, list};
+use crate::teardown::{clean_up, recover, roll_back};
 use crate::verify;
 
 /// Why a tunnel is not up, or not anew. Unless leftovers are listed, everything
@@ -82,7 +82,7 @@ pub enum UpError {
     #[error("{cause}{}", outcome(.leftovers))]
     Failed {
         /// What.
-        cause: Cause,
+        cause: ApplyError,
         /// What could not be undone.
         leftovers: Vec<Leftover>,
     },
@@ -102,7 +102,7 @@ pub fn up(
     let state = State::default();
     let machine = Linux::new(request.interface, &state, devices);
     let mut machine = machine.map_err(|error| UpError::Look(error.into()))?;
-    machine.go_through(request.outer);
+    machine.set_outer(request.outer);
     up_on(&mut machine, &state, request, report)
 }
 
@@ -118,19 +118,20 @@ pub fn up_on(
 ) -> Result<(), UpError> {
     let lock = state.lock(request.interface, Duration::ZERO)?;
     recover(machine, report);
-    settle_past(machine, &lock, request, report)?;
+    prepare(machine, &lock, request, report)?;
     let mut journal = lock.begin(Header::new(request, machine.namespace()))?;
-    climb(machine, &mut journal, request, report).map_err(|cause| {
+    apply_all(machine, &mut journal, request, report).map_err(|cause| {
         // wg-quick deletes the interface and runs no commands.
         let with_hooks = request.personality == Personality::Taupe;
         let found = machine.interface().ok().flatten();
-        let leftovers = come_down(machine, journal, found, with_hooks, report);
+        let leftovers = roll_back(machine, journal, found, with_hooks, report);
         UpError::Failed { cause, leftovers }
     })
 }
 
-/// Sees to it that nothing of an earlier tunnel of this name is left.
-fn settle_past(
+/// Undoes what is left of an earlier tunnel of this name. Fails if that tunnel is up, or if the
+/// interface is another program's.
+fn prepare(
     machine: &mut dyn Machine,
     lock: &Lock,
     request: &Request<'_>,
@@ -155,7 +156,7 @@ fn settle_past(
         if machine.is_gone(&header.namespace) {
             return match found {
                 Some(_) => Err(exists(machine)),
-                None => bury(machine, journal, request, report),
+                None => discard_stale(machine, journal, request, report),
             };
         }
         return Err(UpError::Elsewhere {
@@ -167,7 +168,7 @@ fn settle_past(
     if journal.is_complete() && is_ours(&journal, found) {
         found = machine.interface_of_living().map_err(UpError::Look)?;
     }
-    let is_ours = is_ours(&journal, found) || lives_elsewhere(machine, &journal, found);
+    let is_ours = is_ours(&journal, found) || runs_elsewhere(machine, &journal, found);
     if journal.is_complete() && is_ours {
         return Err(UpError::AlreadyUp {
             interface: interface.to_owned(),
@@ -188,7 +189,7 @@ fn settle_past(
             "the last {interface} was killed: undoing what it has left"
         ));
     }
-    let leftovers = come_down(machine, journal, found, true, report);
+    let leftovers = roll_back(machine, journal, found, true, report);
     if leftovers.is_empty() {
         return Ok(());
     }
@@ -198,9 +199,9 @@ fn settle_past(
     })
 }
 
-/// Ends a journal of a network namespace that is gone, with all but the name
-/// servers: routes and rules that look alike here are another tunnel's.
-fn bury(
+/// Removes the journal of a network namespace that has ended. Undoes only the name servers:
+/// routes and rules that look alike here are another tunnel's.
+fn discard_stale(
     machine: &mut dyn Machine,
     journal: Journal,
     request: &Request<'_>,
@@ -211,7 +212,7 @@ fn bury(
         "the last {interface} ended with its network namespace, {}",
         journal.header().namespace
     ));
-    let leftovers = come_home(machine, journal, report);
+    let leftovers = clean_up(machine, journal, report);
     if leftovers.is_empty() {
         return Ok(());
     }
@@ -221,13 +222,13 @@ fn bury(
     })
 }
 
-/// All the steps.
-fn climb(
+/// Applies all steps.
+fn apply_all(
     machine: &mut dyn Machine,
     journal: &mut Journal,
     request: &Request<'_>,
     report: &mut dyn Report,
-) -> Result<(), Cause> {
+) -> Result<(), ApplyError> {
     let Request {
         interface,
         file,
@@ -240,7 +241,7 @@ fn climb(
     // Before anything is looked at, as they may be what makes it so: routes,
     // or a network by which names can be resolved.
     for hook in plan::hooks(Phase::PreUp, &file.interface.hooks.pre_up, interface) {
-        take(machine, journal, interface, &Change::Hook(hook), report)?;
+        apply_step(machine, journal, interface, &Change::Hook(hook), report)?;
     }
     let snapshot = machine.look(file, &[], report)?;
     let plan = plan::plan(interface, file, &snapshot, personality, options)?;
@@ -253,12 +254,12 @@ fn climb(
         .changes
         .split_at(first_hook.unwrap_or(plan.changes.len()));
     for change in steps {
-        take(machine, journal, interface, change, report)?;
+        apply_step(machine, journal, interface, change, report)?;
         if let (Change::Device, Ok(Some(index))) = (change, machine.interface()) {
-            journal.has_interface(index)?;
+            journal.record_interface(index)?;
             let socket = machine.socket();
             if let Some(socket) = socket {
-                journal.has_socket(socket)?;
+                journal.record_socket(socket)?;
             }
             machine.follow(Some(index), socket);
         }
@@ -274,16 +275,16 @@ fn climb(
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
-        journal.has_device(device)?;
+        journal.record_device(device)?;
     }
     for hook in hooks {
-        take(machine, journal, interface, hook, report)?;
+        apply_step(machine, journal, interface, hook, report)?;
     }
     match &before {
         Some(before) if !hooks.is_empty() => {
             verify::note_alterations(machine, journal, before, report)?;
         }
-        _ => journal.has_bypasses(plan.bypasses.clone())?,
+        _ => journal.record_bypasses(plan.bypasses.clone())?,
     }
     journal.completed()?;
     Ok(())
@@ -291,7 +292,7 @@ fn climb(
 
 /// Fails if a later step has undone an earlier one: the system may remove addresses and
 /// routes without an error, and packets for the tunnel would leave by the uplink.
-fn confirm(drifts: &[Drift], interface: &str) -> Result<(), Cause> {
+fn confirm(drifts: &[Drift], interface: &str) -> Result<(), ApplyError> {
     let is_lost = |drift: &&Drift| {
         let leads = matches!(
             drift.change,
@@ -305,7 +306,7 @@ fn confirm(drifts: &[Drift], interface: &str) -> Result<(), Cause> {
     };
     match drifts.iter().find(is_lost) {
         None => Ok(()),
-        Some(drift) => Err(Cause::Lost {
+        Some(drift) => Err(ApplyError::Lost {
             command: drift.change.command(interface).to_string(),
         }),
     }

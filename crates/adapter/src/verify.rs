@@ -135,5 +135,5 @@ pub(crate) fn note_alterations(
         .drifts
         .iter()
         .try_for_each(|drift| journal.altered(drift.number))?;
-    journal.has_bypasses(found.bypasses)
+    journal.record_bypasses(found.bypasses)
 }

@@ -81,7 +81,7 @@ fn the_file_where_there_is_nothing_else() {
     let world = World::new();
     fs::write(world.paths.resolv_conf(), "nameserver 198.51.100.1\n").unwrap();
     let dns = world.choose();
-    assert_eq!(dns.way, Way::File);
+    assert_eq!(dns.method, Method::File);
     assert_eq!(
         dns.to_string(),
         "mv /etc/resolv.conf /etc/resolv.conf.before-taupe; \
@@ -97,7 +97,7 @@ fn resolvconf_before_the_file() {
     let program = world.program("resolvconf", "");
     let dns = world.choose();
     let record = "wg0".to_owned();
-    assert_eq!(dns.way, Way::Resolvconf { program, record });
+    assert_eq!(dns.method, Method::Resolvconf { program, record });
     assert_eq!(dns.to_string(), "resolvconf -a wg0 -m 0 -x");
     assert_eq!(dns.undo_line(), "resolvconf -d wg0 -f");
 }
@@ -159,7 +159,7 @@ fn the_file_while_it_is_taupes() {
     let world = World::new();
     world.choose().apply(&world.paths).unwrap();
     world.program("resolvconf", "");
-    assert_eq!(world.choose().way, Way::File);
+    assert_eq!(world.choose().method, Method::File);
 }
 
 /// Each way in which systemd-resolved can be in charge.
@@ -178,7 +178,7 @@ fn resolved_that_cannot_be_asked() {
             None => fs::write(&file, "options edns0\nnameserver   127.0.0.53\n").unwrap(),
         }
         let dns = world.choose();
-        assert_eq!(dns.way, Way::File);
+        assert_eq!(dns.method, Method::File);
         let reason = &dns.passed_over[0];
         assert!(reason.contains("systemd-resolved is in charge"), "{reason}");
         assert!(
@@ -202,7 +202,7 @@ fn resolvconf_that_is_resolvectl() {
     world.program("resolvectl", "");
     symlink("resolvectl", world.folder.join("bin/resolvconf")).unwrap();
     let dns = world.choose();
-    assert_eq!(dns.way, Way::File);
+    assert_eq!(dns.method, Method::File);
     assert!(
         dns.passed_over[0].contains("another name of resolvectl"),
         "{dns:?}"
@@ -217,7 +217,7 @@ fn bus_that_hangs() {
     let _listener = UnixListener::bind(socket).unwrap();
     fs::write(world.paths.resolv_conf(), "nameserver 127.0.0.53\n").unwrap();
     let dns = world.choose();
-    assert_eq!(dns.way, Way::File);
+    assert_eq!(dns.method, Method::File);
     assert!(dns.passed_over[0].contains("nothing within 5s"), "{dns:?}");
 }
 
@@ -230,7 +230,7 @@ fn bus_that_hangs_up() {
     fs::write(world.paths.resolv_conf(), "nameserver 127.0.0.53\n").unwrap();
     std::thread::spawn(move || while listener.accept().is_ok() {});
     let dns = world.choose();
-    assert_eq!(dns.way, Way::File);
+    assert_eq!(dns.method, Method::File);
     assert!(!dns.passed_over[0].contains("nothing within"), "{dns:?}");
 }
 

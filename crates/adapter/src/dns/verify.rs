@@ -1,7 +1,7 @@
 //! Name servers that were set, compared with those in force.
 
 use super::file::{self, Owner};
-use super::{Dns, Error, Paths, Way, resolved};
+use super::{Dns, Error, Method, Paths, resolved};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -71,15 +71,15 @@ impl Dns {
                 wanted: wanted.clone(),
             }))
         };
-        match &self.way {
-            Way::File => match file::verify(paths, &self.interface, &self.settings)? {
+        match &self.method {
+            Method::File => match file::verify(paths, &self.interface, &self.settings)? {
                 Some(found) => deviation(Place::ResolvConf, found),
                 None => Ok(None),
             },
-            Way::Resolved if file::owner(paths)? != Owner::SystemdResolved => {
+            Method::Resolved if file::owner(paths)? != Owner::SystemdResolved => {
                 deviation(Place::ResolvConf, file::servers(paths)?)
             }
-            Way::Resolved => match resolved::current(paths, &self.interface) {
+            Method::Resolved => match resolved::current(paths, &self.interface) {
                 Ok(Some(link)) if link.settings.servers == *wanted => match link.is_default {
                     true => Ok(None),
                     false => deviation(Place::ResolvedDefault, link.settings.servers),
@@ -95,7 +95,7 @@ impl Dns {
             // of a route. A local server forwards to the tunnel's, since resolvconf
             // tells it of them. Debian's resolvconf leaves other servers behind the
             // tunnel's, and resolvers ask the first one.
-            Way::Resolvconf { .. } => {
+            Method::Resolvconf { .. } => {
                 let found = file::servers(paths)?;
                 let is_in_force = |server: &IpAddr| wanted.contains(server) || server.is_loopback();
                 if found.first().is_some_and(is_in_force) {

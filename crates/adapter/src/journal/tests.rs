@@ -73,7 +73,7 @@ fn three(state: &State) -> Header {
         journal.record(&mark(number)).expect("a record");
     }
     journal.undone(1).expect("a record");
-    journal.has_interface(9).expect("a record");
+    journal.record_interface(9).expect("a record");
     header
 }
 

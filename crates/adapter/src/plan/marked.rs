@@ -17,7 +17,7 @@ impl Routing<'_> {
     /// addresses, which nobody else uses: so answers to them pass the reverse-path filter,
     /// and none goes around the tunnel. Where it leads into the tunnel it refuses packets
     /// once the device is gone.
-    pub(super) fn lead_marked(&self, mark: u32, plan: &mut Plan) {
+    pub(super) fn add_mark_routes(&self, mark: u32, plan: &mut Plan) {
         let table = self.free_mark();
         let transparent = &self.file.transparent;
         let fails_closed = transparent.kill_switch != Some(KillSwitch::Off);

@@ -23,7 +23,7 @@ use crate::networks::{LINK_LOCAL, Networks, host};
 impl Routing<'_> {
     /// Adds a route for each name server that the tunnel leads to, and says which ones it
     /// does not lead to although it carries all of their family.
-    pub(super) fn lead_to_name_servers(
+    pub(super) fn add_name_server_routes(
         &self,
         main: &mut Vec<IpNet>,
         policies: &mut [(Family, Policy); 2],

@@ -88,14 +88,14 @@ impl Routing<'_> {
     }
 
     /// Routes to a table that the file names: just as they are.
-    pub(super) fn lead_into(&self, table: u32, plan: &mut Plan) {
+    pub(super) fn add_routes(&self, table: u32, plan: &mut Plan) {
         let routes = sorted(self.wanted());
         let route = |destination| Change::Route { destination, table };
         plan.changes.extend(routes.into_iter().map(route));
     }
 
     /// Routes to the main table, and policy routing where that does not do.
-    pub(super) fn decide(&self, plan: &mut Plan) {
+    pub(super) fn add_auto_routes(&self, plan: &mut Plan) {
         let wanted = sorted(self.wanted());
         let implied = self.implied();
         let contested = match self.personality {
@@ -121,7 +121,7 @@ impl Routing<'_> {
             policy.full = !policy.routes.is_empty();
         }
         if self.personality == Personality::Taupe {
-            self.consider(&others, &mut main, &mut policies, plan);
+            self.adjust_for_taupe(&others, &mut main, &mut policies, plan);
         }
         let to_main = main.into_iter().map(|destination| Change::Route {
             destination,
@@ -132,7 +132,7 @@ impl Routing<'_> {
     }
 
     /// What Taupe does beyond `wg-quick`.
-    fn consider(
+    fn adjust_for_taupe(
         &self,
         wanted: &[IpNet],
         main: &mut Vec<IpNet>,
@@ -148,7 +148,7 @@ impl Routing<'_> {
             .map(|(family, policy)| (*family, policy.full));
         let is_full = |net: &IpNet| full.contains(&(Family::of(net.addr()), true));
         let all = wanted.iter().copied().collect();
-        *main = self.settle_conflicts(std::mem::take(main), &all, &is_full, &mut plan.notes);
+        *main = self.resolve_conflicts(std::mem::take(main), &all, &is_full, &mut plan.notes);
         for (family, policy) in &mut *policies {
             if policy.full {
                 let of_family = main.iter().filter(|net| Family::of(net.addr()) == *family);
@@ -193,7 +193,7 @@ impl Routing<'_> {
             // Where it is switched off nobody misses it.
             plan.notes.extend((!self.without_ipv6).then_some(note));
         }
-        self.lead_to_name_servers(main, policies, &is_full, &mut plan.notes);
+        self.add_name_server_routes(main, policies, &is_full, &mut plan.notes);
     }
 
     /// The rules, routes and firewall of policy routing, IPv6 first as
@@ -350,7 +350,7 @@ impl Routing<'_> {
 
     /// Leaves out what somebody else has a route to already, or makes ours the
     /// more specific ones.
-    fn settle_conflicts(
+    fn resolve_conflicts(
         &self,
         main: Vec<IpNet>,
         all: &Networks,
