@@ -19,16 +19,15 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Notice, Wake};
 use tracing::{debug, info};
 
-use crate::awakening::Awakening;
 use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::WayIn;
 use crate::outbound::WayOut;
+use crate::schedule::{self, Carrier, Common};
 use crate::shared::{Command, Shared, Surroundings, Waker};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
 use crate::uapi::Listener;
-use crate::waiting::{self, Carrier, Common};
 use crate::{
     Exit, Offloads, Options, StartError, TunSource, UapiSource, Underlay, outbound, spawn,
 };
@@ -38,11 +37,13 @@ use taupe_runtime::own_key::OwnKey;
 use taupe_runtime::resolver::Resolver;
 use taupe_runtime::services::{Event, Services};
 
+mod awakening;
 mod handshakes;
 mod listening;
 mod network;
 mod requests;
 
+use awakening::Awakening;
 use network::open_tun;
 use requests::WatchedSocket;
 
@@ -165,9 +166,9 @@ impl Control {
             Arc::clone(&control.common),
             WayOut::new(Arc::clone(&shared)),
         );
-        spawn("out", move || waiting::alone(&common, Box::new(out)))?;
+        spawn("out", move || schedule::alone(&common, Box::new(out)))?;
         let common = Arc::clone(&control.common);
-        spawn("both", move || waiting::together(&common, &guests))?;
+        spawn("both", move || schedule::together(&common, &guests))?;
         let serve = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
         spawn("uapi", move || crate::uapi::run(&serve, &listener))?;

@@ -23,10 +23,10 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
-use crate::load::Round;
+use crate::schedule::Carrier;
+use crate::schedule::load::Round;
 use crate::shared::{BUSY, Command, Shared};
 use crate::sockets::endpoint;
-use crate::waiting::Carrier;
 use taupe_packet::tap::TapIn;
 use taupe_runtime::clock;
 

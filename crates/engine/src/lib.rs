@@ -21,9 +21,7 @@
 //! |---|---|
 //! | `outbound.rs` | the way out, in packet order |
 //! | `batch.rs` | the messages that one send takes |
-//! | `waiting.rs` | which thread waits for what |
-//! | `load.rs` | how much a thread carries |
-//! | `bulk.rs` | when a thread that carries much gives way to others |
+//! | `schedule.rs`, `schedule/` | which thread waits for what |
 //! | `inbound.rs` | the way in, in packet order |
 //! | `control.rs` | the loop that owns the protocol's slow state |
 //! | `sockets.rs` | the UDP sockets, bound and rebound as one |
@@ -33,23 +31,19 @@
 //! | `timer.rs` | when control wakes by itself |
 //! | `uapi.rs` | the configuration socket |
 
-mod awakening;
 mod batch;
-mod bulk;
 mod control;
-mod conversation;
 mod flood;
 mod flood_filter;
 mod inbound;
-mod load;
 mod loops;
 mod outbound;
+mod schedule;
 mod shared;
 mod sockets;
 mod source;
 mod timer;
 mod uapi;
-mod waiting;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -30,10 +30,10 @@ use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner
 use tracing::{debug, trace};
 
 use crate::batch::Batch;
-use crate::load::Round;
 use crate::loops::{Loops, Verdict};
+use crate::schedule::Carrier;
+use crate::schedule::load::Round;
 use crate::shared::{BUSY, Command, Shared};
-use crate::waiting::Carrier;
 use taupe_packet::tap::TapOut;
 use taupe_runtime::clock;
 

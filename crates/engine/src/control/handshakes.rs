@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::Control;
-use crate::waiting::Carrier;
+use crate::schedule::Carrier;
 use taupe_runtime::clock;
 use taupe_runtime::driver::Handled;
 

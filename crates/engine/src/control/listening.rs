@@ -13,7 +13,7 @@ use super::Control;
 use crate::inbound::WayIn;
 use crate::shared::Command;
 use crate::sockets::Sockets;
-use crate::{Underlay, spawn, waiting};
+use crate::{Underlay, schedule, spawn};
 use taupe_runtime::clock::now;
 
 /// From one try to bind a port that is taken to the next.
@@ -100,7 +100,7 @@ impl Control {
             let shared = Arc::clone(&self.shared);
             let common = Arc::clone(&self.common);
             let way = WayIn::new(shared, socket);
-            match spawn(name, move || waiting::alone(&common, Box::new(way))) {
+            match spawn(name, move || schedule::alone(&common, Box::new(way))) {
                 Ok(receiver) => self.receivers.push(receiver),
                 Err(error) => self.shared.send(Command::Failed(error.to_string())),
             }

@@ -10,7 +10,7 @@
 
 use taupe_os_linux::schedule::{Class, change_class};
 
-use crate::load::Load;
+use crate::schedule::load::Load;
 
 /// Bytes in 10 ms that make a thread one of bulk: 1.6 Gbit/s.
 pub(crate) const BEGINS: u64 = 2_000_000;
@@ -56,7 +56,7 @@ impl Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Meter, Round};
+    use crate::schedule::load::{Meter, Round};
     use taupe_protocol::time::Instant;
 
     /// What a thread with a meter becomes.

@@ -32,10 +32,14 @@ use taupe_protocol::time::Instant;
 use taupe_runtime::clock;
 use tracing::trace;
 
-use crate::bulk::{BEGINS, Bulk, ENDS};
-use crate::conversation::Conversation;
-use crate::load::{Load, Meter, Round};
 use crate::shared::Waker;
+use bulk::{BEGINS, Bulk, ENDS};
+use busy_poll::Conversation;
+use load::{Load, Meter, Round};
+
+mod bulk;
+mod busy_poll;
+pub(crate) mod load;
 
 /// How long all have had little to do before one thread carries everything
 /// again: longer than a stream takes breath.

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
 
-use crate::load::Round;
+use crate::schedule::load::Round;
 use taupe_runtime::clock;
 
 /// For how long a thread looks, and how soon answers must come on an average for it
