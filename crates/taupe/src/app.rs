@@ -7,9 +7,11 @@ use crate::capture::{Plan, Unsupported};
 use crate::check::{self, Checked, Remark, check, check_text};
 use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
-use crate::judge::{Judge, resolved};
+use crate::executables::in_path;
+use crate::judge::Judge;
 use crate::processes::{Subject, sockets};
-use crate::{doubts, rivals, root};
+use crate::rules::resolved;
+use crate::{app_conflicts, root};
 use lists::{Refused, edit};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -62,7 +64,7 @@ enum Failure {
     #[error("{file}: {problem}; nothing was changed")]
     Unsupported { file: String, problem: Unsupported },
     #[error("{0}; nothing was changed")]
-    Clash(#[from] rivals::Clash),
+    Clash(#[from] app_conflicts::Clash),
     #[error(transparent)]
     Journal(#[from] journal::Error),
     #[error(transparent)]
@@ -161,7 +163,7 @@ fn choose(order: &AppOrder, place: AppPlace, applications: &[Application]) -> Re
         Failure::Unsupported { file, problem }
     })?;
     if is_up {
-        rivals::check(interface, &conf.shown, &plan.choice.rules)?;
+        app_conflicts::check(interface, &conf.shown, &plan.choice.rules)?;
     }
     if is_other {
         write(&conf, &after.text, &mut journal)?;
@@ -249,10 +251,7 @@ fn is_for_nothing(remark: &Remark) -> bool {
 /// A number where a name is expected, unless a program is called so.
 fn number_of_process(application: &Application) -> Option<Number> {
     let text = application.to_string();
-    let id = text
-        .parse()
-        .ok()
-        .filter(|_| doubts::in_path(&text).is_none())?;
+    let id = text.parse().ok().filter(|_| in_path(&text).is_none())?;
     let path = Subject::of(id).map(|subject| subject.shown_path());
     Some(Number { id, path })
 }

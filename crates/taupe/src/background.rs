@@ -8,7 +8,6 @@
 //! waits for the end of a pipe that it holds.
 
 use crate::arguments::{DeviceOrder, TUN, UAPI};
-use crate::device::Failure;
 use crate::logging::Destination;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,7 +56,7 @@ fn spawn(what: &'static str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Starts a device in the background and waits until it is ready.
-pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), Failure> {
+pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), Error> {
     // Opened before there is anything that a failure would have to undo, but
     // not emptied: another process may have its number there, and run.
     let pid_file = order.pid_file.as_deref().map(|path| append(path, 0o644));
@@ -69,7 +68,7 @@ pub(crate) fn start(order: &DeviceOrder, arguments: &[OsString]) -> Result<(), F
         let written = file.set_len(0).and_then(|()| writeln!(file, "{pid}"));
         if let Err(source) = written {
             stop(pid);
-            return Err(file_error(path)(source).into());
+            return Err(file_error(path)(source));
         }
     }
     Ok(())

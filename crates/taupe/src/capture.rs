@@ -1,19 +1,18 @@
 //! Chosen applications: what is made of a file for them, in transparent mode or by marks
 //! in adapter mode, and their part of a running device.
 
+use crate::app_conflicts;
 use crate::check;
 use crate::conf::{self, Conf};
-use crate::doubts;
-use crate::flows::traffic::Teller;
 use crate::interface::InterfaceName;
-use crate::rivals;
+use crate::rules::resolve;
+use crate::traffic::Teller;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use taupe_adapter::State;
 use taupe_adapter::journal::Header;
-use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_nat::flows;
@@ -62,7 +61,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     #[error(transparent)]
-    Clash(#[from] rivals::Clash),
+    Clash(#[from] app_conflicts::Clash),
     #[error(transparent)]
     System(#[from] SystemError),
     #[error("the interface {0} is gone")]
@@ -235,7 +234,7 @@ impl Plan {
     pub(crate) fn begin(self, interface: &str, file: &Path) -> Result<Held, Failure> {
         // Whoever starts the device has its turn, and keeps it: of two tunnels that are
         // brought up at once the second finds the first.
-        rivals::check(interface, file, &self.choice.rules)?;
+        app_conflicts::check(interface, file, &self.choice.rules)?;
         let link = System::open()?.link(interface)?;
         let link = link.ok_or_else(|| Failure::NoInterface(interface.to_owned()))?;
         let Self { choice, means, .. } = self;
@@ -340,20 +339,4 @@ fn without_ipv6(interface: &str) -> Result<(), Failure> {
             source,
         }),
     }
-}
-
-/// Looks up the users that rules name, and the targets of symbolic links.
-///
-/// # Errors
-/// A rule about a user whom the system does not know.
-pub(crate) fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
-    rules.follow_links(doubts::target);
-    rules.resolve_users(user_id)
-}
-
-/// The number of the user of this name, by `/etc/passwd` and whatever else the
-/// system asks.
-fn user_id(name: &str) -> Option<u32> {
-    let user = nix::unistd::User::from_name(name).ok().flatten()?;
-    Some(user.uid.as_raw())
 }

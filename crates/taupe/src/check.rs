@@ -113,7 +113,7 @@ pub(crate) fn check_text(
     let parsed = {
         let mut parsed = parsed;
         if personality == Personality::Taupe {
-            crate::doubts::warn(&text, &mut parsed);
+            crate::app_warnings::warn(&text, &mut parsed);
         }
         parsed
     };

@@ -3,7 +3,7 @@
 use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use crate::capture;
-use crate::endpoints;
+use crate::endpoint_names;
 use crate::status::settings;
 use crate::via::{self, Beginning};
 use rustix::fs::Mode;
@@ -187,7 +187,7 @@ pub(crate) fn start_here<D: Device>(order: &DeviceOrder) -> Result<Running<D>, F
         outer.serve_endpoints();
     }
     if has_names_left {
-        endpoints::serve(interface, resolver);
+        endpoint_names::serve(interface, resolver);
     }
     let outer = outer.map(|outer| outer.join(device.stopper())).transpose();
     let outer = outer

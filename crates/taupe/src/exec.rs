@@ -12,10 +12,10 @@ use crate::check::{self, Checked, Unreadable, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::say;
 use crate::device::Device;
-use crate::kept::Kept;
-use crate::reach;
+use crate::endpoints;
+use crate::peer_notices;
 use crate::root::is_root;
-use crate::silence;
+use crate::state_dir::StateDir;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use session::Session;
 use signals::Signals;
@@ -43,7 +43,7 @@ enum Failure {
     #[error("{file} has {errors}; nothing was started")]
     Wrong { file: String, errors: String },
     #[error(transparent)]
-    Endpoint(#[from] reach::Unresolved),
+    Endpoint(#[from] endpoints::Unresolved),
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error("cannot join: {0}")]
@@ -102,11 +102,11 @@ fn begin<D: Device>(
     }
     let name = conf.interface.as_str();
     let shared = Shared::take(name)?;
-    let kept = Kept::find()?;
-    if let Some(doubt) = kept.doubt(&file) {
+    let state_dir = StateDir::find()?;
+    if let Some(doubt) = state_dir.doubt(&file) {
         say(&format_args!("taupe: {}: {doubt}", conf.shown.display()));
     }
-    let endpoints = reach::endpoints(&file)?;
+    let endpoints = endpoints::endpoints(&file)?;
     let plan = plan::cell(name, &file, &endpoints, hide_session, shared.folder());
     // From here to there this is the only thread, of which the child is a copy.
     let Enclosed {
@@ -133,9 +133,9 @@ fn begin<D: Device>(
         tap: None,
         uapi: UapiSource::Fd(listener),
         offloads: settings.offloads,
-        state_dir: kept.folder(),
+        state_dir: state_dir.folder(),
         notices: Some(Box::new(|notice| {
-            say(&format_args!("taupe: {}", silence::text(&notice)))
+            say(&format_args!("taupe: {}", peer_notices::text(&notice)))
         })),
     };
     let device = D::start(options, Arc::new(SystemResolver::default()))?;

@@ -12,7 +12,7 @@ use crate::capture::meanwhile;
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::console::print;
-use crate::doubts::interpreter;
+use crate::executables::interpreter;
 use crate::processes::{NoSubject, Subject};
 use crate::root;
 pub(crate) use known::{Known, addresses, is_neighbour};

@@ -7,7 +7,6 @@
 //! ```
 
 mod follow;
-pub(crate) mod traffic;
 
 use crate::arguments::{Destination, FlowsOrder};
 use crate::capture::attached;
@@ -15,6 +14,7 @@ use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, print, say};
 use crate::explain::{self, Known};
 use crate::processes::Subject;
+use crate::traffic::{self, Traffic};
 use crate::{json, root};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -32,7 +32,6 @@ use taupe_transparent::marks::mark_of;
 use taupe_transparent::programs::Programs;
 use taupe_transparent::state::Lock;
 use taupe_uapi::prefix::Prefix;
-use traffic::Traffic;
 
 /// Flows that are listed at most.
 const MOST: usize = 65_536;

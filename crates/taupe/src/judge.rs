@@ -1,6 +1,5 @@
 //! Decides for processes as the kernel does.
 
-use crate::capture::resolve;
 use crate::processes::Subject;
 use taupe_config::application::{AppRules, Judgement};
 use taupe_transparent::programs::{Judged, Programs};
@@ -47,11 +46,4 @@ impl Judge {
         }
         judgement
     }
-}
-
-/// Resolves the users and links of a rule set on this system. A user whom the system does not know
-/// runs nothing.
-pub(crate) fn resolved(mut rules: AppRules) -> AppRules {
-    let _ = resolve(&mut rules);
-    rules
 }

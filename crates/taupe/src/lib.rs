@@ -23,13 +23,17 @@ mod conf;
 mod console;
 mod interface;
 mod logging;
+mod peer_notices;
 mod proxy;
-mod silence;
 mod wg;
 
 // What is Linux's.
 #[cfg(target_os = "linux")]
 mod app;
+#[cfg(target_os = "linux")]
+mod app_conflicts;
+#[cfg(target_os = "linux")]
+mod app_warnings;
 #[cfg(target_os = "linux")]
 mod background;
 #[cfg(target_os = "linux")]
@@ -39,11 +43,13 @@ mod device;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]
-mod doubts;
+mod endpoint_names;
 #[cfg(target_os = "linux")]
 mod endpoints;
 #[cfg(target_os = "linux")]
 mod exec;
+#[cfg(target_os = "linux")]
+mod executables;
 #[cfg(target_os = "linux")]
 mod explain;
 #[cfg(target_os = "linux")]
@@ -55,8 +61,6 @@ mod json;
 #[cfg(target_os = "linux")]
 mod judge;
 #[cfg(target_os = "linux")]
-mod kept;
-#[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
 mod mode;
@@ -65,15 +69,17 @@ mod names;
 #[cfg(target_os = "linux")]
 mod processes;
 #[cfg(target_os = "linux")]
-mod reach;
-#[cfg(target_os = "linux")]
 mod report;
-#[cfg(target_os = "linux")]
-mod rivals;
 #[cfg(target_os = "linux")]
 mod root;
 #[cfg(target_os = "linux")]
+mod rules;
+#[cfg(target_os = "linux")]
+mod state_dir;
+#[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod traffic;
 #[cfg(target_os = "linux")]
 mod tunnel;
 #[cfg(target_os = "linux")]
@@ -90,8 +96,8 @@ mod windows {
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
 #[cfg(not(target_os = "linux"))]
-#[path = "kept/elsewhere.rs"]
-mod kept;
+#[path = "state_dir/elsewhere.rs"]
+mod state_dir;
 
 #[cfg(target_os = "linux")]
 pub use device::Device;

@@ -53,7 +53,7 @@ fn run_device<D: Device>(order: &DeviceOrder, arguments: &[OsString]) -> ExitCod
     let outcome = match Starter::of_this_process() {
         Ok(Some(starter)) => device::run_for::<D>(order, starter),
         Ok(None) if order.foreground => device::run::<D>(order),
-        Ok(None) => background::start(order, arguments),
+        Ok(None) => background::start(order, arguments).map_err(Failure::from),
         Err(error) => Err(error.into()),
     };
     match outcome {

@@ -1,6 +1,6 @@
 //! Running processes, as rules about applications look at them.
 
-use crate::doubts::in_path;
+use crate::executables::{escaped, in_path};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -162,11 +162,6 @@ pub(crate) fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
         let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
         inode.parse().ok()
     })
-}
-
-/// What anybody can have named, for a terminal that would obey it.
-pub(crate) fn escaped(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
 /// The sockets of this network namespace, by their numbers in `/proc/PID/fd`.

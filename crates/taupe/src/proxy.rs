@@ -4,8 +4,8 @@ use crate::arguments::ProxyOrder;
 use crate::check::{self, Checked, Unreadable, check};
 use crate::conf::{self, Conf};
 use crate::console::{Interrupt, say};
-use crate::kept::{Kept, PlaceError};
-use crate::silence;
+use crate::peer_notices;
+use crate::state_dir::{PlaceError, StateDir};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -83,11 +83,11 @@ fn run(order: &ProxyOrder) -> Result<(), Failure> {
     let Some(endpoints) = endpoints(&file, &interrupt)? else {
         return Ok(());
     };
-    let kept = Kept::find()?;
-    if let Some(doubt) = kept.doubt(&file) {
+    let state_dir = StateDir::find()?;
+    if let Some(doubt) = state_dir.doubt(&file) {
         say(&format_args!("[!] {shown}: {doubt}"));
     }
-    let options = options(order, &file, &endpoints, credentials, kept.folder());
+    let options = options(order, &file, &endpoints, credentials, state_dir.folder());
     let proxy = Proxy::start(options)?;
     let _ = stopper.set(proxy.stopper());
     if interrupt.has_come() {
@@ -207,7 +207,7 @@ fn options(
         credentials,
         state_dir,
         notices: Some(Box::new(|notice| {
-            say(&format_args!("[!] {}", silence::text(&notice)))
+            say(&format_args!("[!] {}", peer_notices::text(&notice)))
         })),
     }
 }

@@ -17,8 +17,8 @@ use crate::capture::{Plan, attached, word_of};
 use crate::check;
 use crate::conf::{self, Conf};
 use crate::console::{self, NotPrinted, Paint};
-use crate::flows::traffic;
-use crate::{endpoints, families, names, root};
+use crate::traffic;
+use crate::{endpoint_names, families, names, root};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -483,7 +483,7 @@ impl Tunnel {
         if !is_running || self.mode.is_none() {
             return;
         }
-        for text in endpoints::without_address(&self.interface, file) {
+        for text in endpoint_names::without_address(&self.interface, file) {
             self.findings
                 .push(Finding::new("endpoint-unresolved", text));
         }

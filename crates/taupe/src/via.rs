@@ -11,9 +11,9 @@ use crate::arguments::Beneath;
 use crate::check::{self, Checked, Unreadable, check_alone};
 use crate::conf::{self, Conf};
 use crate::console::say;
-use crate::endpoints::{self, Leave, Named};
+use crate::endpoint_names::{self, Leave, Named};
+use crate::endpoints;
 use crate::interface::InterfaceName;
-use crate::reach;
 use ipnet::IpNet;
 use names::Servers;
 use std::ffi::OsStr;
@@ -54,7 +54,7 @@ pub(crate) enum Failure {
     )]
     NoAddress(String),
     #[error("{0}; nothing was changed")]
-    Unresolved(#[from] reach::Unresolved),
+    Unresolved(#[from] endpoints::Unresolved),
     #[error(
         "{inner}:{line}: the endpoint {endpoint} of this [Peer] cannot be reached through {outer}: \
          {reason}; nothing was changed"
@@ -132,7 +132,7 @@ impl Through {
             return Err(Failure::NoAddress(shown.to_string()));
         }
         let endpoints = match is_closed {
-            false => reach::endpoints(&file)?,
+            false => endpoints::endpoints(&file)?,
             true => file.peers.iter().map(address).collect(),
         };
         Ok(Self {
@@ -140,12 +140,12 @@ impl Through {
                 name: name.to_owned(),
                 config: conf.path.clone(),
                 addresses,
-                networks: reach::networks(&file),
-                mtu: reach::mtu(&file, &endpoints),
+                networks: endpoints::networks(&file),
+                mtu: endpoints::mtu(&file, &endpoints),
                 mark: file.interface.fwmark,
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
-            named: endpoints::named(&file),
+            named: endpoint_names::named(&file),
             servers: Servers::of(&file),
             inner: inner.interface.clone(),
             interface: conf.interface,
@@ -170,7 +170,7 @@ impl Through {
 
     /// Says which endpoints have no address, once they have been looked up.
     pub(crate) fn tell_of_endpoints(&self) {
-        for sentence in endpoints::await_addresses(self.interface.as_str(), &self.named) {
+        for sentence in endpoint_names::await_addresses(self.interface.as_str(), &self.named) {
             say(&format_args!("[!] {}: {sentence}", self.interface));
         }
     }
@@ -244,7 +244,7 @@ pub(crate) fn admit(outer: &Outer, conf: &Conf, file: &mut File) -> Result<Admit
     }
     Ok(Admitted {
         sentences,
-        left: endpoints::leave(file, Leave::All),
+        left: endpoint_names::leave(file, Leave::All),
     })
 }
 

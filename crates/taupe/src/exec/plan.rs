@@ -1,6 +1,6 @@
 //! What a file means for a command.
 
-use crate::reach;
+use crate::endpoints;
 use std::net::SocketAddr;
 use std::path::Path;
 use taupe_cell::Plan;
@@ -49,9 +49,9 @@ pub(super) fn cell(
     let interface = &file.interface;
     Plan {
         interface: name.to_owned(),
-        addresses: reach::addresses(file),
-        routes: reach::networks(file),
-        mtu: reach::mtu(file, endpoints),
+        addresses: endpoints::addresses(file),
+        routes: endpoints::networks(file),
+        mtu: endpoints::mtu(file, endpoints),
         name_servers: interface.dns.clone(),
         search: interface.dns_search.clone(),
         hide_session,

@@ -1,7 +1,8 @@
 //! A tunnel whose device is in this process, which stays.
 
+use super::error::Failure;
 use super::transparent::{is_transparent, let_go};
-use super::{DevicePlan, Failure, readable, reload};
+use super::{DevicePlan, readable, reload};
 use crate::arguments::Up;
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};

@@ -1,15 +1,15 @@
 //! What up, down and reload do besides for a tunnel of chosen applications.
 
-use super::{Failure, wrong};
+use super::error::{Failure, wrong};
 use crate::arguments::Up;
 use crate::capture::{ALL, Plan, meanwhile, until, word_of};
 use crate::check::{Checked, check_with_available_keys};
 use crate::conf::Conf;
 use crate::console::say;
-use crate::endpoints::{self, Leave, Named};
+use crate::endpoint_names::{self, Leave, Named};
 use crate::mode::{Adapter, Mode, Transparent};
 use crate::processes::Subject;
-use crate::{families, names, rivals};
+use crate::{app_conflicts, families, names};
 use std::path::Path;
 use taupe_adapter::{State, UpError};
 use taupe_config::application::Rule;
@@ -60,7 +60,7 @@ pub(super) fn plan(conf: &Conf, file: &mut File, mark: Option<u32>) -> Result<Pl
         problem,
     })?;
     let interface = conf.interface.as_str();
-    rivals::check(interface, &conf.shown, &plan.choice.rules)?;
+    app_conflicts::check(interface, &conf.shown, &plan.choice.rules)?;
     Ok(plan)
 }
 
@@ -188,7 +188,7 @@ impl<'a> Captured<'a> {
             file: &conf.path,
             mark: plan.mark(),
             memo: plan.memo,
-            left: endpoints::leave(file, if is_new { Leave::Missing } else { Leave::All }),
+            left: endpoint_names::leave(file, if is_new { Leave::Missing } else { Leave::All }),
             is_new,
             reset_existing: up.reset_existing,
         })
@@ -250,14 +250,14 @@ pub(super) fn tell_of_gaps(interface: &str) {
 
 /// Leaves names to the device's process, and says which have no address yet.
 pub(super) fn hand_over(interface: &str, left: &[Named]) {
-    if let Err(error) = endpoints::hand_over(interface, left) {
+    if let Err(error) = endpoint_names::hand_over(interface, left) {
         say(&format_args!(
             "[!] {interface} cannot be told which endpoints to look up: {error}; `taupe reload {}` \
              tries it again",
             word_of(interface)
         ));
     }
-    for sentence in endpoints::await_addresses(interface, left) {
+    for sentence in endpoint_names::await_addresses(interface, left) {
         say(&format_args!("[!] {sentence}"));
     }
 }

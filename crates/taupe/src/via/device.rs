@@ -4,8 +4,8 @@ use crate::arguments::{Beneath, DeviceOrder};
 use crate::check;
 use crate::conf::Conf;
 use crate::device::Device;
+use crate::endpoint_names;
 use crate::endpoints;
-use crate::reach;
 use crate::via::names::Inside;
 use std::io;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct Beginning<D> {
 }
 
 /// Starts and configures it. Names of its endpoints are looked up unless what this process sends is held back;
-/// [`endpoints::serve`] finds those without an address.
+/// [`endpoint_names::serve`] finds those without an address.
 pub(crate) fn start<D: Device>(
     beneath: &Beneath,
     order: &DeviceOrder,
@@ -75,7 +75,7 @@ pub(crate) fn start<D: Device>(
         source,
     };
     let network = Network::new().map_err(failed)?;
-    let (addresses, routes) = (reach::addresses(&file), reach::networks(&file));
+    let (addresses, routes) = (endpoints::addresses(&file), endpoints::networks(&file));
     let plan = taupe_cell::Network {
         interface: &interface,
         addresses: &addresses,
@@ -139,13 +139,13 @@ fn read(beneath: &Beneath) -> Result<File, Failure> {
 impl<D: Device> Started<D> {
     fn configure(&self, file: &File, is_closed: bool) -> Result<(), taupe_client::Error> {
         let found = file.peers.iter().map(|peer| match is_closed {
-            false => super::address(peer).or_else(|| endpoints::first_address(peer)),
+            false => super::address(peer).or_else(|| endpoint_names::first_address(peer)),
             true => super::address(peer),
         });
         let found: Vec<_> = found.collect();
         taupe_client::apply(&self.interface, taupe_client::request(file, &found))?;
         // A name without an address is not in the request.
-        endpoints::hand_over(&self.interface, &endpoints::named(file))
+        endpoint_names::hand_over(&self.interface, &endpoint_names::named(file))
     }
 
     /// What the inner device needs to know.
@@ -166,7 +166,7 @@ impl<D: Device> Started<D> {
 
     /// Finds the addresses of endpoints that have none.
     pub(crate) fn serve_endpoints(&self) {
-        endpoints::serve(&self.interface, Arc::new(SystemResolver::default()));
+        endpoint_names::serve(&self.interface, Arc::new(SystemResolver::default()));
     }
 
     pub(crate) fn end(self) {

@@ -16,7 +16,7 @@ use taupe_config::file::File;
 use taupe_engine::{Resolver, ask_servers, system_servers};
 use taupe_os_linux::namespace::Network;
 
-use crate::reach;
+use crate::endpoints;
 use ipnet::IpNet;
 
 /// Names that need no question (`hosts(5)`).
@@ -79,8 +79,8 @@ struct Reach {
 impl Reach {
     fn of(file: &File) -> Self {
         Self {
-            addresses: reach::addresses(file),
-            routes: reach::networks(file),
+            addresses: endpoints::addresses(file),
+            routes: endpoints::networks(file),
         }
     }
 

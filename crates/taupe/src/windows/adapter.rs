@@ -6,7 +6,7 @@ use super::pipe::Server;
 use super::requests::{CarriedBy, Refused, Requests, services};
 use super::sockets::Sockets;
 use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
-use crate::silence;
+use crate::peer_notices;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -186,7 +186,7 @@ fn carry(
 fn settle(forwarder: &mut Forwarder<wintun::Adapter>) -> Result<(), Failure> {
     forwarder.settle().map_err(Failure::AdapterGone)?;
     while let Some(notice) = forwarder.poll_notice() {
-        warn!("{}", silence::text(&notice));
+        warn!("{}", peer_notices::text(&notice));
     }
     Ok(())
 }

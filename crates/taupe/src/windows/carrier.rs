@@ -8,7 +8,7 @@ use super::lock::Gate;
 use super::owners::System;
 use super::requests::{Refused, Requests};
 use super::sockets::Sockets;
-use crate::silence;
+use crate::peer_notices;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -324,7 +324,7 @@ impl<T: PacketTap> Carrier<T> {
                     if let Some(services::Event::Notice(notice)) =
                         self.services.handle_output(device, output)
                     {
-                        warn!("{}", silence::text(&notice));
+                        warn!("{}", peer_notices::text(&notice));
                     }
                 }
                 Output::Adapters => wants_adapters = true,

@@ -1,7 +1,7 @@
 //! Applications that two tunnels would have at once, in one network namespace.
 
 use crate::check;
-use crate::judge::resolved;
+use crate::rules::resolved;
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
 use taupe_config::application::{AppRules, Rule};

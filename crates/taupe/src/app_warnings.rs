@@ -1,14 +1,13 @@
 //! A look at this system for what a file's applications are here: what runs may have
 //! another path or name than what a person types.
 
-use crate::processes::{Subject, escaped};
-use rustix::fs::{Mode, OFlags};
+use crate::executables::{escaped, first_bytes, in_path, interpreter, is_executable};
+use crate::processes::Subject;
 use std::cell::LazyCell;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use taupe_config::application::{Application, Children, Doubt, Process};
 use taupe_config::file::edit::entries;
@@ -16,9 +15,6 @@ use taupe_config::file::{DiagnosticKind, Key, Parsed};
 
 /// Where programs are that `PATH` does not have: in folders of their own.
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
-
-/// How much of a script is looked at for its interpreter, as the kernel does.
-const FIRST_LINE: usize = 256;
 
 /// Warns of the applications of a file that are not what they seem.
 pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
@@ -227,13 +223,6 @@ fn whole_name(application: &Application) -> Option<&str> {
     }
 }
 
-/// The executable that a shell would find.
-pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
-    found.find(|path| is_executable(path))
-}
-
 /// Whether it is in a folder such as `/usr/lib/firefox-esr` or `/opt/google/chrome`.
 fn is_in_own_folder(name: &str) -> bool {
     let below = |folder: PathBuf| {
@@ -249,37 +238,10 @@ fn is_in_own_folder(name: &str) -> bool {
     })
 }
 
-fn is_executable(path: &Path) -> bool {
-    let data = fs::metadata(path);
-    data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-}
-
-/// What runs a script (`execve(2)`), as it can be shown; `None` for what is none.
-pub(crate) fn interpreter(path: &Path) -> Option<String> {
-    let first = first_bytes(path)?;
-    let rest = first.strip_prefix(b"#!")?;
-    let line = rest.split(|byte| *byte == b'\n').next()?;
-    let mut words = line.split(u8::is_ascii_whitespace);
-    words.find(|word| !word.is_empty()).map(escaped)
-}
-
-/// Reads the beginning of a file.
-fn first_bytes(path: &Path) -> Option<Vec<u8>> {
-    // Anybody can have put a pipe or a device there, which nobody is to wait for.
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    let mut first = Vec::with_capacity(FIRST_LINE);
-    file.take(FIRST_LINE as u64).read_to_end(&mut first).ok()?;
-    Some(first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::os::unix::fs::symlink;
 
     struct Scratch(PathBuf);

@@ -141,7 +141,7 @@ fn parse(line: &str) -> Option<Traffic> {
 
 /// What belongs to a socket with these ends; one that is bound to no address has the
 /// port at all of them.
-pub(super) fn of_socket(
+pub(crate) fn of_socket(
     all: &[Traffic],
     local: SocketAddr,
     remote: Option<SocketAddr>,

@@ -20,7 +20,7 @@ const BELOW: &str = if cfg!(windows) {
 
 /// The place: a folder of this user's.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Kept(PathBuf);
+pub(crate) struct StateDir(PathBuf);
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub(crate) struct Kept(PathBuf);
 )]
 pub(crate) struct PlaceError;
 
-impl Kept {
+impl StateDir {
     /// This user's.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use taupe_config::file::File;
 
 /// The place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum StateDir {
     /// Root's: where all devices have it.
     System,
     /// Another user's home (XDG Base Directory Specification).
@@ -23,7 +23,7 @@ pub(crate) enum Kept {
     Session(PathBuf),
 }
 
-impl Kept {
+impl StateDir {
     /// This user's.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ fn belongs_to(path: &Path, user: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, home};
+    use super::{StateDir, home};
     use rustix::process::geteuid;
     use std::path::Path;
     use taupe_config::file::{Dialect, parse};
@@ -127,7 +127,7 @@ mod tests {
             );
             parse(text.as_bytes(), Dialect::Taupe).file.expect("a file")
         };
-        let session = Kept::Session("/run/user/9/taupe".into());
+        let session = StateDir::Session("/run/user/9/taupe".into());
         let told = session
             .doubt(&file("PostQuantum = prefer"))
             .expect("a doubt");
@@ -139,8 +139,8 @@ mod tests {
             assert_eq!(session.doubt(&file(peer)), None);
         }
         for kept in [
-            Kept::System,
-            Kept::Home("/home/u/.local/state/taupe".into()),
+            StateDir::System,
+            StateDir::Home("/home/u/.local/state/taupe".into()),
         ] {
             assert_eq!(kept.doubt(&file("PostQuantum = prefer")), None);
         }

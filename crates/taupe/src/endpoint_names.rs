@@ -1,0 +1,327 @@
+//! Names of endpoints in transparent mode, where the system's own question for a name
+//! may be what is held back: with every application chosen, that of `taupe up` too,
+//! when a process that was killed has left the lock.
+//!
+//! So a name is looked up before there is a lock, or by the device's process, which is
+//! never chosen.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
+use taupe_config::file::{Endpoint, File, Peer};
+use taupe_engine::{Resolver, SystemResolver};
+use taupe_os_linux::watch::RouteWatch;
+use taupe_protocol::limits::REKEY_TIMEOUT;
+
+/// From one look at the device to the next, while it is being configured; for its
+/// process each time twice as long, as a reload may bring names at any time.
+const LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
+/// How long `up` waits for an address that the device's process looks up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// From one look-up of a name without an address to the next: twice as long each
+/// time, and from [`REST`] again when routes or addresses have changed.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Shortest pause between look-ups that changes of routes or addresses set off: they may go on
+/// for ever.
+const REST: Duration = REKEY_TIMEOUT;
+
+/// Delay of the look-up that a change of routes or addresses sets off: a new network makes several
+/// changes.
+const SETTLES: Duration = Duration::from_millis(500);
+
+/// A peer whose endpoint is a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    peer: PublicKey,
+    name: EndpointName,
+    /// Of its `[Peer]`.
+    line: usize,
+    /// Why it has no address yet, if it has been asked for.
+    reason: Option<String>,
+}
+
+/// The peers of a file whose endpoints are names.
+pub(crate) fn named(file: &File) -> Vec<Named> {
+    let peers = file.peers.iter();
+    peers
+        .filter_map(|peer| match peer.endpoint.as_ref()? {
+            Endpoint::Address(_) => None,
+            Endpoint::Name { host, port } => Some(Named {
+                peer: peer.public_key,
+                name: EndpointName::new(host, *port)?,
+                line: peer.line,
+                reason: None,
+            }),
+        })
+        .collect()
+}
+
+/// The first address of a peer whose endpoint is a name, if it has one now.
+pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
+    let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
+        return None;
+    };
+    let name = EndpointName::new(host, *port)?;
+    resolve(&SystemResolver::default(), &name).ok()
+}
+
+/// Names that are left to the device's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leave {
+    /// All: this process cannot ask for them, or must not.
+    All,
+    /// Those that have no address now.
+    Missing,
+}
+
+/// Leaves names to the device's process: takes their endpoints out of the file.
+pub(crate) fn leave(file: &mut File, which: Leave) -> Vec<Named> {
+    let mut left = Vec::new();
+    for mut named in named(file) {
+        if which == Leave::Missing {
+            match resolve(&SystemResolver::default(), &named.name) {
+                Ok(_) => continue,
+                Err(reason) => named.reason = Some(reason),
+            }
+        }
+        let mut peers = file.peers.iter_mut();
+        if let Some(peer) = peers.find(|peer| peer.public_key == named.peer) {
+            peer.endpoint = None;
+        }
+        left.push(named);
+    }
+    left
+}
+
+/// Waits until the device has found the addresses of names that nobody has asked for
+/// yet. Says in a sentence each which endpoints have none.
+pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
+    let end = Instant::now() + PATIENCE;
+    let mut missing = left.to_vec();
+    while let Ok(device) = taupe_client::read(interface) {
+        missing.retain(|named| !has_endpoint(&device, named));
+        let is_being_asked = missing.iter().any(|named| named.reason.is_none());
+        if !is_being_asked || Instant::now() >= end {
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    missing.iter().map(Named::complaint).collect()
+}
+
+/// Says in a sentence each which endpoints of a running device have no address.
+pub(crate) fn without_address(interface: &str, file: &File) -> Vec<String> {
+    let Ok(device) = taupe_client::read(interface) else {
+        return Vec::new();
+    };
+    let mut missing = named(file);
+    missing.retain(|named| !has_endpoint(&device, named));
+    missing.iter().map(Named::complaint).collect()
+}
+
+impl Named {
+    fn complaint(&self) -> String {
+        let Self { name, line, .. } = self;
+        // Whoever only looks at the device does not know it.
+        let reason = match &self.reason {
+            Some(reason) => format!(" ({reason})"),
+            None => String::new(),
+        };
+        format!(
+            "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: traffic \
+             for this peer is blocked until a later look-up finds one; Taupe repeats the look-up"
+        )
+    }
+}
+
+/// Tells a running device the names of endpoints that it was configured without, for
+/// [`serve`] to find their addresses.
+///
+/// # Errors
+/// Why the device does not take them.
+pub(crate) fn hand_over(interface: &str, left: &[Named]) -> Result<(), taupe_client::Error> {
+    if left.is_empty() {
+        return Ok(());
+    }
+    let mut request = SetRequest::default();
+    let peers = left.iter().map(|named| PeerUpdate {
+        update_only: true,
+        endpoint_name: Some(Some(named.name.clone())),
+        ..PeerUpdate::new(named.peer)
+    });
+    request.device.peers.extend(peers);
+    taupe_client::apply(interface, request)
+}
+
+/// Finds the addresses of peers that have a name and no endpoint, in a thread that ends
+/// with the device. To be called in the device's process.
+pub(crate) fn serve(interface: &str, resolver: Arc<dyn Resolver>) {
+    let name = interface.to_owned();
+    let serve = move || find_all(&name, &*resolver);
+    let started = thread::Builder::new().name("endpoints".into()).spawn(serve);
+    if let Err(error) = started {
+        tracing::warn!(%error, "endpoints without an address are not looked up");
+    }
+}
+
+fn find_all(interface: &str, resolver: &dyn Resolver) {
+    resolver.prepare();
+    let mut network = RouteWatch::open();
+    if let Err(error) = &network {
+        tracing::debug!(%error, "a new network does not hasten look-ups");
+    }
+    let (mut look, mut wait) = (LOOK, FIRST_WAIT);
+    let mut warned = Warned::default();
+    // Until the device has gone.
+    while let Ok(device) = taupe_client::read(interface) {
+        let peers = device.status.peers.into_iter();
+        let missing = peers.filter(|peer| peer.endpoint.is_none());
+        let missing = missing.filter_map(|peer| Some((peer.public_key, peer.endpoint_name?)));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
+            thread::sleep(look);
+            look = (look * 2).min(LONGEST_LOOK);
+            wait = FIRST_WAIT;
+            continue;
+        }
+        warned.keep(&missing);
+        if let Ok(network) = &mut network {
+            // The look-ups are made in what has changed so far. A notice that cannot be read was
+            // lost among too many.
+            let _ = network.drain();
+        }
+        for (peer, name) in missing {
+            let found = resolve(resolver, &name).and_then(|address| {
+                tracing::info!(%name, %address, "an endpoint has an address");
+                set(interface, peer, name.clone(), address)
+            });
+            if let Err(reason) = found
+                && warned.is_new(peer, &reason)
+            {
+                tracing::warn!(%name, reason, "an endpoint has no address");
+            }
+        }
+        let asked = Instant::now();
+        let changed = match &network {
+            Ok(network) => changes(network, wait),
+            Err(_) => {
+                thread::sleep(wait);
+                false
+            }
+        };
+        wait = if changed {
+            thread::sleep(settling(asked.elapsed()));
+            REST
+        } else {
+            (wait * 2).min(LONGEST_WAIT)
+        };
+    }
+}
+
+/// Returns the delay of the look-up that a change sets off so long after the last one.
+fn settling(since: Duration) -> Duration {
+    REST.saturating_sub(since).max(SETTLES)
+}
+
+/// Reasons why peers have no endpoint, each of which is logged once.
+#[derive(Default)]
+struct Warned(BTreeSet<(PublicKey, String)>);
+
+impl Warned {
+    /// Forgets the peers that are not among these.
+    fn keep(&mut self, missing: &[(PublicKey, EndpointName)]) {
+        self.0
+            .retain(|(warned, _)| missing.iter().any(|(peer, _)| peer == warned));
+    }
+
+    /// Checks whether a peer has not had this reason before.
+    fn is_new(&mut self, peer: PublicKey, reason: &str) -> bool {
+        self.0.insert((peer, reason.to_owned()))
+    }
+}
+
+/// Waits until routes or addresses change, at most for `limit`. Returns whether they did.
+fn changes(network: &RouteWatch, limit: Duration) -> bool {
+    let limit = Timespec::try_from(limit).ok();
+    let mut fds = [PollFd::from_borrowed_fd(network.fd(), PollFlags::IN)];
+    matches!(poll(&mut fds, limit.as_ref()), Ok(1..))
+}
+
+/// Whether the device knows where the peer is, or does not have it any more.
+fn has_endpoint(device: &taupe_client::Device, named: &Named) -> bool {
+    let mut peers = device.status.peers.iter();
+    let peer = peers.find(|peer| peer.public_key == named.peer);
+    peer.is_none_or(|peer| peer.endpoint.is_some())
+}
+
+fn set(
+    interface: &str,
+    peer: PublicKey,
+    name: EndpointName,
+    address: SocketAddr,
+) -> Result<(), String> {
+    let mut request = SetRequest::default();
+    request.device.peers.push(PeerUpdate {
+        update_only: true,
+        endpoint: Some(address),
+        endpoint_name: Some(Some(name)),
+        ..PeerUpdate::new(peer)
+    });
+    taupe_client::apply(interface, request).map_err(|error| error.to_string())
+}
+
+fn resolve(resolver: &dyn Resolver, name: &EndpointName) -> Result<SocketAddr, String> {
+    let found = resolver.resolve(name, 0).map_err(|error| {
+        let text = error.to_string();
+        let text = text.strip_prefix("failed to lookup address information: ");
+        text.map_or_else(|| error.to_string(), str::to_owned)
+    })?;
+    let first = found.into_iter().next();
+    first.ok_or_else(|| "there is none".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_set_off_a_look_up_soon_and_not_too_often() {
+        for (since, delay) in [
+            (0, 5000),
+            (3000, 2000),
+            (4500, 500),
+            (4900, 500),
+            (60_000, 500),
+        ] {
+            let found = settling(Duration::from_millis(since));
+            assert_eq!(found, Duration::from_millis(delay), "{since}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_new_once() {
+        let name = EndpointName::new("vpn.example.org", 51820).expect("a name");
+        let (a, b) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let mut warned = Warned::default();
+        assert!(warned.is_new(a, "no answer") && warned.is_new(b, "no answer"));
+        assert!(warned.is_new(a, "no such name"));
+        for _ in 0..3 {
+            warned.keep(&[(a, name.clone()), (b, name.clone())]);
+            assert!(!warned.is_new(a, "no answer") && !warned.is_new(a, "no such name"));
+        }
+        // It had an address in between.
+        warned.keep(&[(b, name)]);
+        assert!(warned.is_new(a, "no answer") && !warned.is_new(b, "no answer"));
+    }
+}

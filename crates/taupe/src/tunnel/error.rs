@@ -1,0 +1,123 @@
+//! Why something was not done with a tunnel.
+
+use crate::capture;
+use crate::check::{self, Remark, Unreadable};
+use crate::conf::{self, Conf};
+use crate::console::{NotPrinted, say};
+use crate::{app_conflicts, root, via};
+use std::io;
+use taupe_adapter as adapter;
+use taupe_config::file::Key;
+use taupe_os_linux::netlink::SystemError;
+use taupe_transparent::fault::Fault;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    NotRoot(#[from] root::Error),
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What they are has been said.
+    #[error("{file} has {errors}; nothing was changed")]
+    Wrong { file: String, errors: String },
+    #[error("{file}: {problem}; nothing was changed")]
+    Unsupported {
+        file: String,
+        problem: capture::Unsupported,
+    },
+    #[error(
+        "{file}:{line}: {key} is for a tunnel that `taupe up` brings up with it: in this one all \
+         that AllowedIPs name goes through the tunnel; delete the line if that is what you want, or \
+         take it down first; nothing was changed"
+    )]
+    Applications { file: String, line: usize, key: Key },
+    #[error(
+        "{0} chooses no applications, so there is nothing to hold back; write AllowedApps or \
+         DisallowedApps under [Interface]; nothing was changed"
+    )]
+    NothingChosen(String),
+    #[error(
+        "{0} says KillSwitch = off: what its applications send is not to be held back; write \
+         KillSwitch = app, or do without `taupe lock`; nothing was changed"
+    )]
+    NoLock(String),
+    #[error(
+        "{0} is up in adapter mode for all applications; `taupe down` it first; nothing was changed"
+    )]
+    ForAll(String),
+    #[error(
+        "all bits of marks from 0x1000000 to 0x40000000 are used by rules of routing (`ip rule`) or \
+         FwMark: chosen applications need one; nothing was changed"
+    )]
+    NoMark,
+    #[error(transparent)]
+    System(#[from] SystemError),
+    #[error("{0}; nothing was changed")]
+    Clash(#[from] app_conflicts::Clash),
+    #[error(
+        "{0} was brought up for chosen applications, and its file chooses none any more; `taupe \
+         down` it, and `taupe up`"
+    )]
+    NoApplications(String),
+    #[error(
+        "{interface} was brought up with {before}, and its file says {now}, which cannot be changed \
+         while it is up in transparent mode; nothing was changed; {remedy}"
+    )]
+    Fixed {
+        interface: String,
+        before: String,
+        now: String,
+        remedy: &'static str,
+    },
+    #[error(
+        "{error}; but of the applications chosen for {interface} some may still be those of its file: \
+         {fault}; `taupe down` it, and `taupe up`"
+    )]
+    NotTakenBack {
+        error: Box<adapter::ReloadError>,
+        interface: String,
+        fault: Box<Fault>,
+    },
+    #[error(
+        "{interface} is up in transparent mode: its interface has neither Address nor DNS, and {file} \
+         would lose them; nothing was written; `taupe reload` is the way from the file to the tunnel"
+    )]
+    WouldLose { interface: String, file: String },
+    #[error(
+        "{0} is in transparent mode still, and `taupe down {0}` has to end that before it can be up \
+         in adapter mode; nothing was changed"
+    )]
+    Captured(String),
+    #[error(transparent)]
+    Capture(#[from] Fault),
+    #[error(transparent)]
+    Via(#[from] via::Failure),
+    #[error("cannot catch signals: {0}; nothing was changed")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Up(#[from] adapter::UpError),
+    #[error(transparent)]
+    Down(#[from] adapter::DownError),
+    #[error(transparent)]
+    Reload(#[from] adapter::ReloadError),
+    #[error(transparent)]
+    Save(#[from] adapter::NotSaved),
+    #[error("{0}")]
+    Ended(String),
+    #[error(transparent)]
+    Output(#[from] NotPrinted),
+}
+
+/// Says what is wrong with a file.
+pub(super) fn wrong(conf: &Conf, remarks: &[Remark]) -> Failure {
+    for remark in remarks {
+        say(remark);
+    }
+    Failure::Wrong {
+        file: conf.shown.display().to_string(),
+        errors: check::count(remarks),
+    }
+}
