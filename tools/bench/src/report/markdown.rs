@@ -9,7 +9,7 @@ pub(super) fn page(report: &Report) -> String {
     let mut parts = vec![
         "# Benchmarks".to_owned(),
         "This page was written by `taupe-lab` from one run on one machine. Figures of another \
-         machine differ; ratios between contestants travel better than speeds. To run it \
+         machine differ; ratios between contestants are easier to compare than speeds. To run it \
          yourself, see [below](#run-it-yourself)."
             .to_owned(),
     ];

@@ -13,17 +13,17 @@ pub(super) const REFERENCES: [(&str, &str); 2] =
 
 /// How measuring goes about it in any run, a paragraph each.
 const METHOD: [&str; 5] = [
-    "Each contestant has two machines of its own: network namespaces of one kernel, joined \
-     by a virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. \
-     They are measured in turn, round by round (A B C, A B C), so that whatever else the \
-     machine is doing meets all of them alike.",
+    "Each contestant has two machines of its own: network namespaces of one kernel, joined by a \
+     virtual Ethernet cable with an MTU of 1,500 bytes unless a table says otherwise. They are \
+     measured in turn, round by round (A B C, A B C), so that other load on the machine affects \
+     all of them alike.",
     "Client, server and the programs that make the traffic share the machine's cores. A \
      throughput is therefore what both ends manage together, not what either could do on a \
      machine of its own.",
-    "Retransmits are counted over a whole transfer, so who moves more has more to send again. \
-     A quantile of round trips is of all that began: one that was lost is later than any \
-     other, and where more were lost than a quantile leaves out, there is no figure. What \
-     qperf calls latency is one way: half a round trip.",
+    "Retransmits are counted over a whole transfer, so a faster contestant has more to send \
+     again. A quantile of round trips counts all that were started: a lost one is later than any \
+     other. If more were lost than a quantile leaves out, there is no figure. qperf's latency is \
+     one way: half a round trip.",
     "A figure is the median of its samples, ± their median absolute deviation (MAD). The best \
      is the greatest sample where more is better, otherwise the least. Ratios are of medians; \
      their spread adds the relative spreads of both in quadrature. A single sample has no \
@@ -33,9 +33,9 @@ const METHOD: [&str; 5] = [
 ];
 
 /// Of a report whose connections begin with [`DEFAULT_CONGESTION`].
-const UNPACED: &str = "TCP sends as soon as it may: no connection begins with a congestion control \
-     that paces, such as bbr, for then each super-packet would wait for a timer, and how dear \
-     timers are on the machine would be measured too.";
+const UNPACED: &str = "No connection begins with a congestion control that paces, such as bbr. \
+     Each super-packet would then wait for a timer, and the cost of the machine's timers would be \
+     measured too.";
 
 /// A report in the order of reading.
 #[derive(Debug)]
@@ -60,11 +60,11 @@ const GLANCE: [(&str, &str); 7] = [
 ];
 
 /// What stands above the medians of [`View::glance`].
-pub(super) const GLANCE_TOLD: &str = "Medians: one TCP stream; round trips with nothing else, \
-     and with one stream up, as fast as it goes; seconds of processor time for a gigabyte, of the whole machine; \
-     what both ends' programs hold; from the start to the first answer. A round trip can take less than \
-     without a tunnel: who looks for the next packet for a while before sleeping spares the processor \
-     its halt.";
+pub(super) const GLANCE_TOLD: &str = "All figures are medians: throughput of one TCP stream; \
+     round trips on an idle tunnel, and with one TCP stream up at full speed; the whole machine's \
+     processor time per gigabyte; memory of both ends' programs; time from start to the first \
+     answer. A round trip can take less than without a tunnel, because a thread that polls for \
+     the next packet keeps the processor from halting.";
 
 /// The few figures that answer most questions.
 #[derive(Debug)]

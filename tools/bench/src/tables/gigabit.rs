@@ -80,8 +80,8 @@ pub fn description() -> Description {
              with the server up already; WireGuard's includes `wg` and `ip`, which set up the \
              interface, as OpenVPN does itself. How the published one was measured is not said.",
             "TCP's congestion control is cubic for iperf3, and reno for qperf, which cannot be \
-             told.",
-            "What tcp_lat tells is half a round trip, there too.",
+             configured.",
+            "tcp_lat reports half a round trip, there too.",
         ]
         .map(str::to_owned)
         .to_vec(),

@@ -146,8 +146,8 @@ pub fn description() -> Description {
              rate; in truth they share the air.",
             "Each transfer is one TCP stream of 3 s with cubic as its congestion control, its slow \
              beginning included.",
-            "With loss, what TCP makes of such a link differs much from one transfer to the \
-             next: one round, as in the short run, ranks nobody.",
+            "With loss, the throughput of TCP on such a link differs much from one transfer to \
+             the next: one round, as in the short run, is not enough for a ranking.",
             "Round trips are those of a datagram of 64 bytes every 10 ms, while one TCP stream \
              flows down, then up. Lost ones are left out.",
             "Recovery begins when the client has another address on the same interface and \
@@ -155,10 +155,10 @@ pub fn description() -> Description {
              for it. Without a tunnel there is nothing to recover: connections end with the \
              address they were made from.",
             "boringtun, started as it is by default, connects a socket to its peer and goes on \
-             sending from the address that is gone: it does not recover. With \
-             --disable-connected-udp it does.",
-            "All contestants of a link are measured at once, each on a link of its own with \
-             the same fates; a note says where the machine was more than 80 % busy \
+             sending from the lost address: it does not recover. With --disable-connected-udp it \
+             does.",
+            "All contestants of a link are measured at once, each on a link of its own with the \
+             same losses and delays. A note says where the machine was more than 80 % busy \
              meanwhile, which makes them wait for one another.",
         ]
         .map(str::to_owned)
