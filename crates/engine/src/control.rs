@@ -6,6 +6,7 @@
 //! wants sent. It never stands in the way of a packet; the few that the kernel
 //! has merged with a handshake it carries itself.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -21,9 +22,9 @@ use tracing::{debug, info};
 
 use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
-use crate::inbound::WayIn;
-use crate::outbound::WayOut;
-use crate::schedule::{self, Carrier, Common};
+use crate::inbound::InboundPath;
+use crate::outbound::OutboundPath;
+use crate::schedule::{self, PacketPath, SharedThread};
 use crate::shared::{Command, Shared, Surroundings, Waker};
 use crate::sockets::Sockets;
 use crate::timer::{Timer, timespec};
@@ -50,6 +51,20 @@ use requests::WatchedSocket;
 /// Requests and notices handled before the loop looks at anything else.
 const COMMANDS_PER_ROUND: usize = 64;
 
+/// A descriptor that the control loop waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Waker,
+    Timer,
+    Link,
+    Routes,
+    Awakening,
+    /// The file of the configuration socket, watched for its removal.
+    ConfigurationSocket,
+    /// A socket for handshakes.
+    Handshakes,
+}
+
 pub(crate) struct Control {
     driver: Driver,
     shared: Arc<Shared>,
@@ -63,12 +78,12 @@ pub(crate) struct Control {
     socket: Option<WatchedSocket>,
     listener: Arc<UnixListener>,
     offloads: Offloads,
-    /// What the threads that carry packets have in common.
-    common: Arc<Common>,
+    /// The thread that carries packets in both directions while there are few.
+    shared_thread: Arc<SharedThread>,
     /// The threads that receive from the sockets in place.
     receivers: Vec<JoinHandle<()>>,
     /// The ways in from the sockets for handshakes.
-    handshakes: Vec<WayIn>,
+    handshakes: Vec<InboundPath>,
     /// Batches that these have brought in this round, whatever was in them.
     received: usize,
     /// When to try the port again that could not be had.
@@ -131,7 +146,8 @@ impl Control {
             Surroundings::new(matches!(underlay, Underlay::Behind { .. }), beside),
         );
         let shared = Arc::new(shared);
-        let (common, guests) = Common::new().map_err(system("cannot make an eventfd"))?;
+        let (shared_thread, arrivals) =
+            SharedThread::new().map_err(system("cannot make an eventfd"))?;
         let Listener { socket, file } = listener;
         let mut control = Self {
             driver,
@@ -145,7 +161,7 @@ impl Control {
             socket: file.map(WatchedSocket::new).transpose()?,
             listener: Arc::new(socket),
             offloads,
-            common,
+            shared_thread,
             receivers: Vec::new(),
             handshakes: Vec::new(),
             received: 0,
@@ -162,13 +178,17 @@ impl Control {
         // The interface may be up already, and its MTU must be known before the
         // first packet.
         control.check_link();
-        let (common, out) = (
-            Arc::clone(&control.common),
-            WayOut::new(Arc::clone(&shared)),
+        let (shared_thread, out) = (
+            Arc::clone(&control.shared_thread),
+            OutboundPath::new(Arc::clone(&shared)),
         );
-        spawn("out", move || schedule::alone(&common, Box::new(out)))?;
-        let common = Arc::clone(&control.common);
-        spawn("both", move || schedule::together(&common, &guests))?;
+        spawn("out", move || {
+            schedule::run_dedicated(&shared_thread, Box::new(out))
+        })?;
+        let shared_thread = Arc::clone(&control.shared_thread);
+        spawn("both", move || {
+            schedule::run_shared(&shared_thread, &arrivals)
+        })?;
         let serve = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
         spawn("uapi", move || crate::uapi::run(&serve, &listener))?;
@@ -209,49 +229,45 @@ impl Control {
         } else {
             Some(Timespec::default())
         };
-        let waker = self.shared.waker.fd();
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(waker, PollFlags::IN),
-            PollFd::new(&self.timer.fd, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.link.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.routes.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.awakening.fd(), PollFlags::IN),
+        let mut watched = vec![
+            (Token::Waker, self.shared.waker.fd()),
+            (Token::Timer, self.timer.fd.as_fd()),
+            (Token::Link, self.link.fd()),
+            (Token::Routes, self.routes.fd()),
+            (Token::Awakening, self.awakening.fd()),
         ];
         if let Some(socket) = &self.socket {
-            fds.push(PollFd::new(&socket.watch, PollFlags::IN));
+            watched.push((Token::ConfigurationSocket, socket.watch.as_fd()));
         }
-        let own = fds.len();
         // Not to be woken by each message of a flood.
         if !self.flood.goes_on() {
-            let sources = self.handshakes.iter().map(Carrier::source);
-            fds.extend(sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN)));
+            let sources = self.handshakes.iter().map(PacketPath::source);
+            watched.extend(sources.map(|source| (Token::Handshakes, source)));
         }
+        let watch = |&(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<PollFd<'_>> = watched.iter().map(watch).collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(SystemError::INTR) => {}
             Err(error) => return Err(error),
         }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        self.handle_ready(&ready);
-        if self.flood.goes_on() || ready.iter().skip(own).any(|ready| *ready) {
+        let ready = watched.iter().zip(&fds);
+        let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
+        let ready: Vec<Token> = ready.map(|((token, _), _)| *token).collect();
+        for token in &ready {
+            self.handle_ready(*token);
+        }
+        if self.flood.goes_on() || ready.contains(&Token::Handshakes) {
             self.receive_handshakes();
         }
         Ok(())
     }
 
-    fn handle_ready(&mut self, ready: &[bool]) {
-        let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
-        if is_ready(0) {
-            self.shared.waker.reset();
-        }
-        if is_ready(1) {
-            self.timer.expired();
-        }
-        if is_ready(2) {
-            self.check_link();
-        }
-        if is_ready(3) {
-            match self.routes.drain() {
+    fn handle_ready(&mut self, token: Token) {
+        match token {
+            Token::Waker => self.shared.waker.reset(),
+            Token::Timer => self.timer.expired(),
+            Token::Link => self.check_link(),
+            Token::Routes => match self.routes.drain() {
                 Ok(true) => {
                     self.shared.surroundings.change();
                     self.check_local_addresses();
@@ -259,17 +275,20 @@ impl Control {
                 }
                 Ok(false) => {}
                 Err(error) => debug!(%error, "watching routes"),
+            },
+            Token::Awakening => {
+                if self.awakening.has_slept() {
+                    info!("the machine has slept: shaking hands anew");
+                    self.driver.handle_awakening();
+                }
             }
-        }
-        if is_ready(4) && self.awakening.has_slept() {
-            info!("the machine has slept: shaking hands anew");
-            self.driver.handle_awakening();
-        }
-        if is_ready(5)
-            && let Some(socket) = &self.socket
-            && socket.is_gone()
-        {
-            self.shared.send(Command::SocketRemoved);
+            Token::ConfigurationSocket => {
+                if self.socket.as_ref().is_some_and(WatchedSocket::is_gone) {
+                    self.shared.send(Command::SocketRemoved);
+                }
+            }
+            // Read after everything else, with a bound of their own.
+            Token::Handshakes => {}
         }
     }
 
@@ -346,7 +365,7 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.replace_sockets(Sockets::default());
-        self.common.end();
+        self.shared_thread.end();
         // Wakes the thread that accepts. A socket that was passed in is its
         // owner's, and goes on listening.
         if self.socket.is_some() {

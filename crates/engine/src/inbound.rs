@@ -23,8 +23,8 @@ use taupe_protocol::time::Instant;
 use taupe_protocol::{Cause, Sorted};
 use tracing::{debug, warn};
 
-use crate::schedule::Carrier;
-use crate::schedule::load::Round;
+use crate::schedule::PacketPath;
+use crate::schedule::load::Turn;
 use crate::shared::{BUSY, Command, Shared};
 use crate::sockets::endpoint;
 use taupe_packet::tap::TapIn;
@@ -44,13 +44,13 @@ fn batches_for(bytes: usize, count: usize) -> usize {
 }
 
 /// Carries packets from one socket to the TUN.
-pub(crate) struct WayIn {
+pub(crate) struct InboundPath {
     shared: Arc<Shared>,
     socket: Arc<Socket>,
     buffer: Vec<u8>,
     /// Bytes of the buffer that the next receive may fill.
     room: usize,
-    /// When the last round ended.
+    /// The time at which the last turn ended.
     ended: Instant,
     incoming: Incoming,
 }
@@ -64,7 +64,7 @@ struct Incoming {
     merger: Merger,
 }
 
-impl WayIn {
+impl InboundPath {
     pub(crate) fn new(shared: Arc<Shared>, socket: Arc<Socket>) -> Self {
         let tap = shared.tap.as_ref().map(|tap| tap.incoming());
         Self {
@@ -83,19 +83,19 @@ impl WayIn {
     }
 }
 
-impl Carrier for WayIn {
+impl PacketPath for InboundPath {
     fn source(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
-        self.carry(waits).map_continue(|(round, _)| round)
+    fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
+        self.carry(waits).map_continue(|(turn, _)| turn)
     }
 }
 
-impl WayIn {
+impl InboundPath {
     /// Delivers all that is there, and says how many datagrams that was.
-    pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Round, usize)> {
+    pub(crate) fn carry(&mut self, waits: bool) -> ControlFlow<(), (Turn, usize)> {
         let Self {
             shared,
             socket,
@@ -136,12 +136,12 @@ impl WayIn {
             }
         }
         *ended = clock::boot();
-        let round = Round {
+        let turn = Turn {
             came,
             ended: *ended,
             bytes,
         };
-        ControlFlow::Continue((round, count))
+        ControlFlow::Continue((turn, count))
     }
 }
 

@@ -31,24 +31,24 @@ use tracing::{debug, trace};
 
 use crate::batch::Batch;
 use crate::loops::{Loops, Verdict};
-use crate::schedule::Carrier;
-use crate::schedule::load::Round;
+use crate::schedule::PacketPath;
+use crate::schedule::load::Turn;
 use crate::shared::{BUSY, Command, Shared};
 use taupe_packet::tap::TapOut;
 use taupe_runtime::clock;
 
-/// Packets that one round reads at most. A bound of their own: packets that are for nobody
+/// Packets that one turn reads at most. A bound of their own: packets that are for nobody
 /// fill no batch.
 const MAX_READS: usize = 512;
 
-/// Bytes after which a round ends: what is left over of its last batch is small beside them.
+/// Bytes after which a turn ends: what is left over of its last batch is small beside them.
 const ROUND_LEN: usize = 512 << 10;
 
 /// Carries packets from the TUN to the network.
-pub(crate) struct WayOut {
+pub(crate) struct OutboundPath {
     shared: Arc<Shared>,
     buffer: Vec<u8>,
-    /// When the last round ended.
+    /// The time at which the last turn ended.
     ended: Instant,
     tap: Option<Box<dyn TapOut>>,
     outgoing: Outgoing,
@@ -59,11 +59,11 @@ struct Outgoing {
     batch: Batch<Peer>,
     unreachables: Unreachables,
     loops: Loops,
-    /// Bytes that have been carried in this round.
+    /// Bytes that have been carried in this turn.
     carried: usize,
 }
 
-impl WayOut {
+impl OutboundPath {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let tap = shared.tap.as_ref().map(|tap| tap.outgoing());
         Self {
@@ -81,13 +81,13 @@ impl WayOut {
     }
 }
 
-impl Carrier for WayOut {
+impl PacketPath for OutboundPath {
     fn source(&self) -> BorrowedFd<'_> {
         self.shared.tun.as_fd()
     }
 
     /// Sends a packet, and those that are there by then.
-    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+    fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
         let Self {
             shared,
             buffer,
@@ -117,7 +117,7 @@ impl Carrier for WayOut {
             outgoing.flush(shared);
         }
         *ended = clock::boot();
-        ControlFlow::Continue(Round {
+        ControlFlow::Continue(Turn {
             came,
             ended: *ended,
             bytes: std::mem::take(&mut outgoing.carried),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::Control;
-use crate::schedule::Carrier;
+use crate::schedule::PacketPath;
 use taupe_runtime::clock;
 use taupe_runtime::driver::Handled;
 
@@ -43,7 +43,7 @@ impl Control {
         self.flood.came(now.boot, came);
         self.flood_filter.follow(
             self.flood.shed_until().is_some(),
-            self.handshakes.iter().map(Carrier::source),
+            self.handshakes.iter().map(PacketPath::source),
         );
     }
 }

@@ -10,7 +10,7 @@ use taupe_uapi::Errno;
 use tracing::warn;
 
 use super::Control;
-use crate::inbound::WayIn;
+use crate::inbound::InboundPath;
 use crate::shared::Command;
 use crate::sockets::Sockets;
 use crate::{Underlay, schedule, spawn};
@@ -82,7 +82,8 @@ impl Control {
             .filter_map(|(socket, name)| Some((Arc::clone(socket.as_ref()?), name)))
             .collect();
         let handshakes = sockets.handshakes.iter().map(Arc::clone);
-        let handshakes = handshakes.map(|socket| WayIn::new(Arc::clone(&self.shared), socket));
+        let handshakes =
+            handshakes.map(|socket| InboundPath::new(Arc::clone(&self.shared), socket));
         self.handshakes = handshakes.collect();
         self.flood_filter.forget_sockets();
         let before = self.shared.sockets.swap(Arc::new(sockets));
@@ -98,9 +99,11 @@ impl Control {
         drop(before);
         for (socket, name) in started {
             let shared = Arc::clone(&self.shared);
-            let common = Arc::clone(&self.common);
-            let way = WayIn::new(shared, socket);
-            match spawn(name, move || schedule::alone(&common, Box::new(way))) {
+            let shared_thread = Arc::clone(&self.shared_thread);
+            let path = InboundPath::new(shared, socket);
+            match spawn(name, move || {
+                schedule::run_dedicated(&shared_thread, Box::new(path))
+            }) {
                 Ok(receiver) => self.receivers.push(receiver),
                 Err(error) => self.shared.send(Command::Failed(error.to_string())),
             }

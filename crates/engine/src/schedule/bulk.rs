@@ -1,35 +1,32 @@
-//! Which threads carry so much that they had better not interrupt others.
+//! The scheduling class of threads that carry bulk.
 //!
-//! On a machine that is busy, a thread that wakes up for a packet takes the
-//! processor from the program that is just making the next one: both then pay
-//! for two switches a packet, and their data leaves the cache. A thread that
-//! carries bulk asks the scheduler for `SCHED_BATCH`: it waits for the other's
-//! slice to end (about a millisecond), and finds more to carry at once. Under
-//! that load packets wait in queues for longer than that anyway. A thread that
-//! carries little stays as quick as any.
+//! On a busy machine, a thread that wakes up for a packet takes the processor from the program that
+//! is making the next one. Both then pay for two context switches a packet, and their data leaves
+//! the cache. A thread that carries bulk asks the scheduler for `SCHED_BATCH`: it waits for the end
+//! of the other's time slice (about a millisecond), and finds more to carry at once. Under that load
+//! packets wait in queues for longer than that anyway. A thread that carries little keeps its class.
 
 use taupe_os_linux::schedule::{Class, change_class};
 
 use crate::schedule::load::Load;
 
-/// Bytes in 10 ms that make a thread one of bulk: 1.6 Gbit/s.
+/// Bytes in 10 ms from which on a thread carries bulk: 1.6 Gbit/s.
 pub(crate) const BEGINS: u64 = 2_000_000;
 
-/// Bytes in 10 ms below which it is none any more: 0.8 Gbit/s.
+/// Bytes in 10 ms below which it does so no more: 0.8 Gbit/s.
 pub(crate) const ENDS: u64 = 1_000_000;
 
-/// Whether a thread is one of bulk.
+/// The scheduling class of one thread.
 #[derive(Default)]
 pub(crate) struct Bulk {
     is_bulk: bool,
-    /// Its class was changed when it became that.
+    /// Its class was changed when it began to carry bulk.
     changed: bool,
 }
 
 impl Bulk {
-    /// Asks the system for what becomes a thread that carries as much, for the
-    /// calling one. A refusal changes nothing but speed; a thread to which
-    /// somebody has given another class keeps it.
+    /// Asks the system for the class that fits the load, for the calling thread. A refusal changes
+    /// nothing but speed. A thread to which somebody has given another class keeps it.
     pub(crate) fn follow(&mut self, load: Load) {
         match self.class(load) {
             Some(Class::Batch) => {
@@ -42,7 +39,7 @@ impl Bulk {
         }
     }
 
-    /// The class that is right from now on, if it is another.
+    /// Returns the class that fits from now on, if it is another.
     fn class(&mut self, load: Load) -> Option<Class> {
         let is_bulk = load.bytes >= if self.is_bulk { ENDS } else { BEGINS };
         if is_bulk == self.is_bulk {
@@ -56,7 +53,7 @@ impl Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::load::{Meter, Round};
+    use crate::schedule::load::{Meter, Turn};
     use taupe_protocol::time::Instant;
 
     /// What a thread with a meter becomes.
@@ -67,7 +64,7 @@ mod tests {
         fn carried(&mut self, now: Instant, bytes: usize) -> Option<Class> {
             let Self(meter, bulk) = self;
             let (came, ended) = (now, now);
-            let load = meter.note(&Round { came, ended, bytes }, || std::time::Duration::ZERO)?;
+            let load = meter.note(&Turn { came, ended, bytes }, || std::time::Duration::ZERO)?;
             bulk.class(load)
         }
     }

@@ -1,11 +1,10 @@
-//! Whether to sleep between a question and its answer.
+//! Busy polling between a question and its answer.
 //!
-//! A processor with nothing to do halts, and waking it takes longer than many an
-//! answer, above all in a virtual machine. Who keeps looking instead is there when
-//! it comes; yet who looks where other programs want the processor has used up its
-//! turn by then, and comes after them, where a sleeper would come first. Which is
-//! better nobody can tell beforehand: both are tried, and the quicker one stays
-//! until the next trial.
+//! Busy polling answers sooner than sleeping on an idle CPU and later on a busy one: a processor
+//! with nothing to do halts, and waking it takes longer than many an answer, above all in a virtual
+//! machine; but a thread that polls where other programs want the processor has used up its time
+//! slice when the answer comes, and runs after them. So the thread measures both and keeps the
+//! faster one until the next trial.
 
 use std::time::Duration;
 
@@ -13,35 +12,35 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use taupe_protocol::time::Instant;
 
-use crate::schedule::load::Round;
+use crate::schedule::load::Turn;
 use taupe_runtime::clock;
 
-/// For how long a thread looks, and how soon answers must come on an average for it
-/// to try.
+/// The longest time for which a thread polls. It tries that only if answers come sooner than this
+/// on average.
 const HOLD: Duration = Duration::from_micros(100);
 
-/// How often in a row packets must have gone to and fro.
+/// Number of times in a row that packets must have gone to and fro.
 const ROW: u32 = 4;
 
 /// The largest packet of a conversation, in bytes: streams have larger ones.
 const SHORT: usize = 2048;
 
-/// As much as a pause counts: nobody was asked.
+/// The longest wait that counts: a longer one was a pause without a question.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// After how many turns it is judged how long they took, and how many times that a
-/// decision stays.
+/// Number of turns that a judgement is about, and number of judgements for which a decision
+/// stays.
 const TRIAL: u32 = 512;
 const STAY: u32 = 16;
 
-/// What is done between a question and its answer.
+/// Action between a question and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Sleep, to learn how long a turn takes then.
+    /// Sleep, to measure a turn with sleep.
     TrySleep,
-    /// Look, while a turn takes hardly longer than it did `asleep`, and for so many
-    /// judgements at most.
-    Look {
+    /// Poll, while a turn takes hardly longer than it did `asleep`, and for as many judgements at
+    /// most.
+    Poll {
         asleep: Duration,
         left: u32,
     },
@@ -51,39 +50,39 @@ enum Phase {
 }
 
 impl Phase {
-    /// What comes after some turns that have taken so long each.
+    /// Returns the next phase, after turns that took this long on average.
     fn next(self, turn: Duration) -> Self {
         match self {
-            Self::TrySleep if turn < HOLD => Self::Look {
+            Self::TrySleep if turn < HOLD => Self::Poll {
                 asleep: turn,
                 left: STAY,
             },
-            Self::Look { left: 1, .. } | Self::Sleep { left: 1 } => Self::TrySleep,
-            // In doubt it is looked: others may look too, which spoils the comparison.
-            Self::Look { asleep, left } if turn < asleep + asleep / 10 => Self::Look {
+            Self::Poll { left: 1, .. } | Self::Sleep { left: 1 } => Self::TrySleep,
+            // In doubt it polls: other threads may poll too, which spoils the comparison.
+            Self::Poll { asleep, left } if turn < asleep + asleep / 10 => Self::Poll {
                 asleep,
                 left: left - 1,
             },
             Self::Sleep { left } => Self::Sleep { left: left - 1 },
-            Self::TrySleep | Self::Look { .. } => Self::Sleep { left: STAY },
+            Self::TrySleep | Self::Poll { .. } => Self::Sleep { left: STAY },
         }
     }
 }
 
-/// Short packets that go to and fro between two sources, as questions and answers of
+/// Measurement of short packets that go to and fro between two sources, as questions and answers of
 /// two programs do.
-pub(crate) struct Conversation {
-    /// How often in a row the other source answered.
+pub(crate) struct BusyPoll {
+    /// Number of times in a row that the other source answered.
     row: u32,
     source: usize,
     ended: Instant,
     phase: Phase,
-    /// Turns since it was judged last, and what was waited for them.
+    /// Turns since the last judgement, and the time waited for them.
     turns: u32,
     waited: Duration,
 }
 
-impl Conversation {
+impl BusyPoll {
     pub(crate) fn new() -> Self {
         Self {
             row: 0,
@@ -95,11 +94,11 @@ impl Conversation {
         }
     }
 
-    /// Notes what the source of this number has brought.
-    pub(crate) fn note(&mut self, source: usize, round: &Round) {
-        let answers = source != self.source && round.bytes <= SHORT;
-        let waited = round.came.since(self.ended).min(PAUSE);
-        (self.source, self.ended) = (source, round.ended);
+    /// Notes a turn of the source of this number.
+    pub(crate) fn note(&mut self, source: usize, turn: &Turn) {
+        let answers = source != self.source && turn.bytes <= SHORT;
+        let waited = turn.came.since(self.ended).min(PAUSE);
+        (self.source, self.ended) = (source, turn.ended);
         if !answers {
             self.row = 0;
             return;
@@ -113,10 +112,10 @@ impl Conversation {
         }
     }
 
-    /// Where it is better, looks for the next packet without going to sleep, for
-    /// [`HOLD`]; whether one is there. Who else wants the processor has it meanwhile.
+    /// Polls for the next packet without going to sleep, for at most [`HOLD`], if that is the
+    /// faster way. Returns true if a packet is there. Other threads may run meanwhile.
     pub(crate) fn is_answered(&mut self, fds: &mut [PollFd<'_>]) -> Result<bool, Errno> {
-        if !matches!(self.phase, Phase::Look { .. }) || self.row < ROW {
+        if !matches!(self.phase, Phase::Poll { .. }) || self.row < ROW {
             return Ok(false);
         }
         let began = clock::boot();
@@ -139,7 +138,7 @@ mod tests {
 
     /// Two programs whose answers take as long as they are told.
     struct Talk {
-        state: Conversation,
+        state: BusyPoll,
         now: Instant,
         source: usize,
     }
@@ -148,7 +147,7 @@ mod tests {
         /// With a first packet, which answers none.
         fn new() -> Self {
             let mut talk = Self {
-                state: Conversation::new(),
+                state: BusyPoll::new(),
                 now: Instant(1_000_000_000),
                 source: 0,
             };
@@ -160,7 +159,7 @@ mod tests {
             let came = self.now + after;
             self.now = came + Duration::from_micros(5);
             let ended = self.now;
-            self.state.note(source, &Round { came, ended, bytes });
+            self.state.note(source, &Turn { came, ended, bytes });
             self.source = source;
         }
 

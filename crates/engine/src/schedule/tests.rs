@@ -22,12 +22,12 @@ struct Fake {
     carried: mpsc::Sender<(Packet, String)>,
 }
 
-impl Carrier for Fake {
+impl PacketPath for Fake {
     fn source(&self) -> BorrowedFd<'_> {
         self.source.as_fd()
     }
 
-    fn round(&mut self, waits: bool) -> ControlFlow<(), Round> {
+    fn turn(&mut self, waits: bool) -> ControlFlow<(), Turn> {
         let flags = if waits {
             RecvFlags::empty()
         } else {
@@ -47,7 +47,7 @@ impl Carrier for Fake {
         let packet = Packet { number, at, bytes };
         self.carried.send((packet, name)).expect("a test");
         let now = Instant(at * MILLISECOND);
-        ControlFlow::Continue(Round {
+        ControlFlow::Continue(Turn {
             came: now,
             ended: now,
             bytes: bytes as usize,
@@ -100,14 +100,14 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     thread.spawn(work).expect("a thread")
 }
 
-fn start() -> (Arc<Common>, JoinHandle<()>) {
-    let (common, guests) = Common::new().expect("an eventfd");
+fn start() -> (Arc<SharedThread>, JoinHandle<()>) {
+    let (common, guests) = SharedThread::new().expect("an eventfd");
     let own = Arc::clone(&common);
-    let both = spawn("both", move || together(&own, &guests));
+    let both = spawn("both", move || run_shared(&own, &guests));
     (common, both)
 }
 
-fn carrier(common: &Arc<Common>, name: &str) -> End {
+fn carrier(common: &Arc<SharedThread>, name: &str) -> End {
     let (near, source) = UnixDatagram::pair().expect("a pair");
     near.set_write_timeout(Some(SOON)).expect("a limit");
     let (report, carried) = mpsc::channel();
@@ -116,7 +116,7 @@ fn carrier(common: &Arc<Common>, name: &str) -> End {
         carried: report,
     };
     let common = Arc::clone(common);
-    let thread = spawn(name, move || alone(&common, Box::new(fake)));
+    let thread = spawn(name, move || run_dedicated(&common, Box::new(fake)));
     End {
         source: near,
         carried,
