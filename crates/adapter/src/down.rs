@@ -63,8 +63,8 @@ pub enum DownError {
     },
     /// Another program made it, and its file is needed.
     #[error(
-        "`taupe up` has not made {interface}, and without its file it is not known what else \
-         belongs to it; {}", .problem.as_deref().unwrap_or("name the file")
+        "another program has made {interface}, and without its file it is not known what else \
+         belongs to it{}", .problem.as_ref().map_or_else(String::new, |it| format!("; {it}"))
     )]
     NoFile {
         /// The interface.
@@ -89,9 +89,7 @@ pub enum DownError {
         interface: String,
     },
     /// The file could not be written. Nothing has been undone.
-    #[error(
-        "{error}; {interface} is up still; `taupe down --no-save` gives up what it has learned"
-    )]
+    #[error("{error}; {interface} is up still")]
     NotSaved {
         /// Why.
         error: SaveError,

@@ -84,7 +84,7 @@ pub use report::Report;
 pub use request::{Devices, Options, Outer, Request};
 pub use save::{NotSaved, save};
 pub use saved_file::{Access, replace};
-pub use steps::Leftover;
+pub use steps::{ApplyError, Leftover};
 pub use up::{UpError, up, up_on};
 pub use verify::{Finding, Kind, verify};
 pub use watch::Watch;

@@ -194,10 +194,7 @@ pub enum StepError {
     #[error(transparent)]
     System(#[from] SystemError),
     /// The kernel has no nf_tables.
-    #[error(
-        "{0}; load the module nf_tables, or go without by `taupe up --no-firewall`: packets from \
-         elsewhere to the tunnel's addresses are let in then"
-    )]
+    #[error("{0}; load the module nf_tables")]
     NoFirewall(SystemError),
     /// Another program has the device's port.
     #[error(

@@ -26,22 +26,21 @@ use crate::verify;
 #[non_exhaustive]
 pub enum ReloadError {
     /// It is not up, or not by `taupe up`.
-    #[error("{0} is not up; `taupe up` brings it up")]
+    #[error("{0} is not up")]
     NotUp(String),
     /// Its process has died.
     #[error(
         "{0} is not up: its process was killed, and what went through it is refused still if it was \
-         a full tunnel or for chosen applications; `taupe up` starts it again, `taupe down` gives the network back"
+         a full tunnel or for chosen applications"
     )]
     Killed(String),
     /// Somebody else has made it.
-    #[error("{0} was not brought up by `taupe up`; `taupe down` and `taupe up` make it so")]
+    #[error("{0} was brought up by another program")]
     NotOurs(String),
     /// Its interface is in another network namespace.
     #[error(
         "the interface of {0} was moved to another network namespace, where its addresses and \
-         routes are not known; move it back (`ip -n NAMESPACE link set {0} netns PID`), or \
-         `taupe down` it, and `taupe up`"
+         routes are not known"
     )]
     Moved(String),
     /// It is up in another network namespace.

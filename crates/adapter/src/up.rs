@@ -52,7 +52,7 @@ pub enum UpError {
     /// It is up in another network namespace.
     #[error(
         "{interface} was brought up in another network namespace ({namespace}) and not taken \
-         down; run `taupe down` there, or remove {} if that namespace is gone", .journal.display()
+         down"
     )]
     Elsewhere {
         /// The interface.
@@ -317,9 +317,7 @@ fn outcome(leftovers: &[Leftover]) -> String {
         return "; everything is as it was before".to_owned();
     }
     let list = list(leftovers);
-    format!(
-        "; of what had been done, this could not be undone (`taupe down` tries again):\n  {list}"
-    )
+    format!("; of what had been done, this could not be undone:\n  {list}")
 }
 
 fn already_up(
@@ -336,8 +334,7 @@ fn already_up(
     let through = outer.map_or_else(String::new, |outer| format!(", through {outer}"));
     let ago = SystemTime::now().duration_since(since).unwrap_or_default();
     format!(
-        "{interface} is up already, begun {} from {config}{through}; `taupe reload` makes it what its \
-         file says now, `taupe down` ends it",
+        "{interface} is up already, begun {} from {config}{through}",
         Ago(ago)
     )
 }
@@ -349,11 +346,9 @@ fn exists(interface: &str, is_wireguard: bool, personality: Personality) -> Stri
             "there is an interface {interface} already, which is no WireGuard tunnel; give the \
              file another name"
         ),
-        Personality::Taupe => format!(
-            "there is an interface {interface} that `taupe up` has not made; give the file another \
-             name, or remove the interface (`wg-quick down {interface}` if wg-quick made it, \
-             otherwise `ip link delete {interface}`)"
-        ),
+        Personality::Taupe => {
+            format!("there is an interface {interface} already, which another program has made")
+        }
     }
 }
 

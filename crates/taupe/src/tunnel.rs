@@ -2,6 +2,7 @@
 //! crate `adapter` to know; here the file is found and read, and the device's
 //! process is started.
 
+mod advice;
 mod ending;
 mod error;
 mod foreground;

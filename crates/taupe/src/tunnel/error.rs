@@ -1,5 +1,6 @@
 //! Why something was not done with a tunnel.
 
+use super::advice;
 use crate::capture;
 use crate::check::{self, Remark, Unreadable};
 use crate::conf::{self, Conf};
@@ -73,8 +74,9 @@ pub(super) enum Failure {
         remedy: &'static str,
     },
     #[error(
-        "{error}; but of the applications chosen for {interface} some may still be those of its file: \
-         {fault}; `taupe down` it, and `taupe up`"
+        "{}; but of the applications chosen for {interface} some may still be those of its file: \
+         {fault}; `taupe down` it, and `taupe up`",
+        advice::reload(.error)
     )]
     NotTakenBack {
         error: Box<adapter::ReloadError>,
@@ -97,11 +99,11 @@ pub(super) enum Failure {
     Via(#[from] via::Failure),
     #[error("cannot catch signals: {0}; nothing was changed")]
     Signals(#[source] io::Error),
-    #[error(transparent)]
+    #[error("{}", advice::up(.0))]
     Up(#[from] adapter::UpError),
-    #[error(transparent)]
+    #[error("{}", advice::down(.0))]
     Down(#[from] adapter::DownError),
-    #[error(transparent)]
+    #[error("{}", advice::reload(.0))]
     Reload(#[from] adapter::ReloadError),
     #[error(transparent)]
     Save(#[from] adapter::NotSaved),

@@ -2,7 +2,7 @@
 
 use super::error::Failure;
 use super::transparent::{is_transparent, let_go};
-use super::{DevicePlan, readable, reload};
+use super::{DevicePlan, advice, readable, reload};
 use crate::arguments::Up;
 use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
@@ -159,7 +159,7 @@ impl Running<'_> {
             // Something that was to be done first has failed. But this process
             // is to end, and with it the device: the rest is undone all the same.
             Err(error) => {
-                self.console.note(&error.to_string());
+                self.console.note(&advice::down(&error));
                 if let Some(stop) = self.stopper.take() {
                     stop();
                     self.await_ended();
@@ -184,7 +184,7 @@ impl Running<'_> {
             }
             Ok(()) => true,
             Err(error) => {
-                say(&format_args!("taupe: {error}"));
+                say(&format_args!("taupe: {}", advice::down(&error)));
                 false
             }
         };
