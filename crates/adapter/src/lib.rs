@@ -16,6 +16,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `namespace.rs`, `networks.rs`, `tables.rs`, `stopped.rs` | network namespaces, networks, table names, ended devices |
+//! | `transparent.rs` | settings of transparent mode that a journal keeps |
 //! | `request.rs`, `report.rs` | what is wanted; progress and notes for the person |
 //! | `dns.rs` | name servers |
 //! | `change.rs` | one step, and the command that it is like |
@@ -56,6 +57,7 @@ mod steps;
 mod stopped;
 mod tables;
 mod teardown;
+mod transparent;
 mod up;
 mod verify;
 mod watch;
@@ -85,6 +87,7 @@ pub use request::{Devices, Options, Outer, Request};
 pub use save::{NotSaved, save};
 pub use saved_file::{Access, replace};
 pub use steps::{ApplyError, Leftover};
+pub use transparent::{NotTransparentSettings, Translation, TransparentSettings};
 pub use up::{UpError, up, up_on};
 pub use verify::{Finding, Kind, verify};
 pub use watch::Watch;

@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_config::file::{File, Personality};
 
+use crate::transparent::TransparentSettings;
+
 /// A tunnel to bring up or reload, and its options.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
@@ -20,9 +22,9 @@ pub struct Request<'a> {
     pub personality: Personality,
     /// What was asked for.
     pub options: Options,
-    /// What the caller wants to be told again while the tunnel is up
-    /// ([`journal::Header::memo`]).
-    pub memo: &'a str,
+    /// Settings of transparent mode that the journal keeps
+    /// ([`Header::transparent`](crate::journal::Header::transparent)).
+    pub transparent: Option<&'a TransparentSettings>,
     /// The tunnel that this one goes through.
     pub outer: Option<&'a Outer>,
 }

@@ -11,8 +11,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use taupe_adapter::State;
 use taupe_adapter::journal::Header;
+use taupe_adapter::{State, Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_nat::flows;
@@ -102,9 +102,8 @@ pub(crate) struct Plan {
     pub(crate) servers: Vec<IpAddr>,
     /// Networks of the peers, to which the tunnel carries packets.
     pub(crate) routed: Vec<Prefix>,
-    /// What cannot become another while the tunnel is up, for people to read; behind
-    /// [`ALL`] where the file has no key of transparent mode.
-    pub(crate) memo: String,
+    /// Settings that cannot change while the tunnel is up.
+    pub(crate) fixed: TransparentSettings,
 }
 
 impl Plan {
@@ -157,19 +156,15 @@ impl Plan {
             v6: settings.dns.iter().any(IpAddr::is_ipv6),
             bus: system_bus == SystemBus::Allow,
         };
-        let all = if file.transparent.first.is_none() {
-            ALL
-        } else {
-            ""
-        };
-        let (means, memo) = match mark {
+        let for_all = file.transparent.first.is_none();
+        let (means, translation) = match mark {
             // A reload can change addresses as any others.
-            Some(mark) => (Means::Mark(mark), all.to_owned()),
+            Some(mark) => (Means::Mark(mark), None),
             None => {
                 file.interface.addresses.clear();
                 file.interface.table = Table::Off;
-                let memo = format!("{all}{}", fixed(&settings));
-                (Means::Translation(Translator::new(&settings)), memo)
+                let means = Means::Translation(Translator::new(&settings));
+                (means, Some(translation(&settings)))
             }
         };
         file.interface.dns_search.clear();
@@ -185,13 +180,16 @@ impl Plan {
             means,
             servers: settings.dns,
             routed: file.peers.iter().flat_map(Peer::routed).collect(),
-            memo,
+            fixed: TransparentSettings {
+                for_all,
+                translation,
+            },
         })
     }
 
     /// Whether the file was brought up so only because somebody asked for it.
     pub(crate) fn takes_all(&self) -> bool {
-        self.memo.starts_with(ALL)
+        self.fixed.for_all
     }
 
     /// [`Self::take`] from the file of a tunnel, which has been found in order before. The
@@ -274,10 +272,9 @@ pub(crate) fn attached(
     }
 }
 
-/// Whether the tunnel chooses no applications: neither by translation, which leaves a memo,
-/// nor by a mark.
-fn chooses_nothing(Header { memo, options, .. }: &Header) -> bool {
-    memo.is_empty() && options.chosen.is_none()
+/// Returns whether the tunnel selects no applications, neither by translation nor by a mark.
+fn chooses_nothing(header: &Header) -> bool {
+    header.transparent.is_empty() && header.options.chosen.is_none()
 }
 
 /// What becomes of applications while the tunnel is down, and until when: behind the words
@@ -306,23 +303,14 @@ pub(crate) fn word_of(interface: &str) -> String {
         .unwrap_or_else(|| interface.to_owned())
 }
 
-/// The addresses that the translation knows, as a file has them.
-fn fixed(settings: &Settings) -> String {
-    let list = |addresses: &[IpAddr]| {
-        let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        texts.join(", ")
-    };
+/// Returns the addresses that the translation uses.
+fn translation(settings: &Settings) -> Translation {
     let v4 = settings.v4.map(IpAddr::V4);
-    let own: Vec<_> = v4.into_iter().chain(settings.v6.map(IpAddr::V6)).collect();
-    let own = list(&own);
-    match settings.dns.as_slice() {
-        [] => format!("Address = {own} and no DNS"),
-        servers => format!("Address = {own} and DNS = {}", list(servers)),
+    Translation {
+        addresses: v4.into_iter().chain(settings.v6.map(IpAddr::V6)).collect(),
+        servers: settings.dns.clone(),
     }
 }
-
-/// What the memo of a plan for every application begins with.
-pub(crate) const ALL: &str = "--transparent; ";
 
 /// Until the interface has one of its own.
 const FIRST_MTU: u16 = 1420;

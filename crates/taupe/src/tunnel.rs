@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use taupe_adapter::{
     self as adapter, Devices, Down, DownError, Options, Personality, Request, State,
+    TransparentSettings,
 };
 use taupe_config::file::{self, DiagnosticKind};
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
@@ -153,13 +154,11 @@ fn bring_up<D: Device>(
     };
     let captured = plan.map(|plan| Captured::prepare(conf, plan, &mut file, up));
     let captured = captured.transpose()?;
-    let memo = captured
-        .as_ref()
-        .map_or("", |captured| captured.memo.as_str());
+    let fixed = captured.as_ref().map(|captured| captured.fixed.clone());
     let outer = through.as_ref().map(|through| &through.outer);
     let request = Request {
         outer,
-        ..request(conf, &file, personality, options, memo)
+        ..request(conf, &file, personality, options, fixed.as_ref())
     };
     let device = DevicePlan {
         settings: &up.device,
@@ -378,10 +377,10 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), Failure> {
         (None, Some(_)) => endpoint_names::leave(&mut file, Leave::Missing),
         (None, None) => Vec::new(),
     };
-    let memo = plan.as_ref().map_or("", |plan| plan.memo.as_str());
+    let fixed = plan.as_ref().map(|plan| &plan.fixed);
     let request = Request {
         outer: outer.as_ref(),
-        ..request(conf, &file, Personality::Taupe, Options::default(), memo)
+        ..request(conf, &file, Personality::Taupe, Options::default(), fixed)
     };
     let mut replaced = None;
     // Before the peers: what is chosen from now on is held back until they are there.
@@ -420,7 +419,7 @@ fn save(conf: &Conf, personality: Personality) -> Result<(), Failure> {
             file: conf.shown.display().to_string(),
         });
     }
-    let request = request(conf, &file, personality, Options::default(), "");
+    let request = request(conf, &file, personality, Options::default(), None);
     Ok(adapter::save(&request, &mut Console::new(true))?)
 }
 
@@ -429,7 +428,7 @@ fn request<'a>(
     file: &'a file::File,
     personality: Personality,
     options: Options,
-    memo: &'a str,
+    transparent: Option<&'a TransparentSettings>,
 ) -> Request<'a> {
     Request {
         interface: conf.interface.as_str(),
@@ -437,7 +436,7 @@ fn request<'a>(
         file,
         personality,
         options,
-        memo,
+        transparent,
         outer: None,
     }
 }

@@ -10,6 +10,7 @@ use taupe_config::file::Personality;
 
 use crate::namespace::Namespace;
 use crate::request::{Options, Outer, Request};
+use crate::transparent::TransparentSettings;
 
 pub(super) const VERSION: u32 = 1;
 
@@ -42,9 +43,9 @@ pub struct Header {
     pub pre_down: Vec<String>,
     /// The file's PostDown commands.
     pub post_down: Vec<String>,
-    /// What the caller wanted to be remembered.
-    #[serde(default)]
-    pub memo: String,
+    /// The settings of transparent mode that a reload cannot change.
+    #[serde(default, rename = "memo")]
+    pub transparent: TransparentSettings,
     /// The tunnel that it goes through.
     #[serde(default)]
     pub outer: Option<Outer>,
@@ -79,7 +80,7 @@ impl Header {
             options: request.options,
             pre_down: hooks.pre_down.clone(),
             post_down: hooks.post_down.clone(),
-            memo: request.memo.to_owned(),
+            transparent: request.transparent.cloned().unwrap_or_default(),
             outer: request.outer.cloned(),
             outer_seen: request.outer.and_then(|outer| Seen::of(&outer.config)),
         }

@@ -36,7 +36,7 @@ impl Drop for Scratch {
 fn with_request<T>(config: &str, hook: &str, then: impl FnOnce(&Request<'_>) -> T) -> T {
     let file = file(&format!("PostDown = {hook}"), "");
     then(&Request {
-        memo: "",
+        transparent: None,
         outer: None,
         interface: "wg0",
         config: Path::new(config),

@@ -196,7 +196,7 @@ impl Model {
         let state = self.state();
         let config = self.config.clone();
         let request = Request {
-            memo: "",
+            transparent: None,
             outer: None,
             interface: INTERFACE,
             config: &config,
@@ -238,7 +238,7 @@ impl Model {
         let state = self.state();
         let config = self.config.clone();
         let request = Request {
-            memo: "",
+            transparent: None,
             outer: None,
             interface: INTERFACE,
             config: &config,

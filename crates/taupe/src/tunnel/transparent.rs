@@ -2,7 +2,7 @@
 
 use super::error::{Failure, wrong};
 use crate::arguments::Up;
-use crate::capture::{ALL, Plan, meanwhile, until, word_of};
+use crate::capture::{Plan, meanwhile, until, word_of};
 use crate::check::{Checked, check_with_available_keys};
 use crate::conf::Conf;
 use crate::console::say;
@@ -11,7 +11,7 @@ use crate::mode::{Adapter, Mode, Transparent};
 use crate::processes::Subject;
 use crate::{app_conflicts, families, names};
 use std::path::Path;
-use taupe_adapter::{State, UpError};
+use taupe_adapter::{State, Translation, TransparentSettings, UpError};
 use taupe_config::application::Rule;
 use taupe_config::file::File;
 use taupe_os_linux::netlink::System;
@@ -72,14 +72,16 @@ pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, F
     let Some(header) = State::default().of_running(interface) else {
         return Ok(None);
     };
-    if plan.takes_all() && !header.memo.starts_with(ALL) {
+    if plan.takes_all() && !header.transparent.for_all {
         return Err(Failure::NoApplications(interface.to_owned()));
     }
-    let fixed = |memo: &str| memo.strip_prefix(ALL).unwrap_or(memo).to_owned();
-    let (before, now) = (fixed(&header.memo), fixed(&plan.memo));
-    if before == now {
+    let (before, now) = (header.transparent.translation, &plan.fixed.translation);
+    if before == *now {
         return Ok(Some(plan));
     }
+    let keys =
+        |it: &Option<Translation>| it.as_ref().map_or_else(String::new, Translation::to_string);
+    let (before, now) = (keys(&before), keys(now));
     let remedy = match capture::lock(interface)? {
         Some(Lock::Nobody) => {
             "`taupe down` it, and `taupe up`: what the chosen applications send goes past it in \
@@ -102,7 +104,8 @@ pub(super) fn plan_again(conf: &Conf, file: &mut File) -> Result<Option<Plan>, F
 /// its file says, and nothing is to be saved from there.
 pub(super) fn is_transparent(interface: &str) -> bool {
     let running = || State::default().of_running(interface);
-    is_in_effect(interface).unwrap_or(true) || running().is_some_and(|said| !said.memo.is_empty())
+    is_in_effect(interface).unwrap_or(true)
+        || running().is_some_and(|header| !header.transparent.is_empty())
 }
 
 /// Says what of a plan may not be as one thinks.
@@ -159,7 +162,7 @@ pub(super) struct Captured<'a> {
     /// The mark of their sockets, in adapter mode.
     pub(super) mark: Option<u32>,
     /// For a reload to compare.
-    pub(super) memo: String,
+    pub(super) fixed: TransparentSettings,
     /// Endpoints that the device's process is to find.
     left: Vec<Named>,
     /// Nothing was held back before.
@@ -187,7 +190,7 @@ impl<'a> Captured<'a> {
             interface,
             file: &conf.path,
             mark: plan.mark(),
-            memo: plan.memo,
+            fixed: plan.fixed,
             left: endpoint_names::leave(file, if is_new { Leave::Missing } else { Leave::All }),
             is_new,
             reset_existing: up.reset_existing,

@@ -296,7 +296,7 @@ impl<'a> Tunnel<'a> {
 
     fn request<'b>(&self, file: &'b File) -> Request<'b> {
         Request {
-            memo: "",
+            transparent: None,
             outer: None,
             interface: self.interface,
             config: Path::new("/etc/wireguard/wgt.conf"),

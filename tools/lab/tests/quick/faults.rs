@@ -176,7 +176,7 @@ pub(crate) fn be_killed() -> Option<std::convert::Infallible> {
         count: 0,
     };
     let request = Request {
-        memo: "",
+        transparent: None,
         outer: None,
         interface: INTERFACE,
         config: Path::new(path),
