@@ -4,10 +4,22 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_bindings::rt_addr::{Ifaddrmsg, OpNewaddrDo, Request};
-
-use super::Address;
-use super::{Result, System, family, number};
+use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
+
+use super::{
+    client::{System, family, number},
+    error::Result,
+};
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Address {
+    /// The interface's index.
+    pub interface: u32,
+    /// The address with the length of its network; host bits are kept.
+    pub network: IpNet,
+}
 
 impl System {
     /// The addresses of every interface, each interface's in the kernel's

@@ -6,13 +6,57 @@ use netlink_bindings::{
     utils::{find_attr, parse_u32},
 };
 use rustix::{io::Errno, net::netlink::SOCK_DIAG};
-
-use super::{Connection, Listed};
-use super::{
-    Plain, Result, number,
-    socket::{Refusal, Socket},
-};
 use taupe_packet::ip::Family;
+
+use super::{
+    client::number,
+    error::Result,
+    socket::{Plain, Refusal, Socket},
+};
+
+/// A socket of TCP, UDP or UDP-Lite that is not a listener, as `ss -K` finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// `IPPROTO_*`.
+    pub protocol: u8,
+    /// `AF_INET` or `AF_INET6`: the socket's, whatever its addresses are.
+    pub family: Family,
+    /// The addresses that it receives by: its own and the other's, in network order,
+    /// in the first four bytes for IPv4.
+    pub addresses: [[u8; 16]; 2],
+    /// The ports, likewise.
+    pub ports: [u16; 2],
+    /// The interface that it is bound to, or 0.
+    pub interface: u32,
+    /// Its number, which no other socket has or had (`SO_COOKIE`).
+    pub cookie: u64,
+}
+
+/// A socket that is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its ends.
+    pub connection: Connection,
+    /// Its state (`include/net/tcp_states.h`).
+    pub state: u8,
+    /// Whose it is.
+    pub uid: u32,
+    /// Its number in `/proc/PID/fd`; 0 for one that no process has any more.
+    pub inode: u32,
+    /// Its mark; `None` without `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
+    /// Bytes of payload sent and received; only of TCP.
+    pub transfer: Option<[u64; 2]>,
+}
+
+impl Listed {
+    /// A connection that is open, or a socket of UDP with another end (`TCP_ESTABLISHED`).
+    pub const ESTABLISHED: u8 = 1;
+    /// A socket of UDP without another end (`TCP_CLOSE`).
+    pub const CLOSE: u8 = 7;
+    /// `TCP_LISTEN`.
+    pub const LISTEN: u8 = 10;
+}
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;

@@ -8,8 +8,28 @@ use netlink_bindings::{
 };
 use rustix::io::Errno;
 
-use super::{Filter, Hook};
-use super::{Plain, Result, System};
+use super::{client::System, error::Result, socket::Plain};
+
+/// Where on a link's way filters of its `clsact` queue are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// What leaves.
+    Egress,
+    /// What comes in.
+    Ingress,
+}
+
+/// A filter of a link's `clsact` queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Its place: lower is earlier.
+    pub priority: u16,
+    /// What tells it from others of that priority; 0 for the priority itself, which is
+    /// listed before its filters.
+    pub handle: u32,
+    /// What its program is called, if it is one of BPF with a name.
+    pub name: String,
+}
 
 const RTM_GETTFILTER: u16 = 46;
 

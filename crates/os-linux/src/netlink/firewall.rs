@@ -2,22 +2,65 @@
 
 mod rule;
 
-use std::ffi::{CStr, CString};
+use std::{
+    ffi::{CStr, CString},
+    net::IpAddr,
+};
 
 use netlink_bindings::nftables::{
     Nfgenmsg, OpGetchainDump, OpGetruleDump, OpGettableDo, Request, TableFlags,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use taupe_packet::ip::Family;
 
 use self::rule::{Expression, ListedRule};
-use super::{Firewall, FirewallState, InterfaceMatch};
 use super::{
-    Result, System, family, is_interface_name,
+    client::{System, family, is_interface_name, number},
+    error::Result,
     link::not_a_name,
-    number,
     socket::{Refusal, Socket, Transaction},
 };
-use taupe_packet::ip::Family;
+
+/// The nf_tables table that `wg-quick` makes for a default route by a tunnel:
+/// what claims to come to the tunnel's addresses by another interface is
+/// dropped (CVE-2019-14899), and replies to the tunnel's own datagrams get the
+/// mark of the datagrams, so that a strict reverse-path filter lets them in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Firewall {
+    /// Whose packets.
+    pub family: Family,
+    /// The table's name, at most 255 bytes.
+    pub name: String,
+    /// The tunnel's interface, which need not exist.
+    pub interface: InterfaceMatch,
+    /// The tunnel's addresses of this family.
+    pub addresses: Vec<IpAddr>,
+    /// The mark of the tunnel's own datagrams.
+    pub mark: u32,
+}
+
+/// The property by which firewall rules recognise an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum InterfaceMatch {
+    /// `iifname`, as `wg-quick` writes it: the rules no longer mean an interface that is
+    /// renamed.
+    Name(String),
+    /// `iif`: the number stays with an interface that is renamed.
+    Index(u32),
+}
+
+/// The state of a firewall table, compared with a [`Firewall`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirewallState {
+    /// Chains and rules are those of the [`Firewall`]. Rules for further addresses of the
+    /// tunnel are no difference.
+    Whole,
+    /// A chain or a rule is another one, or the table is switched off (`dormant`).
+    Altered,
+    /// There is no such table, or it has no rules.
+    Missing,
+}
 
 impl System {
     /// The nf_tables tables of the families `ip` and `ip6`.

@@ -7,9 +7,8 @@ use netlink_bindings::{
 use rustix::{io::Errno, net::netlink::GENERIC};
 use zeroize::Zeroizing;
 
-use super::SystemError;
 use super::{
-    Result,
+    error::{Result, SystemError},
     socket::{Refusal, Socket},
 };
 

@@ -2,12 +2,43 @@
 
 use netlink_bindings::rt_link::{Ifinfomsg, OpGetlinkDo, Request};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::{Link, Medium};
 use super::{
-    Result, System, is_interface_name,
+    client::{System, is_interface_name},
+    error::Result,
     socket::{Refusal, unreadable},
 };
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its number, never 0.
+    pub index: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Administratively up.
+    pub up: bool,
+    /// Maximum transmission unit in bytes.
+    pub mtu: u32,
+    /// What made it, such as `wireguard`, `tun` or `bridge`; hardware has none.
+    pub kind: Option<String>,
+    /// What its packets are wrapped in.
+    pub medium: Medium,
+    /// The index of the link that it is a part of: a bridge, a bond, a VRF.
+    pub controller: Option<u32>,
+}
+
+/// What the packets of a link are wrapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Medium {
+    /// An Ethernet header; this is the link's own address (`ARPHRD_ETHER`).
+    Ethernet([u8; 6]),
+    /// They come back to this host (`ARPHRD_LOOPBACK`).
+    Loopback,
+    /// Nothing, or something else than Ethernet (`ARPHRD_*`).
+    Other(u16),
+}
 
 impl System {
     /// Every interface.

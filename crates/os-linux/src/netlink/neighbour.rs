@@ -3,9 +3,12 @@
 use std::net::IpAddr;
 
 use netlink_bindings::rt_neigh::{Ndmsg, NudState, OpNewneighDo, Request};
-
-use super::{Result, System, number};
 use taupe_packet::ip::Family;
+
+use super::{
+    client::{System, number},
+    error::Result,
+};
 
 impl System {
     /// The neighbours whose hardware addresses are being asked for, which the kernel keeps

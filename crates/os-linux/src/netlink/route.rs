@@ -1,6 +1,9 @@
 //! Routes, and where packets go.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use ipnet::IpNet;
 use netlink_bindings::{
@@ -8,10 +11,152 @@ use netlink_bindings::{
     traits::Pusher,
     utils::{find_attr, parse_ip, parse_u16, parse_u32, push_header},
 };
-
-use super::{Result, System, family, number, socket::unreadable};
-use super::{Route, RouteKind, RouteTo};
+use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
+
+use super::{
+    client::{System, family, number},
+    error::Result,
+    socket::unreadable,
+};
+
+/// A route; a route of several next hops is listed once for each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// The number of the table it is in.
+    pub table: u32,
+    /// Where it leads; without host bits.
+    pub destination: IpNet,
+    /// What it does with a packet.
+    pub kind: RouteKind,
+    /// The index of the interface it leads by.
+    pub interface: Option<u32>,
+    /// The next hop; of the other family in a route by RFC 8950.
+    pub gateway: Option<IpAddr>,
+    /// Lower is preferred. An IPv6 route that is added with 0 gets 1024, which
+    /// is what is listed then.
+    pub metric: u32,
+    /// The path's MTU in bytes, if the route sets it.
+    pub mtu: Option<u32>,
+    /// Who made it (`RTPROT_*`); [`Route::BOOT`] is what `ip` says.
+    pub protocol: u8,
+    /// How far its destination is (`RT_SCOPE_*`); always
+    /// [`Route::SCOPE_UNIVERSE`] in IPv6.
+    pub scope: u8,
+}
+
+impl Route {
+    /// The table that everything is in unless told otherwise.
+    pub const MAIN_TABLE: u32 = 254;
+    /// The table of the host's own addresses.
+    pub const LOCAL_TABLE: u32 = 255;
+    /// The protocol of what a person made (`RTPROT_BOOT`).
+    pub const BOOT: u8 = 3;
+    /// Anywhere (`RT_SCOPE_UNIVERSE`).
+    pub const SCOPE_UNIVERSE: u8 = 0;
+    /// Directly on the link (`RT_SCOPE_LINK`).
+    pub const SCOPE_LINK: u8 = 253;
+
+    /// What `ip route add DESTINATION dev INTERFACE table TABLE` makes.
+    #[must_use]
+    pub fn by_interface(destination: IpNet, interface: u32, table: u32) -> Self {
+        Self {
+            table,
+            destination: destination.trunc(),
+            kind: RouteKind::Unicast,
+            interface: Some(interface),
+            gateway: None,
+            metric: Self::default_metric(Family::of(destination.addr())),
+            mtu: None,
+            protocol: Self::BOOT,
+            scope: match destination {
+                IpNet::V4(_) => Self::SCOPE_LINK,
+                IpNet::V6(_) => Self::SCOPE_UNIVERSE,
+            },
+        }
+    }
+
+    /// What `ip route add unreachable DESTINATION metric METRIC table TABLE`
+    /// makes: senders get `EHOSTUNREACH`.
+    #[must_use]
+    pub fn unreachable(destination: IpNet, metric: u32, table: u32) -> Self {
+        Self::without_interface(RouteKind::Unreachable, destination, metric, table)
+    }
+
+    /// What `ip route add KIND DESTINATION metric METRIC table TABLE` makes, for a kind
+    /// that leads nowhere.
+    #[must_use]
+    pub fn without_interface(kind: RouteKind, destination: IpNet, metric: u32, table: u32) -> Self {
+        Self {
+            table,
+            destination: destination.trunc(),
+            kind,
+            interface: None,
+            gateway: None,
+            metric,
+            mtu: None,
+            protocol: Self::BOOT,
+            scope: Self::SCOPE_UNIVERSE,
+        }
+    }
+
+    /// The metric of a route that is added without one.
+    #[must_use]
+    pub(crate) fn default_metric(family: Family) -> u32 {
+        match family {
+            Family::V4 => 0,
+            Family::V6 => 1024,
+        }
+    }
+
+    /// The family of its destination.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(self.destination.addr())
+    }
+}
+
+/// What a route does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RouteKind {
+    /// Sends it on.
+    Unicast,
+    /// Refuses it with `EHOSTUNREACH`.
+    Unreachable,
+    /// Refuses it with `EACCES`.
+    Prohibit,
+    /// Leaves it to the rules that come after the table's.
+    Throw,
+    /// Another `RTN_*`: local, broadcast, blackhole and so on.
+    Other(u8),
+}
+
+/// As `ip` has it.
+impl fmt::Display for RouteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unicast => "unicast",
+            Self::Unreachable => "unreachable",
+            Self::Prohibit => "prohibit",
+            Self::Throw => "throw",
+            Self::Other(kind) => return write!(f, "type {kind}"),
+        })
+    }
+}
+
+/// Where packets for a destination go now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RouteTo {
+    /// The index of the interface they leave by.
+    pub interface: u32,
+    /// The path's MTU in bytes, if the route sets it or the kernel has learned
+    /// it; otherwise the interface's holds.
+    pub mtu: Option<u32>,
+    /// The address they leave from.
+    pub source: Option<IpAddr>,
+    /// The next hop.
+    pub gateway: Option<IpAddr>,
+}
 
 impl System {
     /// The routes of every table and both families.

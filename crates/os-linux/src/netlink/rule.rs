@@ -3,10 +3,117 @@
 use ipnet::IpNet;
 use netlink_bindings::rt_rule::{FibRuleAttrs, FibRuleHdr, OpNewruleDo, PushFibRuleAttrs, Request};
 use rustix::io::Errno;
-
-use super::{Mark, Rule, SystemError};
-use super::{Result, System, family, number, socket::Refusal};
+use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
+
+use super::{
+    client::{System, family, number},
+    error::{Result, SystemError},
+    socket::Refusal,
+};
+
+/// A rule that says which routing table a packet is looked up in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Rule {
+    /// Whose packets.
+    pub family: Family,
+    /// Lower is asked first.
+    pub priority: u32,
+    /// The table; 0 for a rule that does something else.
+    pub table: u32,
+    /// Where a packet has to come from; without host bits.
+    #[serde(default)]
+    pub source: Option<IpNet>,
+    /// The firewall mark that a packet has to have.
+    pub mark: Option<Mark>,
+    /// For packets that the rest of the rule does *not* describe.
+    pub invert: bool,
+    /// Results with this prefix length in bits or a shorter one do not count.
+    pub suppress_prefix_length: Option<u32>,
+    /// Who made it (`RTPROT_*`); `ip` leaves it at 0.
+    pub protocol: u8,
+    /// It has selectors or an action that this type does not tell. Such a rule
+    /// cannot be added or removed here.
+    pub more: bool,
+}
+
+impl Rule {
+    /// A rule for all packets, which others are made of.
+    const fn all(family: Family, priority: u32, table: u32) -> Self {
+        Self {
+            family,
+            priority,
+            table,
+            source: None,
+            mark: None,
+            invert: false,
+            suppress_prefix_length: None,
+            protocol: 0,
+            more: false,
+        }
+    }
+
+    /// What `ip rule add not fwmark MARK table TABLE` makes.
+    #[must_use]
+    pub const fn not_marked(family: Family, priority: u32, mark: u32, table: u32) -> Self {
+        Self {
+            invert: true,
+            ..Self::marked(family, priority, mark, u32::MAX, table)
+        }
+    }
+
+    /// What `ip rule add fwmark MARK/MASK table TABLE` makes.
+    #[must_use]
+    pub const fn marked(family: Family, priority: u32, mark: u32, mask: u32, table: u32) -> Self {
+        Self {
+            mark: Some(Mark { value: mark, mask }),
+            ..Self::all(family, priority, table)
+        }
+    }
+
+    /// What `ip rule add from SOURCE table TABLE` makes.
+    #[must_use]
+    pub fn from(source: IpNet, priority: u32, table: u32) -> Self {
+        Self {
+            source: Some(source.trunc()),
+            ..Self::all(Family::of(source.addr()), priority, table)
+        }
+    }
+
+    /// What `ip rule add table TABLE suppress_prefixlength LENGTH` makes.
+    #[must_use]
+    pub const fn suppressing(family: Family, priority: u32, length: u32, table: u32) -> Self {
+        Self {
+            suppress_prefix_length: Some(length),
+            ..Self::all(family, priority, table)
+        }
+    }
+
+    /// The priority that the kernel gives to a new rule that asks for none: one
+    /// below the second of the family, which comes after the one for the local
+    /// table. `rules` is what [`System::rules`] lists.
+    #[must_use]
+    pub fn next_priority(rules: &[Self], family: Family) -> u32 {
+        let mut priorities: Vec<u32> = rules
+            .iter()
+            .filter(|rule| rule.family == family)
+            .map(|rule| rule.priority)
+            .collect();
+        priorities.sort_unstable();
+        priorities
+            .get(1)
+            .map_or(0, |second| second.saturating_sub(1))
+    }
+}
+
+/// A firewall mark and which bits of it count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mark {
+    /// The mark.
+    pub value: u32,
+    /// The bits that are compared.
+    pub mask: u32,
+}
 
 impl System {
     /// The rules of both families, each family's in the order in which the

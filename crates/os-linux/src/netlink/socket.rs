@@ -19,13 +19,10 @@ use rustix::{
         netlink::SocketAddrNetlink, recvfrom, send, socket_with,
     },
 };
-
 use zeroize::Zeroizing;
 
-use crate::{
-    netlink::SystemError,
-    option::{self, IntOption},
-};
+use super::error::SystemError;
+use crate::option::{self, IntOption};
 
 /// Why a request was refused.
 #[derive(Debug)]

@@ -3,10 +3,13 @@
 
 use netlink_bindings::utils::push_header;
 use proptest::prelude::*;
-
-use super::{Errno, System, address, firewall, is_interface_name, link, neighbour, route, rule};
-use super::{Firewall, InterfaceMatch};
+use rustix::io::Errno;
 use taupe_packet::ip::Family;
+
+use super::{
+    Firewall, InterfaceMatch, System, address, client::is_interface_name, firewall, link,
+    neighbour, route, rule,
+};
 
 /// Bytes that look like a header and attributes, mostly.
 fn answer() -> impl Strategy<Value = Vec<u8>> {

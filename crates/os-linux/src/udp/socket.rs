@@ -17,7 +17,6 @@ use rustix::{
         socket_with, sockopt,
     },
 };
-
 use taupe_packet::ip::Family;
 
 use super::{

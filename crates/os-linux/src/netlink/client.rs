@@ -1,0 +1,63 @@
+//! The client, which each of its siblings gives the requests for one kind of thing.
+
+use rustix::{io::Errno, net::netlink::NETFILTER};
+use taupe_packet::ip::Family;
+
+use super::{
+    error::Result,
+    socket::{Refusal, Socket},
+};
+
+/// Configures the network namespace that the calling thread was in when this
+/// was opened. Changes need `CAP_NET_ADMIN`.
+///
+/// What exists already is not added again (`EEXIST`), and removing what is not
+/// there fails: `ESRCH` for a route, `ENOENT` for a rule or a firewall table,
+/// `EADDRNOTAVAIL` for an address, `ENODEV` for a link.
+#[derive(Debug)]
+pub struct System {
+    pub(super) route: Socket,
+    /// Not to be had from a kernel without netfilter.
+    pub(super) netfilter: std::result::Result<Socket, Errno>,
+}
+
+impl System {
+    /// Opens the calling thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn open() -> Result<Self> {
+        let route =
+            Socket::open(None).map_err(|error| Refusal::from(error).of("open a netlink socket"))?;
+        let netfilter = Socket::open(Some(NETFILTER))
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PROTONOSUPPORT));
+        Ok(Self { route, netfilter })
+    }
+}
+
+/// The family's number.
+pub(super) fn number(family: Family) -> u8 {
+    match family {
+        Family::V4 => libc::AF_INET as u8,
+        Family::V6 => libc::AF_INET6 as u8,
+    }
+}
+
+/// The family of this number.
+pub(super) fn family(number: u8) -> Option<Family> {
+    Family::ALL
+        .into_iter()
+        .find(|&family| self::number(family) == number)
+}
+
+/// Whether the kernel would take it for an interface's name.
+pub(super) fn is_interface_name(name: &str) -> bool {
+    let forbidden =
+        |c: char| c == '/' || c == ':' || c == '\0' || c.is_ascii_whitespace() || c == '\x0b';
+    !name.is_empty()
+        && name.len() < libc::IFNAMSIZ
+        && name != "."
+        && name != ".."
+        && !name.contains(forbidden)
+}
