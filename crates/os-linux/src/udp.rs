@@ -3,6 +3,8 @@
 mod control;
 mod message;
 mod port;
+mod receive;
+mod send;
 mod socket;
 
 use std::{

@@ -1,0 +1,189 @@
+//! Receiving, with what the kernel says beside the datagrams.
+
+use std::{io, net::IpAddr, os::fd::AsFd, sync::atomic::Ordering};
+
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+
+use super::{
+    Local, MAX_RECEIVES, RECEIVE_LEN, Receive, Received,
+    control::Control,
+    message::{self, Call},
+    socket::Socket,
+};
+
+impl Socket {
+    /// Waits for datagrams, and takes those along that are there already: one
+    /// system call. A sandbox that forbids `recvmmsg` gets one batch a call. Each
+    /// [`crate::udp::RECEIVE_LEN`] bytes of `buffer` take one batch; it should have
+    /// [`crate::udp::RECEIVE_BUFFER_LEN`].
+    ///
+    /// # Errors
+    ///
+    /// Unexpected errors of the kernel. What ICMP reported about earlier sends
+    /// is no error.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Receive> {
+        self.receive_with(buffer, true)
+    }
+
+    /// [`Socket::receive`] without waiting, for who has heard from `poll(2)` that
+    /// there is something: `None` when there is nothing all the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Socket::receive`].
+    pub fn receive_announced(&self, buffer: &mut [u8]) -> io::Result<Option<Receive>> {
+        match self.receive_with(buffer, false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
+    fn receive_with(&self, buffer: &mut [u8], waits: bool) -> io::Result<Receive> {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let rooms = buffer.chunks_mut(RECEIVE_LEN);
+            // For one batch the plainer call does.
+            let call = if rooms.len() == 1 || self.receives_singly.load(Ordering::Relaxed) {
+                Call::One
+            } else {
+                Call::Many
+            };
+            match message::receive(self.fd.as_fd(), rooms, call, waits) {
+                Ok(messages) => {
+                    let starts = (0..).step_by(RECEIVE_LEN);
+                    let received = starts.zip(&messages).map_while(received);
+                    let received: ArrayVec<_, MAX_RECEIVES> = received.collect();
+                    // Shutting down ends the call as if nothing had been
+                    // received from nobody.
+                    if received.is_empty() {
+                        break;
+                    }
+                    return Ok(Receive::Datagrams(received));
+                }
+                Err(error) if reports_an_earlier_send(&error) => {}
+                Err(error) if call == Call::Many && refuses_the_call(&error) => {
+                    self.receives_singly.store(true, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Receive::Stopped)
+    }
+}
+
+/// What a message is to the caller; `None` if nobody has sent it.
+fn received((start, message): (usize, &message::Message)) -> Option<Received> {
+    let mut received = Received {
+        start,
+        len: message.len,
+        segment: message.len,
+        from: message.from?,
+        local: None,
+        ecn: 0,
+        truncated: message.truncated,
+    };
+    read_control(&message.control, &mut received);
+    Some(received)
+}
+
+fn read_control(control: &Control, received: &mut Received) {
+    let int = |data: &[u8]| data.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    for (level, kind, data) in control.iter() {
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // The local address, which differs from the one in the header
+                // for broadcasts.
+                if let (Some(interface), Some(&[_, _, _, _, a, b, c, d])) =
+                    (int(data), data.first_chunk())
+                {
+                    let address = IpAddr::from([a, b, c, d]);
+                    received.local = Some(Local { address, interface });
+                }
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                if let Some((address, rest)) = data.split_first_chunk::<16>() {
+                    received.local = int(rest).map(|interface| Local {
+                        address: IpAddr::from(*address),
+                        interface,
+                    });
+                }
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                received.ecn = data.first().map_or(0, |tos| tos & 3);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                received.ecn = int(data).map_or(0, |tclass| (tclass & 3) as u8);
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                if let Some(size @ 1..) = int(data) {
+                    received.segment = (size as usize).min(received.len);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the error is what ICMP said about an earlier datagram, or no error
+/// at all.
+fn reports_an_earlier_send(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNREFUSED
+                | Errno::CONNRESET
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::NETDOWN
+                | Errno::NONET
+                | Errno::NOPROTOOPT
+                | Errno::PROTO
+                | Errno::MSGSIZE
+                | Errno::INTR
+        )
+    )
+}
+
+/// Whether it is the system call that is not there or not allowed.
+fn refuses_the_call(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NOSYS | Errno::PERM)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_of_lying_length_are_skipped() {
+        let blank = Received {
+            start: 0,
+            len: 10,
+            segment: 10,
+            from: "1.2.3.4:5".parse().unwrap(),
+            local: None,
+            ecn: 0,
+            truncated: false,
+        };
+        for (level, kind) in [
+            (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            (libc::SOL_UDP, libc::UDP_GRO),
+        ] {
+            let mut control = Control::new();
+            control.push(level, kind, &[0xff; 3]);
+            let mut received = blank;
+            read_control(&control, &mut received);
+            assert_eq!(received, blank);
+        }
+        let mut control = Control::new();
+        control.push(libc::SOL_UDP, libc::UDP_GRO, &1000u32.to_ne_bytes());
+        let mut received = blank;
+        read_control(&control, &mut received);
+        assert_eq!(received.segment, 10);
+    }
+}

@@ -1,0 +1,321 @@
+//! Sending, with segmentation offload while the kernel takes it.
+
+use std::{
+    ffi::c_int,
+    hint, io,
+    net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
+    sync::atomic::Ordering,
+    thread,
+};
+
+use rustix::io::Errno;
+
+use super::{
+    Header, Local, Sent,
+    control::Control,
+    message::{self, Name},
+    segments_of_a_send,
+    socket::Socket,
+};
+
+/// Batches in a row that the kernel may refuse before there is a pause. One
+/// refusal may mean only that the path to one peer takes smaller packets.
+const MAX_REFUSED_IN_A_ROW: u32 = 8;
+
+/// Sends without batches before one is tried again. What refused them may have
+/// been the path to one peer, or what somebody on the way said of it.
+const PAUSE: u32 = 1000;
+
+/// How often a send is tried again when the kernel has no buffers. To sleep
+/// would cost milliseconds.
+const MAX_RETRIES: u32 = 100;
+
+impl Socket {
+    /// Sends `buffer` to `to` as datagrams of `segment` bytes, the last maybe
+    /// shorter, in order, with as few system calls as the kernel allows.
+    ///
+    /// `header` is that of each datagram, or its TOS or traffic class byte alone. `local`
+    /// fixes the source address, and the interface unless its index is 0; when it does
+    /// not work any more, the datagrams go without it and the result says so.
+    ///
+    /// A datagram the firewall refuses (`EPERM`) or that is too large
+    /// (`EMSGSIZE`) does not keep the others from being sent.
+    pub fn send(
+        &self,
+        to: SocketAddr,
+        local: Option<&Local>,
+        header: impl Into<Header>,
+        buffer: &[u8],
+        segment: usize,
+    ) -> Sent {
+        let mut destination = Destination::new(to, local, header.into());
+        let result = self.send_to(&mut destination, buffer, segment);
+        Sent {
+            local_dropped: destination.local_dropped,
+            result,
+        }
+    }
+
+    fn send_to(
+        &self,
+        destination: &mut Destination<'_>,
+        buffer: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
+        let segment = if segment == 0 { buffer.len() } else { segment };
+        let mut rest = buffer;
+        let mut outcome = Ok(());
+        loop {
+            let batch_len = (segment * segments_of_a_send(segment)).min(rest.len());
+            let mut sent = 0;
+            if batch_len > segment && self.tries_batches() {
+                sent = self.send_batches(destination, rest, batch_len, segment)?;
+            }
+            if sent == 0 {
+                let (batch, _) = rest.split_at(batch_len);
+                let result = self.send_singly(destination, batch, segment);
+                outcome = outcome.and(result);
+                if outcome
+                    .as_ref()
+                    .is_err_and(|error| !concerns_one_datagram(error))
+                {
+                    break;
+                }
+                sent = batch_len;
+            }
+            rest = rest.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Sends batches of `batch_len` bytes, the last maybe shorter, with one
+    /// system call. Returns how many bytes went out: none when the kernel does
+    /// not take the first batch so.
+    fn send_batches(
+        &self,
+        destination: &mut Destination<'_>,
+        batches: &[u8],
+        batch_len: usize,
+        segment: usize,
+    ) -> io::Result<usize> {
+        let result = destination.attempt(Some(segment as u16), |to, control| {
+            self.send_messages(to, control, batches, batch_len)
+        });
+        match result {
+            Ok(count) => {
+                self.refused_in_a_row.store(0, Ordering::Relaxed);
+                Ok(batches.len().min(count * batch_len))
+            }
+            Err(error) => {
+                let refused = self
+                    .refused_in_a_row
+                    .load(Ordering::Relaxed)
+                    .saturating_add(1);
+                let pauses = match Errno::from_io_error(&error) {
+                    // No checksum offload on the way out.
+                    Some(Errno::IO) => true,
+                    // Not this size, or not this way.
+                    Some(Errno::INVAL | Errno::MSGSIZE) => refused >= MAX_REFUSED_IN_A_ROW,
+                    // The firewall's verdict on some datagram may not be the
+                    // one on the others.
+                    Some(Errno::PERM) => return Ok(0),
+                    _ => return Err(error),
+                };
+                self.refused_in_a_row.store(refused, Ordering::Relaxed);
+                self.gso_refusals.fetch_add(1, Ordering::Relaxed);
+                if pauses {
+                    self.gso_pause.store(PAUSE, Ordering::Relaxed);
+                }
+                // Perhaps it was not the local address.
+                destination.restore_local();
+                Ok(0)
+            }
+        }
+    }
+
+    /// Sends datagrams one by one, with as few system calls as that takes.
+    fn send_singly(
+        &self,
+        destination: &mut Destination<'_>,
+        batch: &[u8],
+        segment: usize,
+    ) -> io::Result<()> {
+        let mut outcome = Ok(());
+        let mut rest = batch;
+        loop {
+            let result = destination.attempt(None, |to, control| {
+                self.send_messages(to, control, rest, segment)
+            });
+            let done = match result {
+                Ok(count) => count,
+                Err(error) => {
+                    let goes_on = concerns_one_datagram(&error);
+                    outcome = outcome.and(Err(error));
+                    if !goes_on {
+                        return outcome;
+                    }
+                    1
+                }
+            };
+            rest = rest.get(done * segment..).unwrap_or_default();
+            if rest.is_empty() {
+                return outcome;
+            }
+        }
+    }
+
+    /// Sends `payload` as messages of `length` bytes, as many as one system call
+    /// takes. Returns how many went out; an error concerns the first.
+    fn send_messages(
+        &self,
+        to: &Name,
+        control: &Control,
+        payload: &[u8],
+        length: usize,
+    ) -> io::Result<usize> {
+        let fd = self.fd.as_fd();
+        if self.sends_many && payload.len() > length {
+            return message::send_many(fd, to, control, payload.chunks(length));
+        }
+        let (first, _) = payload.split_at(length.min(payload.len()));
+        message::send(fd, to, control, first).map(|()| 1)
+    }
+
+    /// [`Socket::gso`], and one send less to go. Threads that do this at once
+    /// make a pause longer, no more.
+    fn tries_batches(&self) -> bool {
+        let tries = self.gso();
+        if !tries {
+            let pause = self.gso_pause.load(Ordering::Relaxed);
+            let pause = pause.saturating_sub(1);
+            self.gso_pause.store(pause, Ordering::Relaxed);
+        }
+        tries
+    }
+}
+
+/// Where datagrams go and what goes beside them.
+struct Destination<'a> {
+    to: Name,
+    local: Option<&'a Local>,
+    given_local: Option<&'a Local>,
+    /// Something went out after the local address had been given up.
+    local_dropped: bool,
+    header: Header,
+    is_v6: bool,
+}
+
+impl<'a> Destination<'a> {
+    fn new(to: SocketAddr, local: Option<&'a Local>, header: Header) -> Self {
+        // An address of the other family cannot be a source.
+        let local = local.filter(|local| local.address.is_ipv4() == to.is_ipv4());
+        Self {
+            to: to.into(),
+            local,
+            given_local: local,
+            local_dropped: false,
+            header,
+            is_v6: to.is_ipv6(),
+        }
+    }
+
+    /// Calls `send` until it succeeds or fails for good; gives the local
+    /// address up when that may help.
+    fn attempt<T>(
+        &mut self,
+        segment: Option<u16>,
+        send: impl Fn(&Name, &Control) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut control = self.control(segment);
+        let mut retries = 0;
+        loop {
+            let error = match send(&self.to, &control) {
+                Err(error) => error,
+                done => {
+                    self.local_dropped |= self.local.is_none() && self.given_local.is_some();
+                    return done;
+                }
+            };
+            match Errno::from_io_error(&error) {
+                Some(Errno::NOBUFS | Errno::AGAIN) if retries < MAX_RETRIES => {
+                    retries += 1;
+                    hint::spin_loop();
+                    thread::yield_now();
+                }
+                Some(Errno::INTR) => {}
+                Some(
+                    Errno::INVAL
+                    | Errno::NODEV
+                    | Errno::NETUNREACH
+                    | Errno::HOSTUNREACH
+                    | Errno::ADDRNOTAVAIL
+                    | Errno::NETDOWN,
+                ) if self.local.is_some() => {
+                    self.local = None;
+                    control = self.control(segment);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Takes back that the local address was given up, unless that has helped.
+    fn restore_local(&mut self) {
+        if !self.local_dropped {
+            self.local = self.given_local;
+        }
+    }
+
+    fn control(&self, segment: Option<u16>) -> Control {
+        let mut control = Control::new();
+        let (level, tclass, hop_limit) = if self.is_v6 {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
+        };
+        let mut push = |kind, value: u8| {
+            control.push(level, kind, &c_int::from(value).to_ne_bytes());
+        };
+        push(tclass, self.header.tclass);
+        if let Some(hops) = self.header.hop_limit {
+            push(hop_limit, hops);
+        }
+        if let Some(local) = self.local {
+            push_packet_info(&mut control, local);
+        }
+        if let Some(segment) = segment {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+        control
+    }
+}
+
+/// `struct in_pktinfo` and `struct in6_pktinfo`.
+fn push_packet_info(control: &mut Control, local: &Local) {
+    match local.address {
+        IpAddr::V4(address) => {
+            let mut info = [0; 12];
+            info[..4].copy_from_slice(&local.interface.to_ne_bytes());
+            info[4..8].copy_from_slice(&address.octets());
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        IpAddr::V6(address) => {
+            let mut info = [0; 20];
+            info[..16].copy_from_slice(&address.octets());
+            info[16..].copy_from_slice(&local.interface.to_ne_bytes());
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+    }
+}
+
+/// Whether the next datagram may fare better.
+fn concerns_one_datagram(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::PERM | Errno::MSGSIZE)
+    )
+}
