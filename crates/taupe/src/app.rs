@@ -4,13 +4,8 @@ mod lists;
 
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Plan, Unsupported};
-use crate::check::{self, Checked, Remark, check, check_text};
-use crate::conf::{self, Conf};
+
 use crate::console::{NotPrinted, print, say};
-use crate::executables::in_path;
-use crate::judge::Judge;
-use crate::processes::{Subject, sockets};
-use crate::rules::resolved;
 use crate::{app_conflicts, root};
 use lists::{Refused, edit};
 use std::ffi::OsString;
@@ -22,6 +17,12 @@ use taupe_adapter::journal::{self, Journal, Lock};
 use taupe_adapter::{Access, Namespace, Personality, SaveError, State, replace as replace_file};
 use taupe_config::application::{Application, Doubt};
 use taupe_config::file::{DiagnosticKind, File, Key};
+use taupe_inspect::check::{self, Checked, Remark, check, check_text};
+use taupe_inspect::conf::{self, Conf};
+use taupe_inspect::executables::in_path;
+use taupe_inspect::judge::Judge;
+use taupe_inspect::processes::{Subject, sockets};
+use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::{is_in_effect, replace};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::mark_of;
@@ -408,7 +409,7 @@ fn list(order: &AppOrder) -> Result<(), Failure> {
             false => "go past the tunnel",
         }
     );
-    if !root::is_root() {
+    if !taupe_inspect::is_root() {
         say(&"[!] only your own processes are seen; run it with sudo to see all");
     }
     Ok(print(text.as_bytes())?)

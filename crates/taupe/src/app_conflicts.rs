@@ -1,10 +1,10 @@
 //! Applications that two tunnels would have at once, in one network namespace.
 
-use crate::check;
-use crate::rules::resolved;
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
 use taupe_config::application::{AppRules, Rule};
+use taupe_inspect::check;
+use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::is_in_effect;
 
 /// Why applications cannot be chosen for a tunnel.

@@ -2,19 +2,18 @@
 //! in adapter mode, and their part of a running device.
 
 use crate::app_conflicts;
-use crate::check;
-use crate::conf::{self, Conf};
-use crate::interface::InterfaceName;
-use crate::rules::resolve;
-use crate::traffic::Teller;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
-use taupe_adapter::journal::Header;
-use taupe_adapter::{State, Translation, TransparentSettings};
+use taupe_adapter::{Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
+use taupe_inspect::check;
+use taupe_inspect::conf::Conf;
+use taupe_inspect::interface::InterfaceName;
+use taupe_inspect::rules::resolve;
+use taupe_inspect::traffic::Teller;
 use taupe_nat::flows;
 use taupe_nat::translate::{Settings, Translator};
 use taupe_os_linux::netlink::{System, SystemError};
@@ -22,7 +21,6 @@ use taupe_packet::tap::Tap;
 use taupe_transparent::capture::{Capture, Choice};
 use taupe_transparent::fault::Fault;
 use taupe_transparent::marks::Marking;
-use taupe_transparent::programs::Programs;
 use taupe_transparent::state::{Lock, Names};
 use taupe_uapi::prefix::Prefix;
 
@@ -257,50 +255,6 @@ impl Plan {
         };
         Ok(held)
     }
-}
-
-/// What is attached for a tunnel. Who may not reach it is told of none where the tunnel, by
-/// what `up` has written of it, was made without: for all that this machine sends, by
-/// addresses and routes alone.
-pub(crate) fn attached(
-    interface: &str,
-    header: Option<&Header>,
-) -> Result<Option<Programs>, Fault> {
-    match Programs::open(interface) {
-        Err(Fault::Unreachable { .. }) if header.is_some_and(chooses_nothing) => Ok(None),
-        programs => programs,
-    }
-}
-
-/// Returns whether the tunnel selects no applications, neither by translation nor by a mark.
-fn chooses_nothing(header: &Header) -> bool {
-    header.transparent.is_empty() && header.options.chosen.is_none()
-}
-
-/// What becomes of applications while the tunnel is down, and until when: behind the words
-/// that say that it is.
-pub(crate) fn meanwhile(lock: Lock, interface: &str) -> String {
-    until(lock, interface, &word_of(interface))
-}
-
-/// Returns [`meanwhile`] for a tunnel that `taupe up` knows by `word`.
-pub(crate) fn until(lock: Lock, interface: &str, word: &str) -> String {
-    match lock {
-        Lock::Nobody => format!("{lock} until `taupe up {word}`"),
-        _ => format!("{lock} until `taupe up {word}` or `taupe down {interface}`"),
-    }
-}
-
-/// What a person names a tunnel by for `taupe up`: the path of the file that it was made
-/// from, or its name where that is in its place.
-pub(crate) fn word_of(interface: &str) -> String {
-    let mut here = State::default().here().into_iter();
-    let header = here.find(|header| header.interface == interface);
-    let config = header.map(|header| header.config.display().to_string());
-    let usual = conf::folder().join(format!("{interface}.conf"));
-    config
-        .filter(|config| Path::new(config) != usual)
-        .unwrap_or_else(|| interface.to_owned())
 }
 
 /// Returns the addresses that the translation uses.

@@ -6,7 +6,6 @@ mod progress;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 pub(crate) use interrupt::Asked;
@@ -42,14 +41,4 @@ pub(crate) fn print(text: &[u8]) -> Result<(), NotPrinted> {
 pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), NotPrinted> {
     let printed = write().and_then(|()| io::stdout().flush());
     printed.map_err(NotPrinted)
-}
-
-/// `3 min`, roughly.
-pub(crate) fn span(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
 }

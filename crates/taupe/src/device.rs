@@ -4,7 +4,6 @@ use crate::arguments::DeviceOrder;
 use crate::background::{Starter, StarterGone};
 use crate::capture;
 use crate::endpoint_names;
-use crate::status::settings;
 use crate::via::{self, Beginning};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -15,6 +14,7 @@ use taupe_adapter::Watch;
 use taupe_engine::{
     Engine, Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
+use taupe_inspect::status::advised;
 use taupe_os_linux::descriptor::inherited;
 use taupe_os_linux::signals::Termination;
 use taupe_transparent::capture::is_in_effect;
@@ -211,7 +211,7 @@ fn watch_settings(interface: &str) -> io::Result<Option<Watch>> {
     let name = interface.to_owned();
     Watch::begin(interface, move |findings| {
         for finding in findings {
-            tracing::warn!("{}", settings::advised(finding, &name));
+            tracing::warn!("{}", advised(finding, &name));
         }
         if findings.is_empty() {
             tracing::info!("the network settings of {name} are as `taupe up` made them");

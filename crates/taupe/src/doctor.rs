@@ -1,30 +1,17 @@
-//! What would keep tunnels from working on this system: each thing looked at by itself,
-//! with its fix. Nothing is changed.
-
-mod kernel;
-mod others;
-mod system;
-mod tunnels;
+//! `taupe doctor`: prints the checks of this system, for people or as JSON.
 
 use crate::arguments::DoctorOrder;
-use crate::check::{self, check};
-use crate::conf::{self, Conf};
 use crate::console::{Colour, NotPrinted, Paint, print};
-use crate::json;
-use crate::root::is_root;
-use serde::Serialize;
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use taupe_adapter::Personality;
+use taupe_inspect::doctor::{self, Found, Outcome, examine};
+use taupe_inspect::json;
 
 /// Why nothing was looked at.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+enum Failure {
     #[error(transparent)]
-    Conf(#[from] conf::Error),
-    #[error(transparent)]
-    Unreadable(#[from] check::Unreadable),
+    Doctor(#[from] doctor::Failure),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }
@@ -43,140 +30,27 @@ fn run(order: &DoctorOrder) -> Result<usize, Failure> {
     let found = examine(order.file.as_deref())?;
     let text = match order.json {
         true => json::text(&found),
-        false => found.text(Paint::of_stdout()),
+        false => text(&found, Paint::of_stdout()),
     };
     print(text.as_bytes())?;
     Ok(found.fails)
 }
 
-/// What has been found; as of `taupe status --json`, members are only added.
-#[derive(Serialize)]
-pub(crate) struct Found {
-    schema: u32,
-    fails: usize,
-    checks: Vec<Check>,
-}
-
-/// How one thing is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Outcome {
-    Ok,
-    /// It takes root to look.
-    Unknown,
-    /// Something that somebody may want does not work.
-    Warn,
-    /// Tunnels do not work.
-    Fail,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Check {
-    /// A word that stays the same.
-    name: &'static str,
-    result: Outcome,
-    text: String,
-    /// What to do, in a line.
-    fix: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, text: impl Into<String>) -> Self {
-        Self {
-            name,
-            result: Outcome::Ok,
-            text: text.into(),
-            fix: None,
+/// Writes checks for people.
+pub(crate) fn text(found: &Found, paint: Paint) -> String {
+    let mut text = String::new();
+    for check in &found.checks {
+        let (word, colour) = match check.result {
+            Outcome::Ok => ("ok  ", Colour::Green),
+            Outcome::Unknown => ("?   ", Colour::Yellow),
+            Outcome::Warn => ("warn", Colour::Yellow),
+            Outcome::Fail => ("FAIL", Colour::Red),
+        };
+        let word = paint.paint(word, colour);
+        let _ = writeln!(text, "{word}  {:<20} {}", check.name, check.text);
+        if let Some(fix) = &check.fix {
+            let _ = writeln!(text, "      {:<20} fix: {fix}", "");
         }
     }
-
-    fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self {
-            name,
-            result: Outcome::Warn,
-            text: text.into(),
-            fix: Some(fix.into()),
-        }
-    }
-
-    /// Looks, if this is root, who alone can.
-    fn by_root(name: &'static str, look: impl FnOnce() -> Self) -> Self {
-        match is_root() {
-            true => look(),
-            false => Self::unknown(name),
-        }
-    }
-
-    fn unknown(name: &'static str) -> Self {
-        Self {
-            result: Outcome::Unknown,
-            ..Self::ok(name, "it takes root to look: `sudo taupe doctor`")
-        }
-    }
-
-    fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self {
-            result: Outcome::Fail,
-            ..Self::warn(name, text, fix)
-        }
-    }
-}
-
-/// Looks at the system, and at a file if one is named.
-pub(crate) fn examine(file: Option<&OsStr>) -> Result<Found, Failure> {
-    let mut checks = kernel::checks();
-    checks.extend(system::checks());
-    checks.extend(others::checks());
-    checks.extend(tunnels::checks());
-    if let Some(word) = file {
-        checks.push(match of_file(word) {
-            Err(failure) if !is_root() => Check {
-                text: failure.to_string(),
-                ..Check::unknown("file")
-            },
-            found => found?,
-        });
-    }
-    let fails = checks.iter().filter(|one| one.result == Outcome::Fail);
-    Ok(Found {
-        schema: 1,
-        fails: fails.count(),
-        checks,
-    })
-}
-
-fn of_file(word: &OsStr) -> Result<Check, Failure> {
-    const NAME: &str = "file";
-    let conf = Conf::find(word, Personality::Taupe)?;
-    let checked = check(&conf, Personality::Taupe)?;
-    let shown = conf.shown.display();
-    let how = format!("`taupe check {shown}` says which, and what to do");
-    Ok(match (&checked.file, checked.remarks.as_slice()) {
-        (Some(_), []) => Check::ok(NAME, format!("{shown} is fine")),
-        (Some(_), remarks) => {
-            Check::warn(NAME, format!("{shown} has {}", check::count(remarks)), how)
-        }
-        (None, remarks) => Check::fail(NAME, format!("{shown} has {}", check::count(remarks)), how),
-    })
-}
-
-impl Found {
-    pub(crate) fn text(&self, paint: Paint) -> String {
-        let mut text = String::new();
-        for check in &self.checks {
-            let (word, colour) = match check.result {
-                Outcome::Ok => ("ok  ", Colour::Green),
-                Outcome::Unknown => ("?   ", Colour::Yellow),
-                Outcome::Warn => ("warn", Colour::Yellow),
-                Outcome::Fail => ("FAIL", Colour::Red),
-            };
-            let word = paint.paint(word, colour);
-            let _ = writeln!(text, "{word}  {:<20} {}", check.name, check.text);
-            if let Some(fix) = &check.fix {
-                let _ = writeln!(text, "      {:<20} fix: {fix}", "");
-            }
-        }
-        text
-    }
+    text
 }

@@ -1,12 +1,12 @@
 //! The command elsewhere than on Linux.
 
 use crate::arguments::{self, Order};
-use crate::check::{self, check};
-use crate::conf::Conf;
 use crate::{FAILED, MISUSED, allowed_ips, complain, console, exit, no_order, proxy, wg};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use taupe_config::file::Personality;
+use taupe_inspect::check::{self, check};
+use taupe_inspect::conf::Conf;
 
 /// Does what the process's arguments and environment ask for, on Windows with a packet filter
 /// of the given kind.
@@ -18,7 +18,7 @@ pub fn main<#[cfg(windows)] D: crate::Driver>() -> ExitCode {
         Err(error) => return no_order(&error, MISUSED),
     };
     match order {
-        Order::Check { file } => check::main(&file),
+        Order::Check { file } => crate::check::main(&file),
         Order::Strip { file } => strip(&file),
         Order::Proxy(order) => proxy::main(&order),
         #[cfg(windows)]

@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 use taupe_client::{EndpointName, PeerUpdate, PublicKey, SetRequest};
 use taupe_config::file::{Endpoint, File, Peer};
 use taupe_engine::{Resolver, SystemResolver};
+use taupe_inspect::endpoint_names::{Named, has_endpoint, named};
 use taupe_os_linux::watch::RouteWatch;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
@@ -39,33 +40,6 @@ const REST: Duration = REKEY_TIMEOUT;
 /// Delay of the look-up that a change of routes or addresses sets off: a new network makes several
 /// changes.
 const SETTLES: Duration = Duration::from_millis(500);
-
-/// A peer whose endpoint is a name.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    peer: PublicKey,
-    name: EndpointName,
-    /// Of its `[Peer]`.
-    line: usize,
-    /// Why it has no address yet, if it has been asked for.
-    reason: Option<String>,
-}
-
-/// The peers of a file whose endpoints are names.
-pub(crate) fn named(file: &File) -> Vec<Named> {
-    let peers = file.peers.iter();
-    peers
-        .filter_map(|peer| match peer.endpoint.as_ref()? {
-            Endpoint::Address(_) => None,
-            Endpoint::Name { host, port } => Some(Named {
-                peer: peer.public_key,
-                name: EndpointName::new(host, *port)?,
-                line: peer.line,
-                reason: None,
-            }),
-        })
-        .collect()
-}
 
 /// The first address of a peer whose endpoint is a name, if it has one now.
 pub(crate) fn first_address(peer: &Peer) -> Option<SocketAddr> {
@@ -118,31 +92,6 @@ pub(crate) fn await_addresses(interface: &str, left: &[Named]) -> Vec<String> {
         thread::sleep(LOOK);
     }
     missing.iter().map(Named::complaint).collect()
-}
-
-/// Says in a sentence each which endpoints of a running device have no address.
-pub(crate) fn without_address(interface: &str, file: &File) -> Vec<String> {
-    let Ok(device) = taupe_client::read(interface) else {
-        return Vec::new();
-    };
-    let mut missing = named(file);
-    missing.retain(|named| !has_endpoint(&device, named));
-    missing.iter().map(Named::complaint).collect()
-}
-
-impl Named {
-    fn complaint(&self) -> String {
-        let Self { name, line, .. } = self;
-        // Whoever only looks at the device does not know it.
-        let reason = match &self.reason {
-            Some(reason) => format!(" ({reason})"),
-            None => String::new(),
-        };
-        format!(
-            "the endpoint {name} of the [Peer] in line {line} has no address now{reason}: traffic \
-             for this peer is blocked until a later look-up finds one; Taupe repeats the look-up"
-        )
-    }
 }
 
 /// Tells a running device the names of endpoints that it was configured without, for
@@ -256,13 +205,6 @@ fn changes(network: &RouteWatch, limit: Duration) -> bool {
     let limit = Timespec::try_from(limit).ok();
     let mut fds = [PollFd::from_borrowed_fd(network.fd(), PollFlags::IN)];
     matches!(poll(&mut fds, limit.as_ref()), Ok(1..))
-}
-
-/// Whether the device knows where the peer is, or does not have it any more.
-fn has_endpoint(device: &taupe_client::Device, named: &Named) -> bool {
-    let mut peers = device.status.peers.iter();
-    let peer = peers.find(|peer| peer.public_key == named.peer);
-    peer.is_none_or(|peer| peer.endpoint.is_some())
 }
 
 fn set(

@@ -8,13 +8,10 @@ mod session;
 mod signals;
 
 use crate::arguments::{CellOrder, DeviceSettings, ExecOrder};
-use crate::check::{self, Checked, Unreadable, check_alone};
-use crate::conf::{self, Conf};
 use crate::console::say;
 use crate::device::Device;
 use crate::endpoints;
 use crate::peer_notices;
-use crate::root::is_root;
 use crate::state_dir::StateDir;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use session::Session;
@@ -31,6 +28,9 @@ use taupe_adapter::Personality;
 use taupe_cell::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
 use taupe_config::file::File;
 use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
+use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
+use taupe_inspect::conf::{self, Conf};
+use taupe_inspect::is_root;
 
 /// Why the command was not started.
 #[derive(Debug, thiserror::Error)]

@@ -19,9 +19,7 @@
 
 mod arguments;
 mod check;
-mod conf;
 mod console;
-mod interface;
 mod logging;
 mod peer_notices;
 mod proxy;
@@ -32,8 +30,6 @@ mod wg;
 mod app;
 #[cfg(target_os = "linux")]
 mod app_conflicts;
-#[cfg(target_os = "linux")]
-mod app_warnings;
 #[cfg(target_os = "linux")]
 mod background;
 #[cfg(target_os = "linux")]
@@ -49,37 +45,21 @@ mod endpoints;
 #[cfg(target_os = "linux")]
 mod exec;
 #[cfg(target_os = "linux")]
-mod executables;
-#[cfg(target_os = "linux")]
 mod explain;
 #[cfg(target_os = "linux")]
-mod families;
-#[cfg(target_os = "linux")]
 mod flows;
-#[cfg(target_os = "linux")]
-mod json;
-#[cfg(target_os = "linux")]
-mod judge;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
 mod mode;
 #[cfg(target_os = "linux")]
-mod names;
-#[cfg(target_os = "linux")]
-mod processes;
-#[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod root;
 #[cfg(target_os = "linux")]
-mod rules;
-#[cfg(target_os = "linux")]
 mod state_dir;
 #[cfg(target_os = "linux")]
 mod status;
-#[cfg(target_os = "linux")]
-mod traffic;
 #[cfg(target_os = "linux")]
 mod tunnel;
 #[cfg(target_os = "linux")]

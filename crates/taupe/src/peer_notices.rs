@@ -1,6 +1,6 @@
 //! What those are told whose tunnel is in this process when a peer does not answer.
 
-use crate::console::span;
+use taupe_inspect::span;
 use taupe_proxy::Notice;
 
 /// A line for people. A key is not in it: most files have one peer, and know its endpoint.

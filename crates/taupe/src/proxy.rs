@@ -1,8 +1,6 @@
 //! `taupe proxy`: the tunnel of a file in this process, for who asks for it.
 
 use crate::arguments::ProxyOrder;
-use crate::check::{self, Checked, Unreadable, check};
-use crate::conf::{self, Conf};
 use crate::console::{Interrupt, say};
 use crate::peer_notices;
 use crate::state_dir::{PlaceError, StateDir};
@@ -13,6 +11,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use taupe_client::ResolveError;
 use taupe_config::file::{Endpoint, File, Personality, Table};
+use taupe_inspect::check::{self, Checked, Unreadable, check};
+use taupe_inspect::conf::{self, Conf};
 use taupe_proxy::{
     AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError, Stopper,
 };

@@ -1,25 +1,20 @@
 //! What a report of a bug should have, in one text without secrets.
 
-mod redact;
-
 use crate::arguments::ReportOrder;
-use crate::check;
-use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, Paint, print, say};
-use crate::{doctor, flows, root, status};
-use redact::Redactor;
+use crate::{doctor, flows, root};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use taupe_adapter::Personality;
-use taupe_os_linux::netlink::{System, SystemError};
-
-/// Lines of the log that are taken.
-const LOG_LINES: &str = "200";
+use taupe_inspect::check;
+use taupe_inspect::conf::{self, Conf};
+use taupe_inspect::report::redact::{self, Redactor};
+use taupe_inspect::report::{log, network};
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +24,9 @@ enum Failure {
     #[error(transparent)]
     Conf(#[from] conf::Error),
     #[error(transparent)]
-    Status(#[from] status::Failure),
+    Status(#[from] taupe_inspect::status::Failure),
     #[error(transparent)]
-    Doctor(#[from] doctor::Failure),
+    Doctor(#[from] taupe_inspect::doctor::Failure),
     #[error("cannot write {}: {source}{}", .path.display(), advice(.source))]
     NotWritten { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -92,7 +87,7 @@ fn create(path: &Path) -> Result<std::fs::File, Failure> {
 /// The text. What a part of it cannot tell does not keep the others from being told.
 fn whole(order: &ReportOrder) -> Result<String, Failure> {
     let word = order.file.as_deref();
-    let status = match status::look(word) {
+    let status = match taupe_inspect::status::look(word) {
         Ok(status) => Some(status),
         // What is not up has a file, at least.
         Err(error) if word.is_none() => return Err(error.into()),
@@ -126,8 +121,8 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
     section(
         &mut text,
         "doctor",
-        &match doctor::examine(None) {
-            Ok(found) => found.text(Paint::none()),
+        &match taupe_inspect::doctor::examine(None) {
+            Ok(found) => doctor::text(&found, Paint::none()),
             Err(error) => format!("{error}\n"),
         },
     );
@@ -143,7 +138,7 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
         &mut text,
         "flows",
         &match flows::look(None) {
-            Ok(flows) => flows.text(),
+            Ok(flows) => crate::flows::text(&flows),
             Err(error) => format!("{error}\n"),
         },
     );
@@ -176,83 +171,4 @@ fn whole(order: &ReportOrder) -> Result<String, Failure> {
 
 fn section(text: &mut String, title: &str, content: &str) {
     let _ = write!(text, "\n## {title}\n\n```text\n{content}```\n");
-}
-
-/// Links, addresses, routes and rules, as the kernel lists them.
-fn network() -> Result<String, SystemError> {
-    let mut system = System::open()?;
-    let mut text = String::new();
-    let links = system.links()?;
-    let name = |index: Option<u32>| {
-        let link = links.iter().find(|link| Some(link.index) == index);
-        link.map_or("-", |link| &*link.name)
-    };
-    for link in &links {
-        let _ = writeln!(
-            text,
-            "link {} {}: {}, mtu {}, kind {}, part of {}",
-            link.index,
-            link.name,
-            if link.up { "up" } else { "down" },
-            link.mtu,
-            link.kind.as_deref().unwrap_or("-"),
-            name(link.controller)
-        );
-    }
-    for address in system.addresses()? {
-        let _ = writeln!(
-            text,
-            "address {} dev {}",
-            address.network,
-            name(Some(address.interface))
-        );
-    }
-    for route in system.routes()? {
-        let via = route
-            .gateway
-            .map_or("-".into(), |gateway| gateway.to_string());
-        let _ = writeln!(
-            text,
-            "route {} {} via {via} dev {} table {} metric {}",
-            route.kind,
-            route.destination,
-            name(route.interface),
-            route.table,
-            route.metric
-        );
-    }
-    for rule in system.rules()? {
-        let mark = rule.mark.map_or("-".into(), |mark| {
-            format!("{:#x}/{:#x}", mark.value, mark.mask)
-        });
-        let not = if rule.invert { "not " } else { "" };
-        let _ = writeln!(
-            text,
-            "rule {:?} {}: {not}mark {mark} table {}{}",
-            rule.family,
-            rule.priority,
-            rule.table,
-            if rule.more { ", and more" } else { "" }
-        );
-    }
-    Ok(text)
-}
-
-/// The end of what a service has logged, or why there is none; in the background nothing is.
-fn log(unit: &str) -> Result<String, String> {
-    let arguments = [
-        "--unit",
-        unit,
-        "--lines",
-        LOG_LINES,
-        "--no-pager",
-        "--output",
-        "short-iso",
-    ];
-    let said = Command::new("journalctl").args(arguments).output();
-    match said {
-        Ok(said) if said.status.success() => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
-        Ok(said) => Err(String::from_utf8_lossy(&said.stderr).into_owned()),
-        Err(_) => Err("there is no journal here\n".into()),
-    }
 }

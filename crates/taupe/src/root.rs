@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use taupe_adapter::Personality;
+use taupe_inspect::is_root;
 
 /// Why this process cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +20,6 @@ pub(crate) enum Error {
     Sudo(#[source] io::Error),
     #[error("this takes root, and sudo cannot be told how to run it again; run it as root")]
     Nameless,
-}
-
-/// Whether this process is root.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// Makes sure that this is root. Called as `wg-quick` it becomes that program,

@@ -10,15 +10,12 @@ mod transparent;
 
 use crate::arguments::{Action, DeviceOrder, DeviceSettings, TunnelOrder, Up};
 use crate::capture::Plan;
-use crate::check::{self, Checked, Remark, check, check_alone};
-use crate::conf::{self, Conf};
 use crate::console::{Console, print, say};
 use crate::device::Device;
-use crate::endpoint_names::{self, Leave, Named};
-use crate::interface::InterfaceName;
+use crate::endpoint_names::{self, Leave};
 use crate::mode::{self, Mode};
 use crate::via::{self, Through};
-use crate::{background, root, status};
+use crate::{background, root};
 use ending::Ending;
 use error::{Failure, wrong};
 use std::ffi::{OsStr, OsString};
@@ -29,6 +26,10 @@ use taupe_adapter::{
     TransparentSettings,
 };
 use taupe_config::file::{self, DiagnosticKind};
+use taupe_inspect::check::{self, Checked, Remark, check, check_alone};
+use taupe_inspect::conf::{self, Conf};
+use taupe_inspect::endpoint_names::Named;
+use taupe_inspect::interface::InterfaceName;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{Captured, is_transparent, let_go};
 
@@ -251,7 +252,7 @@ impl DevicePlan<'_> {
             transparent::hand_over(through.inner.as_str(), self.left);
         }
         if brought_up.is_ok() && request.personality == Personality::Taupe {
-            for sentence in status::warnings(request.interface) {
+            for sentence in taupe_inspect::status::warnings(request.interface) {
                 say(&format_args!("[!] {sentence}"));
             }
         }

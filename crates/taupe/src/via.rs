@@ -8,12 +8,9 @@ mod device;
 mod names;
 
 use crate::arguments::Beneath;
-use crate::check::{self, Checked, Unreadable, check_alone};
-use crate::conf::{self, Conf};
 use crate::console::say;
-use crate::endpoint_names::{self, Leave, Named};
+use crate::endpoint_names::{self, Leave};
 use crate::endpoints;
-use crate::interface::InterfaceName;
 use ipnet::IpNet;
 use names::Servers;
 use std::ffi::OsStr;
@@ -21,6 +18,10 @@ use std::net::{IpAddr, SocketAddr};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Outer, Personality, State, mtu_inside};
 use taupe_config::file::{Endpoint, File, LEAST_IPV6_MTU, Peer, Table};
+use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
+use taupe_inspect::conf::{self, Conf};
+use taupe_inspect::endpoint_names::Named;
+use taupe_inspect::interface::InterfaceName;
 
 pub(crate) use device::{Beginning, Failure as NotStarted, Joined, Started, start};
 
@@ -145,7 +146,7 @@ impl Through {
                 mark: file.interface.fwmark,
                 endpoints: endpoints.into_iter().flatten().collect(),
             },
-            named: endpoint_names::named(&file),
+            named: taupe_inspect::endpoint_names::named(&file),
             servers: Servers::of(&file),
             inner: inner.interface.clone(),
             interface: conf.interface,

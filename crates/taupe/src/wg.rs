@@ -256,7 +256,7 @@ const EOPNOTSUPP: i32 = 95;
 
 /// Whoever is not root does not see the kernel's devices.
 #[cfg(target_os = "linux")]
-use crate::root::is_root;
+use taupe_inspect::is_root;
 
 /// There are none of the kernel's: whoever may not talk to a device is told so by it.
 #[cfg(not(target_os = "linux"))]

@@ -4,11 +4,11 @@
 use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
 use super::device::{descriptor, foreground, offloads, variable};
 use super::{Environment, Error};
-use crate::interface::InterfaceName;
 use crate::logging::{Destination, Logging};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use taupe_inspect::interface::InterfaceName;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Userspace WireGuard by Taupe, called like BoringTun.

@@ -2,13 +2,13 @@
 //! environment that belong to them.
 
 use super::{Environment, Error};
-use crate::interface::InterfaceName;
 use crate::logging::Logging;
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use taupe_engine::Offloads;
+use taupe_inspect::interface::InterfaceName;
 
 /// A device to run, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,12 +6,10 @@ use super::{Environment, Error, ProxyOrder, boringtun, device, quick, read, taup
 use crate::wg;
 use clap::CommandFactory as _;
 use std::ffi::OsString;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use taupe_config::application::Application;
 use taupe_config::file::Personality;
+use taupe_inspect::destination::Destination;
 use taupe_uapi::prefix::Prefix;
 
 /// What is to be done.
@@ -175,85 +173,6 @@ pub(crate) struct ExplainOrder {
     /// forwards.
     pub(crate) application: Option<OsString>,
     pub(crate) destination: Option<Destination>,
-}
-
-/// Where a packet goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Destination {
-    pub(crate) address: IpAddr,
-    pub(crate) port: Option<u16>,
-}
-
-/// Why a word is no destination.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum NoDestination {
-    /// A name has several addresses, and who asks for them decides which.
-    #[error(
-        "it is a host's name, and tunnels decide by addresses: `getent ahosts {0}` prints those \
-         that it has; write one of them, such as 198.51.100.1 or 198.51.100.1:443"
-    )]
-    Name(String),
-    #[error(
-        "it is no address: write such as 198.51.100.1, 198.51.100.1:443, 2001:db8::1 or \
-         [2001:db8::1]:443"
-    )]
-    Nonsense,
-}
-
-impl NoDestination {
-    fn of(text: &str) -> Self {
-        let host = text.split_once("://").map_or(text, |(_, rest)| rest);
-        let host = host.split('/').next().unwrap_or_default();
-        // One with more colons is an IPv6 address, or was to be.
-        let host = host
-            .split_once(':')
-            .map_or(host, |(name, port)| match port.contains(':') {
-                true => host,
-                false => name,
-            });
-        let is_name = host.contains(|c: char| c.is_ascii_alphabetic())
-            && host
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
-        match is_name {
-            true => Self::Name(host.to_owned()),
-            false => Self::Nonsense,
-        }
-    }
-}
-
-impl FromStr for Destination {
-    type Err = NoDestination;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let alone = || {
-            let address = text.trim_start_matches('[').trim_end_matches(']').parse();
-            address.map(|address| Self {
-                address,
-                port: None,
-            })
-        };
-        let with_port = text.parse().map(|socket: SocketAddr| Self {
-            address: socket.ip(),
-            port: Some(socket.port()),
-        });
-        let found = with_port.or_else(|_| alone());
-        // IPv4 in an IPv6 socket is IPv4.
-        let canonical = found.map(|Self { address, port }| Self {
-            address: address.to_canonical(),
-            port,
-        });
-        canonical.map_err(|_| NoDestination::of(text))
-    }
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.port {
-            Some(port) => SocketAddr::new(self.address, port).fmt(f),
-            None => self.address.fmt(f),
-        }
-    }
 }
 
 /// Something to do with the applications of a file.

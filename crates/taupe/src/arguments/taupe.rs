@@ -8,9 +8,9 @@ use super::device::Device;
 use super::exec;
 use super::proxy::{self, Proxy};
 use super::{
-    Action, AppAction, AppOrder, AppPlace, CellOrder, Destination, DeviceSettings, DoctorOrder,
-    Environment, Error, ExecOrder, ExplainOrder, FlowsOrder, ModeOption, Order, ReportOrder,
-    StatusOrder, TunnelOrder, Up,
+    Action, AppAction, AppOrder, AppPlace, CellOrder, DeviceSettings, DoctorOrder, Environment,
+    Error, ExecOrder, ExplainOrder, FlowsOrder, ModeOption, Order, ReportOrder, StatusOrder,
+    TunnelOrder, Up,
 };
 use crate::logging::Logging;
 use crate::wg;
@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use taupe_config::application::Application;
 use taupe_config::file::Personality;
+use taupe_inspect::destination::Destination;
 
 const UP_STATUS: &str = "\
 Exit status:

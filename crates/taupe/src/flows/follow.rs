@@ -1,13 +1,14 @@
 //! What becomes of flows, told as it happens.
 
-use super::{Failure, Flow, Flows, Id, look};
+use super::{line, look};
 use crate::arguments::FlowsOrder;
 use crate::console::{NotPrinted, print, say};
-use crate::json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdout;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use taupe_inspect::flows::{Failure, Flow, Flows, Id};
+use taupe_inspect::json;
 
 /// From one look to the next.
 const EVERY: Timespec = Timespec {
@@ -73,7 +74,7 @@ fn tell(
         .into_iter()
         .map(|(event, flow)| match order.json {
             true => json::line(&Told { event, flow }),
-            false => format!("{} {}\n", event.mark(), flow.line()),
+            false => format!("{} {}\n", event.mark(), line(flow)),
         })
         .collect();
     print(text.as_bytes())
@@ -124,8 +125,8 @@ struct Told<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::*;
+    use taupe_inspect::flows::Verdict;
 
     fn flow(cookie: u64, verdict: Verdict) -> Flow {
         Flow {

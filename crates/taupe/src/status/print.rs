@@ -1,11 +1,10 @@
 //! The form for people.
 
-use super::judge::State;
-use super::{Mode, Status, Tunnel, now};
-use crate::console::span;
 use crate::console::{Colour, Paint};
 use std::fmt::Write as _;
 use std::time::Duration;
+use taupe_inspect::span;
+use taupe_inspect::status::{Mode, State, Status, Tunnel, now};
 
 pub(super) fn text(status: &Status, paint: Paint) -> String {
     if status.tunnels.is_empty() {

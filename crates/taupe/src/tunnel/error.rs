@@ -2,13 +2,13 @@
 
 use super::advice;
 use crate::capture;
-use crate::check::{self, Remark, Unreadable};
-use crate::conf::{self, Conf};
 use crate::console::{NotPrinted, say};
 use crate::{app_conflicts, root, via};
 use std::io;
 use taupe_adapter as adapter;
 use taupe_config::file::Key;
+use taupe_inspect::check::{self, Remark, Unreadable};
+use taupe_inspect::conf::{self, Conf};
 use taupe_os_linux::netlink::SystemError;
 use taupe_transparent::fault::Fault;
 

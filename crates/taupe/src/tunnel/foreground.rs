@@ -4,7 +4,6 @@ use super::error::Failure;
 use super::transparent::{is_transparent, let_go};
 use super::{DevicePlan, advice, readable, reload};
 use crate::arguments::Up;
-use crate::conf::Conf;
 use crate::console::{Asked, Console, say};
 use crate::device::{self, Device};
 use sd_notify::NotifyState;
@@ -14,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
 use taupe_engine::Exit;
+use taupe_inspect::conf::Conf;
 use taupe_transparent::fault::Fault;
 
 /// How long a device has to end after its interface has gone.

@@ -1,19 +1,22 @@
 //! What up, down and reload do besides for a tunnel of chosen applications.
 
 use super::error::{Failure, wrong};
+use crate::app_conflicts;
 use crate::arguments::Up;
-use crate::capture::{Plan, meanwhile, until, word_of};
-use crate::check::{Checked, check_with_available_keys};
-use crate::conf::Conf;
+use crate::capture::Plan;
 use crate::console::say;
-use crate::endpoint_names::{self, Leave, Named};
+use crate::endpoint_names::{self, Leave};
 use crate::mode::{Adapter, Mode, Transparent};
-use crate::processes::Subject;
-use crate::{app_conflicts, families, names};
 use std::path::Path;
 use taupe_adapter::{State, Translation, TransparentSettings, UpError};
 use taupe_config::application::Rule;
 use taupe_config::file::File;
+use taupe_inspect::check::{Checked, check_with_available_keys};
+use taupe_inspect::conf::Conf;
+use taupe_inspect::endpoint_names::Named;
+use taupe_inspect::processes::Subject;
+use taupe_inspect::tunnel::{meanwhile, until, word_of};
+use taupe_inspect::{families, names};
 use taupe_os_linux::netlink::System;
 use taupe_transparent::capture::{self, is_in_effect, release, reset};
 use taupe_transparent::fault::Fault;

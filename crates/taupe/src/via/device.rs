@@ -1,8 +1,6 @@
 //! The outer device, in the process of the inner one.
 
 use crate::arguments::{Beneath, DeviceOrder};
-use crate::check;
-use crate::conf::Conf;
 use crate::device::Device;
 use crate::endpoint_names;
 use crate::endpoints;
@@ -16,6 +14,8 @@ use taupe_cell::{NetworkError, Opened, lay};
 use taupe_client::SetRequest;
 use taupe_config::file::File;
 use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
+use taupe_inspect::check;
+use taupe_inspect::conf::Conf;
 use taupe_os_linux::namespace::Network;
 
 /// Why there is none.
@@ -145,7 +145,7 @@ impl<D: Device> Started<D> {
         let found: Vec<_> = found.collect();
         taupe_client::apply(&self.interface, taupe_client::request(file, &found))?;
         // A name without an address is not in the request.
-        endpoint_names::hand_over(&self.interface, &endpoint_names::named(file))
+        endpoint_names::hand_over(&self.interface, &taupe_inspect::endpoint_names::named(file))
     }
 
     /// What the inner device needs to know.

@@ -1,8 +1,8 @@
 use super::{admit, without_effect};
-use crate::conf::Conf;
 use std::net::SocketAddr;
 use taupe_adapter::Outer;
 use taupe_config::file::{Dialect, File, parse};
+use taupe_inspect::conf::Conf;
 
 fn file(lines: &str, peer: &str) -> File {
     let text = format!(

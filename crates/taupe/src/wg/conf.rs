@@ -2,7 +2,6 @@
 
 use super::value::Bad;
 use super::{Call, Command, Failed, Outcome, Personality, console, keys};
-use crate::check;
 use std::ffi::OsStr;
 use std::fs::File as Source;
 use std::io;
@@ -12,6 +11,7 @@ use taupe_client::ResolveError;
 use taupe_config::file::{
     self, Diagnostic, DiagnosticKind, Dialect, Endpoint, File, Peer, Severity,
 };
+use taupe_inspect::check;
 use zeroize::Zeroizing;
 
 /// How much of a file is read at a time, in bytes.

@@ -2,7 +2,6 @@
 
 use super::console;
 use super::keys::{self, Trailing};
-use crate::check;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -13,6 +12,7 @@ use taupe_client::{
     Prefix, PublicKey, ResolveError,
 };
 use taupe_config::file::KeyFileProblem;
+use taupe_inspect::check;
 use taupe_uapi::key::{Encoding, PqKeyError};
 use zeroize::Zeroizing;
 

@@ -1,9 +1,10 @@
 use super::{any_order, plain_up, refusal, tunnel};
 use crate::arguments::{
-    Action, AppAction, AppOrder, AppPlace, Destination, DoctorOrder, ExplainOrder, FlowsOrder,
-    Order, ReportOrder, StatusOrder, Up,
+    Action, AppAction, AppOrder, AppPlace, DoctorOrder, ExplainOrder, FlowsOrder, Order,
+    ReportOrder, StatusOrder, Up,
 };
 use taupe_config::application::Application;
+use taupe_inspect::destination::Destination;
 
 #[test]
 fn applications_are_chosen_for_one_file() {

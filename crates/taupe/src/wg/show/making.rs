@@ -1,8 +1,8 @@
 //! What `taupe up` has made of an interface.
 
-use crate::capture::{attached, word_of};
 use crate::wg::console;
 use taupe_adapter::State;
+use taupe_inspect::tunnel::{attached, word_of};
 use taupe_transparent::programs::Way;
 
 /// A machine may be cut off by what a killed process has left, which no device

@@ -10,31 +10,31 @@ use taupe_config::file::Personality;
 
 /// Where files are that are given by name.
 #[cfg(not(windows))]
-pub(crate) fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     PathBuf::from("/etc/wireguard")
 }
 
 /// Where files are that are given by name: `C:\ProgramData\Taupe`, unless the system has its
 /// programs' data elsewhere.
 #[cfg(windows)]
-pub(crate) fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     let data = std::env::var_os("ProgramData").unwrap_or_else(|| r"C:\ProgramData".into());
     PathBuf::from(data).join("Taupe")
 }
 
 /// A file, which is there, and the tunnel that it describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Conf {
-    pub(crate) interface: InterfaceName,
+pub struct Conf {
+    pub interface: InterfaceName,
     /// Absolute, and without symbolic links.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// As it was given, for messages.
-    pub(crate) shown: PathBuf,
+    pub shown: PathBuf,
 }
 
 /// Why a word does not name a file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     // As wg-quick says it.
     #[error("`{}' does not exist", .0.display())]
     QuickMissing(PathBuf),
@@ -77,7 +77,7 @@ impl Conf {
     ///
     /// For Taupe what ends in `.conf` is a path; for `wg-quick` everything that
     /// could be an interface's name is one, `wg0.conf` too.
-    pub(crate) fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
+    pub fn find(word: &OsStr, personality: Personality) -> Result<Self, Error> {
         Self::find_in(&folder(), word, personality)
     }
 
@@ -115,7 +115,7 @@ impl Conf {
     /// Returns the word by which `taupe up` finds the file from any folder: the name of a file in
     /// `/etc/wireguard`, or the absolute path.
     #[cfg(target_os = "linux")]
-    pub(crate) fn word(&self) -> String {
+    pub fn word(&self) -> String {
         let path = std::path::absolute(&self.shown).unwrap_or_else(|_| self.path.clone());
         if path == named(&folder(), OsStr::new(self.interface.as_str())) {
             return self.interface.to_string();
@@ -126,21 +126,21 @@ impl Conf {
     /// The mode of the file, and what the way to it lets of that through: all, as
     /// long as every folder can be entered, and nothing otherwise. Both are 0 where files
     /// have no modes.
-    pub(crate) fn modes(&self) -> (u32, u32) {
+    pub fn modes(&self) -> (u32, u32) {
         modes(&self.path)
     }
 
     /// Whether `wg-quick` would warn of it. It looks at the file and its folder
     /// only, and takes a folder that one can enter but not list for closed.
     #[cfg(target_os = "linux")]
-    pub(crate) fn quick_warns(&self) -> bool {
+    pub fn quick_warns(&self) -> bool {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         mode(&self.path) & mode(folder) & 0o007 != 0
     }
 }
 
 /// [`Conf::modes`] of the file at an absolute path without symbolic links.
-pub(crate) fn modes(path: &Path) -> (u32, u32) {
+pub fn modes(path: &Path) -> (u32, u32) {
     let folders = path.ancestors().skip(1);
     (mode(path), way(folders.map(mode)))
 }
@@ -168,7 +168,7 @@ fn way(mut folders: impl Iterator<Item = u32>) -> u32 {
 /// The name of the interface that a word means, whether or not there is a file:
 /// a tunnel that is up can have lost its file.
 #[cfg(any(target_os = "linux", windows))]
-pub(crate) fn interface(word: &OsStr) -> Option<InterfaceName> {
+pub fn interface(word: &OsStr) -> Option<InterfaceName> {
     if is_name(word) && !is_path(word) {
         return word.to_str()?.parse().ok();
     }

@@ -7,7 +7,7 @@ use taupe_config::application::{AppRules, Rule};
 ///
 /// # Errors
 /// A rule about a user whom the system does not know.
-pub(crate) fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
+pub fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
     rules.follow_links(app_warnings::target);
     rules.resolve_users(user_id)
 }
@@ -21,7 +21,7 @@ fn user_id(name: &str) -> Option<u32> {
 
 /// Resolves the users and links of a rule set on this system. A user whom the system does not know
 /// runs nothing.
-pub(crate) fn resolved(mut rules: AppRules) -> AppRules {
+pub fn resolved(mut rules: AppRules) -> AppRules {
     let _ = resolve(&mut rules);
     rules
 }

@@ -1,7 +1,7 @@
 //! The decisions about a packet, in their order.
 
 use super::destinations::host;
-use crate::arguments::Destination;
+use crate::destination::Destination;
 use crate::families::Lack;
 use std::fmt;
 use std::net::IpAddr;
@@ -46,11 +46,11 @@ pub(super) enum Sender<'a> {
 
 /// One of the decisions, in their order.
 #[derive(Debug)]
-pub(super) struct Step {
+pub struct Step {
     pub(super) title: &'static str,
     pub(super) text: String,
     /// It is the one that decides.
-    pub(super) decides: bool,
+    pub decides: bool,
 }
 
 impl fmt::Display for Step {

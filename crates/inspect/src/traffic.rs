@@ -21,7 +21,7 @@ const LONGEST: u64 = 16 << 20;
 
 /// What a socket of UDP has exchanged with another end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     /// Bytes of payload sent and received.
@@ -30,10 +30,10 @@ pub(crate) struct Traffic {
 
 /// What a tunnel's process tells.
 #[derive(Default, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub struct Told {
     pub(super) traffic: Vec<Traffic>,
     /// The name servers that do not answer.
-    pub(crate) silent: Vec<Silence>,
+    pub silent: Vec<Silence>,
 }
 
 /// What a line about silent servers begins with, before the seconds and the addresses.
@@ -41,14 +41,14 @@ const SILENT: &str = "silent";
 
 /// Tells about a translation for as long as it is kept.
 #[derive(Debug)]
-pub(crate) struct Teller(PathBuf);
+pub struct Teller(PathBuf);
 
 impl Teller {
     /// Begins to, in a thread that ends with this process.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
+    pub fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
         let path = place(interface);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700).create(DIRECTORY)?;
@@ -100,7 +100,7 @@ fn tell(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
 }
 
 /// What a tunnel's process tells; nothing where there is none that does.
-pub(crate) fn ask(interface: &str) -> Told {
+pub fn ask(interface: &str) -> Told {
     let read = || -> io::Result<String> {
         let stream = taupe_client::connect_to(&place(interface))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -141,11 +141,7 @@ fn parse(line: &str) -> Option<Traffic> {
 
 /// What belongs to a socket with these ends; one that is bound to no address has the
 /// port at all of them.
-pub(crate) fn of_socket(
-    all: &[Traffic],
-    local: SocketAddr,
-    remote: Option<SocketAddr>,
-) -> Vec<Traffic> {
+pub fn of_socket(all: &[Traffic], local: SocketAddr, remote: Option<SocketAddr>) -> Vec<Traffic> {
     let is_same = |own: IpAddr| local.ip().is_unspecified() || own == local.ip();
     let belongs = |one: &&Traffic| {
         one.local.port() == local.port()

@@ -1,7 +1,7 @@
 //! Network settings that another program has changed since `taupe up`.
 
 use super::judge::Finding;
-use crate::capture::word_of;
+use crate::tunnel::word_of;
 use taupe_adapter::{Kind, Place, State, verify};
 
 /// Compares what `up` has made with the system.
@@ -21,7 +21,7 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
 }
 
 /// A finding with what to do about it, for a tunnel that `taupe reload` is told by `word`.
-pub(crate) fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
+pub fn advised(finding: &taupe_adapter::Finding, word: &str) -> String {
     let text = &finding.text;
     match finding.kind {
         Kind::Bypass => format!(

@@ -14,10 +14,10 @@ const BEYOND: [IpAddr; 2] = [
 ];
 
 /// A family that has no route from here.
-pub(crate) struct Lack {
+pub struct Lack {
     family: &'static str,
     /// `net.ipv6.conf.default.disable_ipv6` is set, which adapter mode obeys too.
-    pub(crate) is_switched_off: bool,
+    pub is_switched_off: bool,
 }
 
 impl fmt::Display for Lack {
@@ -40,7 +40,7 @@ impl fmt::Display for Lack {
 
 /// Returns the families that the tunnel has for selected applications, and the uplinks have no
 /// route for.
-pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
+pub fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
     let Ok(mut system) = System::open() else {
         return Vec::new();
     };
@@ -55,14 +55,14 @@ pub(crate) fn without_route(destinations: &[(Prefix, Class)]) -> Vec<Lack> {
 }
 
 /// Returns the lack that keeps a selected application's packet to an address from the tunnel.
-pub(crate) fn lack_of_route(address: IpAddr) -> Option<Lack> {
+pub fn lack_of_route(address: IpAddr) -> Option<Lack> {
     let route = System::open().ok()?.route_to(address, 0);
     route.is_err().then(|| lack(address))
 }
 
 #[cfg(test)]
 impl Lack {
-    pub(crate) fn ipv6(is_switched_off: bool) -> Self {
+    pub fn ipv6(is_switched_off: bool) -> Self {
         let family = "IPv6";
         Self {
             family,

@@ -1,7 +1,7 @@
 //! The steps about the destination: this host and its link, `DisallowedIPs`, `AllowedIPs`.
 
 use super::steps::{Explanation, Question, Verdict};
-use crate::arguments::Destination;
+use crate::destination::Destination;
 use std::net::IpAddr;
 use taupe_config::destinations::{Class, class_of, has, is_link_local, is_local};
 use taupe_config::file::edit::{Entry, entries};

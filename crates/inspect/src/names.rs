@@ -5,19 +5,19 @@ use taupe_config::destinations::has;
 use taupe_uapi::prefix::Prefix;
 
 /// Where the C library reads whom it is to ask.
-pub(crate) const RESOLV_CONF: &str = "/etc/resolv.conf";
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// A sentence for each thing that may surprise about the tunnel's name servers.
 ///
 /// DNS queries are redirected to these servers after the rules about destinations. So `routed`
 /// alone, the networks of the tunnel's peers, decides whether the tunnel carries them.
-pub(crate) fn doubts(servers: &[IpAddr], routed: &[Prefix]) -> Vec<String> {
+pub fn doubts(servers: &[IpAddr], routed: &[Prefix]) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     doubts_with(servers, routed, &text)
 }
 
 /// Checks whether the networks of a peer contain an address.
-pub(crate) fn is_routed(routed: &[Prefix], address: IpAddr) -> bool {
+pub fn is_routed(routed: &[Prefix], address: IpAddr) -> bool {
     routed.iter().any(|network| has(*network, address))
 }
 
@@ -55,7 +55,7 @@ fn doubts_with(servers: &[IpAddr], routed: &[Prefix], resolv_conf: &str) -> Vec<
 
 /// A sentence if a tunnel without name servers of its own has its applications' questions
 /// asked past it: by a service of this machine, in its own name.
-pub(crate) fn way_past() -> Option<String> {
+pub fn way_past() -> Option<String> {
     let local = system_servers().into_iter().find(IpAddr::is_loopback)?;
     Some(format!(
         "names are looked up by this machine's resolver at {local}, which asks past the tunnel, \
@@ -65,7 +65,7 @@ pub(crate) fn way_past() -> Option<String> {
 }
 
 /// The servers that the C library asks on this system.
-pub(crate) fn system_servers() -> Vec<IpAddr> {
+pub fn system_servers() -> Vec<IpAddr> {
     asked(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default())
 }
 

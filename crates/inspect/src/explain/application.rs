@@ -1,7 +1,7 @@
 //! The step about the application: it uses or bypasses the tunnel by a line of the file.
 
 use super::steps::{Explanation, Verdict};
-use crate::arguments::Destination;
+use crate::destination::Destination;
 use taupe_config::application::{AppRules, Decision, Judgement, Process, Rule};
 use taupe_config::destinations::Class;
 use taupe_config::file::Key;

@@ -2,9 +2,9 @@
 
 use super::Failure;
 use super::steps::{APPLICATION, Explanation, Question, Sender, Step};
-use crate::arguments::Destination;
 use crate::check::check_with_available_keys;
 use crate::conf::Conf;
+use crate::destination::Destination;
 use crate::families;
 use crate::judge::Judge;
 use crate::processes::Subject;
@@ -20,18 +20,18 @@ use taupe_transparent::marks::mark_of;
 use zeroize::Zeroizing;
 
 /// A tunnel's file, and the state of this system that decides too.
-pub(crate) struct Known {
+pub struct Known {
     interface: String,
     shown: PathBuf,
     text: Zeroizing<Vec<u8>>,
-    pub(crate) file: File,
+    pub file: File,
     judge: Judge,
     /// The tunnel is up in adapter mode, by the mark of sockets.
     by_mark: bool,
 }
 
 impl Known {
-    pub(crate) fn read(conf: &Conf) -> Result<Self, Failure> {
+    pub fn read(conf: &Conf) -> Result<Self, Failure> {
         let checked = check_with_available_keys(conf)?;
         let wrong = || Failure::Wrong(conf.shown.display().to_string());
         let mut file = checked.file.ok_or_else(wrong)?;
@@ -48,7 +48,7 @@ impl Known {
     }
 
     /// Returns all decisions about a process, or about forwarded packets.
-    pub(super) fn steps(
+    pub fn steps(
         &self,
         subject: Option<&Subject>,
         to: Option<Destination>,
@@ -80,7 +80,7 @@ impl Known {
 
     /// Returns the reason for the path of a process's packets: inside the tunnel the step that
     /// selects the application, outside the step that decides.
-    pub(crate) fn why(
+    pub fn why(
         &self,
         subject: &Subject,
         to: Option<Destination>,
@@ -99,14 +99,14 @@ impl Known {
 }
 
 /// Returns the addresses of this host's interfaces.
-pub(crate) fn addresses() -> Result<Vec<IpAddr>, SystemError> {
+pub fn addresses() -> Result<Vec<IpAddr>, SystemError> {
     let addresses = System::open()?.addresses()?.into_iter();
     Ok(addresses.map(|address| address.network.addr()).collect())
 }
 
 /// Checks whether an address is link-local, with no router on the path. An IPv6 address counts
 /// as such without a look-up, which would need the interface.
-pub(crate) fn is_neighbour(address: IpAddr) -> bool {
+pub fn is_neighbour(address: IpAddr) -> bool {
     let gateway = || {
         let route = System::open().ok()?.route_to(address, 0).ok()?;
         route.gateway

@@ -21,21 +21,21 @@ const SOCKETS: [&str; 8] = [
 
 /// A process, or an executable as it would be one here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Subject {
+pub struct Subject {
     /// Its number, if it runs.
-    pub(crate) id: Option<u32>,
-    pub(crate) path: Vec<u8>,
+    pub id: Option<u32>,
+    pub path: Vec<u8>,
     cgroup: Vec<u8>,
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// The process that has started it, or has adopted it since.
     parent: Option<u32>,
     /// It runs in another network namespace than this one, where no rule is about it.
-    pub(crate) is_elsewhere: bool,
+    pub is_elsewhere: bool,
 }
 
 /// Why a word is no application.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoSubject {
+pub enum NoSubject {
     #[error("there is no process {0}, or it is one of the kernel's")]
     Process(u32),
     #[error(
@@ -48,7 +48,7 @@ pub(crate) enum NoSubject {
 impl Subject {
     /// What a word of the command line means. A number is a process, unless there is
     /// an executable so called.
-    pub(crate) fn find(word: &OsStr) -> Result<Self, NoSubject> {
+    pub fn find(word: &OsStr) -> Result<Self, NoSubject> {
         let found = match word.to_str() {
             Some(name) if !name.contains('/') => in_path(name),
             _ => Some(PathBuf::from(word)),
@@ -71,7 +71,7 @@ impl Subject {
     }
 
     /// A running process; `None` when it has ended, or has no executable.
-    pub(crate) fn of(id: u32) -> Option<Self> {
+    pub fn of(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let path = fs::read_link(folder.join("exe")).ok()?;
         let mut path = path.into_os_string().into_vec();
@@ -94,7 +94,7 @@ impl Subject {
     }
 
     /// All that run in this network namespace, by their numbers.
-    pub(crate) fn all() -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let here = network("self");
         let mut ids = ids();
         ids.retain(|id| network(&id.to_string()) == here);
@@ -103,7 +103,7 @@ impl Subject {
 
     /// Returns the programs that have started it, the nearest first, up to one that has ended or
     /// runs in another network namespace. Process 1 hands on no rule.
-    pub(crate) fn ancestors(&self) -> Vec<Self> {
+    pub fn ancestors(&self) -> Vec<Self> {
         let above = |child: &Self| {
             let parent = child.parent.filter(|parent| *parent > 1)?;
             Self::of(parent).filter(|parent| !parent.is_elsewhere)
@@ -114,12 +114,12 @@ impl Subject {
     }
 
     /// As if it ran in this network.
-    pub(crate) fn of_here(mut self) -> Self {
+    pub fn of_here(mut self) -> Self {
         self.is_elsewhere = false;
         self
     }
 
-    pub(crate) fn process(&self) -> Process<'_> {
+    pub fn process(&self) -> Process<'_> {
         let name = self.path.rsplit(|byte| *byte == b'/').next();
         Process {
             path: &self.path,
@@ -129,23 +129,23 @@ impl Subject {
         }
     }
 
-    pub(crate) fn shown_path(&self) -> String {
+    pub fn shown_path(&self) -> String {
         escaped(&self.path)
     }
 
-    pub(crate) fn shown_cgroup(&self) -> String {
+    pub fn shown_cgroup(&self) -> String {
         escaped(&self.cgroup)
     }
 
     /// How many of these sockets it has open.
-    pub(crate) fn count(&self, sockets: &HashSet<u64>) -> usize {
+    pub fn count(&self, sockets: &HashSet<u64>) -> usize {
         let own = self.id.into_iter().flat_map(sockets_of);
         own.filter(|inode| sockets.contains(inode)).count()
     }
 }
 
 /// The numbers of all processes, in their order.
-pub(crate) fn ids() -> Vec<u32> {
+pub fn ids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut ids: Vec<u32> = ids.collect();
@@ -154,7 +154,7 @@ pub(crate) fn ids() -> Vec<u32> {
 }
 
 /// The sockets that a process has open, by their numbers.
-pub(crate) fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
+pub fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
     let links = fs::read_dir(format!("/proc/{id}/fd"));
     let links = links.into_iter().flatten().flatten();
     links.filter_map(|entry| {
@@ -165,7 +165,7 @@ pub(crate) fn sockets_of(id: u32) -> impl Iterator<Item = u64> {
 }
 
 /// The sockets of this network namespace, by their numbers in `/proc/PID/fd`.
-pub(crate) fn sockets() -> HashSet<u64> {
+pub fn sockets() -> HashSet<u64> {
     let tables = SOCKETS.map(|table| fs::read_to_string(format!("/proc/self/net/{table}")));
     let texts = tables.iter().flatten();
     let lines = texts.flat_map(|table| table.lines().skip(1));

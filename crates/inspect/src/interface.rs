@@ -5,21 +5,21 @@ use std::str::FromStr;
 
 /// `IFNAMSIZ` without the final zero byte.
 #[cfg(not(windows))]
-pub(crate) const LONGEST: usize = 15;
+pub const LONGEST: usize = 15;
 
 /// As other programs have it: on Windows there is no interface that would have to take it.
 #[cfg(windows)]
-pub(crate) const LONGEST: usize = 32;
+pub const LONGEST: usize = 32;
 
 /// A name that Linux gives an interface (`dev_valid_name` in net/core/dev.c),
 /// and that means itself: a `%` would make the kernel count up to a free name,
 /// which the caller would not learn.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct InterfaceName(String);
+pub struct InterfaceName(String);
 
 /// What is wrong with a name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum NameError {
+pub enum NameError {
     #[error("an interface's name has at least 1 byte")]
     Empty,
     #[error("an interface's name has at most {LONGEST} bytes, this one has {0}")]
@@ -40,13 +40,13 @@ pub(crate) enum NameError {
 }
 
 impl InterfaceName {
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Refuses a name that stands for other interfaces too, so that none can be
     /// made with it, or not be shown.
-    pub(crate) fn not_reserved(self) -> Result<Self, NameError> {
+    pub fn not_reserved(self) -> Result<Self, NameError> {
         let stands = match self.as_str() {
             "all" => "for `wg show` and in /proc/sys/net the name stands for all of them",
             "default" => "in /proc/sys/net the name stands for all that are to come",
@@ -62,7 +62,7 @@ impl InterfaceName {
     /// Reads the name of an interface that is to be made. `interfaces` is refused by
     /// `taupe up` alone: the kernel has such interfaces, and so have other programs.
     #[cfg(target_os = "linux")]
-    pub(crate) fn for_new(text: &str) -> Result<Self, NameError> {
+    pub fn for_new(text: &str) -> Result<Self, NameError> {
         let name = text.parse::<Self>()?;
         match name.as_str() {
             "interfaces" => Ok(name),

@@ -1,6 +1,6 @@
 //! From what was seen to how a tunnel is: no look at the system.
 
-use crate::console::span;
+use crate::span;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use taupe_transparent::state::Lock;
 /// How a tunnel is, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub enum State {
     Up,
     /// It is there, and something of it does not work.
     Degraded,
@@ -18,7 +18,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) const fn exit_status(self) -> u8 {
+    pub const fn exit_status(self) -> u8 {
         match self {
             Self::Up => 0,
             Self::Down => 1,
@@ -29,10 +29,10 @@ impl State {
 
 /// What keeps a tunnel from being up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct Finding {
+pub struct Finding {
     /// A word that stays the same.
-    pub(crate) code: &'static str,
-    pub(crate) text: String,
+    pub code: &'static str,
+    pub text: String,
 }
 
 impl Finding {

@@ -7,14 +7,14 @@ use taupe_transparent::programs::{Judged, Programs};
 /// Decides which processes use a tunnel: the kernel's decision if the tunnel is up, else the one
 /// that the kernel would make.
 #[derive(Debug, Default)]
-pub(crate) struct Judge {
+pub struct Judge {
     kernel: Option<Judged>,
 }
 
 impl Judge {
     /// Asks the kernel about the tunnel `interface`. A user without the right to ask gets the
     /// decision that the kernel would make.
-    pub(crate) fn of(interface: &str) -> Self {
+    pub fn of(interface: &str) -> Self {
         let programs = Programs::open(interface).ok().flatten();
         Self {
             kernel: programs.and_then(|programs| programs.judged().ok()),
@@ -22,7 +22,7 @@ impl Judge {
     }
 
     /// Decides for a process, or for an executable as if it were started from here.
-    pub(crate) fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> Judgement<'a> {
+    pub fn judge<'a>(&self, rules: &'a AppRules, subject: &Subject) -> Judgement<'a> {
         let process = subject.process();
         let known = match (&self.kernel, subject.id) {
             (Some(kernel), Some(id)) => kernel.judge(id, rules),

@@ -1,9 +1,9 @@
 //! The tunnels that there are, as `taupe status` has them.
 
 use super::Check;
-use crate::capture::word_of;
-use crate::root::is_root;
+use crate::is_root;
 use crate::status;
+use crate::tunnel::word_of;
 
 const NAME: &str = "tunnel";
 

@@ -39,7 +39,7 @@ const MARKS: [&str; 2] = ["#@taupe:", "#@ws:"];
 
 /// A file's text, with sections and the values of the keys above: no comment, and
 /// nothing that is not known to be harmless.
-pub(super) fn file(text: &str) -> String {
+pub fn file(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim();
         let (mark, rest) = marked(line);
@@ -100,7 +100,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Takes keys, and endpoints if they are wanted out, from a text.
-pub(super) struct Redactor {
+pub struct Redactor {
     /// In every encoding that there is.
     secrets: Vec<Zeroizing<String>>,
     /// Addresses and names of endpoints.
@@ -111,7 +111,7 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    pub(super) fn new(hides_endpoints: bool) -> Self {
+    pub fn new(hides_endpoints: bool) -> Self {
         Self {
             secrets: Vec::new(),
             endpoints: BTreeSet::new(),
@@ -121,7 +121,7 @@ impl Redactor {
     }
 
     /// Learns the keys of a running device, and where its peers are.
-    pub(super) fn learn_device(&mut self, interface: &str) {
+    pub fn learn_device(&mut self, interface: &str) {
         let Ok(device) = taupe_client::read(interface) else {
             return;
         };
@@ -144,7 +144,7 @@ impl Redactor {
 
     /// Likewise, of a file; one with errors still says where its peers are, and its keys
     /// look like keys.
-    pub(super) fn learn_file(&mut self, path: &Path, text: &[u8]) {
+    pub fn learn_file(&mut self, path: &Path, text: &[u8]) {
         let lines = String::from_utf8_lossy(text);
         let values = lines.lines().filter_map(|line| line.split_once('='));
         let endpoints = values.filter(|(key, _)| key.trim().eq_ignore_ascii_case("endpoint"));
@@ -190,7 +190,7 @@ impl Redactor {
     /// A log of a tunnel's service: without what is hidden in its file, and of the rest only
     /// what Taupe and the service manager have said. What hooks print is in it, too, and hooks
     /// of a file that was another one then.
-    pub(super) fn log(&self, interface: &str, text: &str) -> String {
+    pub fn log(&self, interface: &str, text: &str) -> String {
         let mut text = text.to_owned();
         for value in &self.hidden {
             text = text.replace(value.as_str(), HIDDEN);
@@ -204,7 +204,7 @@ impl Redactor {
 
     /// The text without them, and without whatever looks like a key: of those, equal ones
     /// have equal numbers.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "(secret)");

@@ -17,7 +17,7 @@ use taupe_config::file::{DiagnosticKind, Key, Parsed};
 const FOLDERS: [&str; 4] = ["/usr/lib", "/usr/libexec", "/usr/share", "/opt"];
 
 /// Warns of the applications of a file that are not what they seem.
-pub(crate) fn warn(text: &[u8], parsed: &mut Parsed) {
+pub fn warn(text: &[u8], parsed: &mut Parsed) {
     // Only where somebody asks for them.
     let candidates = LazyCell::new(candidates);
     let file = parsed.file.as_ref();
@@ -141,7 +141,7 @@ fn of_name(application: &Application) -> Option<Doubt> {
 const SHARED: [&str; 4] = ["busybox", "coreutils", "snap", "toybox"];
 
 /// Returns the executable or folder to which a symbolic link leads that a rule names.
-pub(crate) fn target(application: &Application) -> Option<Application> {
+pub fn target(application: &Application) -> Option<Application> {
     let (path, end) = match application {
         Application::Executable(path) => (PathBuf::from(path), ""),
         Application::Directory(path) => (PathBuf::from(path), "/"),

@@ -1,8 +1,8 @@
 //! How the system is set up.
 
 use super::{Check, Outcome};
+use crate::is_root;
 use crate::names;
-use crate::root::is_root;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 const FIRST_LINE: usize = 256;
 
 /// Finds the executable that a shell would run.
-pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+pub fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
     found.find(|path| is_executable(path))
 }
 
 /// What runs a script (`execve(2)`), as it can be shown; `None` for what is none.
-pub(crate) fn interpreter(path: &Path) -> Option<String> {
+pub fn interpreter(path: &Path) -> Option<String> {
     let first = first_bytes(path)?;
     let rest = first.strip_prefix(b"#!")?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
@@ -26,13 +26,13 @@ pub(crate) fn interpreter(path: &Path) -> Option<String> {
 }
 
 /// Checks whether a file can be executed by somebody.
-pub(crate) fn is_executable(path: &Path) -> bool {
+pub fn is_executable(path: &Path) -> bool {
     let data = fs::metadata(path);
     data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 /// Reads the beginning of a file.
-pub(crate) fn first_bytes(path: &Path) -> Option<Vec<u8>> {
+pub fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     // Anybody can have put a pipe or a device there, which nobody is to wait for.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
@@ -45,6 +45,6 @@ pub(crate) fn first_bytes(path: &Path) -> Option<Vec<u8>> {
 }
 
 /// What anybody can have named, for a terminal that would obey it.
-pub(crate) fn escaped(name: &[u8]) -> String {
+pub fn escaped(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }

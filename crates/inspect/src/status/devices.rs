@@ -60,7 +60,7 @@ fn shared_peers<'a>(
 
 /// Returns the sentences by which `up` warns of a tunnel that it has just brought up. They are
 /// no failures: a network may come, or another tunnel end, later.
-pub(crate) fn warnings(interface: &str) -> Vec<String> {
+pub fn warnings(interface: &str) -> Vec<String> {
     let Some(header) = Journals::default().of_running(interface) else {
         return Vec::new();
     };

@@ -1,7 +1,7 @@
 //! The step about DNS queries: the server that answers them.
 
 use super::steps::{Explanation, Question, Sender, Verdict};
-use crate::arguments::Destination;
+use crate::destination::Destination;
 use crate::names;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taupe_config::application::Decision;

@@ -1,0 +1,220 @@
+//! What is wrong with a file, for a person to read.
+
+use crate::conf::{self, Conf};
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use taupe_config::file::{
+    self, Diagnostic, Dialect, KeyFile, KeyFileProblem, MAX_FILE, MAX_KEY_FILE, Parsed,
+    Personality, Severity,
+};
+use zeroize::Zeroizing;
+
+/// A file that has been read, and all that there is to say about it.
+pub struct Checked {
+    /// What it says; `None` when anything is wrong.
+    pub file: Option<file::File>,
+    pub text: Zeroizing<Vec<u8>>,
+    pub remarks: Vec<Remark>,
+}
+
+/// Something about a place in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remark {
+    file: PathBuf,
+    personality: Personality,
+    pub diagnostic: Diagnostic,
+}
+
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}{}", .path.display(), advice(.source))]
+pub struct Unreadable {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Reads a file and finds everything that is wrong with it for `personality`, to be
+/// told in its words.
+pub fn check(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+    Ok(check_text(conf, personality, text_of(conf)?))
+}
+
+/// [`check()`] without a look at what its applications are on this system, for who has
+/// been told before, or does not want to be.
+#[cfg(target_os = "linux")]
+pub fn check_alone(conf: &Conf, personality: Personality) -> Result<Checked, Unreadable> {
+    let text = text_of(conf)?;
+    let parsed = parse(&conf.path, &text, personality.dialect());
+    Ok(checked(conf, personality, text, parsed))
+}
+
+/// [`check_alone()`] for commands that need no key, by the rules of Taupe.
+#[cfg(target_os = "linux")]
+pub fn check_with_available_keys(conf: &Conf) -> Result<Checked, Unreadable> {
+    let text = text_of(conf)?;
+    let parsed = parse_with_available_keys(&conf.path, &text);
+    Ok(checked(conf, Personality::Taupe, text, parsed))
+}
+
+/// Reads the text of a file, and keys in files of their own if they are there: these may come
+/// later than a command that needs no key, or be gone. The private key tells which peer is the
+/// tunnel itself.
+#[cfg(target_os = "linux")]
+pub fn parse_with_available_keys(path: &Path, text: &[u8]) -> Parsed {
+    let parsed = parse(path, text, Dialect::Taupe);
+    match parsed.file {
+        Some(_) => parsed,
+        None => file::parse_without_key_files(text, Dialect::Taupe),
+    }
+}
+
+/// [`check()`] of what a file is to say.
+pub fn check_text(conf: &Conf, personality: Personality, text: Zeroizing<Vec<u8>>) -> Checked {
+    let parsed = parse(&conf.path, &text, personality.dialect());
+    // Whether there are such applications is looked up as Linux has them.
+    #[cfg(target_os = "linux")]
+    let parsed = {
+        let mut parsed = parsed;
+        if personality == Personality::Taupe {
+            crate::app_warnings::warn(&text, &mut parsed);
+        }
+        parsed
+    };
+    checked(conf, personality, text, parsed)
+}
+
+fn checked(
+    conf: &Conf,
+    personality: Personality,
+    text: Zeroizing<Vec<u8>>,
+    mut parsed: Parsed,
+) -> Checked {
+    let (mode, way) = conf.modes();
+    parsed.check_permissions(mode, way);
+    let remark = |diagnostic| Remark {
+        file: conf.shown.clone(),
+        personality,
+        diagnostic,
+    };
+    Checked {
+        file: parsed.file,
+        text,
+        remarks: parsed.diagnostics.into_iter().map(remark).collect(),
+    }
+}
+
+fn text_of(conf: &Conf) -> Result<Zeroizing<Vec<u8>>, Unreadable> {
+    read(&conf.path).map_err(|source| Unreadable {
+        path: conf.shown.clone(),
+        source,
+    })
+}
+
+/// Parses `text` as the content of the file at `path`. Relative paths of key files begin at
+/// its folder.
+pub fn parse(path: &Path, text: &[u8], dialect: Dialect) -> Parsed {
+    let folder = folder(path);
+    file::parse_with(text, dialect, &|path| key_file_of_conf(&folder.join(path)))
+}
+
+/// Returns the part of a file that `wg setconf` takes, with the keys from files in place.
+pub fn strip(conf: &Conf, text: &[u8], dialect: Dialect) -> Zeroizing<Vec<u8>> {
+    let folder = folder(&conf.path);
+    file::strip(text, dialect, folder, &|path| {
+        key_file_of_conf(&folder.join(path))
+    })
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Reads the file of a key that a configuration names, and its permissions.
+fn key_file_of_conf(path: &Path) -> Result<KeyFile, KeyFileProblem> {
+    let text = key_file(path)?;
+    // Folders of a link are not those of the file.
+    let real = path.canonicalize();
+    let (mode, way) = real.map_or((0, 0), |path| conf::modes(&path));
+    let others = mode & way & 0o007;
+    Ok(KeyFile { text, others })
+}
+
+/// Reads the file of a key.
+pub fn key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileProblem> {
+    // Growing would leave copies of a private key behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(MAX_KEY_FILE + 1));
+    File::open(path)
+        .and_then(|file| file.take(MAX_KEY_FILE as u64 + 1).read_to_end(&mut text))
+        .map_err(|error| KeyFileProblem::Unreadable(error.to_string()))?;
+    match text.len() {
+        ..=MAX_KEY_FILE => Ok(text),
+        _ => Err(KeyFileProblem::TooLong),
+    }
+}
+
+/// Reads a file into memory that is erased later, whole or up to a byte more than
+/// is taken.
+pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let most = MAX_FILE + 1;
+    // Growing would leave copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(length.min(MAX_FILE) + 1));
+    file.take(most as u64).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if cfg!(windows) => {
+            "; it takes the file's owner, or an administrator"
+        }
+        io::ErrorKind::PermissionDenied => "; it takes the file's owner, or root (sudo)",
+        _ => "",
+    }
+}
+
+impl Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        let Diagnostic {
+            line,
+            column,
+            severity,
+            kind,
+        } = &self.diagnostic;
+        let fix = kind.fix(match self.personality {
+            Personality::Taupe => "taupe",
+            Personality::WgQuick => "wg",
+        });
+        write!(
+            f,
+            "{file}:{line}:{column}: {severity}: {kind}\n  fix: {fix}"
+        )
+    }
+}
+
+/// How many errors and warnings there are: `1 error and 2 warnings`.
+pub fn count(remarks: &[Remark]) -> String {
+    let of = |severity, word: &str| {
+        let found = remarks
+            .iter()
+            .filter(|remark| remark.diagnostic.severity == severity);
+        match found.count() {
+            0 => None,
+            1 => Some(format!("1 {word}")),
+            count => Some(format!("{count} {word}s")),
+        }
+    };
+    let counts = [
+        of(Severity::Error, "error"),
+        of(Severity::Warning, "warning"),
+    ];
+    let counts: Vec<_> = counts.into_iter().flatten().collect();
+    counts.join(" and ")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;

@@ -1,0 +1,84 @@
+//! The destination of a packet, as a person writes it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Destination {
+    pub address: IpAddr,
+    pub port: Option<u16>,
+}
+
+/// Why a word is no destination.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoDestination {
+    /// A name has several addresses, and who asks for them decides which.
+    #[error(
+        "it is a host's name, and tunnels decide by addresses: `getent ahosts {0}` prints those \
+         that it has; write one of them, such as 198.51.100.1 or 198.51.100.1:443"
+    )]
+    Name(String),
+    #[error(
+        "it is no address: write such as 198.51.100.1, 198.51.100.1:443, 2001:db8::1 or \
+         [2001:db8::1]:443"
+    )]
+    Nonsense,
+}
+
+impl NoDestination {
+    fn of(text: &str) -> Self {
+        let host = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let host = host.split('/').next().unwrap_or_default();
+        // One with more colons is an IPv6 address, or was to be.
+        let host = host
+            .split_once(':')
+            .map_or(host, |(name, port)| match port.contains(':') {
+                true => host,
+                false => name,
+            });
+        let is_name = host.contains(|c: char| c.is_ascii_alphabetic())
+            && host
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+        match is_name {
+            true => Self::Name(host.to_owned()),
+            false => Self::Nonsense,
+        }
+    }
+}
+
+impl FromStr for Destination {
+    type Err = NoDestination;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let alone = || {
+            let address = text.trim_start_matches('[').trim_end_matches(']').parse();
+            address.map(|address| Self {
+                address,
+                port: None,
+            })
+        };
+        let with_port = text.parse().map(|socket: SocketAddr| Self {
+            address: socket.ip(),
+            port: Some(socket.port()),
+        });
+        let found = with_port.or_else(|_| alone());
+        // IPv4 in an IPv6 socket is IPv4.
+        let canonical = found.map(|Self { address, port }| Self {
+            address: address.to_canonical(),
+            port,
+        });
+        canonical.map_err(|_| NoDestination::of(text))
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => SocketAddr::new(self.address, port).fmt(f),
+            None => self.address.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Connections: whose each is, whether it is in a tunnel, and why.
+//!
+//! ```text
+//! sock_diag (all sockets) ─┬─ /proc/PID/fd: whose
+//!                          ├─ the kernel's part of each tunnel: which are chosen
+//!                          └─ the tunnel's process: bytes of UDP (traffic)
+//! ```
+
+use crate::conf::{self, Conf};
+use crate::destination::Destination;
+use crate::explain::{self, Known};
+use crate::processes::Subject;
+use crate::traffic::{self, Traffic};
+use crate::tunnel::attached;
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use taupe_adapter::journal::Header;
+use taupe_adapter::{Personality, State};
+use taupe_config::destinations::{Class, class_of, of_peers};
+use taupe_os_linux::netlink::{Connection, Connections, Listed, System, SystemError};
+use taupe_packet::ip::Family;
+use taupe_transparent::capture::in_effect;
+use taupe_transparent::fault::Fault;
+use taupe_transparent::marks::mark_of;
+use taupe_transparent::programs::Programs;
+use taupe_transparent::state::Lock;
+use taupe_uapi::prefix::Prefix;
+
+/// Flows that are listed at most.
+const MOST: usize = 65_536;
+
+/// Where name servers listen.
+const DNS_PORT: u16 = 53;
+
+/// Why nothing is listed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error("{0} is not up (`taupe status` shows what is)")]
+    NotThere(String),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+/// What `taupe flows --json` prints; as of `taupe status`, members are only added.
+#[derive(Serialize)]
+pub struct Flows {
+    pub schema: u32,
+    /// There are more than are listed.
+    pub truncated: bool,
+    pub flows: Vec<Flow>,
+}
+
+/// Where a flow's packets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Tunnel,
+    Direct,
+    /// Held back, or refused.
+    Refused,
+}
+
+/// A connection of TCP, or what a socket of UDP has to do with one other end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Flow {
+    pub protocol: &'static str,
+    pub local: SocketAddr,
+    pub remote: Option<SocketAddr>,
+    pub tunnel: Option<String>,
+    pub verdict: Verdict,
+    pub pid: Option<u32>,
+    pub application: Option<String>,
+    pub uid: u32,
+    pub sent_bytes: Option<u64>,
+    pub received_bytes: Option<u64>,
+    pub why: Option<String>,
+    #[serde(skip)]
+    pub cookie: u64,
+}
+
+/// What tells a flow from others.
+pub type Id = (u64, Option<SocketAddr>);
+
+impl Flow {
+    pub fn id(&self) -> Id {
+        (self.cookie, self.remote)
+    }
+}
+
+/// A tunnel, and what is in it.
+struct Tunnel {
+    interface: String,
+    /// Its file, if it can be read.
+    known: Option<Known>,
+    table: Vec<(Prefix, Class)>,
+    is_up: bool,
+    lock: Lock,
+    inside: Inside,
+    traffic: Vec<Traffic>,
+    /// The kernel's part, where it has one.
+    programs: Option<Programs>,
+}
+
+/// How sockets in a tunnel are told.
+enum Inside {
+    /// The kernel's part lists them: by their numbers, or those without one by their ends.
+    Listed(HashSet<u64>, Vec<Connection>),
+    Mark(u32),
+    /// All that have an address of its interface.
+    Addresses(Vec<IpAddr>),
+}
+
+impl Inside {
+    fn of(chosen: Vec<Connection>) -> Self {
+        let (unnumbered, numbered): (Vec<_>, Vec<_>) = chosen
+            .into_iter()
+            .partition(|connection| connection.cookie == NO_COOKIE);
+        let cookies = numbered.iter().map(|connection| connection.cookie);
+        Self::Listed(cookies.collect(), unnumbered)
+    }
+}
+
+/// What a subflow of MPTCP may have in the place of a number.
+const NO_COOKIE: u64 = u64::MAX;
+
+impl Tunnel {
+    fn look(
+        interface: &str,
+        header: Option<&Header>,
+        conf: Option<&Conf>,
+    ) -> Result<Option<Self>, Failure> {
+        let programs = attached(interface, header)?;
+        let index = taupe_os_linux::interface::index(interface);
+        let inside = match (&programs, mark_of(interface)?, index) {
+            (Some(_), Some(mark), _) => Inside::Mark(mark),
+            (Some(programs), None, _) => Inside::of(programs.chosen()?),
+            (None, _, Some(index)) => {
+                let addresses = System::open()?.addresses()?.into_iter();
+                let own = addresses.filter(|address| address.interface == index);
+                Inside::Addresses(own.map(|own| own.network.addr()).collect())
+            }
+            (None, _, None) => return Ok(None),
+        };
+        let known = conf.and_then(|conf| Known::read(conf).ok());
+        let table = known.as_ref().map_or(Vec::new(), |known| {
+            let bypass_lan = known.file.transparent.bypass_lan.unwrap_or(false);
+            of_peers(&known.file.peers, bypass_lan)
+        });
+        Ok(Some(Self {
+            interface: interface.to_owned(),
+            known,
+            table,
+            is_up: programs.as_ref().is_none_or(Programs::is_up),
+            lock: programs.as_ref().map(Programs::lock).unwrap_or_default(),
+            inside,
+            traffic: traffic::ask(interface).traffic,
+            programs,
+        }))
+    }
+
+    /// Whom a socket in it has asked: where that is a resolver of this machine, the socket has
+    /// an address that stands in for it.
+    fn asked(&self, remote: SocketAddr) -> Result<SocketAddr, Fault> {
+        let asked = match &self.programs {
+            Some(programs) if remote.port() == DNS_PORT => programs.asked(remote.ip())?,
+            _ => None,
+        };
+        Ok(asked.map_or(remote, |own| SocketAddr::new(own, remote.port())))
+    }
+
+    fn has(&self, socket: &Listed, local: IpAddr) -> bool {
+        let connection = &socket.connection;
+        match &self.inside {
+            Inside::Listed(cookies, unnumbered) => {
+                let is_it = |other: &Connection| {
+                    (other.protocol, other.ports) == (connection.protocol, connection.ports)
+                        && other.addresses == connection.addresses
+                };
+                cookies.contains(&connection.cookie) || unnumbered.iter().any(is_it)
+            }
+            Inside::Mark(mark) => socket.mark.is_some_and(|own| own & mark != 0),
+            Inside::Addresses(own) => own.contains(&local),
+        }
+    }
+
+    /// Checks whether a socket is bound to the tunnel's interface, by which applications reach nothing
+    /// in transparent mode.
+    fn refuses(&self, socket: &Listed) -> bool {
+        matches!(self.inside, Inside::Listed(..))
+            && socket.connection.interface != 0
+            && taupe_os_linux::interface::index(&self.interface)
+                == Some(socket.connection.interface)
+    }
+
+    /// Where a packet of a socket in it goes.
+    fn verdict(&self, to: Option<SocketAddr>) -> Verdict {
+        let is_by_address = matches!(self.inside, Inside::Addresses(_));
+        let class = match to {
+            Some(to) if !is_by_address && explain::is_neighbour(to.ip()) => Class::Direct,
+            Some(to) if !is_by_address => class_of(&self.table, to.ip()),
+            _ => Class::Tunnel,
+        };
+        // With a mark, questions for names are like anything else.
+        let is_question =
+            matches!(self.inside, Inside::Listed(..)) && to.is_some_and(|to| to.port() == DNS_PORT);
+        match class {
+            Class::Direct if !is_question => Verdict::Direct,
+            Class::Tunnel | Class::Direct if self.is_up => Verdict::Tunnel,
+            Class::Tunnel | Class::Direct if self.lock == Lock::Nobody => Verdict::Direct,
+            _ => Verdict::Refused,
+        }
+    }
+}
+
+/// All flows, or those in one tunnel. Calls `unseen` for a tunnel of another version, whose flows
+/// cannot be told.
+pub fn look(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Flows, Failure> {
+    // First: the kernel gives each a number by which it is known then.
+    let mut connections = Connections::open()?;
+    let mut sockets = Vec::new();
+    for protocol in [libc_tcp(), libc_udp()] {
+        for family in [Family::V4, Family::V6] {
+            sockets.extend(connections.list(protocol, family)?);
+        }
+    }
+    let tunnels = tunnels(file, unseen)?;
+    let owners = owners(&sockets);
+    let addresses = explain::addresses()?;
+    let mut subjects: HashMap<u32, Option<Subject>> = HashMap::new();
+    let mut flows = Vec::new();
+    for socket in &sockets {
+        let is_open = ![Listed::LISTEN, TIME_WAIT].contains(&socket.state);
+        let [local, remote] = ends(&socket.connection);
+        let is_tcp = socket.connection.protocol == libc_tcp();
+        let remote = Some(remote).filter(|remote| remote.port() != 0);
+        let stays = remote.is_some_and(|to| {
+            to.ip().is_loopback() || addresses.contains(&to.ip()) && addresses.contains(&local.ip())
+        });
+        if !is_open || stays || (is_tcp && remote.is_none()) || local.port() == 0 {
+            continue;
+        }
+        let tunnel = tunnels.iter().find(|one| one.has(socket, local.ip()));
+        // A socket of UDP that waits is no flow, unless it is known to be chosen.
+        if (tunnel.is_none() && (remote.is_none() || file.is_some())) || flows.len() > MOST {
+            continue;
+        }
+        let pid = owners.get(&socket.inode).copied();
+        let subject = pid.and_then(|pid| {
+            let subject = subjects.entry(pid).or_insert_with(|| Subject::of(pid));
+            subject.as_ref()
+        });
+        let flow = |remote: Option<SocketAddr>, transfer: Option<[u64; 2]>| {
+            let verdict = tunnel.map_or(Verdict::Direct, |tunnel| match tunnel.refuses(socket) {
+                true => Verdict::Refused,
+                false => tunnel.verdict(remote),
+            });
+            let remote = match (tunnel, remote) {
+                (Some(tunnel), Some(remote)) => Some(tunnel.asked(remote)?),
+                _ => remote,
+            };
+            Ok::<_, Fault>(Flow {
+                protocol: if is_tcp { "tcp" } else { "udp" },
+                local,
+                remote,
+                tunnel: tunnel.map(|tunnel| tunnel.interface.clone()),
+                verdict,
+                pid,
+                application: subject.map(Subject::shown_path),
+                uid: socket.uid,
+                sent_bytes: transfer.map(|[sent, _]| sent),
+                received_bytes: transfer.map(|[_, received]| received),
+                why: why(&tunnels, tunnel, subject, remote, verdict, &addresses),
+                cookie: socket.connection.cookie,
+            })
+        };
+        if is_tcp {
+            flows.push(flow(remote, socket.transfer)?);
+            continue;
+        }
+        let seen = tunnel.map_or(Vec::new(), |tunnel| {
+            traffic::of_socket(&tunnel.traffic, local, remote)
+        });
+        if seen.is_empty() {
+            // What has sent nothing has no bytes, and what goes elsewhere is not counted.
+            flows.push(flow(remote, None)?);
+        }
+        for one in seen {
+            flows.push(flow(Some(one.remote), Some(one.bytes))?);
+        }
+    }
+    let truncated = flows.len() > MOST;
+    flows.truncate(MOST);
+    flows.sort_by_key(|flow| (flow.pid, flow.id()));
+    Ok(Flows {
+        schema: 1,
+        truncated,
+        flows,
+    })
+}
+
+/// What has been said and only waits for latecomers (`include/net/tcp_states.h`).
+const TIME_WAIT: u8 = 6;
+
+const fn libc_tcp() -> u8 {
+    6
+}
+
+const fn libc_udp() -> u8 {
+    17
+}
+
+/// The tunnels that there are, or one of them.
+fn tunnels(file: Option<&OsStr>, unseen: &mut dyn FnMut(&Fault)) -> Result<Vec<Tunnel>, Failure> {
+    let headers = State::default().here();
+    let mut names: Vec<String> = headers
+        .iter()
+        .map(|header| header.interface.clone())
+        .chain(in_effect()?)
+        .collect();
+    names.sort();
+    names.dedup();
+    if let Some(word) = file {
+        let wanted = match conf::interface(word) {
+            Some(interface) => interface.to_string(),
+            None => Conf::find(word, Personality::Taupe)?.interface.to_string(),
+        };
+        if !names.contains(&wanted) {
+            return Err(Failure::NotThere(wanted));
+        }
+        names = vec![wanted];
+    }
+    let mut tunnels = Vec::new();
+    for name in &names {
+        let header = headers.iter().find(|header| header.interface == *name);
+        let conf = header.and_then(|header| {
+            Some(Conf {
+                interface: name.parse().ok()?,
+                path: header.config.clone(),
+                shown: header.config.clone(),
+            })
+        });
+        match Tunnel::look(name, header, conf.as_ref()) {
+            // The others are told of all the same.
+            Err(Failure::Fault(fault @ Fault::Schema { .. })) if file.is_none() => {
+                unseen(&fault);
+            }
+            tunnel => tunnels.extend(tunnel?),
+        }
+    }
+    Ok(tunnels)
+}
+
+/// Why a flow goes where it goes.
+fn why(
+    tunnels: &[Tunnel],
+    tunnel: Option<&Tunnel>,
+    subject: Option<&Subject>,
+    to: Option<SocketAddr>,
+    verdict: Verdict,
+    addresses: &[IpAddr],
+) -> Option<String> {
+    let to = to.map(|to| Destination {
+        address: to.ip(),
+        port: Some(to.port()),
+    });
+    if let Some(tunnel) = tunnel {
+        if matches!(tunnel.inside, Inside::Addresses(_)) {
+            return Some(format!("routes lead it into {}", tunnel.interface));
+        }
+        if verdict == Verdict::Refused && !tunnel.is_up {
+            return Some(format!("{} is down; {}", tunnel.interface, tunnel.lock));
+        }
+    }
+    let subject = subject?;
+    // Nobody chooses it: each tunnel has its reason, of which the first is told.
+    let tunnel = tunnel.or(tunnels.first())?;
+    let known = tunnel.known.as_ref()?;
+    let is_inside = verdict == Verdict::Tunnel;
+    known
+        .why(subject, to, addresses, is_inside)
+        .or_else(|| is_inside.then(|| "an application that is chosen has used it".into()))
+}
+
+/// The ends of a socket. IPv4 in an IPv6 socket is IPv4.
+fn ends(connection: &Connection) -> [SocketAddr; 2] {
+    let [local, remote] = connection.addresses.map(|octets| match connection.family {
+        Family::V4 => {
+            let [a, b, c, d, ..] = octets;
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(octets)).to_canonical(),
+    });
+    let [here, there] = connection.ports;
+    [SocketAddr::new(local, here), SocketAddr::new(remote, there)]
+}
+
+/// Which process has each socket, by the socket's number in `/proc/PID/fd`: of several
+/// the one with the lowest number.
+fn owners(sockets: &[Listed]) -> HashMap<u32, u32> {
+    let wanted: HashSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
+    let mut owners = HashMap::new();
+    for id in crate::processes::ids() {
+        for inode in crate::processes::sockets_of(id) {
+            let inode = u32::try_from(inode).unwrap_or_default();
+            if inode != 0 && wanted.contains(&inode) {
+                owners.entry(inode).or_insert(id);
+            }
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_no_number_is_known_by_its_ends() {
+        let connection = |cookie, port| Connection {
+            protocol: libc_tcp(),
+            family: Family::V4,
+            addresses: [[1; 16], [2; 16]],
+            ports: [port, 443],
+            interface: 0,
+            cookie,
+        };
+        let Inside::Listed(numbers, unnumbered) =
+            Inside::of(vec![connection(7, 1024), connection(NO_COOKIE, 1025)])
+        else {
+            panic!("they are listed");
+        };
+        assert_eq!(numbers, HashSet::from([7]));
+        assert_eq!(unnumbered, [connection(NO_COOKIE, 1025)]);
+    }
+}

@@ -1,0 +1,90 @@
+//! What a report for others says of this system besides, and how secrets and names are hidden in
+//! it.
+
+pub mod redact;
+
+use std::fmt::Write as _;
+use std::process::Command;
+use taupe_os_linux::netlink::{System, SystemError};
+
+/// Lines of the log that are taken.
+const LOG_LINES: &str = "200";
+
+/// Links, addresses, routes and rules, as the kernel lists them.
+pub fn network() -> Result<String, SystemError> {
+    let mut system = System::open()?;
+    let mut text = String::new();
+    let links = system.links()?;
+    let name = |index: Option<u32>| {
+        let link = links.iter().find(|link| Some(link.index) == index);
+        link.map_or("-", |link| &*link.name)
+    };
+    for link in &links {
+        let _ = writeln!(
+            text,
+            "link {} {}: {}, mtu {}, kind {}, part of {}",
+            link.index,
+            link.name,
+            if link.up { "up" } else { "down" },
+            link.mtu,
+            link.kind.as_deref().unwrap_or("-"),
+            name(link.controller)
+        );
+    }
+    for address in system.addresses()? {
+        let _ = writeln!(
+            text,
+            "address {} dev {}",
+            address.network,
+            name(Some(address.interface))
+        );
+    }
+    for route in system.routes()? {
+        let via = route
+            .gateway
+            .map_or("-".into(), |gateway| gateway.to_string());
+        let _ = writeln!(
+            text,
+            "route {} {} via {via} dev {} table {} metric {}",
+            route.kind,
+            route.destination,
+            name(route.interface),
+            route.table,
+            route.metric
+        );
+    }
+    for rule in system.rules()? {
+        let mark = rule.mark.map_or("-".into(), |mark| {
+            format!("{:#x}/{:#x}", mark.value, mark.mask)
+        });
+        let not = if rule.invert { "not " } else { "" };
+        let _ = writeln!(
+            text,
+            "rule {:?} {}: {not}mark {mark} table {}{}",
+            rule.family,
+            rule.priority,
+            rule.table,
+            if rule.more { ", and more" } else { "" }
+        );
+    }
+    Ok(text)
+}
+
+/// The end of what a service has logged, or why there is none; in the background nothing is.
+pub fn log(unit: &str) -> Result<String, String> {
+    let arguments = [
+        "--unit",
+        unit,
+        "--lines",
+        LOG_LINES,
+        "--no-pager",
+        "--output",
+        "short-iso",
+    ];
+    let said = Command::new("journalctl").args(arguments).output();
+    match said {
+        Ok(said) if said.status.success() => Ok(String::from_utf8_lossy(&said.stdout).into_owned()),
+        Ok(said) => Err(String::from_utf8_lossy(&said.stderr).into_owned()),
+        Err(_) => Err("there is no journal here\n".into()),
+    }
+}

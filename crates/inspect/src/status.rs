@@ -1,0 +1,535 @@
+//! All tunnels that `taupe up` has made: how they are, and what their kernel's part has
+//! done.
+//!
+//! ```text
+//! journals, pins, devices, links ─ look (here) ─► judge ─► print, or JSON
+//! ```
+
+mod devices;
+mod judge;
+mod peers;
+mod settings;
+mod way;
+
+use crate::check;
+use crate::conf::{self, Conf};
+use crate::rules::resolve;
+use crate::traffic;
+use crate::tunnel::{attached, word_of};
+use crate::{endpoint_names, families, names};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use taupe_adapter::journal::Header;
+use taupe_adapter::{Personality, State as Journals};
+use taupe_client::{DeviceStatus, PeerStatus, Suite};
+use taupe_config::destinations::of_peers;
+use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
+use taupe_os_linux::netlink::{System, SystemError};
+use taupe_runtime::clock::boot;
+use taupe_transparent::capture::{gap_of_names, in_effect};
+use taupe_transparent::fault::Fault;
+use taupe_transparent::programs::{Gap, Programs, Way};
+use taupe_transparent::state::{Lock, Reason};
+use taupe_transparent::uplinks::{LinkHeader, survey};
+use taupe_uapi::show;
+
+use devices::Devices;
+pub use devices::warnings;
+pub use judge::{Finding, State};
+pub use settings::advised;
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Conf(#[from] conf::Error),
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+/// All that is known of one tunnel, or of all there are.
+pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, Failure> {
+    let headers = Journals::default().here();
+    let names: BTreeSet<String> = match file {
+        // Whether or not there is a file any more.
+        Some(word) => {
+            let name = named(word, &headers)?;
+            BTreeSet::from([name])
+        }
+        // With a journal, or kept closed without.
+        None => {
+            let made = headers.iter().map(|header| header.interface.clone());
+            made.chain(in_effect()?).collect()
+        }
+    };
+    let killed = Journals::default().killed();
+    let devices = Devices::read();
+    let tunnels = names.iter().map(|name| {
+        let header = headers.iter().find(|header| header.interface == *name);
+        Tunnel::look(name, header, killed.contains(name), &devices)
+    });
+    let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
+    Ok(Status {
+        schema: 1,
+        state: tunnels.iter().map(|tunnel| tunnel.state).max(),
+        tunnels,
+    })
+}
+
+/// The tunnel that a word means: one that is there, or could be.
+fn named(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, Failure> {
+    let name = conf::interface(word).map(|name| name.to_string());
+    let is_there = |name: &String| {
+        headers.iter().any(|header| header.interface == *name)
+            || taupe_transparent::capture::is_in_effect(name).unwrap_or(false)
+    };
+    match name.filter(is_there) {
+        Some(name) => Ok(name),
+        None => Ok(Conf::find(word, Personality::Taupe)?.interface.to_string()),
+    }
+}
+
+/// What `taupe status --json` prints. Members are added, and none is taken away or made
+/// to mean something else, while `schema` stays the same.
+#[derive(Serialize)]
+pub struct Status {
+    pub schema: u32,
+    /// That of the worst; none where there is no tunnel.
+    pub state: Option<State>,
+    pub tunnels: Vec<Tunnel>,
+}
+
+impl Status {
+    pub fn json(&self) -> String {
+        crate::json::text(self)
+    }
+}
+
+/// How chosen applications' packets, or everybody's, get into a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// From the uplink that they use anyway.
+    Transparent,
+    /// By the mark of their sockets.
+    Marks,
+    /// By routes, for all applications.
+    Adapter,
+}
+
+/// One tunnel.
+#[derive(Serialize)]
+pub struct Tunnel {
+    pub interface: String,
+    pub state: State,
+    /// Why it is not up, or not all that it should be.
+    pub findings: Vec<Finding>,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+    /// `None` for one that is not there.
+    pub mode: Option<Mode>,
+    /// The file that it was made from.
+    pub file: Option<PathBuf>,
+    /// The tunnel that it goes through.
+    pub via: Option<String>,
+    /// When, in seconds since 1970.
+    pub since: Option<u64>,
+    /// What is held back while its process is gone: `app`, `all` or `off`.
+    pub kill_switch: Option<&'static str>,
+    /// What its file chooses now.
+    pub rules: Vec<Line>,
+    /// What this machine forwards uses it too.
+    pub forwarded: bool,
+    pub uplinks: Vec<Uplink>,
+    /// Promises of transparent mode that do not hold here.
+    pub gaps: Vec<GapLine>,
+    /// What its kernel's part has done since it was made, unless that is nothing.
+    pub counters: Vec<Counter>,
+    pub peers: Vec<Peer>,
+    #[serde(skip)]
+    pub lock: Option<Lock>,
+}
+
+/// A line of a file that chooses an application.
+#[derive(Serialize)]
+pub struct Line {
+    pub line: usize,
+    pub key: &'static str,
+    pub application: String,
+}
+
+/// A link that chosen applications' packets can leave by.
+#[derive(Serialize)]
+pub struct Uplink {
+    pub name: String,
+    /// What they send by it goes to the tunnel; by one that is not it is dropped.
+    pub guarded: bool,
+}
+
+/// A promise of transparent mode that the kernel, or the namespaces of `up`, do not let Taupe
+/// keep.
+#[derive(Serialize)]
+pub struct GapLine {
+    /// A word that stays the same.
+    pub code: &'static str,
+    pub text: String,
+}
+
+#[derive(Serialize)]
+pub struct Counter {
+    /// A word that stays the same.
+    pub name: String,
+    pub count: u64,
+    /// What it means, to follow the number.
+    pub text: &'static str,
+}
+
+/// Of a peer what is no secret.
+#[derive(Serialize)]
+pub struct Peer {
+    pub public_key: String,
+    pub endpoint: Option<String>,
+    /// In seconds since 1970.
+    pub latest_handshake: Option<u64>,
+    pub unanswered_handshakes: u32,
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    /// `None` where nothing is said of it.
+    pub post_quantum: Option<Handshakes>,
+}
+
+/// Of the handshakes with a peer, how they withstand quantum computers.
+#[derive(Serialize)]
+pub struct Handshakes {
+    /// What is wanted: `require`, `prefer` or `off`.
+    pub wanted: &'static str,
+    /// A peer that is preferred to have them has had them, and has to from now on.
+    pub latched: bool,
+    /// The suite of the session; none where that is ordinary, or there is none.
+    pub suite: Option<&'static str>,
+    /// What session there is: `ordinary` or its suite; none without one.
+    pub session: Option<&'static str>,
+    /// Both in words, to follow `post-quantum:`.
+    pub text: String,
+}
+
+impl Handshakes {
+    fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
+        let wanted = show::wanted_handshakes(peer)?;
+        let now = boot();
+        let session = peer.session.filter(|session| session.is_alive(now));
+        Some(Self {
+            wanted: wanted.name(),
+            latched: peer.pq_latched,
+            suite: session.and_then(|session| session.suite.map(Suite::name)),
+            session: session.map(|session| session.name()),
+            text: show::handshakes(device, peer, now)?.to_string(),
+        })
+    }
+}
+
+impl Tunnel {
+    fn look(
+        interface: &str,
+        header: Option<&Header>,
+        is_killed: bool,
+        devices: &Devices,
+    ) -> Result<Self, Failure> {
+        let (programs, unseen) = match attached(interface, header) {
+            // The others are told of all the same.
+            Err(fault @ Fault::Schema { .. }) => (None, Some(("unknown-layout", fault))),
+            Err(fault @ Fault::Unreachable { .. }) => (None, Some(("out-of-reach", fault))),
+            programs => (programs?, None),
+        };
+        let device = devices.get(interface);
+        let mut tunnel = Self {
+            interface: interface.to_owned(),
+            state: State::Up,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            mode: programs
+                .as_ref()
+                .map(|programs| match programs.way() {
+                    Way::Filters => Mode::Transparent,
+                    Way::Marks => Mode::Marks,
+                })
+                .or(header.filter(|_| unseen.is_none()).map(|_| Mode::Adapter)),
+            file: header.map(|header| header.config.clone()),
+            via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
+            since: header.map(|header| seconds(header.since())),
+            kill_switch: programs.as_ref().map(|programs| lock_word(programs.lock())),
+            rules: Vec::new(),
+            forwarded: false,
+            uplinks: Vec::new(),
+            gaps: Vec::new(),
+            counters: Vec::new(),
+            peers: Vec::new(),
+            lock: programs.as_ref().map(Programs::lock),
+        };
+        let unseen = unseen.map(|(code, fault)| Finding::new(code, fault.to_string()));
+        tunnel.findings.extend(unseen);
+        // While it is being brought up it can have neither programs nor peers yet.
+        let is_whole = Journals::default().of_running(interface).is_some();
+        let is_running = match &programs {
+            Some(programs) => programs.is_up() && (is_whole || header.is_none()),
+            None => is_whole,
+        };
+        if let Some(programs) = &programs {
+            tunnel.see_programs(programs, is_running)?;
+        }
+        tunnel.findings.extend(judge::process(&judge::Process {
+            interface,
+            word: &word_of(interface),
+            is_running,
+            is_killed,
+            is_changing: header.is_some() && !is_whole && !is_killed,
+            answers: device.is_some(),
+            lock: tunnel.lock,
+        }));
+        let mut file = header.and_then(file_of);
+        if is_running {
+            tunnel.findings.extend(settings::findings(interface));
+            tunnel.notes.extend(settings::place(interface));
+        }
+        if is_running && let Some(device) = device {
+            let before = tunnel.findings.len();
+            tunnel.see_outer(devices);
+            let is_cut_off = tunnel.findings.len() > before;
+            tunnel.see_device(device, file.as_ref(), is_cut_off);
+            // Behind a peer that does not answer nobody does.
+            let all_answer = tunnel.findings.len() == before;
+            if all_answer && tunnel.mode == Some(Mode::Transparent) {
+                let silent = traffic::ask(interface).silent;
+                tunnel
+                    .findings
+                    .extend(silent.iter().map(judge::name_servers));
+            }
+            let shared = devices.with_the_same_key(interface, file.as_ref());
+            tunnel.findings.extend(shared);
+        }
+        if let Some(header) = header {
+            tunnel.see_file(header, file.as_mut(), is_running);
+        }
+        tunnel.state = judge::state(is_running, &tunnel.findings);
+        Ok(tunnel)
+    }
+
+    fn see_programs(&mut self, programs: &Programs, is_running: bool) -> Result<(), Failure> {
+        if programs.way() == Way::Filters {
+            let mut system = System::open()?;
+            let own = taupe_os_linux::interface::index(&self.interface).unwrap_or_default();
+            let survey = survey(
+                &system.links()?,
+                &system.addresses()?,
+                &system.routes()?,
+                own,
+            );
+            let guarded = programs.guarded()?;
+            for link in survey.guarded {
+                let is_guarded = guarded.contains(&link.index);
+                if is_running && !is_guarded && link.leads_out {
+                    let is_known = link.header != LinkHeader::Unknown;
+                    self.findings.push(judge::unguarded(&link.name, is_known));
+                }
+                self.uplinks.push(Uplink {
+                    name: link.name,
+                    guarded: is_guarded,
+                });
+            }
+            let gaps = programs.gaps().into_iter();
+            self.gaps = gaps
+                .map(|gap| GapLine {
+                    code: gap_code(gap),
+                    text: gap.to_string(),
+                })
+                .collect();
+        }
+        if is_running && programs.are_flows_refused() {
+            self.findings.push(judge::flows_refused());
+        }
+        let counts = programs
+            .counts()?
+            .into_iter()
+            .filter(|(_, count)| *count > 0);
+        self.counters = counts
+            .map(|(reason, count)| Counter {
+                name: counter_name(reason),
+                count,
+                text: reason.text(),
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// The tunnel that this one goes through: who is silent there is the one to blame.
+    fn see_outer(&mut self, devices: &Devices) {
+        let Some(outer) = &self.via else { return };
+        let Some(device) = devices.get(outer) else {
+            return;
+        };
+        for peer in &device.status.peers {
+            // All of them have an Endpoint in their file.
+            match peers::heard(device, peer, false, Some(device.fwmark)) {
+                Some(judge::Heard::Finding(Finding { code, text })) => {
+                    let text = peers::of_outer(outer, &text);
+                    self.findings.push(Finding::new(code, text));
+                }
+                Some(judge::Heard::Note(note)) => self.notes.push(peers::of_outer(outer, &note)),
+                Some(judge::Heard::NotCalled) | None => {}
+            }
+        }
+    }
+
+    /// Where it `is_cut_off` by another tunnel's peer, its own can do nothing for it.
+    fn see_device(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
+        // Of one that goes through another the way is in a network that is not seen.
+        let mark = self.via.is_none().then_some(device.fwmark);
+        let mut not_called = 0;
+        for peer in &device.status.peers {
+            let key = peers::encoded(peer);
+            let is_caller = peers::is_caller(peer, file);
+            match peers::heard(device, peer, is_caller, mark) {
+                Some(judge::Heard::Finding(_)) if is_cut_off => {}
+                Some(judge::Heard::Finding(finding)) => {
+                    self.findings.push(finding);
+                    let doubt = self.via.as_deref().map(judge::one_way);
+                    self.notes
+                        .extend(doubt.filter(|doubt| !self.notes.contains(doubt)));
+                }
+                Some(judge::Heard::Note(note)) => self.notes.push(note),
+                Some(judge::Heard::NotCalled) => not_called += 1,
+                None => {}
+            }
+            self.peers.push(Peer {
+                public_key: key,
+                endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
+                latest_handshake: peer.latest_handshake.map(|at| at.as_secs()),
+                unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
+                received_bytes: peer.rx_bytes,
+                sent_bytes: peer.tx_bytes,
+                post_quantum: Handshakes::of(&device.status, peer),
+            });
+        }
+        self.notes
+            .extend(judge::not_called(not_called, device.status.peers.len()));
+    }
+
+    /// What its file says now.
+    fn see_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
+        let path = &header.config;
+        let Some(file) = file else {
+            let shown = path.display();
+            self.notes.push(format!(
+                "{shown} cannot be read or has errors (`taupe check {shown}` says which)"
+            ));
+            return;
+        };
+        if header.is_edited() {
+            self.notes.push(format!(
+                "{0} has been edited since; `taupe reload {0}` has the tunnel follow",
+                path.display()
+            ));
+        }
+        if self.mode == Some(Mode::Adapter) {
+            return;
+        }
+        let apps = &file.transparent.apps;
+        for (key, list) in [
+            (Key::AllowedApps, &apps.allowed),
+            (Key::DisallowedApps, &apps.disallowed),
+        ] {
+            self.rules.extend(list.iter().map(|rule| Line {
+                line: rule.line,
+                key: key.name(),
+                application: rule.application.to_string(),
+            }));
+        }
+        self.forwarded = file.transparent.forwarded == Some(Forwarded::Tunnel);
+        if !is_running || self.mode.is_none() {
+            return;
+        }
+        for text in endpoint_names::without_address(&self.interface, file) {
+            self.findings
+                .push(Finding::new("endpoint-unresolved", text));
+        }
+        let past_tunnel = |text| Finding::new("names-past-tunnel", text);
+        if self.mode != Some(Mode::Transparent) {
+            self.findings.extend(names::way_past().map(past_tunnel));
+            return;
+        }
+        if let Ok(Some(gap)) = gap_of_names(&self.interface) {
+            self.findings.push(past_tunnel(gap.to_string()));
+        }
+        // Of a file that cannot be brought up nothing is said.
+        let mut rules = file.transparent.apps.clone();
+        if resolve(&mut rules).is_ok() && !file.interface.addresses.is_empty() {
+            let routed: Vec<_> = file.peers.iter().flat_map(FilePeer::routed).collect();
+            let names = match file.interface.dns.as_slice() {
+                [] => names::way_past().into_iter().collect(),
+                servers => names::doubts(servers, &routed),
+            };
+            self.findings.extend(names.into_iter().map(past_tunnel));
+            let bypass_lan = file.transparent.bypass_lan.unwrap_or(false);
+            let destinations = of_peers(&file.peers, bypass_lan);
+            // What is refused there leaves nowhere, and has another family to go by.
+            let lacks = families::without_route(&destinations);
+            self.notes.extend(lacks.iter().map(ToString::to_string));
+        }
+    }
+}
+
+/// Reads the file of a tunnel as it is now. `None` if it
+/// cannot be read or has errors.
+fn file_of(header: &Header) -> Option<File> {
+    let path = &header.config;
+    let text = check::read(path).ok()?;
+    check::parse_with_available_keys(path, &text).file
+}
+
+/// The word of a file.
+const fn lock_word(lock: Lock) -> &'static str {
+    match lock {
+        Lock::Chosen => "app",
+        Lock::Everybody => "all",
+        Lock::Nobody => "off",
+    }
+}
+
+/// Returns the word for a gap in JSON.
+const fn gap_code(gap: Gap) -> &'static str {
+    match gap {
+        Gap::Handover => "handover",
+        Gap::Families => "families",
+        Gap::Forwarding => "forwarding",
+        Gap::Services => "services",
+        Gap::Queues => "queues",
+        Gap::Outsiders => "outsiders",
+    }
+}
+
+/// Such as `out-tunnel`.
+fn counter_name(reason: Reason) -> String {
+    let mut name = String::new();
+    for character in format!("{reason:?}").chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(character.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The time since the Unix epoch.
+pub fn now() -> Duration {
+    UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
