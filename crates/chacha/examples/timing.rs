@@ -1,5 +1,5 @@
-//! Whether what is secret shows in the time that a batch takes: Welch's t-test
-//! over two classes of input (`tests/common/welch.rs`).
+//! Searches for secrets that show in the time of a batch: Welch's t-test over two classes
+//! of input (`tests/common/welch.rs`).
 //!
 //! What counts is the greatest |t|. Above 10 the times certainly differ, and the
 //! program fails; from 4.5 it is worth another look. The last pair differs on
@@ -56,7 +56,7 @@ impl Shape {
 /// Beyond it times differ.
 const LIMIT: f64 = 10.0;
 
-/// What is measured.
+/// Returns the implementation to measure.
 fn implementation() -> Implementation {
     match std::env::var_os("AVX2") {
         Some(_) => AVX2,
@@ -69,7 +69,7 @@ struct Input {
     key: Box<dyn BatchKey>,
     bytes: Vec<u8>,
     shape: Shape,
-    /// Of each packet, without the tag: as the shape says, or [`MORE`].
+    /// Bytes of each packet without the tag: as the shape says, or [`MORE`].
     len: usize,
 }
 
@@ -106,7 +106,7 @@ impl Input {
 struct Pair {
     name: &'static str,
     open: bool,
-    /// Whether a difference is what must be found.
+    /// True if the times must differ.
     differs: bool,
     /// An input of the class.
     make: fn(&mut Random, Shape, class: bool) -> Input,
@@ -159,7 +159,7 @@ const PAIRS: [Pair; 6] = [
         },
     },
     Pair {
-        // That it is a forgery need not be hidden; where its tag differs, must.
+        // An attacker may know that it is a forgery, but not which byte of the tag differs.
         name: "open: forged in the tag's first byte, in its last",
         open: true,
         differs: false,

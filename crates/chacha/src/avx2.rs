@@ -363,7 +363,7 @@ impl<'a> Long<'a> {
             if rest <= room {
                 break;
             }
-            // Of ciphertext, all that the pass before is for or more.
+            // Authenticates at least the ciphertext of the pass before.
             self.weave::<OPEN>(columns, passes.next());
             if OPEN {
                 self.apply(passes.now(), room);
@@ -392,7 +392,7 @@ impl<'a> Long<'a> {
         columns.next(&mut self.poly, chunks, stream);
     }
 
-    /// What remains, with the last pass.
+    /// Finishes the packet with the last pass.
     #[inline]
     #[target_feature(enable = "avx2,bmi2")]
     fn end<const OPEN: bool>(&mut self, stream: &Stream) -> bool {

@@ -193,8 +193,8 @@ impl Avx512Key {
         goes.then_some(packet)
     }
 
-    /// How the first of these packets, the longest, goes and how many with it:
-    /// as it saves the most.
+    /// Chooses the width for the first of these packets, the longest, and the number of packets
+    /// that go with it, by what saves the most time.
     fn choose(&self, entries: &[Entry<'_>]) -> (Width, usize) {
         let blocks = |entry: &Entry<'_>| blocks(entry.text_len());
         let longest = blocks(&entries[0]);
@@ -202,7 +202,7 @@ impl Avx512Key {
         if entries[0].text_len() > LONGEST {
             return best;
         }
-        // What packets take one by one, and together: the greatest ratio is best.
+        // The times one by one and together: the greatest ratio is best.
         let (mut best_alone, mut best_together) = (u64::from(!self.is_always_grouped()), 1);
         let (mut alone, mut summed) = (0, 0);
         for width in [Width::Four, Width::Eight] {
@@ -221,13 +221,13 @@ impl Avx512Key {
     }
 }
 
-/// What is done with packets; the flags are those of the run.
+/// The operation; the flags are those of the run.
 enum Work<'a> {
     Seal,
     Open(&'a mut [bool]),
 }
 
-/// How many packets share a pass.
+/// The number of packets that share a pass.
 #[derive(Clone, Copy)]
 enum Width {
     One,

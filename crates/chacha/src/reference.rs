@@ -129,7 +129,7 @@ fn poly1305_equals_slow_arithmetic(poly1305: &Authenticate<'_>) {
 /// it becomes.
 pub(crate) type Apply<'a> = dyn Fn(&Message<'_>) -> (Vec<u8>, [u8; 16]) + 'a;
 
-/// What a vector is made of.
+/// The inputs of a vector.
 pub(crate) struct Message<'a> {
     pub(crate) key: [u8; 32],
     pub(crate) nonce: [u8; 12],

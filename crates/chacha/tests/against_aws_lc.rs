@@ -72,7 +72,7 @@ fn the_longest_packets() {
     }
 }
 
-/// What is done to one packet of a batch.
+/// A change of one packet of a batch.
 type Forgery = fn(&mut Vec<u8>);
 
 const FORGERIES: [(&str, Forgery); 5] = [

@@ -24,7 +24,7 @@ const SHAPES: [(usize, usize); 12] = [
     (64, 64),
 ];
 
-/// What a sample should take: short enough to be left alone by the scheduler.
+/// The length of a sample: so short that the scheduler rarely interrupts it.
 const SAMPLE: Duration = Duration::from_micros(20);
 
 #[derive(Clone, Copy)]
@@ -131,7 +131,7 @@ impl Subject {
         }
     }
 
-    /// Of one batch.
+    /// The time of one batch.
     fn nanoseconds(&self) -> f64 {
         self.best.as_secs_f64() * 1e9 / self.batches.len() as f64
     }

@@ -8,7 +8,7 @@
 use std::{hint::black_box, time::Instant};
 use taupe_crypto::{KemParameters, Provider, Secret};
 
-/// What is measured, and how it is made of a provider and a parameter set.
+/// An operation to measure, and how to prepare it from a provider and a parameter set.
 const OPERATIONS: [(&str, Make); 4] = [
     ("key from a seed", key_from_seed),
     ("check a key, encapsulate", check_and_encapsulate),

@@ -29,7 +29,7 @@ pub trait Dh: Send + Sync {
         PreparedKey::new(public)
     }
 
-    /// What [`Self::agree`] gives for the key that this backend has prepared.
+    /// As [`Self::agree`], with a key that this backend has prepared.
     fn agree_prepared(&self, private: &[u8; 32], public: &PreparedKey) -> Option<SharedSecret> {
         self.agree(private, public.as_bytes())
     }

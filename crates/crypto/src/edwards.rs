@@ -21,9 +21,9 @@ use crate::SharedSecret;
 #[derive(Clone)]
 pub(crate) struct Edwards(EdwardsPoint);
 
-/// Whether that is faster than the ladder: with AVX-512 alone, which the processor must have and
-/// curve25519-dalek be built with. It is where that is asked for (`.cargo/config.toml`), and where
-/// everything is built for such processors.
+/// Returns whether this is faster than the ladder. It is with AVX-512, if the processor has it and
+/// curve25519-dalek is built with it, because `.cargo/config.toml` asks for it or because everything
+/// is built for such processors.
 pub(crate) fn is_faster() -> bool {
     let is_built = cfg!(any(
         curve25519_dalek_backend = "avx512",
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        // Whether or not it is the faster way on this processor.
+        // Also if it is slower on this processor.
         #[test]
         fn it_is_the_ladder_of_every_point_of_the_curve(
             private in uniform32(any::<u8>()),

@@ -149,7 +149,7 @@ impl Kem for MlKem {
             bytes,
             parameters.encapsulation_key_len(),
         )?;
-        // Of the right length, so that only the modulus check is left to fail.
+        // The length is right, so that only the modulus check can fail.
         Ok(match parameters {
             KemParameters::MlKem512 => Box::new(
                 EncapsulationKey512::new_from_slice(bytes).map_err(|_| InvalidKemInput::Modulus)?,

@@ -21,7 +21,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Secret<const N: usize>([u8; N]);
 
-/// What two parties agreed on: the result of a DH or a KEM.
+/// The result of a DH or a KEM, shared by two parties.
 pub type SharedSecret = Secret<32>;
 
 impl<const N: usize> Secret<N> {

@@ -37,7 +37,7 @@ fn secret<const N: usize>(bytes: &[u8]) -> Secret<N> {
     Secret::new(bytes.try_into().unwrap())
 }
 
-/// What the files have of long outputs.
+/// The digest that the files have in place of long outputs.
 fn digest(provider: &Provider, bytes: &[u8]) -> [u8; 32] {
     provider.hash.hash(&[bytes])
 }

@@ -1,4 +1,4 @@
-//! What a batch promises, on every provider.
+//! The guarantees of a batch, on every provider.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What Dh, Hash and Kem promise, on every provider.
+//! The guarantees of Dh, Hash and Kem, on every provider.
 
 mod common;
 

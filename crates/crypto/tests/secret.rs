@@ -1,4 +1,4 @@
-//! What a `Secret` promises.
+//! The guarantees of a `Secret`.
 
 use std::mem::MaybeUninit;
 use taupe_crypto::{Secret, SharedSecret};

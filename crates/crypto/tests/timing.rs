@@ -1,5 +1,5 @@
-//! Whether what is secret shows in the time that agreements, decapsulations and comparisons
-//! take. That of batches of packets: `examples/timing.rs` of taupe-chacha.
+//! Searches for secrets that show in the time of agreements, decapsulations and comparisons. The
+//! time of batches is tested by `examples/timing.rs` of taupe-chacha.
 //!
 //! Long, and fair only when optimised, on one processor: `scripts/test --long`,
 //! or `cargo test --release -p taupe-crypto --test timing -- --nocapture`
@@ -74,7 +74,7 @@ impl Report {
         self.add(name, t, t < LIMIT);
     }
 
-    /// What shows that a difference would be found.
+    /// Checks that a difference is found, which shows that the test can find one.
     fn must_differ(&mut self, name: &str, t: f64) {
         self.add(&format!("{name} (must differ)"), t, t > LIMIT);
     }
@@ -149,7 +149,7 @@ fn fill(random: &mut Random, bytes: &mut [u8]) {
     bytes.fill_with(|| random.next() as u8);
 }
 
-/// What mac1 and mac2 are checked with: wrong at the byte of the class, or right.
+/// Compares MACs as mac1 and mac2 are compared: wrong at the byte of the class, or right.
 fn mac(provider: &Provider, wrong: [Option<usize>; 2]) -> f64 {
     let make = |random: &mut Random, class: bool| {
         let key = random.array::<32>();
@@ -185,7 +185,7 @@ fn differ(bytes: &mut [u8], at: Option<usize>) {
     bytes[at.unwrap_or(0)] ^= u8::from(at.is_some());
 }
 
-/// How not to.
+/// A comparison that is not constant in time.
 fn stops_early(one: &Secret<32>, other: &Secret<32>) -> bool {
     let pairs = one.expose().iter().zip(other.expose());
     pairs.into_iter().all(|(a, b)| black_box(a) == black_box(b))

@@ -21,7 +21,7 @@ pub(crate) struct Poly1305 {
     r: [u64; 2],
     /// 5/4 of the upper word of `r`.
     folded: u64,
-    /// What is added last.
+    /// The second half of the key, added last.
     s: u128,
 }
 

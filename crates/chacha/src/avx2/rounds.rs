@@ -1,4 +1,4 @@
-//! What both ways to compute ChaCha20 (RFC 8439 §2.3) share.
+//! Constants and rotations of ChaCha20 (RFC 8439 §2.3), for `columns` and `rows`.
 
 use super::vector::Vector;
 use core::arch::x86_64::*;

@@ -6,7 +6,7 @@ use crate::avx2::rounds::CONSTANTS;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
 
-/// Of the 32-bit lanes, the upper ones of each pair, as a mask.
+/// A mask of the upper 32-bit lane of each pair.
 const ODD: u16 = 0xaaaa;
 
 /// One of the four steps of two quarter rounds: `a += b; d ^= a; d <<<= n`.

@@ -72,8 +72,8 @@ fn apply(chunk: &mut [u8; LEN], stream: Vector) {
     store(chunk, _mm512_xor_si512(load(chunk), stream));
 }
 
-/// What a lane of Poly1305 takes next: a chunk of eight texts, or two of four.
-/// Without a loop, which would be a place for the compiler to move rounds behind.
+/// Returns the next blocks for each lane of Poly1305: a chunk of eight texts, or two of four.
+/// It has no loop, or the compiler would move rounds behind it.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn rows<const W: usize, const P: usize>(
@@ -338,7 +338,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
         self.poly.blocks(&halves(rows), mask);
     }
 
-    /// What is left of each ciphertext, with zeros after it.
+    /// The rest of each ciphertext, with zeros after it.
     #[target_feature(enable = "avx512bw")]
     fn rests(&self) -> [Vector; LANES] {
         self.lanes.each_ref().map(|lane| load_padded(lane.rest))

@@ -26,7 +26,7 @@ use core::mem::MaybeUninit;
 /// Packets, and 64-bit lanes of a vector.
 pub(super) const LANES: usize = 8;
 
-/// Of lanes, as a mask.
+/// A mask of the first half of the lanes.
 const FIRST_HALF: u8 = 0x0f;
 
 const LIMB: i64 = (1 << 44) - 1;
@@ -47,7 +47,7 @@ pub(super) struct Poly1305 {
     /// power of 5 to 8 in the first of them. Otherwise there are none.
     shared: MaybeUninit<[Factor; 4]>,
     is_shared: bool,
-    /// What is added last, low and high half.
+    /// The second half of each key, added last: low and high words.
     s: [Vector; 2],
 }
 
@@ -98,7 +98,7 @@ impl Poly1305 {
         poly
     }
 
-    /// What [`Quad`]s change, and the powers that they take.
+    /// Returns the numbers that [`Quad`]s change, and the powers that they multiply with.
     pub(super) fn parts(&mut self) -> (&mut Limbs, &[Factor; 4]) {
         let powers = if self.is_shared {
             // SAFETY: `start`, which alone sets this, has written them then.
@@ -197,7 +197,7 @@ pub(super) struct Powers {
 }
 
 impl Powers {
-    /// Of `r`, clamped, as little-endian words.
+    /// Computes the powers of `r`, which is clamped, from its little-endian words.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn new([low, high]: [u64; 2]) -> Self {
@@ -351,7 +351,7 @@ impl Quad {
         }
     }
 
-    /// What all products have made. With `N` = 4, lanes `i` and `4 + i` are
+    /// Carries the sums of all products into `h`. With `N` = 4, lanes `i` and `4 + i` are
     /// added up.
     #[inline]
     #[target_feature(enable = "avx512ifma")]

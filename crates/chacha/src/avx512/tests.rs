@@ -52,8 +52,8 @@ fn poly1305_of_each_lane() {
     });
 }
 
-/// Of one packet: pairs of 64 bytes with a block in each lane, in two parts that one has to go
-/// on from the other, and the rest by words.
+/// Poly1305 of one packet: pairs of 64 bytes with a block in each lane, in two parts of which the
+/// second continues the first, and the rest by words.
 #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
 fn poly1305_by_itself(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let words = key.as_chunks().0;
@@ -80,7 +80,7 @@ fn poly1305_of_a_packet_by_itself() {
     });
 }
 
-/// Of one packet, `4 * N` at a time, from block 5 on.
+/// Blocks of one packet, `4 * N` at a time, from block 5 on.
 #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2,bmi2")]
 fn blocks_by_itself<const N: usize>(key: &[u32; 8], nonce: [u32; 3]) -> Vec<[u8; LEN]> {
     let mut stream = [zero(); 24];
@@ -226,7 +226,7 @@ fn no_key_or_key_stream_is_left() {
     assert!(bytes.iter().all(|byte| *byte == 0));
 }
 
-/// What is left of a text is padded with zeros, and a slice's end is its end.
+/// The rest of a text is padded with zeros, and nothing beyond a slice is read or written.
 #[test]
 fn padding() {
     if !Avx512Key::is_supported() {

@@ -1,4 +1,4 @@
-//! What the tests and examples share.
+//! Implementations and helpers for the tests and examples.
 #![allow(dead_code, unused_imports, reason = "not every one uses all of it")]
 
 mod random;

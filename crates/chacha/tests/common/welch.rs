@@ -1,5 +1,5 @@
-//! Whether two classes of input take the same time: Welch's t-test, as Reparaz,
-//! Balasch and Verbauwhede describe it ("Dude, is my code constant time?", 2017).
+//! Welch's t-test of the times that two classes of input take, as Reparaz, Balasch and Verbauwhede
+//! describe it ("Dude, is my code constant time?", 2017).
 
 use crate::common::Random;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// find caches and predictors alike.
 const AT_ONCE: usize = 64;
 
-/// How many crops there are beside none.
+/// The number of crops beside none.
 const CROPS: i32 = 100;
 
 /// Nanoseconds that `run` says of what `make` makes of each class, in random turns,
@@ -83,7 +83,7 @@ impl Moments {
         self.sum / self.count
     }
 
-    /// Of the mean.
+    /// The variance of the mean.
     fn variance(&self) -> f64 {
         let squares = self.squares - self.sum * self.mean();
         squares / (self.count - 1.0) / self.count

@@ -41,7 +41,7 @@ impl Kem for MlKem {
             parameters.encapsulation_key_len(),
         )?;
         let key = Key::from_public(parameters, bytes);
-        // Of the right length, so that only the modulus check is left to fail.
+        // The length is right, so that only the modulus check can fail.
         if key.is_reduced() {
             Ok(Box::new(key))
         } else {
@@ -53,7 +53,7 @@ impl Kem for MlKem {
 /// An object of AWS-LC's that is freed with this.
 struct Owned<T: Object>(NonNull<T>);
 
-/// What AWS-LC has on its heap.
+/// An object on AWS-LC's heap.
 trait Object {
     /// AWS-LC's function that gives up one reference to it.
     const FREE: unsafe extern "C" fn(*mut Self);
@@ -63,13 +63,13 @@ impl Object for EVP_PKEY {
     const FREE: unsafe extern "C" fn(*mut Self) = aws_lc_sys::EVP_PKEY_free;
 }
 
-/// What an operation is done with; of one thread, for one operation.
+/// The context of one operation, used by one thread.
 impl Object for EVP_PKEY_CTX {
     const FREE: unsafe extern "C" fn(*mut Self) = aws_lc_sys::EVP_PKEY_CTX_free;
 }
 
 impl<T: Object> Owned<T> {
-    /// Of what a function has returned that makes such an object, or returns null when it cannot.
+    /// Takes the result of a function that makes such an object, or null if it cannot.
     ///
     /// # Safety
     ///
@@ -125,7 +125,7 @@ impl Key {
         Self { parameters, key }
     }
 
-    /// Of a public key of the right length, not checked any further.
+    /// Makes a key from a public key of the right length, which is not checked further.
     fn from_public(parameters: KemParameters, bytes: &[u8]) -> Self {
         // SAFETY: it copies what the slice holds, and returns a reference that is
         // ours, or null.
@@ -139,7 +139,7 @@ impl Key {
         Self { parameters, key }
     }
 
-    /// Whether the public key passes the modulus check (FIPS 203 §7.2).
+    /// Returns whether the public key passes the modulus check (FIPS 203 §7.2).
     fn is_reduced(&self) -> bool {
         // SAFETY: the context is of a key that has its public part.
         unsafe { aws_lc_sys::EVP_PKEY_public_check(self.context().as_ptr()) == 1 }
