@@ -26,7 +26,7 @@ pub enum Deviation {
     /// The kernel's setting has this value.
     Setting(u32),
     /// Other name servers are in force.
-    NameServers(dns::Deviation),
+    NameServers(dns::NameServerDeviation),
 }
 
 /// A system compared with the changes of a tunnel.

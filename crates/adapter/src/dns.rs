@@ -16,7 +16,7 @@ mod verify;
 
 pub use paths::Paths;
 pub use resolved::ResolvedError;
-pub use verify::Deviation;
+pub use verify::NameServerDeviation;
 
 use file::Owner;
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use text::State;
+use text::FileState;
 
 /// What was at the name `resolv.conf` before.
 pub(super) const ORIGINAL: &str = "resolv.conf.before-taupe";
@@ -200,7 +200,7 @@ fn owner_of(paths: &Paths, path: &Path, text: &str) -> Owner {
 enum Found {
     Nothing,
     /// A file of Taupe's.
-    Ours(State),
+    Ours(FileState),
     /// Anything else.
     Theirs,
 }
@@ -243,7 +243,7 @@ impl<'a> Place<'a> {
             state.put(interface, settings);
             return self.rewrite(&state);
         }
-        let mut state = State {
+        let mut state = FileState {
             boot: self.boot.clone(),
             original: None,
             tunnels: Vec::new(),
@@ -326,7 +326,7 @@ impl<'a> Place<'a> {
     }
 
     /// Puts Taupe's file in the place of another.
-    fn take_over(&mut self, mut state: State) -> Result<(), Error> {
+    fn take_over(&mut self, mut state: FileState) -> Result<(), Error> {
         state.original = Some(ORIGINAL.to_owned());
         let text = text::print(&state, &text_of(&self.file)?);
         match self.disk.link(&self.file, &self.draft) {
@@ -347,7 +347,7 @@ impl<'a> Place<'a> {
 
     /// The same for a file that another is mounted on: it is copied, then
     /// overwritten.
-    fn take_over_mounted(&mut self, mut state: State) -> Result<(), Error> {
+    fn take_over_mounted(&mut self, mut state: FileState) -> Result<(), Error> {
         let copy = self.copy()?;
         let name = copy.file_name().unwrap_or_default();
         state.original = Some(name.to_string_lossy().into_owned());
@@ -360,7 +360,7 @@ impl<'a> Place<'a> {
     }
 
     /// Puts another file of Taupe's in the place of the one that is there.
-    fn rewrite(&mut self, state: &State) -> Result<(), Error> {
+    fn rewrite(&mut self, state: &FileState) -> Result<(), Error> {
         let original = match &state.original {
             Some(name) => text_of(&self.file.with_file_name(name))?,
             None => String::new(),

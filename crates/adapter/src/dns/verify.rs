@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// Name servers of a tunnel that another program has replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deviation {
+pub struct NameServerDeviation {
     place: Place,
     /// The servers in force.
     pub found: Vec<IpAddr>,
@@ -24,7 +24,7 @@ enum Place {
     ResolvedDefault,
 }
 
-impl fmt::Display for Deviation {
+impl fmt::Display for NameServerDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.place {
             Place::ResolvConf => "another program has rewritten /etc/resolv.conf",
@@ -62,10 +62,10 @@ impl Dns {
     /// # Errors
     ///
     /// [`Error::Read`].
-    pub fn verify(&self, paths: &Paths) -> Result<Option<Deviation>, Error> {
+    pub fn verify(&self, paths: &Paths) -> Result<Option<NameServerDeviation>, Error> {
         let wanted = &self.settings.servers;
         let deviation = |place, found| {
-            Ok(Some(Deviation {
+            Ok(Some(NameServerDeviation {
                 place,
                 found,
                 wanted: wanted.clone(),

@@ -1,7 +1,7 @@
 //! ChaCha20 (RFC 8439 §2.3), sixteen blocks at a time, one in each 32-bit lane.
 
 use super::poly1305::LANES;
-use super::vector::{Vector, from_u32, from_u64, pin, zero};
+use super::vector::{Vector512, from_u32, from_u64, pin, zero};
 use crate::avx2::rounds::CONSTANTS;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
@@ -65,10 +65,10 @@ pub(super) struct Blocks {
     /// The words of the next blocks' input, of which number 12, that of the
     /// block, changes. As vectors: to make one of a word takes the port that
     /// permutes.
-    input: [Vector; 16],
+    input: [Vector512; 16],
     /// After the first quarter round of columns 1 to 3, in which the number
     /// of the block takes no part. Column 0 is as it begins.
-    mixed: [Vector; 16],
+    mixed: [Vector512; 16],
 }
 
 impl Blocks {
@@ -104,7 +104,7 @@ impl Blocks {
     /// The state of the next sixteen blocks after the first round.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn begin(&self) -> [Vector; 16] {
+    pub(super) fn begin(&self) -> [Vector512; 16] {
         let mut x = self.mixed;
         x[12] = self.input[12];
         // Column 0.
@@ -123,7 +123,7 @@ impl Blocks {
     /// key stream, and goes on to the next blocks.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn end<const N: usize>(&mut self, x: &mut [Vector; 16]) {
+    pub(super) fn end<const N: usize>(&mut self, x: &mut [Vector512; 16]) {
         for (x, input) in x.iter_mut().zip(self.input) {
             *x = _mm512_add_epi32(*x, input);
         }
@@ -134,8 +134,8 @@ impl Blocks {
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn next<'a, const N: usize>(
         &mut self,
-        place: &'a mut MaybeUninit<[Vector; 16]>,
-    ) -> &'a mut [Vector; 16] {
+        place: &'a mut MaybeUninit<[Vector512; 16]>,
+    ) -> &'a mut [Vector512; 16] {
         let mut x = self.begin();
         for _ in 0..9 {
             diagonals!(x);
@@ -151,7 +151,7 @@ impl Blocks {
     /// where there are fewer than eight. `words` are those that came first.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn keys<const N: usize>(words: &[Vector; 16]) -> [[Vector; 2]; 2] {
+    pub(super) fn keys<const N: usize>(words: &[Vector512; 16]) -> [[Vector512; 2]; 2] {
         let lanes = from_u64(&core::array::from_fn(|lane| (lane * N / 2 % LANES) as u64));
         let half = |i: usize| {
             let [low, high] = [words[i], _mm512_slli_epi64::<32>(words[i + 1])];
@@ -163,18 +163,18 @@ impl Blocks {
 
 /// Sixteen words of sixteen blocks becoming sixteen blocks, piece by piece.
 pub(super) struct Transpose<'a> {
-    words: &'a [Vector; 16],
+    words: &'a [Vector512; 16],
     /// Four words of each of four blocks, one 128-bit lane for each block: at
     /// `4 * i + j` words `4 * i..` of blocks `j`, `4 + j`, `8 + j`, `12 + j`.
-    quarters: [Vector; 16],
+    quarters: [Vector512; 16],
     /// Between two pieces.
-    between: [Vector; 2],
+    between: [Vector512; 2],
 }
 
 impl<'a> Transpose<'a> {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn new(words: &'a [Vector; 16]) -> Self {
+    pub(super) fn new(words: &'a [Vector512; 16]) -> Self {
         Self {
             words,
             quarters: [zero(); 16],
@@ -224,7 +224,7 @@ impl<'a> Transpose<'a> {
     /// The two blocks of [`halves`](Self::halves).
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn blocks(&self) -> [Vector; 2] {
+    pub(super) fn blocks(&self) -> [Vector512; 2] {
         let [ab, cd] = self.between;
         [
             pin(_mm512_shuffle_i32x4::<0x88>(ab, cd)),
@@ -234,7 +234,7 @@ impl<'a> Transpose<'a> {
 
     /// All pieces at once: the sixteen blocks.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn all(mut self) -> [Vector; 16] {
+    pub(super) fn all(mut self) -> [Vector512; 16] {
         macro_rules! quarter {
             ($($i:literal)*) => {$(
                 self.words::<$i, 0>();

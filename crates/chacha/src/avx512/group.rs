@@ -14,9 +14,9 @@
 //! [woven]: Group::woven
 
 use super::chacha20::{Blocks, Transpose, columns, diagonals, round, step};
-use super::poly1305::{LANES, Poly1305, Quad, halves};
+use super::poly1305::{LANES, Poly1305x8, Quad, halves};
 use super::vector::{
-    LEN, Vector, from_u64, load, load_padded, store, store_cut, wipe_bytes, wipe_place, zero,
+    LEN, Vector512, from_u64, load, load_padded, store, store_cut, wipe_bytes, wipe_place, zero,
 };
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
@@ -51,7 +51,7 @@ impl<'a> Lane<'a> {
     /// Applies key stream to 64 bytes of text, or to as many as there are.
     #[inline]
     #[target_feature(enable = "avx512bw")]
-    fn apply(&mut self, chunk: usize, stream: Vector) {
+    fn apply(&mut self, chunk: usize, stream: Vector512) {
         if chunk < self.chunks.len() {
             apply(&mut self.chunks[chunk], stream);
         } else if chunk == self.chunks.len() {
@@ -68,7 +68,7 @@ impl<'a> Lane<'a> {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn apply(chunk: &mut [u8; LEN], stream: Vector) {
+fn apply(chunk: &mut [u8; LEN], stream: Vector512) {
     store(chunk, _mm512_xor_si512(load(chunk), stream));
 }
 
@@ -79,7 +79,7 @@ fn apply(chunk: &mut [u8; LEN], stream: Vector) {
 fn rows<const W: usize, const P: usize>(
     text: &[&mut [[u8; LEN]; W]; P],
     chunk: usize,
-) -> [Vector; LANES] {
+) -> [Vector512; LANES] {
     let row = |lane: usize| &text[lane % P][chunk + lane / P];
     [
         load(row(0)),
@@ -167,9 +167,9 @@ type Spare = [[[u8; LEN]; WINDOW]; LANES];
 /// as to move them takes time, and overwritten once, when the last is done. Nothing
 /// is here before, as to write zeros takes as long as to move.
 pub(super) struct Place {
-    poly: MaybeUninit<Poly1305>,
+    poly: MaybeUninit<Poly1305x8>,
     blocks: MaybeUninit<Blocks>,
-    words: MaybeUninit<[Vector; 16]>,
+    words: MaybeUninit<[Vector512; 16]>,
     spare: Spare,
 }
 
@@ -195,10 +195,10 @@ impl Place {
 /// Up to `16 / N` packets on their way.
 pub(super) struct Group<'a, 'b, const N: usize> {
     lanes: [Lane<'b>; LANES],
-    poly: &'a mut Poly1305,
+    poly: &'a mut Poly1305x8,
     blocks: &'a mut Blocks,
     /// The words of the blocks made last.
-    words: &'a mut [Vector; 16],
+    words: &'a mut [Vector512; 16],
     spare: &'a mut Spare,
     /// Chunks of the longest text.
     chunks: usize,
@@ -266,7 +266,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
         let chunks = chunks.unwrap_or(0);
         let keys = Blocks::keys::<N>(words);
         Self {
-            poly: Poly1305::start(&mut place.poly, keys, chunks, N),
+            poly: Poly1305x8::start(&mut place.poly, keys, chunks, N),
             lanes,
             blocks,
             words,
@@ -340,7 +340,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
 
     /// The rest of each ciphertext, with zeros after it.
     #[target_feature(enable = "avx512bw")]
-    fn rests(&self) -> [Vector; LANES] {
+    fn rests(&self) -> [Vector512; LANES] {
         self.lanes.each_ref().map(|lane| load_padded(lane.rest))
     }
 
@@ -348,7 +348,7 @@ impl<'a, 'b, const N: usize> Group<'a, 'b, N> {
     /// 16 bytes, and the lengths of associated data, of which there is none,
     /// and of the text.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn authenticate_rests(&mut self, rests: [Vector; LANES]) {
+    fn authenticate_rests(&mut self, rests: [Vector512; LANES]) {
         let lengths = self
             .lanes
             .each_ref()

@@ -18,7 +18,7 @@
 //! below 2^52. Of the 12 products in a sum, the lower parts make less than
 //! 2^56 and the upper ones less than 2^47, or 2^43 in the last limb.
 
-use super::vector::{LEN, Vector, from_u64, load, pin, to_u64, wipe, zero};
+use super::vector::{LEN, Vector512, from_u64, load, pin, to_u64, wipe, zero};
 use crate::TAG_LEN;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
@@ -33,13 +33,13 @@ const LIMB: i64 = (1 << 44) - 1;
 const LAST_LIMB: i64 = (1 << 42) - 1;
 
 /// A number below about 2^132, or the start of one's multiplication.
-pub(super) type Limbs = [Vector; 3];
+pub(super) type Limbs = [Vector512; 3];
 
 /// A power of `r` as a factor: its limbs, and 20 times the last two.
-pub(super) type Factor = [Vector; 5];
+pub(super) type Factor = [Vector512; 5];
 
 /// Eight running authenticators.
-pub(super) struct Poly1305 {
+pub(super) struct Poly1305x8 {
     h: Limbs,
     /// `r` to the power of 1 to 4.
     powers: [Factor; 4],
@@ -48,10 +48,10 @@ pub(super) struct Poly1305 {
     shared: MaybeUninit<[Factor; 4]>,
     is_shared: bool,
     /// The second half of each key, added last: low and high words.
-    s: [Vector; 2],
+    s: [Vector512; 2],
 }
 
-impl Poly1305 {
+impl Poly1305x8 {
     /// With the one-time keys `r` and `s`, low and high half of each, for texts
     /// of at most so many times 64 bytes. With `blocks` = 4 there are only four
     /// packets, and a [`Quad`] has each in lanes `i` and `4 + i`, which then
@@ -59,7 +59,7 @@ impl Poly1305 {
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
     pub(super) fn start(
         place: &mut MaybeUninit<Self>,
-        [r, s]: [[Vector; 2]; 2],
+        [r, s]: [[Vector512; 2]; 2],
         chunks: usize,
         blocks: usize,
     ) -> &mut Self {
@@ -112,7 +112,7 @@ impl Poly1305 {
     /// At most four blocks, in the lanes of `mask`: low and high half of each.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    pub(super) fn blocks(&mut self, blocks: &[[Vector; 2]], mask: u8) {
+    pub(super) fn blocks(&mut self, blocks: &[[Vector512; 2]], mask: u8) {
         let mut sum = Sum::new();
         let mut h = self.h;
         for ([low, high], power) in blocks.iter().zip(self.powers[..blocks.len()].iter().rev()) {
@@ -144,10 +144,10 @@ impl Poly1305 {
 
     /// The low and high halves of the tags.
     #[target_feature(enable = "avx512bw,avx512ifma,avx512vbmi2")]
-    fn sums(&self) -> [Vector; 2] {
+    fn sums(&self) -> [Vector512; 2] {
         let limb = _mm512_set1_epi64(LIMB);
         let [mut h0, mut h1, mut h2] = self.h;
-        let up = |limb: &mut Vector, next: &mut Vector| {
+        let up = |limb: &mut Vector512, next: &mut Vector512| {
             *next = _mm512_add_epi64(*next, _mm512_srli_epi64::<44>(*limb));
             *limb = _mm512_and_si512(*limb, _mm512_set1_epi64(LIMB));
         };
@@ -270,16 +270,16 @@ fn limbs([low, middle, above]: [u64; 3]) -> [u64; 3] {
     ]
 }
 
-/// Four [`blocks`](Poly1305::blocks) piece by piece, to be done between other things.
+/// Four [`blocks`](Poly1305x8::blocks) piece by piece, to be done between other things.
 pub(super) struct Quad {
     /// 64 bytes of each packet.
-    rows: [Vector; LANES],
+    rows: [Vector512; LANES],
     /// Low and high halves of blocks, of two packets in each vector.
-    pairs: [[Vector; 2]; 4],
+    pairs: [[Vector512; 2]; 4],
     /// The same of four packets, for each half of them: blocks 0 and 2, 1 and 3.
-    fours: [[[Vector; 2]; 2]; 2],
+    fours: [[[Vector512; 2]; 2]; 2],
     /// The halves of the block at hand, of all packets.
-    halves: [Vector; 2],
+    halves: [Vector512; 2],
     message: Limbs,
     sum: Sum,
 }
@@ -287,7 +287,7 @@ pub(super) struct Quad {
 impl Quad {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn new(rows: [Vector; LANES]) -> Self {
+    pub(super) fn new(rows: [Vector512; LANES]) -> Self {
         Self {
             rows,
             pairs: [[zero(); 2]; 4],
@@ -378,7 +378,7 @@ impl Quad {
 
 /// The low and high halves of the four blocks of each row.
 #[target_feature(enable = "avx512f")]
-pub(super) fn halves(rows: [Vector; LANES]) -> [[Vector; 2]; 4] {
+pub(super) fn halves(rows: [Vector512; LANES]) -> [[Vector512; 2]; 4] {
     let mut quad = Quad::new(rows);
     quad.pairs::<0>();
     quad.pairs::<1>();
@@ -464,7 +464,7 @@ impl Sum {
 /// A block of 16 bytes and the bit above them (RFC 8439 §2.5.1).
 #[inline]
 #[target_feature(enable = "avx512f,avx512vbmi2")]
-fn split(low: Vector, high: Vector) -> Limbs {
+fn split(low: Vector512, high: Vector512) -> Limbs {
     let limb = _mm512_set1_epi64(LIMB);
     [
         _mm512_and_si512(low, limb),

@@ -6,7 +6,7 @@
 //! time, a block in each lane.
 
 use super::poly1305::{Chunk, Powers};
-use super::vector::{LEN, Vector, load, load_padded, store, store_cut, wipe, zero};
+use super::vector::{LEN, Vector512, load, load_padded, store, store_cut, wipe, zero};
 use crate::TAG_LEN;
 use crate::avx2::poly1305::Poly1305;
 use crate::avx2::rounds::CONSTANTS;
@@ -14,7 +14,7 @@ use crate::avx2::{at_once, conclude, nonce};
 use core::arch::x86_64::*;
 
 /// The rows of four blocks.
-type Rows = [Vector; 4];
+type Rows = [Vector512; 4];
 
 /// The most of them that there are registers for.
 const MOST: usize = 6;
@@ -108,7 +108,7 @@ fn make(
     nonce: [u32; 3],
     first: u32,
     count: usize,
-    stream: &mut [Vector; 4 * MOST],
+    stream: &mut [Vector512; 4 * MOST],
 ) {
     match count.div_ceil(4) {
         0..=1 => blocks::<1>(key, nonce, first, stream),
@@ -126,7 +126,7 @@ pub(super) fn blocks<const N: usize>(
     key: &[u32; 8],
     nonce: [u32; 3],
     first: u32,
-    stream: &mut [Vector],
+    stream: &mut [Vector512],
 ) {
     let row = |[a, b, c, d]: [u32; 4]| {
         let [a, b, c, d] = [a, b, c, d].map(u32::cast_signed);
@@ -208,7 +208,7 @@ fn round<const N: usize>(x: &mut [Rows; N]) {
 /// Applies key stream, of which there is enough.
 #[inline]
 #[target_feature(enable = "avx512bw")]
-fn apply(text: &mut [u8], stream: &[Vector]) {
+fn apply(text: &mut [u8], stream: &[Vector512]) {
     let (whole, rest) = text.as_chunks_mut();
     for (text, stream) in whole.iter_mut().zip(stream) {
         store(text, _mm512_xor_si512(load(text), *stream));
@@ -238,7 +238,7 @@ fn authenticate(poly: &mut Poly1305, powers: Option<&Powers>, text: &[u8]) {
 /// The one-time keys, as words.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn words(keys: Vector) -> [u64; 4] {
+fn words(keys: Vector512) -> [u64; 4] {
     let keys = _mm512_castsi512_si256(keys);
     [
         _mm256_extract_epi64::<0>(keys),

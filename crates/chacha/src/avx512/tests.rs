@@ -4,7 +4,7 @@
 
 use super::chacha20::{Blocks, Transpose};
 use super::group::{Group, Lane, Place};
-use super::poly1305::{LANES, Poly1305, Powers, halves};
+use super::poly1305::{LANES, Poly1305x8, Powers, halves};
 use super::vector::{LEN, from_u64, load_padded, store, zero};
 use super::{Avx512Key, single};
 use crate::avx2::{self, Words};
@@ -20,7 +20,7 @@ fn poly1305(lane: usize, key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let keys = core::array::from_fn(|i| load_padded(if i == lane { key } else { &other_key }));
     let [r, s, ..] = halves(keys);
     let mut place = MaybeUninit::uninit();
-    let poly = Poly1305::start(&mut place, [r, s], 1, 2);
+    let poly = Poly1305x8::start(&mut place, [r, s], 1, 2);
 
     let quads = message.len() / LEN;
     for at in 0..quads {

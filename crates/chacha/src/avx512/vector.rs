@@ -9,27 +9,27 @@ use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 /// Sixteen words of 32 bits, or eight of 64.
-pub(super) type Vector = __m512i;
+pub(super) type Vector512 = __m512i;
 
 /// Bytes of a vector, and of a ChaCha20 block.
 pub(super) const LEN: usize = 64;
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn zero() -> Vector {
+pub(super) fn zero() -> Vector512 {
     _mm512_setzero_si512()
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load(bytes: &[u8; LEN]) -> Vector {
+pub(super) fn load(bytes: &[u8; LEN]) -> Vector512 {
     // SAFETY: the 64 bytes may be read, and the load asks for no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn store(bytes: &mut [u8; LEN], vector: Vector) {
+pub(super) fn store(bytes: &mut [u8; LEN], vector: Vector512) {
     // SAFETY: the 64 bytes may be written, and the store asks for no alignment.
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) }
 }
@@ -37,7 +37,7 @@ pub(super) fn store(bytes: &mut [u8; LEN], vector: Vector) {
 /// At most 64 bytes, and zeros after them.
 #[inline]
 #[target_feature(enable = "avx512bw")]
-pub(super) fn load_padded(bytes: &[u8]) -> Vector {
+pub(super) fn load_padded(bytes: &[u8]) -> Vector512 {
     match mask(bytes) {
         // A masked access to an address that is none is allowed, but slow.
         0 => zero(),
@@ -50,7 +50,7 @@ pub(super) fn load_padded(bytes: &[u8]) -> Vector {
 /// As many bytes as there is room for.
 #[inline]
 #[target_feature(enable = "avx512bw")]
-pub(super) fn store_cut(bytes: &mut [u8], vector: Vector) {
+pub(super) fn store_cut(bytes: &mut [u8], vector: Vector512) {
     match mask(bytes) {
         0 => (),
         // SAFETY: as in `load_padded`, and the slice may be written.
@@ -69,21 +69,21 @@ fn mask(bytes: &[u8]) -> u64 {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn from_u32(words: &[u32; 16]) -> Vector {
+pub(super) fn from_u32(words: &[u32; 16]) -> Vector512 {
     // SAFETY: 64 bytes may be read, and the load asks for no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn from_u64(words: &[u64; 8]) -> Vector {
+pub(super) fn from_u64(words: &[u64; 8]) -> Vector512 {
     // SAFETY: 64 bytes may be read, and the load asks for no alignment.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn to_u64(vector: Vector) -> [u64; 8] {
+pub(super) fn to_u64(vector: Vector512) -> [u64; 8] {
     let mut words = [0; 8];
     // SAFETY: 64 bytes may be written, and the store asks for no alignment.
     unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), vector) };
@@ -94,7 +94,7 @@ pub(super) fn to_u64(vector: Vector) -> [u64; 8] {
 /// order. Otherwise it moves rounds and what is woven into them apart again.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn pin(mut vector: Vector) -> Vector {
+pub(super) fn pin(mut vector: Vector512) -> Vector512 {
     // SAFETY: there is no instruction.
     unsafe {
         core::arch::asm!("/* {} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags));
@@ -104,7 +104,7 @@ pub(super) fn pin(mut vector: Vector) -> Vector {
 
 /// Writes zeros that the compiler does not leave out.
 #[target_feature(enable = "avx512f")]
-pub(super) fn wipe(vectors: &mut [Vector]) {
+pub(super) fn wipe(vectors: &mut [Vector512]) {
     for vector in vectors {
         // SAFETY: the reference may be written through and is aligned.
         unsafe { ptr::write_volatile(vector, zero()) };
@@ -115,8 +115,8 @@ pub(super) fn wipe(vectors: &mut [Vector]) {
 /// The same for a place, be something there or not.
 #[target_feature(enable = "avx512f")]
 pub(super) fn wipe_place<T>(place: &mut MaybeUninit<T>) {
-    const { assert!(align_of::<T>() == align_of::<Vector>()) };
-    let first: *mut Vector = place.as_mut_ptr().cast();
+    const { assert!(align_of::<T>() == align_of::<Vector512>()) };
+    let first: *mut Vector512 = place.as_mut_ptr().cast();
     for index in 0..size_of::<T>() / LEN {
         // SAFETY: as a type's size is a multiple of its alignment, which is that of a vector,
         // the place is that many vectors, all of which may be written.

@@ -461,7 +461,7 @@ fn text_of_the_file() {
 /// Nothing in a domain can become a line of its own.
 #[test]
 fn domains_stay_words() {
-    let mut state = State::default();
+    let mut state = FileState::default();
     let mut odd = settings("192.0.2.1");
     odd.search = [
         "a.example",

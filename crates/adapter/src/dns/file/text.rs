@@ -15,7 +15,7 @@ const STATE: &str = "#taupe ";
 
 /// What the comment says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct FileState {
     /// The kernel's random name for the time since the system started.
     pub(super) boot: String,
     /// Where in the same folder the file (or link) is that was there before.
@@ -32,7 +32,7 @@ pub(super) struct Tunnel {
     pub(super) settings: Settings,
 }
 
-impl State {
+impl FileState {
     /// Makes these settings of the interface the ones in force.
     pub(super) fn put(&mut self, interface: &str, settings: &Settings) {
         self.remove(interface);
@@ -49,7 +49,7 @@ impl State {
 
 /// The file's text. `original` is the text that it replaces, whose options for
 /// the resolver stay in force.
-pub(super) fn print(state: &State, original: &str) -> String {
+pub(super) fn print(state: &FileState, original: &str) -> String {
     let mut text = String::new();
     let mut line = |line: std::fmt::Arguments<'_>| {
         let _ = text.write_fmt(line);
@@ -88,7 +88,7 @@ pub(super) fn print(state: &State, original: &str) -> String {
 /// The comment's content, or nothing when the file is not Taupe's. A file that
 /// is, but whose comment was tampered with, counts as from an earlier start of
 /// the system.
-pub(super) fn parse(text: &str) -> Option<State> {
+pub(super) fn parse(text: &str) -> Option<FileState> {
     let mut lines = text.lines();
     if !lines.next()?.starts_with(MARK) {
         return None;
@@ -97,10 +97,10 @@ pub(super) fn parse(text: &str) -> Option<State> {
     let state = comment
         .filter_map(|line| line.strip_prefix(STATE))
         .find_map(|json| serde_json::from_str(json).ok())
-        .filter(|state: &State| state.original.as_deref().is_none_or(is_name));
-    Some(state.unwrap_or_else(|| State {
+        .filter(|state: &FileState| state.original.as_deref().is_none_or(is_name));
+    Some(state.unwrap_or_else(|| FileState {
         original: Some(ORIGINAL.to_owned()),
-        ..State::default()
+        ..FileState::default()
     }))
 }
 
