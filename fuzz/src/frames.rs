@@ -16,7 +16,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, Endpoint, Output as Wanted, Sorted};
+use taupe_protocol::{Device, Endpoint, Output as Wanted, ReceivedBatch};
 use taupe_transparent_windows::{
     Adapter, Frame, Holder, Medium, Output, Owners, Pipeline, Process, Protocol, Rules, Settings,
     Socket, Towards, Verdict,
@@ -364,14 +364,14 @@ impl World {
         };
         let mut message = message.to_vec();
         let (length, endpoint) = (message.len(), Endpoint::from(end(OWN, PORT)));
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let path = Arc::clone(self.peer.data_path());
         path.receive(self.now.boot, endpoint, &mut message, length, &mut sorted);
         for place in &sorted.handshakes {
             let message = &message[place.clone()];
             let _ = self.peer.handle_message(self.now, endpoint, message, 0);
         }
-        self.peer.handle_attention(self.now);
+        self.peer.handle_pending_work(self.now);
         while let Some(output) = self.peer.poll_output() {
             if let Wanted::Transmit { datagram, .. } = output {
                 self.to_come.push_back(datagram.to_vec());

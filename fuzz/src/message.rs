@@ -1,6 +1,6 @@
 //! Datagrams at a device that shares no key with their sender.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::hybrid::Part;
 use taupe_protocol::message::{
@@ -52,16 +52,16 @@ pub fn message(data: &[u8]) {
             assert_eq!(copy, datagram);
         }
         expected.push(match kind {
-            Ok(Kind::Initiation | Kind::Response | Kind::HybridInitiation) => Cause::Mac1,
-            Ok(Kind::HybridResponse) => Cause::UnknownHandshake,
-            Ok(Kind::CookieReply) => Cause::CookieRefused,
-            Ok(Kind::Data) => Cause::UnknownSession,
-            Err(Malformed::Length) => Cause::Length,
-            Err(Malformed::Type) => Cause::Type,
+            Ok(Kind::Initiation | Kind::Response | Kind::HybridInitiation) => DropReason::Mac1,
+            Ok(Kind::HybridResponse) => DropReason::UnknownHandshake,
+            Ok(Kind::CookieReply) => DropReason::CookieRefused,
+            Ok(Kind::Data) => DropReason::UnknownSession,
+            Err(Malformed::Length) => DropReason::Length,
+            Err(Malformed::Type) => DropReason::Type,
         });
     }
     if batch.is_empty() {
-        expected.push(Cause::Length);
+        expected.push(DropReason::Length);
     }
 
     // The seeds are for node 0: its mac1 does not fit.

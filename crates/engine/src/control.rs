@@ -17,7 +17,7 @@ use rustix::time::Timespec;
 use taupe_os_linux::watch::{LinkWatch, RouteWatch};
 use taupe_protocol::crypto::{Provider, default_provider, provider_without_avx512};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Notice, Wake};
+use taupe_protocol::{DropReason, Notice, Wake};
 use tracing::{debug, info};
 
 use crate::flood::{self, Flood};
@@ -379,15 +379,15 @@ impl Drop for Control {
 
 /// What has been dropped up to when the log was last told.
 #[derive(Default)]
-struct Drops([u64; Cause::ALL.len()]);
+struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
     /// What has been dropped since, if anybody reads the log.
-    fn news(&mut self, shared: &Shared) -> Vec<(Cause, u64)> {
+    fn news(&mut self, shared: &Shared) -> Vec<(DropReason, u64)> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return Vec::new();
         }
-        let told = Cause::ALL.into_iter().zip(&mut self.0);
+        let told = DropReason::ALL.into_iter().zip(&mut self.0);
         told.filter_map(|(cause, told)| {
             let count = shared.path.counters().count(cause);
             let more = count - std::mem::replace(told, count);

@@ -20,7 +20,7 @@ use taupe_os_linux::udp::{
 use taupe_packet::ecn;
 use taupe_packet::merge::{Merger, TunWrite};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Sorted};
+use taupe_protocol::{DropReason, ReceivedBatch};
 use tracing::{debug, warn};
 
 use crate::schedule::PacketPath;
@@ -57,7 +57,7 @@ pub(crate) struct InboundPath {
 
 /// What is on its way.
 struct Incoming {
-    sorted: Sorted,
+    sorted: ReceivedBatch,
     /// Where in the receive buffer the packets to deliver are.
     inner: Vec<Range<usize>>,
     tap: Option<Box<dyn TapIn>>,
@@ -74,7 +74,7 @@ impl InboundPath {
             room: RECEIVE_LEN,
             ended: Instant::default(),
             incoming: Incoming {
-                sorted: Sorted::default(),
+                sorted: ReceivedBatch::default(),
                 inner: Vec::new(),
                 tap,
                 merger: Merger::new(),
@@ -161,7 +161,7 @@ impl Incoming {
             let messages = sorted.handshakes.iter().map(|range| &batch[range.clone()]);
             let pushed = shared.handshakes.push(from, messages);
             let counters = shared.path.counters();
-            counters.add(Cause::BacklogFull, pushed.dropped);
+            counters.add(DropReason::BacklogFull, pushed.dropped);
             if pushed.wake {
                 shared.waker.wake();
             }

@@ -26,7 +26,9 @@ use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
 use taupe_packet::{ecn, icmp};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{Cause, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len};
+use taupe_protocol::{
+    DropReason, Endpoint, Outbound, Peer, Reservation, Staged, inner, padded_len,
+};
 use tracing::{debug, trace};
 
 use crate::batch::Batch;
@@ -181,7 +183,7 @@ impl Outgoing {
             return self.unreachables.refuse(shared, packet);
         };
         let hop_limit = match self.loops.check(shared, packet, peer) {
-            Verdict::Loop => return shared.path.counters().add(Cause::RoutingLoop, 1),
+            Verdict::Loop => return shared.path.counters().add(DropReason::RoutingLoop, 1),
             Verdict::SystemHopLimit => None,
             Verdict::HopLimit(count) => Some(count),
         };

@@ -1,6 +1,6 @@
 //! Why a call did nothing: names, numbers and sentences.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use thiserror::Error;
 
 /// Why a call failed. Nothing has been sent or delivered, and the tunnel goes on.
@@ -135,34 +135,34 @@ impl Error {
     }
 }
 
-impl From<Cause> for Error {
-    fn from(cause: Cause) -> Self {
+impl From<DropReason> for Error {
+    fn from(cause: DropReason) -> Self {
         match cause {
-            Cause::UnknownSession | Cause::ExpiredSession => Self::NoCurrentSession,
-            Cause::NotAuthentic
-            | Cause::InitiationNotAuthentic
-            | Cause::ResponseNotAuthentic
-            | Cause::CookieRefused => Self::InvalidAeadTag,
-            Cause::Exhausted => Self::InvalidCounter,
-            Cause::Replayed => Self::DuplicateCounter,
-            Cause::Mac1 => Self::InvalidMac,
-            Cause::CookieDemanded
-            | Cause::CookieWithheld
-            | Cause::RateLimited
-            | Cause::InitiationFlood
-            | Cause::BacklogFull => Self::UnderLoad,
-            Cause::UnknownPeer => Self::WrongKey,
-            Cause::InitiationReplayed => Self::WrongTai64nTimestamp,
-            Cause::UnknownHandshake | Cause::PartRepeated => Self::UnexpectedPacket,
-            Cause::PostQuantumRequired => Self::PostQuantumRequired,
-            Cause::Length
-            | Cause::Type
-            | Cause::InnerMalformed
-            | Cause::SourceNotAllowed
-            | Cause::StagedOverflow
-            | Cause::StagedPurged
-            | Cause::NotReady
-            | Cause::RoutingLoop => Self::InvalidPacket,
+            DropReason::UnknownSession | DropReason::ExpiredSession => Self::NoCurrentSession,
+            DropReason::NotAuthentic
+            | DropReason::InitiationNotAuthentic
+            | DropReason::ResponseNotAuthentic
+            | DropReason::CookieRefused => Self::InvalidAeadTag,
+            DropReason::Exhausted => Self::InvalidCounter,
+            DropReason::Replayed => Self::DuplicateCounter,
+            DropReason::Mac1 => Self::InvalidMac,
+            DropReason::CookieDemanded
+            | DropReason::CookieWithheld
+            | DropReason::RateLimited
+            | DropReason::InitiationFlood
+            | DropReason::BacklogFull => Self::UnderLoad,
+            DropReason::UnknownPeer => Self::WrongKey,
+            DropReason::InitiationReplayed => Self::WrongTai64nTimestamp,
+            DropReason::UnknownHandshake | DropReason::PartRepeated => Self::UnexpectedPacket,
+            DropReason::PostQuantumRequired => Self::PostQuantumRequired,
+            DropReason::Length
+            | DropReason::Type
+            | DropReason::InnerMalformed
+            | DropReason::SourceNotAllowed
+            | DropReason::StagedOverflow
+            | DropReason::StagedPurged
+            | DropReason::NotReady
+            | DropReason::RoutingLoop => Self::InvalidPacket,
         }
     }
 }

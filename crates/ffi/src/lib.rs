@@ -18,7 +18,7 @@ mod tunnel;
 
 pub use error::{Error, Numbering};
 pub use log::{Level, Sink, process_sink, set_process_sink};
-pub use taupe_protocol::Cause;
+pub use taupe_protocol::DropReason;
 pub use taupe_protocol::crypto;
 pub use taupe_protocol::hybrid::Suite;
 pub use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};

@@ -27,7 +27,8 @@ use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
 };
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, Outbound, Peer, Sorted, hybrid::Suite, padded_len,
+    DataPath, Device, DropReason, Endpoint, Outbound, Peer, ReceivedBatch, hybrid::Suite,
+    padded_len,
 };
 use taupe_runtime::random::SystemRandom;
 
@@ -177,7 +178,7 @@ impl Received {
 }
 
 thread_local! {
-    static SORTED: RefCell<Sorted> = RefCell::default();
+    static SORTED: RefCell<ReceivedBatch> = RefCell::default();
 }
 
 impl Tunnel {
@@ -333,8 +334,8 @@ impl Tunnel {
             Ok(Kind::Data) => Err(Error::DestinationBufferTooSmall),
             Ok(kind) => self.handshake(from, kind, src, dst),
             Err(malformed) => Err(self.refuse(match malformed {
-                Malformed::Length => Cause::Length,
-                Malformed::Type => Cause::Type,
+                Malformed::Length => DropReason::Length,
+                Malformed::Type => DropReason::Type,
             })),
         }
     }
@@ -471,7 +472,7 @@ impl Tunnel {
 
     /// How many messages and packets have been dropped because of `cause`.
     #[must_use]
-    pub fn dropped(&self, cause: Cause) -> u64 {
+    pub fn dropped(&self, cause: DropReason) -> u64 {
         self.path.counters().count(cause)
     }
 
@@ -543,7 +544,7 @@ impl Tunnel {
         message: &[u8],
         data: &mut [u8],
     ) -> Result<Option<usize>> {
-        let header = data_header(message).ok_or_else(|| self.refuse(Cause::Length))?;
+        let header = data_header(message).ok_or_else(|| self.refuse(DropReason::Length))?;
         let now = clock::recent_boot();
         let origin = Endpoint::from(from.unwrap_or(NOWHERE));
         let opened = self.path.receive_one(now, origin, header, data);
@@ -569,7 +570,7 @@ impl Tunnel {
 
     fn bound(&self, packet: usize) -> Result<()> {
         match packet > MAX_PACKET {
-            true => Err(self.refuse(Cause::Length)),
+            true => Err(self.refuse(DropReason::Length)),
             false => Ok(()),
         }
     }
@@ -627,12 +628,12 @@ impl Tunnel {
     }
 
     /// Counts and tells why something was refused.
-    fn refuse(&self, cause: Cause) -> Error {
+    fn refuse(&self, cause: DropReason) -> Error {
         self.path.counters().add(cause, 1);
         self.tell(cause)
     }
 
-    fn tell(&self, cause: Cause) -> Error {
+    fn tell(&self, cause: DropReason) -> Error {
         if let Some(sink) = self.sink() {
             sink.say(Level::Trace, || format!("dropped a message: {cause}"));
         }

@@ -5,7 +5,7 @@ use std::{env, error::Error, fs, iter, sync::Arc, time};
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{Device, Output, Sorted, Staged, crypto::default_provider};
+use taupe_protocol::{Device, Output, ReceivedBatch, Staged, crypto::default_provider};
 use zeroize::Zeroizing;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -37,9 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     path.stage(now().boot, &peer, iter::once(Staged { packet, ecn: 0 }));
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(endpoint)?;
-    let (mut buffer, mut sorted) = (vec![0; 65_536], Sorted::default());
+    let (mut buffer, mut sorted) = (vec![0; 65_536], ReceivedBatch::default());
     loop {
-        device.handle_attention(now());
+        device.handle_pending_work(now());
         device.handle_deadline(now());
         while let Some(output) = device.poll_output() {
             if let Output::Transmit { datagram, .. } = output {

@@ -88,7 +88,7 @@ pub struct HandshakeQueue(VecDeque<HandshakeMessage>);
 
 impl HandshakeQueue {
     /// Adds a message. Returns the number of messages that were dropped, which the caller counts
-    /// as [`crate::Cause::BacklogFull`].
+    /// as [`crate::DropReason::BacklogFull`].
     pub fn push(&mut self, from: Endpoint, message: &[u8]) -> u64 {
         if message.len() > LONGEST_HANDSHAKE {
             return 1;

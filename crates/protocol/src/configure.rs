@@ -13,8 +13,8 @@ use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
 use crate::path::{DataPath, Routes};
-use crate::peer::{Endpoint, Link, Peer, PeerId};
-use crate::slots::{Identity, Slot};
+use crate::peer::{Endpoint, Peer, PeerId, PeerState};
+use crate::slots::{Identity, PeerEntry};
 use crate::time::Now;
 use crate::timer::Reason;
 use crate::update::{
@@ -44,7 +44,7 @@ impl Device {
         }
         if let Some(key) = update.pq_private_key {
             for id in self.set_pq_private_key(key) {
-                self.settle(now, id);
+                self.run_pending(now, id);
             }
         }
         // All that lose their allowed IPs lose them in one pass over the table.
@@ -76,7 +76,7 @@ impl Device {
             } else {
                 self.flush(now, id);
             }
-            self.settle(now, id);
+            self.run_pending(now, id);
         }
         Ok(())
     }
@@ -111,34 +111,34 @@ impl Device {
     /// What the device tells of itself.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
-        let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.slots.len()];
+        let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.entries.len()];
         let routes = self.path.routes.load();
         routes.allowed_ips.for_each(|prefix, owner| {
             if let Some(prefixes) = allowed_ips.get_mut(owner.id().0 as usize) {
                 prefixes.push(prefix);
             }
         });
-        let mut slots: Vec<&Slot> = self
+        let mut entries: Vec<&PeerEntry> = self
             .peers
-            .slots
+            .entries
             .iter()
             .flatten()
-            .map(|slot| &**slot)
+            .map(|entry| &**entry)
             .collect();
-        slots.sort_by_key(|slot| slot.added);
-        let peers = slots
+        entries.sort_by_key(|entry| entry.added);
+        let peers = entries
             .into_iter()
-            .map(|slot| {
-                let prefixes = allowed_ips.get_mut(slot.peer.id().0 as usize);
+            .map(|entry| {
+                let prefixes = allowed_ips.get_mut(entry.peer.id().0 as usize);
                 let mut prefixes = prefixes.map(core::mem::take).unwrap_or_default();
                 prefixes.sort_unstable();
-                let link = lock(&slot.peer.link);
-                let hybrid = slot.hybrid.as_ref();
-                let current = link.sessions.current.as_ref();
+                let state = lock(&entry.peer.state);
+                let hybrid = entry.hybrid.as_ref();
+                let current = state.sessions.current.as_ref();
                 let sending = current.filter(|current| current.may_send);
                 PeerStatus {
-                    public_key: *slot.peer.public_key(),
-                    preshared_key: slot.preshared_key.clone(),
+                    public_key: *entry.peer.public_key(),
+                    preshared_key: entry.preshared_key.clone(),
                     pq_public_key: hybrid.and_then(|it| it.remote.pq_public_key.clone()),
                     post_quantum: hybrid.and_then(|it| it.setting),
                     pq_latched: hybrid.is_some_and(|it| it.latched),
@@ -146,16 +146,16 @@ impl Device {
                         suite: current.session.suite(),
                         born: current.session.born(),
                     }),
-                    endpoint: link.endpoint.map(|endpoint| endpoint.remote),
-                    endpoint_name: slot.named.as_ref().map(|named| named.name.clone()),
-                    latest_handshake: slot.latest_handshake,
-                    unanswered: link.unanswered.map(|since| Unanswered {
-                        initiations: link.initiations,
+                    endpoint: state.endpoint.map(|endpoint| endpoint.remote),
+                    endpoint_name: entry.named.as_ref().map(|named| named.name.clone()),
+                    latest_handshake: entry.latest_handshake,
+                    unanswered: state.unanswered.map(|since| Unanswered {
+                        initiations: state.initiations,
                         since,
                     }),
-                    tx_bytes: link.tx_bytes,
-                    rx_bytes: link.rx_bytes,
-                    persistent_keepalive: link.persistent_keepalive.as_secs() as u16,
+                    tx_bytes: state.tx_bytes,
+                    rx_bytes: state.rx_bytes,
+                    persistent_keepalive: state.persistent_keepalive.as_secs() as u16,
                     allowed_ips: prefixes,
                 }
             })
@@ -197,12 +197,12 @@ impl Device {
         for id in self.peers.ids() {
             self.abandon_initiation(id);
             self.forget_provisional(id, |_| true);
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
             // Nobody is led back because this side has another key.
-            let peer = *slot.peer.public_key();
-            let latched = slot.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
+            let peer = *entry.peer.public_key();
+            let latched = entry.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
             if let (true, Some(public_key)) = (latched, own) {
                 self.outputs.push_back(Output::Latch {
                     public_key,
@@ -210,24 +210,24 @@ impl Device {
                     latched,
                 });
             }
-            if let Some(handshakes) = &mut slot.handshakes {
+            if let Some(handshakes) = &mut entry.handshakes {
                 handshakes.precomputed = None;
-                handshakes.label_sent = None;
+                handshakes.timestamp_sent = None;
             }
-            let mut link = lock(&slot.peer.link);
-            link.handshake_sent = None;
-            link.unanswered = None;
-            link.attempts = 0;
-            link.renewed_on_receive = false;
-            link.timers.stop(Reason::Retransmit);
-            link.timers.stop(Reason::ResendParts);
+            let mut state = lock(&entry.peer.state);
+            state.handshake_sent = None;
+            state.unanswered = None;
+            state.attempts = 0;
+            state.renewed_on_receive = false;
+            state.timers.stop(Reason::Retransmit);
+            state.timers.stop(Reason::ResendParts);
             // What was sent to the old key may still arrive; nothing is sent.
-            if let Some(current) = &mut link.sessions.current {
+            if let Some(current) = &mut state.sessions.current {
                 current.may_send = false;
             }
-            let next = link.sessions.next.take();
-            link.sessions.retired.extend(next);
-            let keepalive = self.up && !had_key && !link.persistent_keepalive.is_zero();
+            let next = state.sessions.next.take();
+            state.sessions.retired.extend(next);
+            let keepalive = self.up && !had_key && !state.persistent_keepalive.is_zero();
             touched.insert(id, keepalive);
         }
         touched
@@ -260,37 +260,37 @@ impl Device {
             latched: update.pq_latched,
         };
         self.update_hybrid(id, hybrid);
-        let slot = self.peers.slot(id)?;
+        let entry = self.peers.entry(id)?;
         if let Some(preshared_key) = update.preshared_key
-            && slot.preshared_key != preshared_key
+            && entry.preshared_key != preshared_key
         {
-            slot.preshared_key = preshared_key;
+            entry.preshared_key = preshared_key;
             self.forget_provisional(id, |_| true);
         }
-        let slot = self.peers.slot(id)?;
+        let entry = self.peers.entry(id)?;
         match (update.endpoint_name, update.endpoint) {
-            (Some(name), _) => slot.set_name(name),
-            (None, Some(_)) => slot.set_name(None),
+            (Some(name), _) => entry.set_name(name),
+            (None, Some(_)) => entry.set_name(None),
             (None, None) => {}
         }
-        let mut link = lock(&slot.peer.link);
+        let mut state = lock(&entry.peer.state);
         if let Some(endpoint) = update.endpoint {
-            set_endpoint(&mut link, endpoint);
+            set_endpoint(&mut state, endpoint);
         }
         let mut keepalive = false;
         if let Some(seconds) = update.persistent_keepalive {
-            keepalive = up && seconds > 0 && link.persistent_keepalive.is_zero();
-            link.persistent_keepalive = Duration::from_secs(seconds.into());
+            keepalive = up && seconds > 0 && state.persistent_keepalive.is_zero();
+            state.persistent_keepalive = Duration::from_secs(seconds.into());
             if seconds == 0 {
-                link.timers.stop(Reason::PersistentKeepalive);
+                state.timers.stop(Reason::PersistentKeepalive);
             }
         }
-        drop(link);
+        drop(state);
         if update.replace_allowed_ips {
             routes.take_back(id);
         }
         if !update.allowed_ips.is_empty() {
-            routes.change(&slot.peer, update.allowed_ips);
+            routes.change(&entry.peer, update.allowed_ips);
         }
         Some((id, keepalive))
     }
@@ -298,8 +298,8 @@ impl Device {
     fn add_peer(&mut self, key: PublicKey) -> PeerId {
         let id = self.peers.add(key);
         let up = self.up;
-        if let Some(slot) = self.peers.slot(id) {
-            lock(&slot.peer.link).up = up;
+        if let Some(entry) = self.peers.entry(id) {
+            lock(&entry.peer.state).up = up;
         }
         id
     }
@@ -308,11 +308,11 @@ impl Device {
     fn remove_peer(&mut self, id: PeerId) {
         self.silence(id);
         let removed = self.peers.remove(id);
-        if let Some(slot) = &removed {
-            lock(&slot.peer.link).removed = true;
+        if let Some(entry) = &removed {
+            lock(&entry.peer.state).removed = true;
         }
-        // Added again, the peer still refuses labels that it has seen.
-        let sent = removed.and_then(|slot| slot.label_sent());
+        // Added again, the peer still refuses timestamps that it has seen.
+        let sent = removed.and_then(|entry| entry.timestamp_sent());
         if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {
             identity.floor = identity.floor.max(sent);
         }
@@ -376,16 +376,16 @@ impl RoutesEdit {
 }
 
 /// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
-pub(crate) fn set_endpoint(link: &mut Link, remote: SocketAddr) -> Endpoint {
+pub(crate) fn set_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
     let remote = match (remote, remote.ip().to_canonical()) {
         (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
         _ => remote,
     };
-    if let Some(endpoint) = link.endpoint
+    if let Some(endpoint) = state.endpoint
         && endpoint.remote == remote
     {
         return endpoint;
     }
-    link.unanswered = None;
-    *link.endpoint.insert(remote.into())
+    state.unanswered = None;
+    *state.endpoint.insert(remote.into())
 }

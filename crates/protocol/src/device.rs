@@ -15,9 +15,9 @@ use crate::limits::{
     ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER, MAX_PEERS,
 };
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
-use crate::path::{Cause, DataPath, Wake};
-use crate::peer::{Endpoint, Link, Peer, PeerId, Traffic};
-use crate::ratelimit::{Askers, RateLimiter};
+use crate::path::{DataPath, DropReason, Wake};
+use crate::peer::{Endpoint, Peer, PeerId, PeerState, Traffic};
+use crate::ratelimit::{CookieLimiter, RateLimiter};
 use crate::slots::{Identity, Peers};
 use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
@@ -36,15 +36,15 @@ pub enum Output {
         /// The message.
         datagram: Vec<u8>,
     },
-    /// Remember, for as long as the private key is used, that handshake labels
+    /// Remember, for as long as the private key is used, that handshake timestamps
     /// up to this one may have been sent with it, and give it back with
     /// [`crate::update::PrivateKeyUpdate::timestamp_floor`]. Must be durable before the next
     /// output is sent, or a crash together with a clock that went back could
     /// lock this device out of its peers.
-    ReserveLabels {
+    ReserveTimestamps {
         /// The public key of the device.
         public_key: PublicKey,
-        /// The greatest label that may be sent from now on.
+        /// The greatest timestamp that may be sent from now on.
         up_to: Tai64N,
     },
     /// Remember durably whether a peer has shaken hands in a post-quantum way, and say so with
@@ -75,7 +75,7 @@ pub enum Output {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// It has not answered for [`crate::limits::NOTICE_AFTER`]. Told once, until it is heard.
-    Silent {
+    PeerUnreachable {
         /// The peer.
         public_key: PublicKey,
         /// Where initiations were sent to.
@@ -84,7 +84,7 @@ pub enum Notice {
         time: Duration,
     },
     /// After that: there is a session with it.
-    Heard {
+    PeerRecovered {
         /// The peer.
         public_key: PublicKey,
     },
@@ -119,11 +119,11 @@ pub struct Device {
     pub(crate) pending: BTreeMap<u32, PeerId>,
     /// Which peer a hybrid handshake is of that somebody has begun, by where it came from and
     /// the index it has there.
-    pub(crate) halves: BTreeMap<(SocketAddr, u32), PeerId>,
+    pub(crate) begun_by_peers: BTreeMap<(SocketAddr, u32), PeerId>,
     pub(crate) early: Early,
     pub(crate) loaded: Option<Instant>,
     pub(crate) limiter: RateLimiter,
-    pub(crate) askers: Askers,
+    pub(crate) cookie_limiter: CookieLimiter,
     pub(crate) outputs: VecDeque<Output>,
     /// The upper 24 bits of every index, where whoever uses the device has chosen them.
     pub(crate) index_prefix: Option<u32>,
@@ -132,7 +132,7 @@ pub struct Device {
 
 impl Device {
     /// A device without key and peers, down. `wake` is called, from any thread,
-    /// when [`Device::handle_attention`] has something to do.
+    /// when [`Device::handle_pending_work`] has something to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, random: Box<dyn Random + Send>, wake: Wake) -> Self {
         Self {
@@ -144,11 +144,11 @@ impl Device {
             pq_private_key: None,
             peers: Peers::default(),
             pending: BTreeMap::new(),
-            halves: BTreeMap::new(),
+            begun_by_peers: BTreeMap::new(),
             early: Early::default(),
             loaded: None,
             limiter: RateLimiter::default(),
-            askers: Askers::default(),
+            cookie_limiter: CookieLimiter::default(),
             outputs: VecDeque::new(),
             index_prefix: None,
             deadlines: BTreeSet::new(),
@@ -191,30 +191,30 @@ impl Device {
         }
         self.up = true;
         for id in self.peers.ids() {
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
-            let mut link = lock(&slot.peer.link);
-            link.up = true;
+            let mut state = lock(&entry.peer.state);
+            state.up = true;
             // What is older was read when the interface had gone down.
-            let early = link.staged_early.take();
+            let early = state.staged_early.take();
             if early.is_some_and(|at| now.boot.since(at) > EARLY) {
-                let purged = link.staged.len() as u64;
-                link.staged.clear();
-                self.path.counters().add(Cause::StagedPurged, purged);
+                let purged = state.staged.len() as u64;
+                state.staged.clear();
+                self.path.counters().add(DropReason::StagedPurged, purged);
             }
-            let keepalive = !link.persistent_keepalive.is_zero();
-            drop(link);
+            let keepalive = !state.persistent_keepalive.is_zero();
+            drop(state);
             if keepalive {
                 self.send_keepalive(now, id);
             } else {
                 self.flush(now, id);
             }
-            self.settle(now, id);
+            self.run_pending(now, id);
         }
     }
 
-    /// Ends the device: everything is stopped and erased, and the labels that
+    /// Ends the device: everything is stopped and erased, and the timestamps that
     /// were reserved but not used are given back. Take [`Device::poll_output`]
     /// once more.
     pub fn close(&mut self) {
@@ -234,25 +234,25 @@ impl Device {
     }
 
     /// Does what the way of a packet has asked for: after a wake-up.
-    pub fn handle_attention(&mut self, now: Now) {
-        for peer in self.path.attention.take() {
+    pub fn handle_pending_work(&mut self, now: Now) {
+        for peer in self.path.work_queue.take() {
             let id = peer.id();
             // The number may be another peer's by now.
             let known = self
                 .peers
-                .slot(id)
+                .entry(id)
                 .is_some_and(|s| Arc::ptr_eq(&s.peer, &peer));
             if known {
-                lock(&peer.link).told = false;
-                self.settle(now, id);
+                lock(&peer.state).notified = false;
+                self.run_pending(now, id);
             }
         }
     }
 
-    /// Whether [`Device::handle_attention`] has something to do.
+    /// Whether [`Device::handle_pending_work`] has something to do.
     #[must_use]
-    pub fn wants_attention(&self) -> bool {
-        !self.path.attention.is_empty()
+    pub fn has_pending_work(&self) -> bool {
+        !self.path.work_queue.is_empty()
     }
 
     /// Does what is due at `now`.
@@ -262,18 +262,18 @@ impl Device {
                 break;
             }
             self.deadlines.pop_first();
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
-            slot.deadline = None;
-            let peer = Arc::clone(&slot.peer);
+            entry.deadline = None;
+            let peer = Arc::clone(&entry.peer);
             loop {
-                let Some(reason) = lock(&peer.link).timers.expire(now.boot) else {
+                let Some(reason) = lock(&peer.state).timers.expire(now.boot) else {
                     break;
                 };
                 self.handle_timer(now, id, reason);
             }
-            self.settle(now, id);
+            self.run_pending(now, id);
         }
     }
 
@@ -284,15 +284,15 @@ impl Device {
         &mut self,
         keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
     ) {
-        for slot in self.peers.slots.iter().flatten() {
-            let Some(endpoint) = slot.peer.endpoint() else {
+        for entry in self.peers.entries.iter().flatten() {
+            let Some(endpoint) = entry.peer.endpoint() else {
                 continue;
             };
             let stale = endpoint.local.is_some_and(|local| !keep(&endpoint, &local));
-            let mut link = lock(&slot.peer.link);
+            let mut state = lock(&entry.peer.state);
             // It may have been heard from elsewhere meanwhile.
-            if stale && link.endpoint == Some(endpoint) {
-                clear_local(&mut link);
+            if stale && state.endpoint == Some(endpoint) {
+                clear_local(&mut state);
             }
         }
     }
@@ -300,9 +300,9 @@ impl Device {
     /// Forgets the local address of the peers at `endpoint`, after the system
     /// has refused to send from it.
     pub fn forget_local_address(&mut self, endpoint: &Endpoint) {
-        for slot in self.peers.slots.iter().flatten() {
-            if slot.peer.endpoint().as_ref() == Some(endpoint) {
-                slot.peer.clear_local_address();
+        for entry in self.peers.entries.iter().flatten() {
+            if entry.peer.endpoint().as_ref() == Some(endpoint) {
+                entry.peer.clear_local_address();
             }
         }
     }
@@ -319,8 +319,8 @@ impl Device {
     #[doc(hidden)]
     pub fn current_session(&mut self, key: &PublicKey) -> Option<Arc<crate::Session>> {
         let id = self.peers.find(key)?;
-        let link = lock(&self.peers.slot(id)?.peer.link);
-        let current = link.sessions.current.as_ref()?;
+        let state = lock(&self.peers.entry(id)?.peer.state);
+        let current = state.sessions.current.as_ref()?;
         Some(Arc::clone(&current.session))
     }
 
@@ -329,10 +329,10 @@ impl Device {
     /// sending.
     #[doc(hidden)]
     pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
-        let Some(slot) = self.peers.find(key).and_then(|id| self.peers.slot(id)) else {
+        let Some(entry) = self.peers.find(key).and_then(|id| self.peers.entry(id)) else {
             return;
         };
-        if let Some(current) = &mut lock(&slot.peer.link).sessions.current {
+        if let Some(current) = &mut lock(&entry.peer.state).sessions.current {
             current.next_counter = current.next_counter.max(next);
         }
     }
@@ -340,75 +340,76 @@ impl Device {
     /// A peer by its key.
     pub fn peer(&mut self, key: &PublicKey) -> Option<Arc<Peer>> {
         let id = self.peers.find(key)?;
-        Some(Arc::clone(&self.peers.slot(id)?.peer))
+        Some(Arc::clone(&self.peers.entry(id)?.peer))
     }
 
     fn handle_timer(&mut self, now: Now, id: PeerId, reason: Reason) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let peer = Arc::clone(&slot.peer);
-        let mut link = lock(&peer.link);
+        let peer = Arc::clone(&entry.peer);
+        let mut state = lock(&peer.state);
         match reason {
             // A response of this side came between: its Rekey-Timeout first.
-            Reason::Retransmit if !link.may_send_initiation(now.boot) => {
-                if let Some(at) = link.next_initiation() {
-                    let at = at + link.jitter;
-                    link.timers.set(Reason::Retransmit, at);
+            Reason::Retransmit if !state.may_send_initiation(now.boot) => {
+                if let Some(at) = state.next_initiation() {
+                    let at = at + state.jitter;
+                    state.timers.set(Reason::Retransmit, at);
                 }
             }
-            Reason::Retransmit if link.attempts > MAX_HANDSHAKE_ATTEMPTS => {
-                link.timers.stop(Reason::Keepalive);
-                link.unanswered = None;
-                let purged = link.staged.len() as u64;
-                link.staged.clear();
-                drop(link);
-                self.path.counters().add(Cause::StagedPurged, purged);
-                if let Some(hybrid) = &mut slot.hybrid {
+            Reason::Retransmit if state.attempts > MAX_HANDSHAKE_ATTEMPTS => {
+                state.timers.stop(Reason::Keepalive);
+                state.unanswered = None;
+                let purged = state.staged.len() as u64;
+                state.staged.clear();
+                drop(state);
+                self.path.counters().add(DropReason::StagedPurged, purged);
+                if let Some(hybrid) = &mut entry.hybrid {
                     hybrid.begin_anew();
                 }
                 self.abandon_initiation(id);
             }
             Reason::Retransmit => {
                 // What was sent in another network is not held against the peer.
-                if !link.hurried {
-                    link.attempts += 1;
+                if !state.hurried {
+                    state.attempts += 1;
                 }
                 // The route may be what is broken: let the system choose again.
-                clear_local(&mut link);
-                drop(link);
+                clear_local(&mut state);
+                drop(state);
                 self.send_initiation(now, id, true);
             }
             Reason::ResendParts => {
-                drop(link);
+                drop(state);
                 self.resend_parts(now, id);
             }
             Reason::Keepalive => {
-                let another = core::mem::take(&mut link.another_keepalive);
-                drop(link);
+                let another = core::mem::take(&mut state.another_keepalive);
+                drop(state);
                 self.send_keepalive(now, id);
                 if another {
                     let at = now.boot + KEEPALIVE_TIMEOUT;
-                    lock(&peer.link).timers.set(Reason::Keepalive, at);
+                    lock(&peer.state).timers.set(Reason::Keepalive, at);
                 }
             }
             Reason::DeadPeer => {
-                clear_local(&mut link);
-                drop(link);
+                clear_local(&mut state);
+                drop(state);
                 self.send_initiation(now, id, false);
             }
             Reason::EraseKeys => {
-                link.sessions
+                state
+                    .sessions
                     .retire_if(|session| now.boot.since(session.born()) >= ERASE_AFTER_TIME);
-                drop(link);
+                drop(state);
                 self.forget_provisional(id, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
             }
             Reason::PersistentKeepalive => {
-                let at = now.boot + link.persistent_keepalive;
-                if link.endpoint.is_some() && !link.persistent_keepalive.is_zero() {
-                    link.timers.set(Reason::PersistentKeepalive, at);
+                let at = now.boot + state.persistent_keepalive;
+                if state.endpoint.is_some() && !state.persistent_keepalive.is_zero() {
+                    state.timers.set(Reason::PersistentKeepalive, at);
                 }
-                drop(link);
+                drop(state);
                 self.send_keepalive(now, id);
             }
         }
@@ -416,10 +417,10 @@ impl Device {
 
     /// Sends what is staged, or an empty packet if nothing is.
     pub(crate) fn send_keepalive(&mut self, now: Now, id: PeerId) {
-        if let Some(slot) = self.peers.slot(id) {
-            let mut link = lock(&slot.peer.link);
-            if link.up && link.staged.is_empty() {
-                link.staged.push_back(crate::Staged {
+        if let Some(entry) = self.peers.entry(id) {
+            let mut state = lock(&entry.peer.state);
+            if state.up && state.staged.is_empty() {
+                state.staged.push_back(crate::Staged {
                     packet: Vec::new(),
                     ecn: 0,
                 });
@@ -431,20 +432,20 @@ impl Device {
     /// Sends what is staged as far as the session allows, and asks for a
     /// handshake for the rest.
     pub(crate) fn flush(&mut self, now: Now, id: PeerId) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let peer = Arc::clone(&slot.peer);
+        let peer = Arc::clone(&entry.peer);
         loop {
-            let mut link = lock(&peer.link);
-            let (Some(endpoint), false) = (link.endpoint, link.staged.is_empty()) else {
+            let mut state = lock(&peer.state);
+            let (Some(endpoint), false) = (state.endpoint, state.staged.is_empty()) else {
                 return;
             };
-            let Some((session, counter)) = link.take_counters(now.boot, 1) else {
-                link.want_handshake(now.boot);
+            let Some((session, counter)) = state.take_counters(now.boot, 1) else {
+                state.want_handshake(now.boot);
                 return;
             };
-            let Some(staged) = link.staged.pop_front() else {
+            let Some(staged) = state.staged.pop_front() else {
                 return;
             };
             let bytes = (staged.packet.len() + DATA_OVERHEAD) as u64;
@@ -453,8 +454,8 @@ impl Device {
             } else {
                 Traffic::Data
             };
-            link.sent(now.boot, bytes, traffic);
-            drop(link);
+            state.sent(now.boot, bytes, traffic);
+            drop(state);
             let mut datagram = vec![0; staged.packet.len() + DATA_OVERHEAD];
             let end = datagram.len() - TAG_LEN;
             datagram[DATA_HEADER_LEN..end].copy_from_slice(&staged.packet);
@@ -470,37 +471,37 @@ impl Device {
 
     /// Does what the peer's link wants, takes retired sessions out of the table
     /// and sets the peer's deadline. Ends every piece of work on a peer.
-    pub(crate) fn settle(&mut self, now: Now, id: PeerId) {
+    pub(crate) fn run_pending(&mut self, now: Now, id: PeerId) {
         loop {
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 return;
             };
-            let peer = Arc::clone(&slot.peer);
-            let mut link = lock(&peer.link);
-            let wants = core::mem::take(&mut link.wants);
-            if wants.confirmed.is_some() {
-                link.timers.stop(Reason::Retransmit);
-                link.timers.stop(Reason::ResendParts);
-                link.attempts = 0;
-                link.renewed_on_receive = false;
-                slot.latest_handshake = Some(now.wall);
-                if let Some(hybrid) = &mut slot.hybrid {
+            let peer = Arc::clone(&entry.peer);
+            let mut state = lock(&peer.state);
+            let work = core::mem::take(&mut state.work);
+            if work.confirmed.is_some() {
+                state.timers.stop(Reason::Retransmit);
+                state.timers.stop(Reason::ResendParts);
+                state.attempts = 0;
+                state.renewed_on_receive = false;
+                entry.latest_handshake = Some(now.wall);
+                if let Some(hybrid) = &mut entry.hybrid {
                     hybrid.begin_anew();
                 }
-                slot.heard(&mut self.outputs);
+                entry.heard(&mut self.outputs);
             }
-            drop(link);
-            if let Some(index) = wants.confirmed {
+            drop(state);
+            if let Some(index) = work.confirmed {
                 self.abandon_initiation(id);
                 self.confirm_provisional(id, index);
             }
-            if wants.confirmed.is_some() || wants.flush {
+            if work.confirmed.is_some() || work.flush {
                 self.flush(now, id);
             }
-            if wants.handshake {
+            if work.handshake {
                 self.send_initiation(now, id, false);
             }
-            if !wants.any() {
+            if !work.any() {
                 break;
             }
         }
@@ -509,21 +510,21 @@ impl Device {
 
     fn schedule(&mut self, id: PeerId) {
         let jitter = self.jitter();
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let mut link = lock(&slot.peer.link);
-        let retired = core::mem::take(&mut link.sessions.retired);
-        let begun = slot.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
-        match link.sessions.oldest().into_iter().chain(begun).min() {
-            Some(born) => link.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
-            None => link.timers.stop(Reason::EraseKeys),
+        let mut state = lock(&entry.peer.state);
+        let retired = core::mem::take(&mut state.sessions.retired);
+        let begun = entry.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
+        match state.sessions.oldest().into_iter().chain(begun).min() {
+            Some(born) => state.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
+            None => state.timers.stop(Reason::EraseKeys),
         }
-        link.jitter = jitter;
-        let deadline = link.timers.next();
-        link.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
-        drop(link);
-        let before = core::mem::replace(&mut slot.deadline, deadline);
+        state.jitter = jitter;
+        let deadline = state.timers.next();
+        state.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
+        drop(state);
+        let before = core::mem::replace(&mut entry.deadline, deadline);
         if before != deadline {
             if let Some((at, reason)) = before {
                 self.deadlines.remove(&(at, id, reason));
@@ -543,8 +544,8 @@ impl Device {
     }
 
     pub(crate) fn abandon_initiation(&mut self, id: PeerId) {
-        let slot = self.peers.slot(id);
-        let handshakes = slot.and_then(|slot| slot.handshakes.as_mut());
+        let entry = self.peers.entry(id);
+        let handshakes = entry.and_then(|entry| entry.handshakes.as_mut());
         let initiation = handshakes.and_then(|handshakes| handshakes.initiation.take());
         if let Some((index, _)) = initiation {
             self.pending.remove(&index);
@@ -555,31 +556,31 @@ impl Device {
     pub(crate) fn silence(&mut self, id: PeerId) {
         self.abandon_initiation(id);
         self.forget_provisional(id, |_| true);
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let mut link = lock(&slot.peer.link);
-        link.up = false;
-        let purged = link.staged.len() as u64;
-        link.staged.clear();
-        link.staged_early = None;
-        link.timers.stop_all();
-        link.sessions.retire_if(|_| true);
-        link.handshake_sent = None;
-        link.hurried = false;
-        link.unanswered = None;
-        link.attempts = 0;
-        link.another_keepalive = false;
-        link.renewed_on_receive = false;
-        link.wants = crate::peer::Wants::default();
-        drop(link);
-        self.path.counters().add(Cause::StagedPurged, purged);
+        let mut state = lock(&entry.peer.state);
+        state.up = false;
+        let purged = state.staged.len() as u64;
+        state.staged.clear();
+        state.staged_early = None;
+        state.timers.stop_all();
+        state.sessions.retire_if(|_| true);
+        state.handshake_sent = None;
+        state.hurried = false;
+        state.unanswered = None;
+        state.attempts = 0;
+        state.another_keepalive = false;
+        state.renewed_on_receive = false;
+        state.work = crate::peer::PendingWork::default();
+        drop(state);
+        self.path.counters().add(DropReason::StagedPurged, purged);
         self.schedule(id);
     }
 }
 
-pub(crate) fn clear_local(link: &mut Link) {
-    if let Some(endpoint) = &mut link.endpoint {
+pub(crate) fn clear_local(state: &mut PeerState) {
+    if let Some(endpoint) = &mut state.endpoint {
         endpoint.local = None;
     }
 }

@@ -13,11 +13,11 @@ impl Device {
         let Some(id) = self.peers.find(key) else {
             return;
         };
-        if let Some(slot) = self.peers.slot(id) {
-            lock(&slot.peer.link).handshake_sent = None;
+        if let Some(entry) = self.peers.entry(id) {
+            lock(&entry.peer.state).handshake_sent = None;
         }
         self.send_initiation(now, id, false);
-        self.settle(now, id);
+        self.run_pending(now, id);
     }
 
     /// Has every index that is made from now on begin with these 24 bits, so that whoever

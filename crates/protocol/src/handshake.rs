@@ -3,7 +3,7 @@
 //!
 //! A message goes through the checks in the order of their cost: length and
 //! type (by [`crate::message::classify`]), under load whether it would be
-//! answered at all ([`crate::ratelimit::Askers`]), mac1, under load mac2 and
+//! answered at all ([`crate::ratelimit::CookieLimiter`]), mac1, under load mac2 and
 //! the source's rate, and only then Diffie-Hellman. Until the last check has
 //! passed, nothing is changed but counters, rate-limit buckets and what is
 //! remembered of askers.
@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Random;
 use crate::cookie::{Cookie, claims_cookie};
 use crate::device::{Device, Output};
-use crate::hybrid::{Suite, Way, begin_hybrid};
+use crate::hybrid::{HandshakeKind, Suite, begin_hybrid};
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
 use crate::lock;
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
@@ -25,11 +25,11 @@ use crate::names;
 use crate::noise::{
     Claim, InitiationFields, Initiator, NoiseError, Precomputed, ResponseFields, TransportKeys,
 };
-use crate::path::Cause;
+use crate::path::DropReason;
 use crate::peer::{Endpoint, PeerId, Traffic};
-use crate::ratelimit::Asked;
+use crate::ratelimit::CookieGrant;
 use crate::session::{Role, Session};
-use crate::slots::{Identity, Pending, Slot};
+use crate::slots::{Identity, PeerEntry, Pending};
 use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
 
@@ -43,7 +43,7 @@ impl Device {
         from: Endpoint,
         message: &[u8],
         backlog: usize,
-    ) -> Option<Cause> {
+    ) -> Option<DropReason> {
         let under_load = self.under_load(now.boot, backlog);
         let result = match classify(message) {
             Ok(kind @ Kind::Initiation) => self
@@ -57,8 +57,8 @@ impl Device {
                 .and_then(|shown| self.handle_hybrid_initiation(now, from, shown, message)),
             Ok(Kind::HybridResponse) => self.handle_hybrid_response(now, from, message),
             Ok(Kind::CookieReply) => self.handle_cookie_reply(now, message),
-            Ok(Kind::Data) | Err(Malformed::Type) => Err(Cause::Type),
-            Err(Malformed::Length) => Err(Cause::Length),
+            Ok(Kind::Data) | Err(Malformed::Type) => Err(DropReason::Type),
+            Err(Malformed::Length) => Err(DropReason::Length),
         };
         let cause = result.err()?;
         self.path.counters().add(cause, 1);
@@ -76,7 +76,7 @@ impl Device {
             .is_some_and(|at| now.since(at) < UNDER_LOAD_LATCH);
         if !loaded {
             self.loaded = None;
-            self.askers.forget(now);
+            self.cookie_limiter.forget(now);
         }
         loaded
     }
@@ -90,9 +90,9 @@ impl Device {
         kind: Kind,
         message: &[u8],
         under_load: bool,
-    ) -> Result<bool, Cause> {
+    ) -> Result<bool, DropReason> {
         if !self.up || self.identity.is_none() {
-            return Err(Cause::NotReady);
+            return Err(DropReason::NotReady);
         }
         let claims_cookie = claims_cookie(message);
         // In a flood most have no cookie and are given none. To find that out
@@ -100,10 +100,10 @@ impl Device {
         let asked = (under_load && !claims_cookie)
             .then(|| self.ask(now, from, kind, message))
             .transpose()?;
-        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
+        let identity = self.identity.as_mut().ok_or(DropReason::NotReady)?;
         let checker = &mut identity.checker;
         if !checker.knows_key(self.crypto, message) {
-            return Err(Cause::Mac1);
+            return Err(DropReason::Mac1);
         }
         if !under_load {
             return Ok(false);
@@ -112,14 +112,14 @@ impl Device {
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
         if claims_cookie && cookie.is_known(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
-            return allowed.then_some(true).ok_or(Cause::RateLimited);
+            return allowed.then_some(true).ok_or(DropReason::RateLimited);
         }
         let asked = match asked {
             Some(asked) => asked,
             None => self.ask(now, from, kind, message)?,
         };
         if let Some(asked) = asked {
-            self.askers.give(now.boot, asked);
+            self.cookie_limiter.grant(now.boot, asked);
         }
         self.reply_cookie(from, message, &cookie)?;
         Ok(false)
@@ -132,14 +132,14 @@ impl Device {
         now: Now,
         from: Endpoint,
         message: &[u8],
-    ) -> Result<(), Cause> {
-        let identity = self.identity.as_mut().ok_or(Cause::NotReady)?;
+    ) -> Result<(), DropReason> {
+        let identity = self.identity.as_mut().ok_or(DropReason::NotReady)?;
         let random = self.random.as_mut();
         let checker = &mut identity.checker;
         let cookie = checker.cookie(self.crypto, now.boot, random, from.remote);
         if claims_cookie(message) && cookie.is_known(self.crypto, message) {
             let allowed = self.limiter.allow(now.boot, from.remote.ip());
-            return allowed.then_some(()).ok_or(Cause::RateLimited);
+            return allowed.then_some(()).ok_or(DropReason::RateLimited);
         }
         self.reply_cookie(from, message, &cookie)
     }
@@ -149,9 +149,9 @@ impl Device {
         from: Endpoint,
         message: &[u8],
         cookie: &Cookie,
-    ) -> Result<(), Cause> {
-        let [sender, _] = indices(message).ok_or(Cause::Length)?;
-        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+    ) -> Result<(), DropReason> {
+        let [sender, _] = indices(message).ok_or(DropReason::Length)?;
+        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
         let checker = &identity.checker;
         let reply = checker.reply(self.crypto, self.random.as_mut(), cookie, message, sender);
         if let Some(reply) = reply {
@@ -161,7 +161,7 @@ impl Device {
                 datagram: reply.as_bytes().to_vec(),
             });
         }
-        Err(Cause::CookieDemanded)
+        Err(DropReason::CookieDemanded)
     }
 
     /// Whether a message without a cookie may be answered with one: as what its
@@ -172,52 +172,59 @@ impl Device {
         from: Endpoint,
         kind: Kind,
         message: &[u8],
-    ) -> Result<Option<Asked>, Cause> {
+    ) -> Result<Option<CookieGrant>, DropReason> {
         if kind == Kind::Response {
-            let [_, receiver] = indices(message).ok_or(Cause::Length)?;
+            let [_, receiver] = indices(message).ok_or(DropReason::Length)?;
             // Only the peer knows the index of a handshake that waits for it.
             let waited_for = self.pending.contains_key(&receiver);
-            return waited_for.then_some(None).ok_or(Cause::UnknownHandshake);
+            return waited_for
+                .then_some(None)
+                .ok_or(DropReason::UnknownHandshake);
         }
         let random = self.random.as_mut();
-        let asked = self.askers.hear(now.boot, from.remote, random);
-        asked.map(Some).ok_or(Cause::CookieWithheld)
+        let asked = self.cookie_limiter.check(now.boot, from.remote, random);
+        asked.map(Some).ok_or(DropReason::CookieWithheld)
     }
 
-    fn handle_initiation(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {
-        let initiation = Initiation::read_from_bytes(message).map_err(|_| Cause::Length)?;
-        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+    fn handle_initiation(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
+        let initiation = Initiation::read_from_bytes(message).map_err(|_| DropReason::Length)?;
+        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
         let fields = InitiationFields {
             ephemeral: initiation.ephemeral,
             static_key: initiation.static_key,
             timestamp: initiation.timestamp,
         };
-        let forged = |_: NoiseError| Cause::InitiationNotAuthentic;
+        let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
         let claim = Claim::open(self.crypto, &identity.keys, fields).map_err(forged)?;
 
         let id = self
             .peers
             .find(claim.public_key())
-            .ok_or(Cause::UnknownPeer)?;
-        let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
-        if slot.refuses_ordinary() {
-            return Err(Cause::PostQuantumRequired);
+            .ok_or(DropReason::UnknownPeer)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownPeer)?;
+        if entry.refuses_ordinary() {
+            return Err(DropReason::PostQuantumRequired);
         }
-        let precomputed = slot
+        let precomputed = entry
             .precomputed(self.crypto, &identity.keys)
-            .ok_or(Cause::InitiationNotAuthentic)?;
+            .ok_or(DropReason::InitiationNotAuthentic)?;
         let responder = claim.verify(self.crypto, &precomputed).map_err(forged)?;
 
-        let label = responder.timestamp();
-        slot.admit_label(self.crypto, now.boot, label)?;
+        let timestamp = responder.timestamp();
+        entry.admit_timestamp(self.crypto, now.boot, timestamp)?;
 
         let ephemeral = self.random.secret();
         let (fields, keys) = responder
-            .respond(self.crypto, &slot.preshared_key, ephemeral)
+            .respond(self.crypto, &entry.preshared_key, ephemeral)
             .map_err(forged)?;
-        self.accept_initiation(now, from, id, label, message);
+        self.accept_initiation(now, from, id, timestamp, message);
         self.send_response(now, id, initiation.sender.get(), fields, &keys);
-        self.settle(now, id);
+        self.run_pending(now, id);
         Ok(())
     }
 
@@ -227,18 +234,18 @@ impl Device {
         now: Now,
         from: Endpoint,
         id: PeerId,
-        label: Tai64N,
+        timestamp: Tai64N,
         message: &[u8],
     ) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let handshakes = slot.handshakes(self.crypto);
-        handshakes.label_received = Some(label);
+        let handshakes = entry.handshakes(self.crypto);
+        handshakes.timestamp_received = Some(timestamp);
         handshakes.initiation_accepted = Some(now.boot);
-        let mut link = lock(&slot.peer.link);
-        link.endpoint = Some(from);
-        link.received(now.boot, message.len() as u64);
+        let mut state = lock(&entry.peer.state);
+        state.endpoint = Some(from);
+        state.received(now.boot, message.len() as u64);
     }
 
     fn send_response(
@@ -250,7 +257,7 @@ impl Device {
         keys: &TransportKeys,
     ) {
         let index = self.new_index();
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let mut response = Response {
@@ -261,7 +268,8 @@ impl Device {
             empty: fields.empty,
             macs: Macs::default(),
         };
-        slot.handshakes(self.crypto)
+        entry
+            .handshakes(self.crypto)
             .stamper
             .stamp(self.crypto, now.boot, response.as_mut_bytes());
         self.respond(
@@ -283,7 +291,7 @@ impl Device {
         [index, receiver]: [u32; 2],
         datagram: Vec<u8>,
     ) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let session = Arc::new(Session::new(
@@ -297,12 +305,12 @@ impl Device {
         ));
         self.path
             .sessions
-            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
-        let mut link = lock(&slot.peer.link);
-        link.sessions.install_responded(session);
-        link.handshake_sent = Some(now.boot);
-        link.sent(now.boot, datagram.len() as u64, Traffic::Other);
-        if let Some(endpoint) = link.endpoint {
+            .insert(Arc::clone(&session), Arc::clone(&entry.peer));
+        let mut state = lock(&entry.peer.state);
+        state.sessions.install_responded(session);
+        state.handshake_sent = Some(now.boot);
+        state.sent(now.boot, datagram.len() as u64, Traffic::Other);
+        if let Some(endpoint) = state.endpoint {
             self.outputs.push_back(Output::Transmit {
                 endpoint,
                 tos: HANDSHAKE_TOS,
@@ -311,23 +319,34 @@ impl Device {
         }
     }
 
-    fn handle_response(&mut self, now: Now, from: Endpoint, message: &[u8]) -> Result<(), Cause> {
-        let response = Response::read_from_bytes(message).map_err(|_| Cause::Length)?;
-        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+    fn handle_response(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
+        let response = Response::read_from_bytes(message).map_err(|_| DropReason::Length)?;
+        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
         let index = response.receiver.get();
-        let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
-        let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
-        let handshakes = slot.handshakes.as_mut().ok_or(Cause::UnknownHandshake)?;
+        let id = *self
+            .pending
+            .get(&index)
+            .ok_or(DropReason::UnknownHandshake)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownHandshake)?;
+        let handshakes = entry
+            .handshakes
+            .as_mut()
+            .ok_or(DropReason::UnknownHandshake)?;
         let Some((_, Pending::Ordinary(initiator))) = &handshakes.initiation else {
-            return Err(Cause::UnknownHandshake);
+            return Err(DropReason::UnknownHandshake);
         };
         let fields = ResponseFields {
             ephemeral: response.ephemeral,
             empty: response.empty,
         };
         let keys = initiator
-            .finish(self.crypto, &identity.keys, &slot.preshared_key, &fields)
-            .map_err(|_| Cause::ResponseNotAuthentic)?;
+            .finish(self.crypto, &identity.keys, &entry.preshared_key, &fields)
+            .map_err(|_| DropReason::ResponseNotAuthentic)?;
         let finished = Finished {
             index,
             remote_index: response.sender.get(),
@@ -355,7 +374,7 @@ impl Device {
             bytes,
         } = finished;
         self.abandon_initiation(id);
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let session = Arc::new(Session::new(
@@ -367,21 +386,21 @@ impl Device {
             now.boot,
             suite,
         ));
-        slot.latest_handshake = Some(now.wall);
-        slot.heard(&mut self.outputs);
+        entry.latest_handshake = Some(now.wall);
+        entry.heard(&mut self.outputs);
         self.path
             .sessions
-            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
-        let mut link = lock(&slot.peer.link);
-        link.sessions.install_initiated(session);
-        link.endpoint = Some(from);
-        link.timers.stop(Reason::Retransmit);
-        link.timers.stop(Reason::ResendParts);
-        link.attempts = 0;
-        link.renewed_on_receive = false;
-        link.received(now.boot, bytes);
-        drop(link);
-        if let Some(hybrid) = &mut slot.hybrid {
+            .insert(Arc::clone(&session), Arc::clone(&entry.peer));
+        let mut state = lock(&entry.peer.state);
+        state.sessions.install_initiated(session);
+        state.endpoint = Some(from);
+        state.timers.stop(Reason::Retransmit);
+        state.timers.stop(Reason::ResendParts);
+        state.attempts = 0;
+        state.renewed_on_receive = false;
+        state.received(now.boot, bytes);
+        drop(state);
+        if let Some(hybrid) = &mut entry.hybrid {
             hybrid.begin_anew();
             hybrid.fell_back = suite.is_none();
         }
@@ -391,26 +410,26 @@ impl Device {
         // The responder may not send before it has received with the new
         // session: if nothing waits to be sent, a keepalive tells it.
         self.send_keepalive(now, id);
-        self.settle(now, id);
+        self.run_pending(now, id);
     }
 
-    fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), Cause> {
-        let reply = CookieReply::read_from_bytes(message).map_err(|_| Cause::Length)?;
+    fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), DropReason> {
+        let reply = CookieReply::read_from_bytes(message).map_err(|_| DropReason::Length)?;
         let index = reply.receiver.get();
         let id = match self.pending.get(&index) {
             Some(id) => Some(*id),
             None => self.path.sessions.find(index).map(|entry| entry.peer.id()),
         };
-        let slot = id.and_then(|id| self.peers.slot(id));
-        let slot = slot.ok_or(Cause::CookieRefused)?;
-        let handshakes = slot.handshakes.as_mut().ok_or(Cause::CookieRefused)?;
+        let entry = id.and_then(|id| self.peers.entry(id));
+        let entry = entry.ok_or(DropReason::CookieRefused)?;
+        let handshakes = entry.handshakes.as_mut().ok_or(DropReason::CookieRefused)?;
         if !handshakes.stamper.receive(self.crypto, now.boot, &reply) {
-            return Err(Cause::CookieRefused);
+            return Err(DropReason::CookieRefused);
         }
         if let Some((of, Pending::Hybrid(waiting))) = &mut handshakes.initiation
             && *of == index
             && waiting.is_first_cookie()
-            && let Some(hybrid) = &mut slot.hybrid
+            && let Some(hybrid) = &mut entry.hybrid
         {
             hybrid.has_cookie();
         }
@@ -428,41 +447,47 @@ impl Device {
         let Some(identity) = self.identity.as_mut() else {
             return;
         };
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let mut link = lock(&slot.peer.link);
+        let mut state = lock(&entry.peer.state);
         if !retry {
-            link.attempts = 0;
+            state.attempts = 0;
         }
-        let Some(mut endpoint) = link.endpoint else {
+        let Some(mut endpoint) = state.endpoint else {
             return;
         };
-        if !link.may_send_initiation(now.boot) {
-            link.postpone_handshake();
+        if !state.may_send_initiation(now.boot) {
+            state.postpone_handshake();
             return;
         }
-        if let Some(next) = slot.named.as_ref().and_then(|it| it.after(endpoint.remote)) {
-            endpoint = names::move_endpoint(&mut link, next);
+        if let Some(next) = entry
+            .named
+            .as_ref()
+            .and_then(|it| it.after(endpoint.remote))
+        {
+            endpoint = names::move_endpoint(&mut state, next);
         }
-        let hybrid = slot.hybrid.as_mut();
-        let way = hybrid.map_or(Way::Ordinary, |hybrid| hybrid.way(link.can_send(now.boot)));
-        drop(link);
+        let hybrid = entry.hybrid.as_mut();
+        let kind = hybrid.map_or(HandshakeKind::Ordinary, |hybrid| {
+            hybrid.next_kind(state.can_send(now.boot))
+        });
+        drop(state);
         // A peer whose key is of low order stays, and never hears from us.
-        let Some(precomputed) = slot.precomputed(self.crypto, &identity.keys) else {
+        let Some(precomputed) = entry.precomputed(self.crypto, &identity.keys) else {
             return;
         };
-        let label = identity.label(now, slot.label_sent(), &mut self.outputs);
+        let timestamp = identity.timestamp(now, entry.timestamp_sent(), &mut self.outputs);
         let random = self.random.as_mut();
         let begin = Begin {
             precomputed: &precomputed,
             random,
-            label,
+            timestamp,
             index,
         };
-        let begun = match way {
-            Way::Ordinary => begin_ordinary(self.crypto, now, identity, slot, begin),
-            Way::Hybrid => begin_hybrid(self.crypto, now, identity, slot, begin),
+        let begun = match kind {
+            HandshakeKind::Ordinary => begin_ordinary(self.crypto, now, identity, entry, begin),
+            HandshakeKind::Hybrid => begin_hybrid(self.crypto, now, identity, entry, begin),
         };
         let Some((pending, datagrams)) = begun else {
             return;
@@ -471,32 +496,33 @@ impl Device {
             Pending::Hybrid(waiting) => waiting.resend_at(),
             _ => None,
         };
-        let handshakes = slot.handshakes(self.crypto);
-        handshakes.label_sent = Some(label);
+        let handshakes = entry.handshakes(self.crypto);
+        handshakes.timestamp_sent = Some(timestamp);
         let replaced = handshakes.initiation.replace((index, pending));
         let bytes = datagrams.iter().map(Vec::len).sum::<usize>() as u64;
 
-        let mut link = lock(&slot.peer.link);
-        if let Some(hybrid) = &mut slot.hybrid {
+        let mut state = lock(&entry.peer.state);
+        if let Some(hybrid) = &mut entry.hybrid {
             hybrid.count_try();
         }
-        link.handshake_sent = Some(now.boot);
-        link.hurried = false;
-        link.sent(now.boot, bytes, Traffic::Other);
-        link.timers
+        state.handshake_sent = Some(now.boot);
+        state.hurried = false;
+        state.sent(now.boot, bytes, Traffic::Other);
+        state
+            .timers
             .set(Reason::Retransmit, now.boot + REKEY_TIMEOUT + jitter);
         match resend {
-            Some(at) => link.timers.set(Reason::ResendParts, at),
-            None => link.timers.stop(Reason::ResendParts),
+            Some(at) => state.timers.set(Reason::ResendParts, at),
+            None => state.timers.stop(Reason::ResendParts),
         }
-        link.initiations = match link.unanswered {
-            Some(_) => link.initiations.saturating_add(1),
+        state.initiations = match state.unanswered {
+            Some(_) => state.initiations.saturating_add(1),
             None => 1,
         };
-        let unanswered = *link.unanswered.get_or_insert(now.boot);
-        drop(link);
-        let silence = slot.silent(now.boot, unanswered, endpoint.remote);
-        let name = slot
+        let unanswered = *state.unanswered.get_or_insert(now.boot);
+        drop(state);
+        let silence = entry.silent(now.boot, unanswered, endpoint.remote);
+        let name = entry
             .named
             .as_mut()
             .and_then(|named| named.ask(now.boot, unanswered, endpoint.remote));
@@ -504,7 +530,7 @@ impl Device {
             self.pending.remove(&old);
         }
         self.pending.insert(index, id);
-        let public_key = *slot.peer.public_key();
+        let public_key = *entry.peer.public_key();
         self.transmit_parts(endpoint, datagrams);
         self.outputs.extend(silence.map(Output::Notice));
         if let Some(name) = name {
@@ -528,7 +554,7 @@ impl Device {
 pub(crate) struct Begin<'a> {
     pub(crate) precomputed: &'a Precomputed,
     pub(crate) random: &'a mut dyn Random,
-    pub(crate) label: Tai64N,
+    pub(crate) timestamp: Tai64N,
     pub(crate) index: u32,
 }
 
@@ -547,16 +573,16 @@ fn begin_ordinary(
     crypto: &Provider,
     now: Now,
     identity: &Identity,
-    slot: &mut Slot,
+    entry: &mut PeerEntry,
     begin: Begin<'_>,
 ) -> Option<(Pending, Vec<Vec<u8>>)> {
     let (initiator, fields) = Initiator::start(
         crypto,
         &identity.keys,
-        slot.peer.public_key(),
+        entry.peer.public_key(),
         begin.precomputed,
         begin.random.secret(),
-        begin.label,
+        begin.timestamp,
     )
     .ok()?;
     let mut initiation = Initiation {
@@ -567,7 +593,7 @@ fn begin_ordinary(
         timestamp: fields.timestamp,
         macs: Macs::default(),
     };
-    let stamper = &mut slot.handshakes(crypto).stamper;
+    let stamper = &mut entry.handshakes(crypto).stamper;
     stamper.stamp(crypto, now.boot, initiation.as_mut_bytes());
     let pending = Pending::Ordinary(Box::new(initiator));
     Some((pending, vec![initiation.as_bytes().to_vec()]))

@@ -34,8 +34,8 @@ pub struct PeerSnapshot {
     /// Bytes sent, with handshakes.
     pub tx_bytes: u64,
     rx_bytes: u64,
-    label_sent: Option<Tai64N>,
-    label_received: Option<Tai64N>,
+    timestamp_sent: Option<Tai64N>,
+    timestamp_received: Option<Tai64N>,
     initiation_accepted: Option<Instant>,
     latest_handshake: Option<Duration>,
 }
@@ -56,33 +56,33 @@ impl Device {
     #[doc(hidden)]
     pub fn snapshot(&mut self, key: &PublicKey) -> Option<PeerSnapshot> {
         let id = self.peers.find(key)?;
-        let slot = self.peers.slot(id)?;
-        let handshakes = slot.handshakes.as_ref();
-        let link = lock(&slot.peer.link);
-        let current = link.sessions.current.as_ref();
+        let entry = self.peers.entry(id)?;
+        let handshakes = entry.handshakes.as_ref();
+        let state = lock(&entry.peer.state);
+        let current = state.sessions.current.as_ref();
         let sessions = [
-            link.sessions.previous.as_ref(),
+            state.sessions.previous.as_ref(),
             current.map(|current| &current.session),
-            link.sessions.next.as_ref(),
+            state.sessions.next.as_ref(),
         ];
         Some(PeerSnapshot {
-            endpoint: link.endpoint,
+            endpoint: state.endpoint,
             sessions: sessions.map(|s| s.map(|s| (s.local_index(), s.replay_next()))),
             next_counter: current.map(|current| current.next_counter),
-            staged: link.staged.len(),
-            attempts: link.attempts,
+            staged: state.staged.len(),
+            attempts: state.attempts,
             pending: handshakes.and_then(|h| Some(h.initiation.as_ref()?.0)),
-            timers: link.timers,
-            another_keepalive: link.another_keepalive,
-            renewed_on_receive: link.renewed_on_receive,
-            handshake_sent: link.handshake_sent,
-            unanswered: link.unanswered,
-            tx_bytes: link.tx_bytes,
-            rx_bytes: link.rx_bytes,
-            label_sent: slot.label_sent(),
-            label_received: handshakes.and_then(|h| h.label_received),
+            timers: state.timers,
+            another_keepalive: state.another_keepalive,
+            renewed_on_receive: state.renewed_on_receive,
+            handshake_sent: state.handshake_sent,
+            unanswered: state.unanswered,
+            tx_bytes: state.tx_bytes,
+            rx_bytes: state.rx_bytes,
+            timestamp_sent: entry.timestamp_sent(),
+            timestamp_received: handshakes.and_then(|h| h.timestamp_received),
             initiation_accepted: handshakes.and_then(|h| h.initiation_accepted),
-            latest_handshake: slot.latest_handshake,
+            latest_handshake: entry.latest_handshake,
         })
     }
 
@@ -90,7 +90,7 @@ impl Device {
     #[doc(hidden)]
     #[must_use]
     pub fn half_handshakes(&self) -> usize {
-        self.halves.len()
+        self.begun_by_peers.len()
     }
 
     /// Initiations that wait for a response.

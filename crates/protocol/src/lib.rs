@@ -18,7 +18,7 @@
 //!               └ receive: find session → open → check ─► deliver
 //!                     │ handshake messages     │ "this peer wants something"
 //!                     ▼                        ▼
-//!               Device::handle_message   Device::handle_attention      (one owner)
+//!               Device::handle_message   Device::handle_pending_work      (one owner)
 //!               Device::handle_deadline  ─► Output::Transmit
 //! ```
 //!
@@ -30,8 +30,8 @@
 //! | when | call |
 //! |---|---|
 //! | a packet is to be sent | [`Routes::lookup`] of [`DataPath::routes`], [`DataPath::reserve`], then [`Reservation::seal`] and send, or [`DataPath::stage`] |
-//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`Sorted::inner`], and give each of [`Sorted::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
-//! | the owner is woken | [`Device::handle_attention`] |
+//! | datagrams have come | [`DataPath::receive`] (of one packet alone, [`DataPath::receive_one`]); deliver what is in [`ReceivedBatch::inner`], and give each of [`ReceivedBatch::handshakes`] to [`Device::handle_message`], the newest first if several have waited ([`HandshakeQueue`]) |
+//! | the owner is woken | [`Device::handle_pending_work`] |
 //! | [`Device::next_deadline`] is reached | [`Device::handle_deadline`] |
 //! | the configuration changes | [`Device::update`], whole or not at all |
 //! | addresses or routes of the system change | [`Device::retain_local_addresses`], [`Device::handle_network_change`] |
@@ -44,9 +44,9 @@
 //!
 //! **Time** is two clocks ([`time::Now`]), read anew for each call: one that never goes back
 //! and counts while the machine sleeps, for ages and deadlines, and the wall clock for
-//! labels of handshakes. **What must be remembered** over restarts are those labels and, for
+//! timestamps of handshakes. **What must be remembered** over restarts are those timestamps and, for
 //! peers that prefer post-quantum handshakes, that they had one
-//! ([`Output::ReserveLabels`], [`Output::Latch`]): without the first a clock that has gone
+//! ([`Output::ReserveTimestamps`], [`Output::Latch`]): without the first a clock that has gone
 //! back locks the device out of its peers, without the second an attacker in between can
 //! lead a peer back to ordinary handshakes.
 //!
@@ -55,8 +55,8 @@
 //! also while the owner is in a method of [`Device`], and hold a lock only for a few
 //! instructions. Packets of one peer keep the order in which they were reserved if one thread
 //! sends them. The function that wakes the owner ([`Wake`]) is called by a thread on the way of a
-//! packet, at most once for a peer until [`Device::handle_attention`], and must return at once.
-//! A caller with one thread has nobody to wake, and calls [`Device::handle_attention`] after
+//! packet, at most once for a peer until [`Device::handle_pending_work`], and must return at once.
+//! A caller with one thread has nobody to wake, and calls [`Device::handle_pending_work`] after
 //! everything else.
 //!
 //! **Memory** is bounded whatever comes in. A device has at most 2^20 peers
@@ -81,7 +81,7 @@
 //! use taupe_protocol::key::{PrivateKey, PublicKey};
 //! use taupe_protocol::time::{Instant, Now};
 //! use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
-//! use taupe_protocol::{Device, Outbound, Output, Sorted, Staged};
+//! use taupe_protocol::{Device, Outbound, Output, ReceivedBatch, Staged};
 //!
 //! let now = Now {
 //!     boot: Instant(1_000_000_000),
@@ -126,10 +126,10 @@
 //! let peer = path.routes().lookup([10, 0, 0, 2].into()).cloned().ok_or("no route")?;
 //! assert!(matches!(path.reserve(now.boot, &peer, 1, 64), Outbound::Stage));
 //! path.stage(now.boot, &peer, iter::once(Staged { packet, ecn: 0 }));
-//! alice.handle_attention(now);
+//! alice.handle_pending_work(now);
 //!
 //! // Datagrams go to and fro while there are any: initiation, response, packet.
-//! let (mut sent, mut delivered, mut sorted) = (Vec::new(), Vec::new(), Sorted::default());
+//! let (mut sent, mut delivered, mut sorted) = (Vec::new(), Vec::new(), ReceivedBatch::default());
 //! for turn in 0..4 {
 //!     let (from, to) = if turn % 2 == 0 { (&mut alice, &mut bob) } else { (&mut bob, &mut alice) };
 //!     while let Some(output) = from.poll_output() {
@@ -141,7 +141,7 @@
 //!         for message in &sorted.handshakes {
 //!             to.handle_message(now, at.into(), &datagram[message.clone()], 0);
 //!         }
-//!         to.handle_attention(now);
+//!         to.handle_pending_work(now);
 //!     }
 //! }
 //! assert_eq!(sent, [148, 92, 64]);
@@ -210,7 +210,7 @@ pub use backlog::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes
 pub use device::{Device, Notice, Output, UpdateError};
 #[doc(hidden)]
 pub use inspect::PeerSnapshot;
-pub use path::{Cause, Counters, DataPath, Routes, Sorted, Wake, padded_len};
+pub use path::{Counters, DataPath, DropReason, ReceivedBatch, Routes, Wake, padded_len};
 pub use peer::{Endpoint, LocalAddress, Outbound, Peer, PeerId, Reservation, Staged};
 pub use session::{Role, Session};
 pub use taupe_crypto as crypto;

@@ -135,7 +135,7 @@ pub struct Initiation {
     pub ephemeral: [u8; 32],
     /// The initiator's static public key, encrypted.
     pub static_key: [u8; 32 + TAG_LEN],
-    /// TAI64N label, encrypted.
+    /// TAI64N timestamp, encrypted.
     pub timestamp: [u8; 12 + TAG_LEN],
     /// The two MACs.
     pub macs: Macs,

@@ -22,8 +22,8 @@ use crate::limits::{
     MAX_NAME_ADDRESSES, MAX_RESOLVE_INTERVAL, REKEY_TIMEOUT, RESOLVE_AFTER, ROUNDS_PER_ADDRESS,
 };
 use crate::lock;
-use crate::peer::{Endpoint, Link};
-use crate::slots::Slot;
+use crate::peer::{Endpoint, PeerState};
+use crate::slots::PeerEntry;
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
 use crate::update::EndpointName;
@@ -45,38 +45,38 @@ impl Device {
         addresses: &[SocketAddr],
     ) -> Option<SocketAddr> {
         let id = self.peers.find(public_key)?;
-        let slot = self.peers.slot(id)?;
-        let named = slot.named.as_mut().filter(|named| named.name == *name)?;
+        let entry = self.peers.entry(id)?;
+        let named = entry.named.as_mut().filter(|named| named.name == *name)?;
         let since = named.asked.take();
-        let mut link = lock(&slot.peer.link);
+        let mut state = lock(&entry.peer.state);
         // Every new endpoint begins a silence of its own.
-        if since.is_none() || link.unanswered != since {
+        if since.is_none() || state.unanswered != since {
             return None;
         }
-        let remote = link.endpoint?.remote;
+        let remote = state.endpoint?.remote;
         let next = named.choose(remote, addresses)?;
         if !named.has_worked {
             // The initiation before went elsewhere, so that this address need not wait for it.
-            link.hurried = true;
-            link.timers.stop(Reason::Retransmit);
+            state.hurried = true;
+            state.timers.stop(Reason::Retransmit);
         }
-        let moved = move_endpoint(&mut link, next);
-        link.want_handshake(now.boot);
-        drop(link);
-        self.settle(now, id);
+        let moved = move_endpoint(&mut state, next);
+        state.want_handshake(now.boot);
+        drop(state);
+        self.run_pending(now, id);
         Some(moved.remote)
     }
 }
 
 /// Moves a silent peer's endpoint: the new address is as silent as the old one until it is heard.
-pub(crate) fn move_endpoint(link: &mut Link, remote: SocketAddr) -> Endpoint {
-    let since = link.unanswered;
-    let endpoint = set_endpoint(link, remote);
-    link.unanswered = since;
+pub(crate) fn move_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
+    let since = state.unanswered;
+    let endpoint = set_endpoint(state, remote);
+    state.unanswered = since;
     endpoint
 }
 
-impl Slot {
+impl PeerEntry {
     /// Sets or forgets the endpoint's name. The same name again changes nothing.
     pub(crate) fn set_name(&mut self, name: Option<EndpointName>) {
         if self.named.as_ref().map(|named| &named.name) != name.as_ref() {

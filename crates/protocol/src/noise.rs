@@ -91,7 +91,7 @@ pub struct InitiationFields {
     pub ephemeral: [u8; 32],
     /// Encrypted static public key.
     pub static_key: [u8; 32 + TAG_LEN],
-    /// Encrypted label.
+    /// Encrypted timestamp.
     pub timestamp: [u8; 12 + TAG_LEN],
 }
 
@@ -139,14 +139,14 @@ impl Initiator {
 
         // (C, k) := KDF2(C, DH(S_i, S_r)); msg.timestamp := AEAD(k, 0, TIMESTAMP(), H)
         let key = transcript.mix_key(crypto, &precomputed.static_static);
-        let mut label = [0; 12 + TAG_LEN];
-        label[..12].copy_from_slice(&timestamp.0);
-        transcript.seal(crypto, &key, &mut label);
+        let mut sealed_timestamp = [0; 12 + TAG_LEN];
+        sealed_timestamp[..12].copy_from_slice(&timestamp.0);
+        transcript.seal(crypto, &key, &mut sealed_timestamp);
 
         let fields = InitiationFields {
             ephemeral: public,
             static_key,
-            timestamp: label,
+            timestamp: sealed_timestamp,
         };
         let state = Self {
             transcript,
@@ -238,10 +238,10 @@ impl Claim {
     ) -> Result<Responder, NoiseError> {
         let static_static = &precomputed.static_static;
         let key = self.transcript.mix_key(crypto, static_static);
-        let mut label = self.timestamp;
-        self.transcript.open(crypto, &key, &mut label)?;
+        let mut sealed_timestamp = self.timestamp;
+        self.transcript.open(crypto, &key, &mut sealed_timestamp)?;
         let mut timestamp = [0; 12];
-        timestamp.copy_from_slice(&label[..12]);
+        timestamp.copy_from_slice(&sealed_timestamp[..12]);
         Ok(Responder {
             transcript: self.transcript,
             initiator_ephemeral: self.ephemeral,
@@ -260,7 +260,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// The initiation's label: must be greater than any before from this peer.
+    /// The initiation's timestamp: must be greater than any before from this peer.
     #[must_use]
     pub fn timestamp(&self) -> Tai64N {
         self.timestamp

@@ -21,14 +21,14 @@ use crate::inner;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD, Kind, Malformed, classify, data_header};
 use crate::peer::{Endpoint, Outbound, Peer, Received, Staged};
-use crate::session::{CHUNK, Entry, SessionTable};
+use crate::session::{CHUNK, SessionTable, TableEntry};
 use crate::time::Instant;
 
 /// What the threads that move packets share with the control loop.
 pub struct DataPath {
     pub(crate) routes: ArcSwap<Routes>,
     pub(crate) sessions: SessionTable,
-    pub(crate) attention: Attention,
+    pub(crate) work_queue: WorkQueue,
     counters: Counters,
 }
 
@@ -50,16 +50,16 @@ impl Routes {
 /// Where the messages of one received batch went, as ranges of its buffer.
 /// Reused from batch to batch.
 #[derive(Default)]
-pub struct Sorted {
+pub struct ReceivedBatch {
     /// Inner packets to deliver, in order, cut to their true length.
     pub inner: Vec<Range<usize>>,
     /// Handshake messages and cookie replies for [`crate::Device::handle_message`].
     pub handshakes: Vec<Range<usize>>,
     /// Messages that were dropped, each by where it begins, and why.
-    pub refused: Vec<(usize, Cause)>,
+    pub refused: Vec<(usize, DropReason)>,
 }
 
-impl Sorted {
+impl ReceivedBatch {
     fn clear(&mut self) {
         self.inner.clear();
         self.handshakes.clear();
@@ -72,7 +72,7 @@ impl DataPath {
         Self {
             routes: ArcSwap::default(),
             sessions: SessionTable::default(),
-            attention: Attention {
+            work_queue: WorkQueue {
                 peers: Mutex::default(),
                 wake,
             },
@@ -89,7 +89,7 @@ impl DataPath {
     /// Asks to send `messages` messages of transport data to `peer`, of `bytes` in all as in UDP:
     /// each has [`DATA_OVERHEAD`] bytes more than its padded packet ([`padded_len`]).
     pub fn reserve(&self, now: Instant, peer: &Arc<Peer>, messages: u64, bytes: u64) -> Outbound {
-        peer.reserve(&self.attention, now, messages, bytes)
+        peer.reserve(&self.work_queue, now, messages, bytes)
     }
 
     /// Keeps packets for `peer` until a handshake has made a session; asks for
@@ -97,8 +97,8 @@ impl DataPath {
     pub fn stage(&self, now: Instant, peer: &Arc<Peer>, packets: impl Iterator<Item = Staged>) {
         // Made before the peer is locked.
         let packets: Vec<Staged> = packets.collect();
-        let dropped = peer.stage(&self.attention, now, packets);
-        self.counters.add(Cause::StagedOverflow, dropped);
+        let dropped = peer.stage(&self.work_queue, now, packets);
+        self.counters.add(DropReason::StagedOverflow, dropped);
     }
 
     /// Takes one received batch: `batch` is cut every `segment` bytes (UDP GRO),
@@ -110,11 +110,11 @@ impl DataPath {
         from: Endpoint,
         batch: &mut [u8],
         segment: usize,
-        sorted: &mut Sorted,
+        sorted: &mut ReceivedBatch,
     ) {
         if batch.is_empty() {
             sorted.clear();
-            self.refuse(sorted, 0, Cause::Length);
+            self.refuse(sorted, 0, DropReason::Length);
             return;
         }
         let segment = segment.max(1);
@@ -130,7 +130,7 @@ impl DataPath {
         now: Instant,
         from: Endpoint,
         datagrams: impl Iterator<Item = (usize, &'a mut [u8])>,
-        sorted: &mut Sorted,
+        sorted: &mut ReceivedBatch,
     ) {
         sorted.clear();
         let routes = self.routes.load();
@@ -153,8 +153,8 @@ impl DataPath {
                     run.offsets.push(offset + DATA_HEADER_LEN);
                 }
                 Ok(_) => sorted.handshakes.push(offset..offset + datagram.len()),
-                Err(Malformed::Length) => self.refuse(sorted, offset, Cause::Length),
-                Err(Malformed::Type) => self.refuse(sorted, offset, Cause::Type),
+                Err(Malformed::Length) => self.refuse(sorted, offset, DropReason::Length),
+                Err(Malformed::Type) => self.refuse(sorted, offset, DropReason::Type),
             }
         }
         self.open(now, from, &routes, &mut run, sorted);
@@ -167,7 +167,7 @@ impl DataPath {
         from: Endpoint,
         routes: &Routes,
         run: &mut Run<'_>,
-        sorted: &mut Sorted,
+        sorted: &mut ReceivedBatch,
     ) {
         let count = run.packets.len();
         if count == 0 {
@@ -185,7 +185,7 @@ impl DataPath {
                 return;
             }
         };
-        let Entry { session, peer } = &*entry;
+        let TableEntry { session, peer } = &*entry;
         let mut accepted = [false; CHUNK];
         session.open(packets, &mut accepted[..count], |place, cause| {
             self.refuse(sorted, offsets[place] - DATA_HEADER_LEN, cause);
@@ -203,7 +203,7 @@ impl DataPath {
                 Err(cause) => self.refuse(sorted, *offset - DATA_HEADER_LEN, cause),
             }
         }
-        if any && !peer.receive(&self.attention, now, session, from, received) {
+        if any && !peer.receive(&self.work_queue, now, session, from, received) {
             sorted.inner.truncate(first);
         }
     }
@@ -220,7 +220,7 @@ impl DataPath {
         from: Endpoint,
         (receiver, counter): (u32, u64),
         data: &mut [u8],
-    ) -> Result<Option<usize>, Cause> {
+    ) -> Result<Option<usize>, DropReason> {
         self.open_one(now, from, receiver, Packet { counter, data })
             .inspect_err(|cause| self.counters.add(*cause, 1))
     }
@@ -231,9 +231,9 @@ impl DataPath {
         from: Endpoint,
         receiver: u32,
         packet: Packet<'_>,
-    ) -> Result<Option<usize>, Cause> {
+    ) -> Result<Option<usize>, DropReason> {
         let entry = self.usable(now, receiver)?;
-        let Entry { session, peer } = &*entry;
+        let TableEntry { session, peer } = &*entry;
         let packet = &mut [packet];
         let mut refused = None;
         session.open(packet, &mut [false], |_, cause| refused = Some(cause));
@@ -242,20 +242,23 @@ impl DataPath {
         }
         let mut received = Received::default();
         let verdict = received.judge(&self.routes.load(), peer, &packet[0]);
-        let is_up = peer.receive(&self.attention, now, session, from, received);
+        let is_up = peer.receive(&self.work_queue, now, session, from, received);
         verdict.map(|length| length.filter(|_| is_up))
     }
 
     /// The session that this side calls `receiver`, if it may receive at `now`.
-    fn usable(&self, now: Instant, receiver: u32) -> Result<Arc<Entry>, Cause> {
-        let entry = self.sessions.find(receiver).ok_or(Cause::UnknownSession)?;
+    fn usable(&self, now: Instant, receiver: u32) -> Result<Arc<TableEntry>, DropReason> {
+        let entry = self
+            .sessions
+            .find(receiver)
+            .ok_or(DropReason::UnknownSession)?;
         if !entry.session.may_receive(now) {
-            return Err(Cause::ExpiredSession);
+            return Err(DropReason::ExpiredSession);
         }
         Ok(entry)
     }
 
-    fn refuse(&self, sorted: &mut Sorted, place: usize, cause: Cause) {
+    fn refuse(&self, sorted: &mut ReceivedBatch, place: usize, cause: DropReason) {
         self.counters.add(cause, 1);
         sorted.refused.push((place, cause));
     }
@@ -275,21 +278,21 @@ impl Received {
         routes: &Routes,
         peer: &Arc<Peer>,
         packet: &Packet<'_>,
-    ) -> Result<Option<usize>, Cause> {
+    ) -> Result<Option<usize>, DropReason> {
         let (plaintext, _) = packet
             .data
             .split_last_chunk::<TAG_LEN>()
-            .ok_or(Cause::Length)?;
+            .ok_or(DropReason::Length)?;
         let message = (plaintext.len() + DATA_OVERHEAD) as u64;
         if plaintext.is_empty() {
             self.bytes += message;
             return Ok(None);
         }
         self.data = true;
-        let view = inner::parse(plaintext).ok_or(Cause::InnerMalformed)?;
+        let view = inner::parse(plaintext).ok_or(DropReason::InnerMalformed)?;
         let owner = routes.lookup(view.source);
         if !owner.is_some_and(|owner| Arc::ptr_eq(owner, peer)) {
-            return Err(Cause::SourceNotAllowed);
+            return Err(DropReason::SourceNotAllowed);
         }
         self.bytes += message;
         Ok(Some(view.length))
@@ -309,12 +312,12 @@ struct Run<'a> {
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Peers that the control loop must look at.
-pub(crate) struct Attention {
+pub(crate) struct WorkQueue {
     peers: Mutex<Vec<Arc<Peer>>>,
     wake: Wake,
 }
 
-impl Attention {
+impl WorkQueue {
     pub(crate) fn post(&self, peer: Arc<Peer>) {
         lock(&self.peers).push(peer);
         (self.wake)();
@@ -331,7 +334,7 @@ impl Attention {
 
 /// Why something was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub enum DropReason {
     /// A datagram whose length fits no message.
     Length,
     /// A datagram of no known type, or with reserved bytes set.
@@ -370,7 +373,7 @@ pub enum Cause {
     InitiationNotAuthentic,
     /// An initiation of nobody we know.
     UnknownPeer,
-    /// An initiation whose label is not greater than the last.
+    /// An initiation whose timestamp is not greater than the last.
     InitiationReplayed,
     /// An initiation within 20 ms of the peer's last.
     InitiationFlood,
@@ -390,7 +393,7 @@ pub enum Cause {
     PartRepeated,
 }
 
-impl Cause {
+impl DropReason {
     /// Every cause, in the order of their numbers.
     pub const ALL: [Self; 27] = [
         Self::Length,
@@ -424,9 +427,9 @@ impl Cause {
 }
 
 // Counters are found by the number of a cause.
-const _: () = assert!(Cause::ALL.len() == Cause::PartRepeated as usize + 1);
+const _: () = assert!(DropReason::ALL.len() == DropReason::PartRepeated as usize + 1);
 
-impl fmt::Display for Cause {
+impl fmt::Display for DropReason {
     /// What has happened, and where a person can do something, what.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -459,7 +462,7 @@ impl fmt::Display for Cause {
                  PqPublicKey and our suite"
             }
             Self::InitiationReplayed => {
-                "its label is not greater than the last; has the peer's clock gone back?"
+                "its timestamp is not greater than the last; has the peer's clock gone back?"
             }
             Self::InitiationFlood => "the peer initiates more than 50 times a second",
             Self::UnknownHandshake => "it answers no handshake of ours",
@@ -480,20 +483,20 @@ impl fmt::Display for Cause {
     }
 }
 
-/// One number per [`Cause`].
+/// One number per [`DropReason`].
 #[derive(Default)]
-pub struct Counters([AtomicU64; Cause::ALL.len()]);
+pub struct Counters([AtomicU64; DropReason::ALL.len()]);
 
 impl Counters {
     /// How often `cause` has led to a drop.
     #[must_use]
-    pub fn count(&self, cause: Cause) -> u64 {
+    pub fn count(&self, cause: DropReason) -> u64 {
         self.0[cause as usize].load(Ordering::Relaxed)
     }
 
     /// Adds to the number of a cause: for an engine, whose queues and routes drop as well
-    /// ([`Cause::BacklogFull`], [`Cause::RoutingLoop`]).
-    pub fn add(&self, cause: Cause, count: u64) {
+    /// ([`DropReason::BacklogFull`], [`DropReason::RoutingLoop`]).
+    pub fn add(&self, cause: DropReason, count: u64) {
         if count > 0 {
             self.0[cause as usize].fetch_add(count, Ordering::Relaxed);
         }

@@ -16,7 +16,7 @@ use crate::limits::{
     REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE, REKEY_TIMEOUT,
 };
 use crate::lock;
-use crate::path::Attention;
+use crate::path::WorkQueue;
 use crate::session::{Role, Session};
 use crate::time::Instant;
 use crate::timer::{Reason, Timers};
@@ -58,7 +58,7 @@ pub struct PeerId(pub(crate) u32);
 pub struct Peer {
     id: PeerId,
     public_key: PublicKey,
-    pub(crate) link: Mutex<Link>,
+    pub(crate) state: Mutex<PeerState>,
 }
 
 impl Peer {
@@ -66,7 +66,7 @@ impl Peer {
         Self {
             id,
             public_key,
-            link: Mutex::new(Link::default()),
+            state: Mutex::new(PeerState::default()),
         }
     }
 
@@ -85,13 +85,13 @@ impl Peer {
     /// Where the peer is reached.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
-        lock(&self.link).endpoint
+        lock(&self.state).endpoint
     }
 
     /// Forgets from which local address the peer is answered, after the system
     /// has refused it; the routing table chooses again.
     pub fn clear_local_address(&self) {
-        if let Some(endpoint) = &mut lock(&self.link).endpoint {
+        if let Some(endpoint) = &mut lock(&self.state).endpoint {
             endpoint.local = None;
         }
     }
@@ -99,31 +99,31 @@ impl Peer {
     /// Whether there is a session that a packet could be sent with now.
     #[must_use]
     pub fn has_session(&self, now: Instant) -> bool {
-        lock(&self.link).can_send(now)
+        lock(&self.state).can_send(now)
     }
 
     /// The session that packets are sent with, or the last that was: it may be too old.
     #[must_use]
     pub fn session(&self) -> Option<Arc<Session>> {
-        let link = lock(&self.link);
-        let current = link.sessions.current.as_ref()?;
+        let state = lock(&self.state);
+        let current = state.sessions.current.as_ref()?;
         Some(Arc::clone(&current.session))
     }
 
     /// Whether this side has sent initiations that are not answered, and still tries.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        lock(&self.link).unanswered.is_some()
+        lock(&self.state).unanswered.is_some()
     }
 
     /// Whether `index` is what the peer calls a session that this side may still
     /// send with.
     #[must_use]
     pub fn knows_index(&self, index: u32) -> bool {
-        let link = lock(&self.link);
-        let current = link.sessions.current.as_ref();
+        let state = lock(&self.state);
+        let current = state.sessions.current.as_ref();
         let current = current.map(|current| &current.session);
-        [current, link.sessions.previous.as_ref()]
+        [current, state.sessions.previous.as_ref()]
             .into_iter()
             .flatten()
             .any(|session| session.remote_index() == index)
@@ -134,23 +134,23 @@ impl Peer {
     /// demand of a send.
     pub(crate) fn reserve(
         self: &Arc<Self>,
-        attention: &Attention,
+        work_queue: &WorkQueue,
         now: Instant,
         messages: u64,
         bytes: u64,
     ) -> Outbound {
-        let mut link = lock(&self.link);
-        let Some(endpoint) = link.endpoint else {
+        let mut state = lock(&self.state);
+        let Some(endpoint) = state.endpoint else {
             return Outbound::NoEndpoint;
         };
-        if !link.up || !link.staged.is_empty() {
+        if !state.up || !state.staged.is_empty() {
             return Outbound::Stage;
         }
-        let Some((session, first)) = link.take_counters(now, messages) else {
+        let Some((session, first)) = state.take_counters(now, messages) else {
             return Outbound::Stage;
         };
-        link.sent(now, bytes, Traffic::Data);
-        self.release(attention, link);
+        state.sent(now, bytes, Traffic::Data);
+        self.release(work_queue, state);
         Outbound::Send(Reservation {
             session,
             first,
@@ -163,35 +163,35 @@ impl Peer {
     /// many older packets had to go.
     pub(crate) fn stage(
         self: &Arc<Self>,
-        attention: &Attention,
+        work_queue: &WorkQueue,
         now: Instant,
         packets: Vec<Staged>,
     ) -> u64 {
-        let mut link = lock(&self.link);
-        if link.removed {
+        let mut state = lock(&self.state);
+        if state.removed {
             return packets.len() as u64;
         }
         let mut dropped = 0;
         for packet in packets {
-            link.staged.push_back(packet);
-            if link.staged.len() > MAX_STAGED_PACKETS {
-                link.staged.pop_front();
+            state.staged.push_back(packet);
+            if state.staged.len() > MAX_STAGED_PACKETS {
+                state.staged.pop_front();
                 dropped += 1;
             }
         }
         // The system lets packets out as soon as the interface is up, which
         // the control loop learns a moment later: they leave then.
-        if !link.up {
-            link.staged_early.get_or_insert(now);
+        if !state.up {
+            state.staged_early.get_or_insert(now);
             return dropped;
         }
         // A session may have come up since the packets were refused.
-        if link.can_send(now) {
-            link.wants.flush = true;
+        if state.can_send(now) {
+            state.work.flush = true;
         } else {
-            link.want_handshake(now);
+            state.want_handshake(now);
         }
-        self.release(attention, link);
+        self.release(work_queue, state);
         dropped
     }
 
@@ -199,40 +199,40 @@ impl Peer {
     /// peer is gone or the device is down, and the packets must be dropped.
     pub(crate) fn receive(
         self: &Arc<Self>,
-        attention: &Attention,
+        work_queue: &WorkQueue,
         now: Instant,
         session: &Arc<Session>,
         from: Endpoint,
         received: Received,
     ) -> bool {
-        let mut link = lock(&self.link);
-        if !link.up {
+        let mut state = lock(&self.state);
+        if !state.up {
             return false;
         }
-        if link.sessions.confirm(session) {
-            link.wants.confirmed = Some(session.local_index());
+        if state.sessions.confirm(session) {
+            state.work.confirmed = Some(session.local_index());
         }
-        link.endpoint = Some(from);
-        link.received(now, received.bytes);
+        state.endpoint = Some(from);
+        state.received(now, received.bytes);
         if received.data {
-            link.data_received(now);
+            state.data_received(now);
         }
-        link.renew_on_receive(now);
-        self.release(attention, link);
+        state.renew_on_receive(now);
+        self.release(work_queue, state);
         true
     }
 
     /// Unlocks, and tells the control loop if there is something for it.
     pub(crate) fn release(
         self: &Arc<Self>,
-        attention: &Attention,
-        mut link: std::sync::MutexGuard<'_, Link>,
+        work_queue: &WorkQueue,
+        mut state: std::sync::MutexGuard<'_, PeerState>,
     ) {
-        let sooner = link.timers.soonest() < link.scheduled;
-        if (link.wants.any() || sooner) && !link.told {
-            link.told = true;
-            drop(link);
-            attention.post(Arc::clone(self));
+        let sooner = state.timers.soonest() < state.scheduled;
+        if (state.work.any() || sooner) && !state.notified {
+            state.notified = true;
+            drop(state);
+            work_queue.post(Arc::clone(self));
         }
     }
 }
@@ -312,21 +312,21 @@ pub(crate) enum Traffic {
 
 /// What the way of a packet asks of the control loop.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wants {
+pub(crate) struct PendingWork {
     pub(crate) handshake: bool,
     /// A session of the other side's making has been used: which, by its index here.
     pub(crate) confirmed: Option<u32>,
     pub(crate) flush: bool,
 }
 
-impl Wants {
+impl PendingWork {
     pub(crate) fn any(self) -> bool {
         self.handshake || self.confirmed.is_some() || self.flush
     }
 }
 
 /// What the two sides share, under the peer's lock.
-pub(crate) struct Link {
+pub(crate) struct PeerState {
     /// The device is up and the peer has not been removed.
     pub(crate) up: bool,
     pub(crate) removed: bool,
@@ -357,12 +357,12 @@ pub(crate) struct Link {
     pub(crate) rx_bytes: u64,
     /// When the control loop will look at the timers.
     pub(crate) scheduled: Instant,
-    pub(crate) wants: Wants,
+    pub(crate) work: PendingWork,
     /// The control loop has been told and has not looked yet.
-    pub(crate) told: bool,
+    pub(crate) notified: bool,
 }
 
-impl Default for Link {
+impl Default for PeerState {
     fn default() -> Self {
         Self {
             up: false,
@@ -384,13 +384,13 @@ impl Default for Link {
             tx_bytes: 0,
             rx_bytes: 0,
             scheduled: Instant::FAR_FUTURE,
-            wants: Wants::default(),
-            told: false,
+            work: PendingWork::default(),
+            notified: false,
         }
     }
 }
 
-impl Link {
+impl PeerState {
     /// Whether the current session may send a packet.
     pub(crate) fn can_send(&self, now: Instant) -> bool {
         self.sessions.sending(now).is_some()
@@ -425,7 +425,7 @@ impl Link {
     pub(crate) fn want_handshake(&mut self, now: Instant) {
         self.attempts = 0;
         if self.may_send_initiation(now) {
-            self.wants.handshake = true;
+            self.work.handshake = true;
         } else {
             self.postpone_handshake();
         }

@@ -1,7 +1,7 @@
 //! What a device that is under load does for whom (whitepaper §5.3).
 //!
 //! [`RateLimiter`]: whoever has shown a cookie, and so owns its address, has a token
-//! bucket per IPv4 address or IPv6 /64. [`Askers`]: to give cookies costs more
+//! bucket per IPv4 address or IPv6 /64. [`CookieLimiter`]: to give cookies costs more
 //! than to find out that one is missing, and whoever is missing one may have made up
 //! its address.
 
@@ -103,7 +103,7 @@ impl Source {
 /// port. Whoever floods from made-up addresses would have to make up the same
 /// again; who does gets [`COOKIES_AGAIN_PER_SECOND`] in all.
 #[derive(Default)]
-pub(crate) struct Askers {
+pub(crate) struct CookieLimiter {
     looks: Allowance<LOOKS_PER_SECOND>,
     first: Allowance<COOKIES_PER_SECOND>,
     again: Allowance<COOKIES_AGAIN_PER_SECOND>,
@@ -112,7 +112,7 @@ pub(crate) struct Askers {
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum CookieGrant {
     /// Somebody who may have asked before or not.
     First,
     /// Somebody who has asked before.
@@ -123,17 +123,17 @@ pub(crate) enum Asked {
 /// the second or the third after that of the first.
 const GENERATION: Duration = Duration::from_secs(2);
 
-impl Askers {
+impl CookieLimiter {
     /// Takes note that `from` asks for a cookie. `None` when it is given none,
     /// whatever it has sent.
-    pub(crate) fn hear(
+    pub(crate) fn check(
         &mut self,
         now: Instant,
         from: SocketAddr,
         random: &mut dyn Random,
-    ) -> Option<Asked> {
+    ) -> Option<CookieGrant> {
         if self.first.has_any(now) && self.looks.spend(now) {
-            return Some(Asked::First);
+            return Some(CookieGrant::First);
         }
         let generation = generation(now);
         let remembered = &mut self.remembered;
@@ -141,7 +141,7 @@ impl Askers {
         remembered.turn_to(generation);
         let tag = remembered.tag(from);
         if remembered.asked(tag) && self.again.has_any(now) {
-            return Some(Asked::Again);
+            return Some(CookieGrant::Again);
         }
         // Also who has asked before: its next one has as good a chance.
         remembered.insert(tag);
@@ -149,11 +149,11 @@ impl Askers {
     }
 
     /// Gives a cookie to who was heard at `now`, and has a right mac1.
-    pub(crate) fn give(&mut self, now: Instant, asked: Asked) {
+    pub(crate) fn grant(&mut self, now: Instant, asked: CookieGrant) {
         // There is one, or it would not have been heard.
         let _ = match asked {
-            Asked::First => self.first.spend(now),
-            Asked::Again => self.again.spend(now),
+            CookieGrant::First => self.first.spend(now),
+            CookieGrant::Again => self.again.spend(now),
         };
     }
 
@@ -348,68 +348,71 @@ mod tests {
         (IpAddr::from([a, b, c, d]), u16::from_be_bytes([high, low])).into()
     }
 
-    fn hear(askers: &mut Askers, now: Instant, n: u64) -> Option<Asked> {
-        askers.hear(now, asker(n), &mut Fixed)
+    fn check(cookie_limiter: &mut CookieLimiter, now: Instant, n: u64) -> Option<CookieGrant> {
+        cookie_limiter.check(now, asker(n), &mut Fixed)
     }
 
     /// Whether one with a right mac1 is given a cookie.
-    fn answer(askers: &mut Askers, now: Instant, n: u64) -> bool {
-        hear(askers, now, n)
-            .map(|asked| askers.give(now, asked))
+    fn answer(cookie_limiter: &mut CookieLimiter, now: Instant, n: u64) -> bool {
+        check(cookie_limiter, now, n)
+            .map(|asked| cookie_limiter.grant(now, asked))
             .is_some()
     }
 
     const COOKIE_COST: Duration = Allowance::<COOKIES_PER_SECOND>::COST;
 
     /// Whoever has asked for all the first cookies that there are at once.
-    fn drained(now: Instant) -> Askers {
-        let mut askers = Askers::default();
+    fn drained(now: Instant) -> CookieLimiter {
+        let mut cookie_limiter = CookieLimiter::default();
         for n in 0..COOKIE_BURST {
-            assert!(answer(&mut askers, now, u64::MAX - n));
+            assert!(answer(&mut cookie_limiter, now, u64::MAX - n));
         }
-        askers
+        cookie_limiter
     }
 
     #[test]
     fn saved_cookies_at_once_then_one_by_one() {
-        let mut askers = drained(START);
-        assert!(!answer(&mut askers, START, 1));
+        let mut cookie_limiter = drained(START);
+        assert!(!answer(&mut cookie_limiter, START, 1));
         let almost = START + COOKIE_COST - Duration::from_nanos(1);
-        assert!(!answer(&mut askers, almost, 2));
-        assert!(answer(&mut askers, START + COOKIE_COST, 3));
-        assert!(!answer(&mut askers, START + COOKIE_COST, 4));
+        assert!(!answer(&mut cookie_limiter, almost, 2));
+        assert!(answer(&mut cookie_limiter, START + COOKIE_COST, 3));
+        assert!(!answer(&mut cookie_limiter, START + COOKIE_COST, 4));
     }
 
     #[test]
     fn who_asks_again_after_five_seconds_is_answered() {
         for start in (0..2_000).step_by(100).map(Duration::from_millis) {
             let mut now = START + start;
-            let mut askers = drained(now);
-            assert!(!answer(&mut askers, now, 1));
-            assert!(!answer(&mut askers, now, 1), "at once");
+            let mut cookie_limiter = drained(now);
+            assert!(!answer(&mut cookie_limiter, now, 1));
+            assert!(!answer(&mut cookie_limiter, now, 1), "at once");
             for elapsed in [Duration::from_secs(5), Duration::from_millis(5_999)] {
                 now = START + start + elapsed;
-                while askers.first.spend(now) {}
-                assert!(answer(&mut askers, now, 1), "{start:?} {elapsed:?}");
-                assert!(!answer(&mut askers, now, 2 + now.0), "who has not asked");
+                while cookie_limiter.first.spend(now) {}
+                assert!(answer(&mut cookie_limiter, now, 1), "{start:?} {elapsed:?}");
+                assert!(
+                    !answer(&mut cookie_limiter, now, 2 + now.0),
+                    "who has not asked"
+                );
             }
             now = START + start + Duration::from_secs(8);
-            while askers.first.spend(now) {}
-            assert!(!answer(&mut askers, now, 1), "forgotten");
+            while cookie_limiter.first.spend(now) {}
+            assert!(!answer(&mut cookie_limiter, now, 1), "forgotten");
         }
     }
 
     #[test]
     fn who_asks_again_costs_no_more_than_so_much() {
-        let askers = 1..COOKIE_BURST * 4;
+        let cookie_limiter = 1..COOKIE_BURST * 4;
         let mut all = drained(START);
-        for n in askers.clone() {
+        for n in cookie_limiter.clone() {
             assert!(!answer(&mut all, START, n));
         }
         let later = START + Duration::from_secs(5);
         while all.first.spend(later) {}
-        let given = |all: &mut Askers, now| {
-            let given = askers.clone().filter(|n| answer(all, now, *n));
+        let given = |all: &mut CookieLimiter, now| {
+            let given = cookie_limiter.clone().filter(|n| answer(all, now, *n));
             given.count() as u64
         };
         assert_eq!(given(&mut all, later), COOKIE_BURST);
@@ -420,51 +423,63 @@ mod tests {
 
     #[test]
     fn whoever_asks_again_without_a_right_mac1_takes_no_cookie() {
-        let mut askers = drained(START);
-        assert_eq!(hear(&mut askers, START, 1), None);
+        let mut cookie_limiter = drained(START);
+        assert_eq!(check(&mut cookie_limiter, START, 1), None);
         let later = START + Duration::from_secs(5);
-        while askers.first.spend(later) {}
+        while cookie_limiter.first.spend(later) {}
         for _ in 0..2 * COOKIE_BURST {
-            assert_eq!(hear(&mut askers, later, 1), Some(Asked::Again));
+            assert_eq!(
+                check(&mut cookie_limiter, later, 1),
+                Some(CookieGrant::Again)
+            );
         }
-        assert!(answer(&mut askers, later, 1));
+        assert!(answer(&mut cookie_limiter, later, 1));
     }
 
     #[test]
     fn who_does_not_know_the_public_key_takes_nobodys_cookie() {
-        let mut askers = Askers::default();
+        let mut cookie_limiter = CookieLimiter::default();
         for n in 0..COOKIE_BURST {
-            assert_eq!(hear(&mut askers, START, n), Some(Asked::First));
+            assert_eq!(
+                check(&mut cookie_limiter, START, n),
+                Some(CookieGrant::First)
+            );
         }
-        assert_eq!(hear(&mut askers, START, 1), None, "not looked at");
+        assert_eq!(check(&mut cookie_limiter, START, 1), None, "not looked at");
         let later = START + Duration::from_secs(COOKIE_BURST / LOOKS_PER_SECOND + 1);
         for n in 0..COOKIE_BURST {
-            assert!(answer(&mut askers, later, n), "all cookies are there");
+            assert!(
+                answer(&mut cookie_limiter, later, n),
+                "all cookies are there"
+            );
         }
     }
 
     #[test]
     fn who_asks_again_is_not_looked_at_while_there_is_no_cookie() {
-        let mut askers = drained(START);
-        assert_eq!(hear(&mut askers, START, 1), None);
+        let mut cookie_limiter = drained(START);
+        assert_eq!(check(&mut cookie_limiter, START, 1), None);
         let later = START + Duration::from_secs(5);
-        while askers.first.spend(later) {}
-        while askers.again.spend(later) {}
-        assert_eq!(hear(&mut askers, later, 1), None);
+        while cookie_limiter.first.spend(later) {}
+        while cookie_limiter.again.spend(later) {}
+        assert_eq!(check(&mut cookie_limiter, later, 1), None);
         let one_more = later + Allowance::<COOKIES_AGAIN_PER_SECOND>::COST;
-        assert_eq!(hear(&mut askers, one_more, 1), Some(Asked::Again));
+        assert_eq!(
+            check(&mut cookie_limiter, one_more, 1),
+            Some(CookieGrant::Again)
+        );
     }
 
     #[test]
     fn who_is_refused_the_second_time_is_not_forgotten() {
-        let mut askers = drained(START);
+        let mut cookie_limiter = drained(START);
         let mut now = START;
-        assert!(!answer(&mut askers, now, 1));
+        assert!(!answer(&mut cookie_limiter, now, 1));
         for given in [false, false, true] {
             now += Duration::from_secs(5);
-            while askers.first.spend(now) {}
-            while !given && askers.again.spend(now) {}
-            assert_eq!(answer(&mut askers, now, 1), given);
+            while cookie_limiter.first.spend(now) {}
+            while !given && cookie_limiter.again.spend(now) {}
+            assert_eq!(answer(&mut cookie_limiter, now, 1), given);
         }
     }
 
@@ -481,14 +496,14 @@ mod tests {
 
     #[test]
     fn few_are_taken_for_others() {
-        let mut askers = drained(START);
+        let mut cookie_limiter = drained(START);
         let (mut n, mut answered) = (0, 0);
         let seconds = 12;
         for millisecond in 0..seconds * 1_000 {
             let now = START + Duration::from_millis(millisecond);
             for _ in 0..100 {
                 n += 1;
-                answered += u64::from(answer(&mut askers, now, n));
+                answered += u64::from(answer(&mut cookie_limiter, now, n));
             }
         }
         let others = answered - seconds * COOKIES_PER_SECOND;
@@ -497,12 +512,15 @@ mod tests {
 
     #[test]
     fn askers_are_forgotten_when_the_load_is_over() {
-        let mut askers = drained(START);
-        assert!(askers.remembered.is_none(), "there was nobody to remember");
-        answer(&mut askers, START, 1);
-        askers.forget(START + 3 * GENERATION);
-        assert!(askers.remembered.is_some());
-        askers.forget(START + 4 * GENERATION);
-        assert!(askers.remembered.is_none());
+        let mut cookie_limiter = drained(START);
+        assert!(
+            cookie_limiter.remembered.is_none(),
+            "there was nobody to remember"
+        );
+        answer(&mut cookie_limiter, START, 1);
+        cookie_limiter.forget(START + 3 * GENERATION);
+        assert!(cookie_limiter.remembered.is_some());
+        cookie_limiter.forget(START + 4 * GENERATION);
+        assert!(cookie_limiter.remembered.is_none());
     }
 }

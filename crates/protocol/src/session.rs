@@ -12,7 +12,7 @@ use crate::hybrid::Suite;
 use crate::limits::{REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME};
 use crate::message::{DATA_HEADER_LEN, write_data_header};
 use crate::noise::TransportKeys;
-use crate::path::Cause;
+use crate::path::DropReason;
 use crate::peer::Peer;
 use crate::replay::ReplayWindow;
 use crate::time::Instant;
@@ -138,17 +138,17 @@ impl Session {
         &self,
         packets: &mut [Packet<'_>],
         accepted: &mut [bool],
-        mut refuse: impl FnMut(usize, Cause),
+        mut refuse: impl FnMut(usize, DropReason),
     ) {
         self.opener.open(packets, accepted);
         let mut replay = lock(&self.replay);
         for (place, (packet, accepted)) in packets.iter().zip(accepted.iter_mut()).enumerate() {
             let cause = if !*accepted {
-                Cause::NotAuthentic
+                DropReason::NotAuthentic
             } else if packet.counter >= REJECT_AFTER_MESSAGES {
-                Cause::Exhausted
+                DropReason::Exhausted
             } else if !replay.accept(packet.counter) {
-                Cause::Replayed
+                DropReason::Replayed
             } else {
                 continue;
             };
@@ -182,9 +182,9 @@ pub(crate) struct SessionTable {
     shards: [RwLock<Shard>; SHARDS],
 }
 
-type Shard = HashMap<u32, Arc<Entry>, BuildHasherDefault<IndexHasher>>;
+type Shard = HashMap<u32, Arc<TableEntry>, BuildHasherDefault<IndexHasher>>;
 
-pub(crate) struct Entry {
+pub(crate) struct TableEntry {
     pub(crate) session: Arc<Session>,
     pub(crate) peer: Arc<Peer>,
 }
@@ -198,7 +198,7 @@ impl Default for SessionTable {
 }
 
 impl SessionTable {
-    pub(crate) fn find(&self, index: u32) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, index: u32) -> Option<Arc<TableEntry>> {
         read(self.shard(index)).get(&index).cloned()
     }
 
@@ -208,7 +208,7 @@ impl SessionTable {
 
     pub(crate) fn insert(&self, session: Arc<Session>, peer: Arc<Peer>) {
         let index = session.local_index;
-        let entry = Arc::new(Entry { session, peer });
+        let entry = Arc::new(TableEntry { session, peer });
         write(self.shard(index)).insert(index, entry);
     }
 

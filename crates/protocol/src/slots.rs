@@ -14,7 +14,7 @@ use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
 use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
 use crate::names::Named;
 use crate::noise::{Initiator, Precomputed, StaticKeys};
-use crate::path::Cause;
+use crate::path::DropReason;
 use crate::peer::{Peer, PeerId};
 use crate::time::{Instant, Now, Tai64N};
 use crate::timer::Reason;
@@ -24,23 +24,23 @@ pub(crate) struct Identity {
     pub(crate) keys: StaticKeys,
     pub(crate) hybrid: LocalKeys,
     pub(crate) checker: Checker,
-    /// Labels up to this one may have been sent, before this device was made or
+    /// Timestamps up to this one may have been sent, before this device was made or
     /// to peers that have been removed.
     pub(crate) floor: Tai64N,
-    /// Labels up to this one have been announced by `ReserveLabels`.
+    /// Timestamps up to this one have been announced by `ReserveTimestamps`.
     reserved: Tai64N,
-    /// The greatest label sent, if any was.
+    /// The greatest timestamp sent, if any was.
     sent: Option<Tai64N>,
 }
 
-/// How far ahead of the clock labels are reserved: few writes. After a crash
-/// the reservation counts as used, so that labels are this far ahead of the
+/// How far ahead of the clock timestamps are reserved: few writes. After a crash
+/// the reservation counts as used, so that timestamps are this far ahead of the
 /// clock for a while; other implementations with the same key, which know only
 /// the clock, are refused that long.
-const LABEL_STEP: Duration = Duration::from_secs(10);
+const TIMESTAMP_STEP: Duration = Duration::from_secs(10);
 
 impl Identity {
-    /// What follows from `private`, with which labels up to `floor` may have
+    /// What follows from `private`, with which timestamps up to `floor` may have
     /// been sent.
     pub(crate) fn new(
         crypto: &Provider,
@@ -64,23 +64,23 @@ impl Identity {
         self.hybrid = LocalKeys::new(crypto, &self.keys, seed);
     }
 
-    /// The label of the next initiation to a peer whose last one was `last`:
+    /// The timestamp of the next initiation to a peer whose last one was `last`:
     /// the clock, or one grain above the last where the clock has gone back.
-    pub(crate) fn label(
+    pub(crate) fn timestamp(
         &mut self,
         now: Now,
         last: Option<Tai64N>,
         outputs: &mut VecDeque<Output>,
     ) -> Tai64N {
         let clock = Tai64N::from_wall(now.wall);
-        let label = clock.max(last.unwrap_or(self.floor).successor());
-        if label > self.reserved {
-            // Ahead of the clock, not of the label: restarts that follow each
+        let timestamp = clock.max(last.unwrap_or(self.floor).successor());
+        if timestamp > self.reserved {
+            // Ahead of the clock, not of the timestamp: restarts that follow each
             // other closely must not add up.
-            self.reserve(label.max(clock.later(LABEL_STEP)), outputs);
+            self.reserve(timestamp.max(clock.later(TIMESTAMP_STEP)), outputs);
         }
-        self.sent = self.sent.max(Some(label));
-        label
+        self.sent = self.sent.max(Some(timestamp));
+        timestamp
     }
 
     /// Gives back what has been reserved and not used: this key sends no more.
@@ -92,7 +92,7 @@ impl Identity {
 
     fn reserve(&mut self, up_to: Tai64N, outputs: &mut VecDeque<Output>) {
         self.reserved = up_to;
-        outputs.push_back(Output::ReserveLabels {
+        outputs.push_back(Output::ReserveTimestamps {
             public_key: self.keys.public,
             up_to,
         });
@@ -100,7 +100,7 @@ impl Identity {
 }
 
 /// What the control half keeps of a peer.
-pub(crate) struct Slot {
+pub(crate) struct PeerEntry {
     pub(crate) peer: Arc<Peer>,
     /// Counts up over all peers of the device: the order they were added in.
     pub(crate) added: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Slot {
     pub(crate) handshakes: Option<Box<Handshakes>>,
     pub(crate) latest_handshake: Option<Duration>,
     /// That it is silent has been told.
-    is_told_silent: bool,
+    is_reported: bool,
     pub(crate) deadline: Option<(Instant, Reason)>,
 }
 
@@ -124,10 +124,10 @@ pub(crate) struct Handshakes {
     /// The initiation that waits for a response, by its local index.
     pub(crate) initiation: Option<(u32, Pending)>,
     pub(crate) stamper: Stamper,
-    /// The label of the last initiation sent.
-    pub(crate) label_sent: Option<Tai64N>,
-    /// The greatest label received.
-    pub(crate) label_received: Option<Tai64N>,
+    /// The timestamp of the last initiation sent.
+    pub(crate) timestamp_sent: Option<Tai64N>,
+    /// The greatest timestamp received.
+    pub(crate) timestamp_received: Option<Tai64N>,
     pub(crate) initiation_accepted: Option<Instant>,
 }
 
@@ -137,15 +137,15 @@ pub(crate) enum Pending {
     Hybrid(Box<Waiting>),
 }
 
-impl Slot {
+impl PeerEntry {
     pub(crate) fn handshakes(&mut self, crypto: &Provider) -> &mut Handshakes {
         self.handshakes.get_or_insert_with(|| {
             Box::new(Handshakes {
                 precomputed: None,
                 initiation: None,
                 stamper: Stamper::new(crypto, self.peer.public_key()),
-                label_sent: None,
-                label_received: None,
+                timestamp_sent: None,
+                timestamp_received: None,
                 initiation_accepted: None,
             })
         })
@@ -157,24 +157,27 @@ impl Slot {
         handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
     }
 
-    /// Whether an initiation with `label` may count now.
+    /// Whether an initiation with `timestamp` may count now.
     ///
-    /// No cap on how far ahead a label is: a peer whose clock has jumped forth and back must
+    /// No cap on how far ahead a timestamp is: a peer whose clock has jumped forth and back must
     /// not be locked out by its own caution.
-    pub(crate) fn admit_label(
+    pub(crate) fn admit_timestamp(
         &mut self,
         crypto: &Provider,
         now: Instant,
-        label: Tai64N,
-    ) -> Result<(), Cause> {
+        timestamp: Tai64N,
+    ) -> Result<(), DropReason> {
         let handshakes = self.handshakes(crypto);
-        if handshakes.label_received.is_some_and(|last| label <= last) {
-            return Err(Cause::InitiationReplayed);
+        if handshakes
+            .timestamp_received
+            .is_some_and(|last| timestamp <= last)
+        {
+            return Err(DropReason::InitiationReplayed);
         }
         let gap = Duration::from_secs(1) / INITIATIONS_PER_SECOND;
         let last = handshakes.initiation_accepted;
         if last.is_some_and(|last| now.since(last) < gap) {
-            return Err(Cause::InitiationFlood);
+            return Err(DropReason::InitiationFlood);
         }
         Ok(())
     }
@@ -204,32 +207,32 @@ impl Slot {
         endpoint: SocketAddr,
     ) -> Option<Notice> {
         let time = now.since(since);
-        if time < NOTICE_AFTER || self.is_told_silent {
+        if time < NOTICE_AFTER || self.is_reported {
             return None;
         }
-        self.is_told_silent = true;
-        Some(Notice::Silent {
+        self.is_reported = true;
+        Some(Notice::PeerUnreachable {
             public_key: *self.peer.public_key(),
             endpoint,
             time,
         })
     }
 
-    /// Takes note that there is a session, and gives [`Notice::Heard`] if the caller was told that
+    /// Takes note that there is a session, and gives [`Notice::PeerRecovered`] if the caller was told that
     /// the peer is silent.
     pub(crate) fn heard(&mut self, outputs: &mut VecDeque<Output>) {
         if let Some(named) = &mut self.named {
             named.has_worked();
         }
-        if core::mem::take(&mut self.is_told_silent) {
+        if core::mem::take(&mut self.is_reported) {
             let public_key = *self.peer.public_key();
-            outputs.push_back(Output::Notice(Notice::Heard { public_key }));
+            outputs.push_back(Output::Notice(Notice::PeerRecovered { public_key }));
         }
     }
 
-    /// The label of the last initiation sent.
-    pub(crate) fn label_sent(&self) -> Option<Tai64N> {
-        self.handshakes.as_ref()?.label_sent
+    /// The timestamp of the last initiation sent.
+    pub(crate) fn timestamp_sent(&self) -> Option<Tai64N> {
+        self.handshakes.as_ref()?.timestamp_sent
     }
 }
 
@@ -237,7 +240,7 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct Peers {
     /// In boxes, so that no preshared key is left behind where they grow.
-    pub(crate) slots: Vec<Option<Box<Slot>>>,
+    pub(crate) entries: Vec<Option<Box<PeerEntry>>>,
     pub(crate) free: Vec<u32>,
     pub(crate) by_key: BTreeMap<PublicKey, PeerId>,
     /// Peers with hybrid handshakes, by what their initiations say they are.
@@ -257,11 +260,11 @@ impl Peers {
 
     /// Has a peer be found by the identity it has now, or not at all.
     pub(crate) fn index_identity(&mut self, id: PeerId) {
-        let Some(slot) = self.slot(id) else {
+        let Some(entry) = self.entry(id) else {
             return;
         };
-        let suite = slot.suite();
-        let Some(hybrid) = slot.hybrid.as_mut() else {
+        let suite = entry.suite();
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         let after = suite.map(|_| hybrid.remote.identity.sent());
@@ -274,8 +277,8 @@ impl Peers {
         }
     }
 
-    pub(crate) fn slot(&mut self, id: PeerId) -> Option<&mut Slot> {
-        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+    pub(crate) fn entry(&mut self, id: PeerId) -> Option<&mut PeerEntry> {
+        self.entries.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
     pub(crate) fn ids(&self) -> Vec<PeerId> {
@@ -283,10 +286,10 @@ impl Peers {
     }
 
     pub(crate) fn add(&mut self, key: PublicKey) -> PeerId {
-        let number = self.free.pop().unwrap_or(self.slots.len() as u32);
+        let number = self.free.pop().unwrap_or(self.entries.len() as u32);
         let id = PeerId(number);
         self.added += 1;
-        let slot = Slot {
+        let entry = PeerEntry {
             peer: Arc::new(Peer::new(id, key)),
             added: self.added,
             preshared_key: PresharedKey::NONE,
@@ -294,24 +297,24 @@ impl Peers {
             hybrid: None,
             handshakes: None,
             latest_handshake: None,
-            is_told_silent: false,
+            is_reported: false,
             deadline: None,
         };
-        if number as usize == self.slots.len() {
-            self.slots.push(None);
+        if number as usize == self.entries.len() {
+            self.entries.push(None);
         }
-        self.slots[number as usize] = Some(Box::new(slot));
+        self.entries[number as usize] = Some(Box::new(entry));
         self.by_key.insert(key, id);
         id
     }
 
-    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Box<Slot>> {
-        let slot = self.slots.get_mut(id.0 as usize)?.take()?;
-        self.by_key.remove(slot.peer.public_key());
-        if let Some(identity) = slot.hybrid.as_ref().and_then(|hybrid| hybrid.found_by) {
+    pub(crate) fn remove(&mut self, id: PeerId) -> Option<Box<PeerEntry>> {
+        let entry = self.entries.get_mut(id.0 as usize)?.take()?;
+        self.by_key.remove(entry.peer.public_key());
+        if let Some(identity) = entry.hybrid.as_ref().and_then(|hybrid| hybrid.found_by) {
             self.by_identity.remove(&identity);
         }
         self.free.push(id.0);
-        Some(slot)
+        Some(entry)
     }
 }

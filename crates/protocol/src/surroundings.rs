@@ -25,15 +25,15 @@ impl Device {
             return;
         }
         for id in self.peers.ids() {
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
-            let is_under_way = slot.is_under_way();
-            let link = lock(&slot.peer.link);
-            let current = link.sessions.current.as_ref();
+            let is_under_way = entry.is_under_way();
+            let state = lock(&entry.peer.state);
+            let current = state.sessions.current.as_ref();
             let is_ours = current.is_some_and(|it| it.session.role() == Role::Initiator);
-            let in_conversation = is_under_way || is_ours || !link.persistent_keepalive.is_zero();
-            drop(link);
+            let in_conversation = is_under_way || is_ours || !state.persistent_keepalive.is_zero();
+            drop(state);
             if in_conversation {
                 self.hurry(now, id, false);
             }
@@ -53,31 +53,31 @@ impl Device {
     }
 
     fn hurry(&mut self, now: Now, id: PeerId, retry: bool) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         // What was sent in another network is not held against the peer.
-        if let Some(hybrid) = &mut slot.hybrid {
+        if let Some(hybrid) = &mut entry.hybrid {
             hybrid.begin_anew();
         }
-        if let Some(named) = &mut slot.named {
+        if let Some(named) = &mut entry.named {
             named.begin_anew();
         }
-        let peer = Arc::clone(&slot.peer);
-        let mut link = lock(&peer.link);
-        link.hurried = true;
-        clear_local(&mut link);
+        let peer = Arc::clone(&entry.peer);
+        let mut state = lock(&peer.state);
+        state.hurried = true;
+        clear_local(&mut state);
         if !retry {
-            link.attempts = 0;
+            state.attempts = 0;
         }
-        let later = link.next_initiation().filter(|at| *at > now.boot);
+        let later = state.next_initiation().filter(|at| *at > now.boot);
         if let Some(at) = later {
-            link.timers.set(Reason::Retransmit, at);
+            state.timers.set(Reason::Retransmit, at);
         }
-        drop(link);
+        drop(state);
         if later.is_none() {
             self.send_initiation(now, id, retry);
         }
-        self.settle(now, id);
+        self.run_pending(now, id);
     }
 }

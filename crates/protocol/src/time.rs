@@ -1,5 +1,5 @@
 //! Time as the protocol sees it: a boot clock that is given to it, and TAI64N
-//! labels for handshakes.
+//! timestamps for handshakes.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -50,12 +50,12 @@ impl Sub<Duration> for Instant {
 pub struct Now {
     /// The boot clock: every timer and age.
     pub boot: Instant,
-    /// The wall clock, as the time since the Unix epoch: handshake labels and
+    /// The wall clock, as the time since the Unix epoch: handshake timestamps and
     /// the "latest handshake" that users see. May jump either way.
     pub wall: Duration,
 }
 
-/// A TAI64N label (whitepaper §5.1): 8 bytes of seconds and 4 of nanoseconds,
+/// A TAI64N timestamp (whitepaper §5.1): 8 bytes of seconds and 4 of nanoseconds,
 /// big endian, so that byte order is time order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tai64N(pub [u8; 12]);
@@ -64,22 +64,22 @@ pub struct Tai64N(pub [u8; 12]);
 /// ten leap seconds of that day to Unix time.
 const TAI64_EPOCH: u64 = 0x4000_0000_0000_000a;
 
-/// Labels are floored to multiples of 2^24 ns (16.8 ms), as the kernel does, so
+/// Timestamps are floored to multiples of 2^24 ns (16.8 ms), as the kernel does, so
 /// that they do not tell an observer of the host the phase of its clock.
 const GRAIN_NANOS: u32 = 1 << 24;
 
 impl Tai64N {
-    /// Before any label.
+    /// Before any timestamp.
     pub const ZERO: Self = Self([0; 12]);
 
-    /// The label of a wall-clock time, floored to 2^24 ns.
+    /// The timestamp of a wall-clock time, floored to 2^24 ns.
     #[must_use]
     pub fn from_wall(wall: Duration) -> Self {
         let nanos = wall.subsec_nanos() & !(GRAIN_NANOS - 1);
         Self::from_parts(TAI64_EPOCH.saturating_add(wall.as_secs()), nanos)
     }
 
-    /// The next label above this one: 2^24 ns later, carried into the seconds
+    /// The next timestamp above this one: 2^24 ns later, carried into the seconds
     /// where the sum would not be a valid nanosecond count.
     #[must_use]
     pub fn successor(self) -> Self {
@@ -92,7 +92,7 @@ impl Tai64N {
         }
     }
 
-    /// This label `span` later, floored to 2^24 ns.
+    /// This timestamp `span` later, floored to 2^24 ns.
     #[must_use]
     pub fn later(self, span: Duration) -> Self {
         let (seconds, nanos) = self.parts();

@@ -204,13 +204,13 @@ impl PeerUpdate {
 pub struct PrivateKeyUpdate {
     /// The key; `None` removes it.
     pub key: Option<PrivateKey>,
-    /// The greatest handshake label that may already have been sent with this
-    /// key ([`Tai64N::ZERO`] when nothing is known): later labels are greater.
+    /// The greatest handshake timestamp that may already have been sent with this
+    /// key ([`Tai64N::ZERO`] when nothing is known): later timestamps are greater.
     pub timestamp_floor: Tai64N,
 }
 
 impl PrivateKeyUpdate {
-    /// A key with which no label has been sent yet, or none that the wall clock has not passed:
+    /// A key with which no timestamp has been sent yet, or none that the wall clock has not passed:
     /// [`Self::timestamp_floor`] is [`Tai64N::ZERO`].
     #[must_use]
     pub fn new(key: PrivateKey) -> Self {

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::message::{Kind, Malformed, classify, write_data_header};
 
 use common::packets::{ipv4, sized};
@@ -16,17 +16,17 @@ use common::world::World;
 use common::{RAW_INNER, label, secs, stranger};
 
 /// What becomes of a datagram of random content. Nothing random verifies.
-fn expected(datagram: &[u8], session: u32) -> Cause {
+fn expected(datagram: &[u8], session: u32) -> DropReason {
     if datagram.len() < 4 {
-        return Cause::Length;
+        return DropReason::Length;
     }
     match (word(datagram, 0), datagram.len()) {
-        (1, 148) | (2, 92) => Cause::Mac1,
-        (3, 64) => Cause::CookieRefused,
-        (4, 32..) if word(datagram, 4) == session => Cause::NotAuthentic,
-        (4, 32..) => Cause::UnknownSession,
-        (1..=4, _) => Cause::Length,
-        _ => Cause::Type,
+        (1, 148) | (2, 92) => DropReason::Mac1,
+        (3, 64) => DropReason::CookieRefused,
+        (4, 32..) if word(datagram, 4) == session => DropReason::NotAuthentic,
+        (4, 32..) => DropReason::UnknownSession,
+        (1..=4, _) => DropReason::Length,
+        _ => DropReason::Type,
     }
 }
 
@@ -36,7 +36,7 @@ each_backend! {
         for message in world.messages() {
             for length in 0..message.len() {
                 let data = message[0] == 4 && length >= 32;
-                let cause = if data { Cause::NotAuthentic } else { Cause::Length };
+                let cause = if data { DropReason::NotAuthentic } else { DropReason::Length };
                 world.refuses(&message[..length], cause);
             }
         }
@@ -47,7 +47,7 @@ each_backend! {
         let mut world = World::new(crypto);
         for message in world.messages() {
             let data = message[0] == 4;
-            let cause = if data { Cause::NotAuthentic } else { Cause::Length };
+            let cause = if data { DropReason::NotAuthentic } else { DropReason::Length };
             for length in (message.len() + 1..message.len() + 70).chain([1500, 9000, 65_535]) {
                 for byte in [0, 0xff] {
                     let mut extended = message.clone();
@@ -71,12 +71,12 @@ each_backend! {
                 let mut flipped = message.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 let cause = match (message[0], bit / 8) {
-                    (_, 0..4) if (1..=4).contains(&word(&flipped, 0)) => Cause::Length,
-                    (_, 0..4) => Cause::Type,
-                    (1 | 2, _) => Cause::Mac1,
-                    (3, _) => Cause::CookieRefused,
-                    (_, 4..8) => Cause::UnknownSession,
-                    _ => Cause::NotAuthentic,
+                    (_, 0..4) if (1..=4).contains(&word(&flipped, 0)) => DropReason::Length,
+                    (_, 0..4) => DropReason::Type,
+                    (1 | 2, _) => DropReason::Mac1,
+                    (3, _) => DropReason::CookieRefused,
+                    (_, 4..8) => DropReason::UnknownSession,
+                    _ => DropReason::NotAuthentic,
                 };
                 world.refuses(&flipped, cause);
             }
@@ -94,9 +94,9 @@ each_backend! {
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 stamp_for(crypto, &world.peer.remote, &mut flipped);
                 let cause = match (message[0], bit / 8) {
-                    (1, _) => Cause::InitiationNotAuthentic,
-                    (_, 8..12) => Cause::UnknownHandshake,
-                    _ => Cause::ResponseNotAuthentic,
+                    (1, _) => DropReason::InitiationNotAuthentic,
+                    (_, 8..12) => DropReason::UnknownHandshake,
+                    _ => DropReason::ResponseNotAuthentic,
                 };
                 world.refuses(&flipped, cause);
             }
@@ -107,10 +107,10 @@ each_backend! {
     fn replayed(crypto) {
         let mut world = World::new(crypto);
         for (message, cause) in [
-            (world.data.clone(), Cause::Replayed),
-            (world.cookie_reply.clone(), Cause::CookieRefused),
-            (world.response.clone(), Cause::UnknownHandshake),
-            (world.initiation.clone(), Cause::InitiationReplayed),
+            (world.data.clone(), DropReason::Replayed),
+            (world.cookie_reply.clone(), DropReason::CookieRefused),
+            (world.response.clone(), DropReason::UnknownHandshake),
+            (world.initiation.clone(), DropReason::InitiationReplayed),
         ] {
             let before = counts(&world.net.nodes[0]);
             world.net.inject(0, world.peer.address, &message);
@@ -130,10 +130,10 @@ each_backend! {
         world.net.nodes[0].backlog = 0;
         world.net.advance(secs(2));
         for (kind, cause) in [
-            (Kind::Initiation, Cause::Mac1),
-            (Kind::Response, Cause::Mac1),
-            (Kind::CookieReply, Cause::CookieRefused),
-            (Kind::Data, Cause::UnknownSession),
+            (Kind::Initiation, DropReason::Mac1),
+            (Kind::Response, DropReason::Mac1),
+            (Kind::CookieReply, DropReason::CookieRefused),
+            (Kind::Data, DropReason::UnknownSession),
         ] {
             let sent = world.net.last(0, kind).bytes;
             world.refuses(&sent, cause);
@@ -141,7 +141,7 @@ each_backend! {
         // With the index of our own session, it is still not from the peer.
         let mut data = world.net.last(0, Kind::Data).bytes;
         data[4..8].copy_from_slice(&world.session.remote_index.to_le_bytes());
-        world.refuses(&data, Cause::NotAuthentic);
+        world.refuses(&data, DropReason::NotAuthentic);
     }
 
     fn unknown_types_and_reserved_bytes(crypto) {
@@ -150,13 +150,13 @@ each_backend! {
             for kind in (0..=255).filter(|kind| !(1..=4).contains(kind)) {
                 let mut changed = message.clone();
                 changed[0] = kind;
-                world.refuses(&changed, Cause::Type);
+                world.refuses(&changed, DropReason::Type);
             }
             for at in 1..4 {
                 for value in 1..=255 {
                     let mut changed = message.clone();
                     changed[at] = value;
-                    world.refuses(&changed, Cause::Type);
+                    world.refuses(&changed, DropReason::Type);
                 }
             }
         }
@@ -165,21 +165,21 @@ each_backend! {
 
     fn nothing_and_the_most_there_can_be(crypto) {
         let mut world = World::new(crypto);
-        world.refuses(&[], Cause::Length);
+        world.refuses(&[], DropReason::Length);
         let mut most = vec![0; 65_535];
         for (kind, cause) in [
-            (0, Cause::Type),
-            (1, Cause::Length),
-            (2, Cause::Length),
-            (3, Cause::Length),
-            (4, Cause::UnknownSession),
-            (5, Cause::Type),
+            (0, DropReason::Type),
+            (1, DropReason::Length),
+            (2, DropReason::Length),
+            (3, DropReason::Length),
+            (4, DropReason::UnknownSession),
+            (5, DropReason::Type),
         ] {
             most[0] = kind;
             world.refuses(&most, cause);
         }
         write_data_header(&mut most, world.session.remote_index, 9);
-        world.refuses(&most, Cause::NotAuthentic);
+        world.refuses(&most, DropReason::NotAuthentic);
         let packet = sized(RAW_INNER, world.net.nodes[0].inner, 65_535 - 32, 3);
         let whole = world.session.seal(2, &packet);
         assert_eq!(whole.len(), 65_535);
@@ -212,7 +212,7 @@ each_backend! {
                 }
             }
             let counted = counts(&world.net.nodes[0]);
-            let mut causes: Vec<Cause> =
+            let mut causes: Vec<DropReason> =
                 batch.chunks(segment).map(|datagram| expected(datagram, session)).collect();
             causes.sort_by_key(|cause| *cause as usize);
             for cause in &causes {
@@ -252,7 +252,7 @@ each_backend! {
             let delivered = world.net.nodes[0].delivered.len();
             world.net.inject_batch(0, world.peer.address, &batch, segment);
             let expected =
-                [Cause::Length, Cause::Type, Cause::Type, Cause::NotAuthentic, Cause::Replayed];
+                [DropReason::Length, DropReason::Type, DropReason::Type, DropReason::NotAuthentic, DropReason::Replayed];
             assert_eq!(raised(&world.net.nodes[0], &counted), expected, "{segment}");
             assert_eq!(world.net.nodes[0].delivered[delivered..], [packet.clone(), packet]);
         }
@@ -289,15 +289,15 @@ each_backend! {
                 world.net.set_private_key(0, None, label(0));
             }
             for (message, cause) in [
-                (world.initiation.clone(), Cause::NotReady),
-                (world.response.clone(), Cause::NotReady),
-                (world.cookie_reply.clone(), Cause::CookieRefused),
+                (world.initiation.clone(), DropReason::NotReady),
+                (world.response.clone(), DropReason::NotReady),
+                (world.cookie_reply.clone(), DropReason::CookieRefused),
             ] {
                 world.refuses(&message, cause);
             }
             if down {
                 let data = world.data.clone();
-                world.refuses(&data, Cause::UnknownSession);
+                world.refuses(&data, DropReason::UnknownSession);
             }
         }
     }
@@ -313,14 +313,14 @@ each_backend! {
                 let device = &mut world.net.nodes[0].device;
                 device.handle_message(now, from, &message[..length], 0);
                 let data = message[0] == 4 && length >= 32;
-                let cause = if data { Cause::Type } else { Cause::Length };
+                let cause = if data { DropReason::Type } else { DropReason::Length };
                 assert_eq!(raised(&world.net.nodes[0], &counted), [cause]);
             }
         }
         let counted = counts(&world.net.nodes[0]);
         let data = world.data.clone();
         world.net.nodes[0].device.handle_message(now, from, &data, 0);
-        assert_eq!(raised(&world.net.nodes[0], &counted), [Cause::Type]);
+        assert_eq!(raised(&world.net.nodes[0], &counted), [DropReason::Type]);
         assert_eq!(Snapshot::of(&mut world.net.nodes[0]), before);
     }
 }

@@ -14,7 +14,7 @@ use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
-use taupe_protocol::{Device, Endpoint, Outbound, Output, Sorted, inner};
+use taupe_protocol::{Device, Endpoint, Outbound, Output, ReceivedBatch, inner};
 
 /// The address of who pings in the tunnel.
 const PINGER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -112,7 +112,7 @@ impl Answerer {
             self.take(&mut buffer[..length], from.into());
         }
         let now = now(self.started);
-        self.device.handle_attention(now);
+        self.device.handle_pending_work(now);
         self.device.handle_deadline(now);
         while let Some(output) = self.device.poll_output() {
             if let Output::Transmit {
@@ -126,7 +126,7 @@ impl Answerer {
 
     fn take(&mut self, datagram: &mut [u8], from: Endpoint) {
         let (now, length) = (now(self.started), datagram.len());
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let path = Arc::clone(self.device.data_path());
         path.receive(now.boot, from, datagram, length, &mut sorted);
         for message in sorted.handshakes {

@@ -17,7 +17,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    Cause, DataPath, Endpoint, Notice, Outbound, Peer, Sorted, Staged, Wake, inner,
+    DropReason, DataPath, Endpoint, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
@@ -37,7 +37,7 @@ pub(crate) struct Tunnel {
     driver: Driver,
     path: Arc<DataPath>,
     sockets: Vec<Bound>,
-    sorted: Sorted,
+    sorted: ReceivedBatch,
     handshakes: Handshakes,
     notices: Option<Tell>,
     /// That a peer is silent has been told, and not that it is heard.
@@ -111,7 +111,7 @@ impl Tunnel {
             path: Arc::clone(driver.data_path()),
             driver,
             sockets,
-            sorted: Sorted::default(),
+            sorted: ReceivedBatch::default(),
             handshakes: Handshakes::default(),
             notices,
             is_told: false,
@@ -181,7 +181,7 @@ impl Tunnel {
         let handshake = self.sorted.handshakes.pop();
         let handshake = handshake.and_then(|message| datagram.get(message));
         let dropped = self.handshakes.note(from, handshake);
-        self.path.counters().add(Cause::BacklogFull, dropped);
+        self.path.counters().add(DropReason::BacklogFull, dropped);
         self.sorted
             .inner
             .pop()
@@ -287,7 +287,7 @@ impl Tunnel {
                 }
                 Event::Notice(notice) => {
                     if let Some(tell) = &self.notices {
-                        self.is_told = matches!(notice, Notice::Silent { .. });
+                        self.is_told = matches!(notice, Notice::PeerUnreachable { .. });
                         tell(notice);
                     }
                 }

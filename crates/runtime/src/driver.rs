@@ -181,8 +181,8 @@ impl Driver {
 
 /// Does what a device has to do now: what the packet path has asked for, and deadlines.
 pub fn run_due(device: &mut Device, now: Now) {
-    if device.wants_attention() {
-        device.handle_attention(now);
+    if device.has_pending_work() {
+        device.handle_pending_work(now);
     }
     if let Some((at, reason)) = device.next_deadline()
         && at <= now.boot

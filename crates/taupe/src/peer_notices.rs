@@ -6,13 +6,13 @@ use taupe_proxy::Notice;
 /// A line for people. A key is not in it: most files have one peer, and know its endpoint.
 pub(crate) fn text(notice: &Notice) -> String {
     match notice {
-        Notice::Silent { endpoint, time, .. } => format!(
+        Notice::PeerUnreachable { endpoint, time, .. } => format!(
             "the tunnel's peer at {endpoint} has not answered for {}, so nothing goes through; it \
              is asked on: check Endpoint, PublicKey, PrivateKey and PresharedKey, that this peer \
              knows this machine's public key, and that the network lets UDP through (a \
              firewall, a captive portal's login page)",
             span(*time)
         ),
-        Notice::Heard { .. } => "the tunnel's peer answers: the tunnel works".to_owned(),
+        Notice::PeerRecovered { .. } => "the tunnel's peer answers: the tunnel works".to_owned(),
     }
 }

@@ -4,8 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use taupe_packet::ecn;
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, HandshakeQueue, Outbound, Output, Peer, Sorted, Staged,
-    TakenHandshakes,
+    DataPath, Device, DropReason, Endpoint, HandshakeQueue, Outbound, Output, Peer, ReceivedBatch,
+    Staged, TakenHandshakes,
     crypto::TAG_LEN,
     inner,
     limits::UNDER_LOAD_BACKLOG,
@@ -26,7 +26,7 @@ const FLOOD: usize = 64;
 pub(super) struct Tunnel {
     pub(super) device: Device,
     path: Arc<DataPath>,
-    sorted: Sorted,
+    sorted: ReceivedBatch,
     outgoing: Vec<Outgoing>,
     incoming: Vec<Datagram>,
     /// Sealed, and where each goes.
@@ -57,7 +57,7 @@ impl Tunnel {
         Self {
             path: Arc::clone(device.data_path()),
             device,
-            sorted: Sorted::default(),
+            sorted: ReceivedBatch::default(),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             sealed: Vec::new(),
@@ -116,7 +116,7 @@ impl Tunnel {
             for place in &self.sorted.handshakes {
                 let message = &run[place.start / STRIDE].buffer[HEADROOM..];
                 let dropped = handshakes.push(endpoint, message);
-                self.path.counters().add(Cause::BacklogFull, dropped);
+                self.path.counters().add(DropReason::BacklogFull, dropped);
             }
             for place in &self.sorted.inner {
                 let datagram = &mut run[place.start / STRIDE];
@@ -179,8 +179,8 @@ impl Tunnel {
 
     /// Does what the protocol wants done, and returns the next thing that others must do.
     pub(super) fn poll(&mut self, now: Now) -> Option<Output> {
-        if self.device.wants_attention() {
-            self.device.handle_attention(now);
+        if self.device.has_pending_work() {
+            self.device.handle_pending_work(now);
         }
         if self.next_deadline().is_some_and(|at| at <= now.boot) {
             self.device.handle_deadline(now);

@@ -13,7 +13,7 @@ use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, LocalAddress, PeerSnapshot, Reason, Sorted,
+    DataPath, Device, DropReason, Endpoint, LocalAddress, PeerSnapshot, Reason, ReceivedBatch,
 };
 
 use crate::ledger::inner_addresses;
@@ -115,7 +115,7 @@ pub(crate) struct Node {
     /// Its wake-ups.
     pub(crate) idle: Idle,
     /// Buffers that are used again.
-    pub(crate) sorted: Sorted,
+    pub(crate) sorted: ReceivedBatch,
     woken: Arc<AtomicBool>,
 }
 
@@ -339,7 +339,7 @@ impl Host {
             deadline: None,
             sources: vec![None; self.peers.len()],
             idle: Idle::default(),
-            sorted: Sorted::default(),
+            sorted: ReceivedBatch::default(),
             woken,
         };
         let clocks = self.clocks(now);
@@ -478,7 +478,7 @@ impl Host {
             halves: node.device.half_handshakes(),
             pending: node.device.pending_handshakes(),
             deadline: node.device.next_deadline(),
-            attention: node.device.wants_attention(),
+            attention: node.device.has_pending_work(),
         })
     }
 
@@ -516,7 +516,8 @@ impl Host {
             ));
         }
         let counters = node.path.counters();
-        let dropped = counters.count(Cause::StagedOverflow) + counters.count(Cause::StagedPurged);
+        let dropped =
+            counters.count(DropReason::StagedOverflow) + counters.count(DropReason::StagedPurged);
         node.staged.check(staged, dropped)
     }
 
@@ -554,30 +555,30 @@ impl Node {
     /// Drops of received data and handshake messages so far.
     #[must_use]
     pub(crate) fn refused(&self) -> u64 {
-        const IN: [Cause; 19] = [
-            Cause::Length,
-            Cause::Type,
-            Cause::UnknownSession,
-            Cause::ExpiredSession,
-            Cause::NotAuthentic,
-            Cause::Exhausted,
-            Cause::Replayed,
-            Cause::NotReady,
-            Cause::Mac1,
-            Cause::CookieDemanded,
-            Cause::CookieWithheld,
-            Cause::RateLimited,
-            Cause::InitiationNotAuthentic,
-            Cause::UnknownPeer,
-            Cause::InitiationReplayed,
-            Cause::InitiationFlood,
-            Cause::UnknownHandshake,
-            Cause::PostQuantumRequired,
-            Cause::PartRepeated,
+        const IN: [DropReason; 19] = [
+            DropReason::Length,
+            DropReason::Type,
+            DropReason::UnknownSession,
+            DropReason::ExpiredSession,
+            DropReason::NotAuthentic,
+            DropReason::Exhausted,
+            DropReason::Replayed,
+            DropReason::NotReady,
+            DropReason::Mac1,
+            DropReason::CookieDemanded,
+            DropReason::CookieWithheld,
+            DropReason::RateLimited,
+            DropReason::InitiationNotAuthentic,
+            DropReason::UnknownPeer,
+            DropReason::InitiationReplayed,
+            DropReason::InitiationFlood,
+            DropReason::UnknownHandshake,
+            DropReason::PostQuantumRequired,
+            DropReason::PartRepeated,
         ];
         let counters = self.path.counters();
-        let more =
-            counters.count(Cause::ResponseNotAuthentic) + counters.count(Cause::CookieRefused);
+        let more = counters.count(DropReason::ResponseNotAuthentic)
+            + counters.count(DropReason::CookieRefused);
         IN.into_iter()
             .map(|cause| counters.count(cause))
             .sum::<u64>()

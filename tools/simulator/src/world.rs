@@ -323,7 +323,7 @@ impl<'e> World<'e> {
         let staged = node
             .path
             .counters()
-            .count(taupe_protocol::Cause::StagedPurged);
+            .count(taupe_protocol::DropReason::StagedPurged);
         node.device.handle_deadline(clocks);
         self.stats.wakes += 1;
         self.settle(host)?;
@@ -345,7 +345,7 @@ impl<'e> World<'e> {
             || node
                 .path
                 .counters()
-                .count(taupe_protocol::Cause::StagedPurged)
+                .count(taupe_protocol::DropReason::StagedPurged)
                 != staged;
         self.stats.idle_wakes += u64::from(!effect);
         // Each timer of each peer may have been stopped after it was armed.
@@ -375,7 +375,7 @@ impl<'e> World<'e> {
                     }
                     // No endpoint of a simulation has a name.
                     Output::Resolve { .. } | Output::Notice(_) => {}
-                    Output::ReserveLabels { public_key, up_to } => {
+                    Output::ReserveTimestamps { public_key, up_to } => {
                         self.hosts[host].reserve_labels(public_key, up_to);
                     }
                     Output::Latch { peer, latched, .. } => {
@@ -390,14 +390,14 @@ impl<'e> World<'e> {
                 return Ok(());
             };
             let woken = node.take_wake();
-            if node.device.wants_attention() {
+            if node.device.has_pending_work() {
                 if !woken {
                     return Err(Violation::new(
                         Invariant::Deadline,
                         format!("host {host} wants attention and has not said so"),
                     ));
                 }
-                node.device.handle_attention(clocks);
+                node.device.handle_pending_work(clocks);
             } else {
                 node.deadline = node.device.next_deadline();
                 // Sessions that were allowed before may not be now.

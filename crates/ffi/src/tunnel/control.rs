@@ -11,7 +11,9 @@ use taupe_protocol::limits::UNDER_LOAD_BACKLOG;
 use taupe_protocol::message::{Initiation, Kind, LONGEST_HANDSHAKE, Response, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate};
-use taupe_protocol::{Cause, DataPath, Device, Endpoint, Outbound, Output, Peer, Role, Staged};
+use taupe_protocol::{
+    DataPath, Device, DropReason, Endpoint, Outbound, Output, Peer, Role, Staged,
+};
 
 use super::load::Load;
 use super::{MAX_WAITING, NOWHERE, OVERHEAD, Outcome, Result, earlier};
@@ -46,7 +48,7 @@ pub(super) struct Control {
 /// What is worth a line.
 pub(super) enum Event {
     Sent(Kind),
-    Refused(Kind, Cause),
+    Refused(Kind, DropReason),
     Session(Role, u32),
     Erased,
     GivenUp(usize),
@@ -114,7 +116,7 @@ impl Control {
 
     /// Does what the way of a packet has asked for.
     pub(super) fn attend(&mut self, now: Now) {
-        self.device.handle_attention(now);
+        self.device.handle_pending_work(now);
         self.settle(now);
     }
 
@@ -140,7 +142,7 @@ impl Control {
             if self.waiting.len() < MAX_WAITING {
                 self.waiting.push_back(packet.to_vec());
             } else {
-                path.counters().add(Cause::StagedOverflow, 1);
+                path.counters().add(DropReason::StagedOverflow, 1);
             }
         }
         // One that is under way is given up in its time, however much is written meanwhile.
@@ -225,10 +227,10 @@ impl Control {
         from: Option<SocketAddr>,
         kind: Kind,
         message: &[u8],
-    ) -> core::result::Result<(), Cause> {
+    ) -> core::result::Result<(), DropReason> {
         let begins = kind != Kind::CookieReply;
         let taken = match from {
-            None if begins && self.load.refuses_unknown(now.boot) => Some(Cause::RateLimited),
+            None if begins && self.load.refuses_unknown(now.boot) => Some(DropReason::RateLimited),
             None => self.device.handle_message(now, NOWHERE.into(), message, 0),
             Some(from) => {
                 let backlog = if self.load.is_high(now.boot) {
@@ -241,13 +243,13 @@ impl Control {
             }
         };
         // Who does not know this side's public key must not bring it under load.
-        if begins && !matches!(taken, Some(Cause::Mac1 | Cause::RateLimited)) {
+        if begins && !matches!(taken, Some(DropReason::Mac1 | DropReason::RateLimited)) {
             self.load.count(now.boot);
         }
         self.settle(now);
         match taken {
             // What there is to do about these has been done.
-            None | Some(Cause::CookieDemanded | Cause::PartRepeated) => Ok(()),
+            None | Some(DropReason::CookieDemanded | DropReason::PartRepeated) => Ok(()),
             Some(cause) => {
                 self.events.push(Event::Refused(kind, cause));
                 Err(cause)
@@ -303,7 +305,7 @@ impl Control {
 
     pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let sendable = !self.waiting.is_empty() && self.peer.has_session(now);
-        if !self.datagrams.is_empty() || sendable || self.device.wants_attention() {
+        if !self.datagrams.is_empty() || sendable || self.device.has_pending_work() {
             return Some(now);
         }
         let device = self.device.next_deadline().map(|(at, _)| at);
@@ -355,7 +357,7 @@ impl Control {
                 Output::Latch { latched, .. } => self.latched = latched,
                 // Labels are the clock's; there is nowhere to keep them. Names of
                 // endpoints are not known here.
-                Output::ReserveLabels { .. } | Output::Resolve { .. } | Output::Notice(_) => {}
+                Output::ReserveTimestamps { .. } | Output::Resolve { .. } | Output::Notice(_) => {}
             }
         }
         let session = self.peer.session();

@@ -162,7 +162,7 @@ fn no_more_packets_wait_than_may_and_the_newest_go() {
         }
     }
     assert_eq!(a.statistics().waiting, MAX_WAITING);
-    assert_eq!(a.dropped(Cause::StagedOverflow), 44);
+    assert_eq!(a.dropped(DropReason::StagedOverflow), 44);
     let mut response = [0; 148];
     b.read(None, &initiation, &mut response).unwrap();
     assert_eq!(

@@ -8,9 +8,9 @@ use crate::device::{Device, Output};
 use crate::handshake::{Begin, Finished};
 use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER};
 use crate::lock;
-use crate::path::Cause;
+use crate::path::DropReason;
 use crate::peer::{Endpoint, PeerId, Traffic};
-use crate::slots::{Identity, Pending, Slot};
+use crate::slots::{Identity, PeerEntry, Pending};
 use crate::time::{Instant, Now};
 use crate::timer::Reason;
 
@@ -79,7 +79,7 @@ impl Waiting {
 
 /// Which handshake to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum HandshakeKind {
     Ordinary,
     Hybrid,
 }
@@ -89,7 +89,7 @@ pub(crate) fn begin_hybrid(
     crypto: &Provider,
     now: Now,
     identity: &Identity,
-    slot: &mut Slot,
+    entry: &mut PeerEntry,
     begin: Begin<'_>,
 ) -> Option<(Pending, Parts)> {
     let local = Local {
@@ -99,16 +99,16 @@ pub(crate) fn begin_hybrid(
     let (initiator, parts) = Initiator::start(
         crypto,
         local,
-        &slot.hybrid.as_ref()?.remote,
-        &slot.preshared_key,
+        &entry.hybrid.as_ref()?.remote,
+        &entry.preshared_key,
         begin.precomputed,
         begin.random,
-        begin.label,
+        begin.timestamp,
         begin.index,
     )
     .ok()?;
     let mut stamped = parts.clone();
-    let stamper = &mut slot.handshakes(crypto).stamper;
+    let stamper = &mut entry.handshakes(crypto).stamper;
     stamper.stamp_parts(crypto, now.boot, &mut stamped);
     let waiting = Waiting::new(initiator, parts, now.boot);
     Some((Pending::Hybrid(Box::new(waiting)), stamped))
@@ -118,30 +118,30 @@ impl Device {
     /// Sends the parts again.
     pub(crate) fn resend_parts(&mut self, now: Now, id: PeerId) {
         let crypto = self.crypto;
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let Some(handshakes) = slot.handshakes.as_mut() else {
+        let Some(handshakes) = entry.handshakes.as_mut() else {
             return;
         };
         let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
             return;
         };
-        let mut link = lock(&slot.peer.link);
-        let Some(endpoint) = link.endpoint else {
+        let mut state = lock(&entry.peer.state);
+        let Some(endpoint) = state.endpoint else {
             return;
         };
         waiting.count_resend(now.boot);
         if let Some(at) = waiting.resend_at() {
-            link.timers.set(Reason::ResendParts, at);
+            state.timers.set(Reason::ResendParts, at);
         }
         // Both, whatever has been answered: a responder that has begun anew needs both.
         let mut parts = waiting.parts.clone();
         let stamper = &mut handshakes.stamper;
         stamper.stamp_parts(crypto, now.boot, &mut parts);
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
-        link.sent(now.boot, bytes, Traffic::Other);
-        drop(link);
+        state.sent(now.boot, bytes, Traffic::Other);
+        drop(state);
         self.transmit_parts(endpoint, parts);
     }
 
@@ -151,8 +151,8 @@ impl Device {
     pub fn stamp_response_for_test(&mut self, part: &mut [u8]) {
         let index = indices(part).map(|[_, receiver]| receiver);
         let id = index.and_then(|index| self.pending.get(&index).copied());
-        let slot = id.and_then(|id| self.peers.slot(id));
-        let handshakes = slot.and_then(|slot| slot.handshakes.as_ref());
+        let entry = id.and_then(|id| self.peers.entry(id));
+        let handshakes = entry.and_then(|entry| entry.handshakes.as_ref());
         if let Some((_, Pending::Hybrid(waiting))) =
             handshakes.and_then(|it| it.initiation.as_ref())
         {
@@ -176,30 +176,36 @@ impl Device {
         now: Now,
         from: Endpoint,
         message: &[u8],
-    ) -> Result<(), Cause> {
+    ) -> Result<(), DropReason> {
         let crypto = self.crypto;
         let part = message.first_chunk().and_then(|header| Part::of(*header));
-        let part = part.ok_or(Cause::Type)?;
-        let [sender, index] = indices(message).ok_or(Cause::Length)?;
-        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
-        let id = *self.pending.get(&index).ok_or(Cause::UnknownHandshake)?;
-        let slot = self.peers.slot(id).ok_or(Cause::UnknownHandshake)?;
-        let handshakes = slot.handshakes.as_mut().ok_or(Cause::UnknownHandshake)?;
+        let part = part.ok_or(DropReason::Type)?;
+        let [sender, index] = indices(message).ok_or(DropReason::Length)?;
+        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
+        let id = *self
+            .pending
+            .get(&index)
+            .ok_or(DropReason::UnknownHandshake)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownHandshake)?;
+        let handshakes = entry
+            .handshakes
+            .as_mut()
+            .ok_or(DropReason::UnknownHandshake)?;
         let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
-            return Err(Cause::UnknownHandshake);
+            return Err(DropReason::UnknownHandshake);
         };
         if !waiting.initiator.is_answer(crypto, message) {
-            return Err(Cause::ResponseNotAuthentic);
+            return Err(DropReason::ResponseNotAuthentic);
         }
         let local = Local {
             keys: &identity.keys,
             hybrid: &identity.hybrid,
         };
-        let psk = &slot.preshared_key;
-        let forged = |_| Cause::ResponseNotAuthentic;
+        let psk = &entry.preshared_key;
+        let forged = |_| DropReason::ResponseNotAuthentic;
         let other = waiting.answers.iter().find(|(of, _)| *of == sender);
         let keys = match (part.half, other.map(|(_, part)| part)) {
-            (Half::A, Some(Partly::Halfway(_))) => return Err(Cause::PartRepeated),
+            (Half::A, Some(Partly::Halfway(_))) => return Err(DropReason::PartRepeated),
             (Half::A, other) => {
                 let after = waiting.initiator.take_a(crypto, local, psk, message);
                 match (after.map_err(forged)?, other) {

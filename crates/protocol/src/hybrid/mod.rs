@@ -18,7 +18,7 @@ mod respond;
 
 use taupe_crypto::KemParameters;
 
-pub(crate) use initiate::{Waiting, Way, begin_hybrid};
+pub(crate) use initiate::{HandshakeKind, Waiting, begin_hybrid};
 #[doc(hidden)]
 pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
 pub(crate) use part::MAX_PART_LEN;

@@ -396,10 +396,10 @@ impl Claim {
         transcript.mix_hash(crypto, &remote.identity.0);
         transcript.mix_secret(crypto, &precomputed.static_static);
         let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
-        let mut label = self.timestamp;
-        transcript.open(crypto, &key, &mut label)?;
+        let mut sealed_timestamp = self.timestamp;
+        transcript.open(crypto, &key, &mut sealed_timestamp)?;
         let mut timestamp = [0; 12];
-        timestamp.copy_from_slice(&label[..12]);
+        timestamp.copy_from_slice(&sealed_timestamp[..12]);
         Ok(Opened {
             suite: self.suite,
             transcript: self.transcript,
@@ -432,7 +432,7 @@ impl Opened {
         self.suite
     }
 
-    /// The initiation's label. Nobody may rely on it before the session is confirmed.
+    /// The initiation's timestamp. Nobody may rely on it before the session is confirmed.
     #[must_use]
     pub fn timestamp(&self) -> Tai64N {
         self.timestamp

@@ -67,7 +67,7 @@ impl Part {
 
     /// All that there are.
     pub fn all() -> impl Iterator<Item = Self> {
-        let halves = Suite::ALL.iter().flat_map(|suite| {
+        let begun_by_peers = Suite::ALL.iter().flat_map(|suite| {
             [Side::Initiation, Side::Response]
                 .into_iter()
                 .flat_map(|side| {
@@ -78,7 +78,7 @@ impl Part {
                     })
                 })
         });
-        halves.filter(|part| Self::of(part.header()).is_some())
+        begun_by_peers.filter(|part| Self::of(part.header()).is_some())
     }
 
     /// Its first four bytes.
@@ -124,13 +124,13 @@ const _: () = {
     while i < Suite::ALL.len() {
         let suite = Suite::ALL[i];
         let sides = [Side::Initiation, Side::Response];
-        let halves = [Half::A, Half::B];
+        let begun_by_peers = [Half::A, Half::B];
         let mut j = 0;
         while j < 4 {
             let part = Part {
                 suite,
                 side: sides[j / 2],
-                half: halves[j % 2],
+                half: begun_by_peers[j % 2],
             };
             assert!(part.len() <= MAX_PART_LEN);
             j += 1;

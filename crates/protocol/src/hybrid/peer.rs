@@ -2,7 +2,7 @@
 
 use taupe_crypto::Provider;
 
-use super::initiate::Way;
+use super::initiate::HandshakeKind;
 use super::respond::Provisional;
 use super::{IDENTITY_LEN, RemoteKeys, Suite};
 use crate::device::{Device, Output};
@@ -10,7 +10,7 @@ use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
 use crate::limits::{COOKIES_OF_A_KIND, TRIES_OF_A_KIND};
 use crate::lock;
 use crate::peer::PeerId;
-use crate::slots::Slot;
+use crate::slots::PeerEntry;
 use crate::time::Tai64N;
 use crate::update::PostQuantum;
 
@@ -26,9 +26,9 @@ pub(crate) struct Hybrid {
     pub(crate) remote: RemoteKeys,
     /// What of its identity the device finds it by, while hybrid handshakes are wanted.
     pub(crate) found_by: Option<[u8; IDENTITY_LEN]>,
-    /// The greatest label of a hybrid handshake that has been confirmed, under this identity.
-    /// Ordinary ones have a label of their own: who has the X25519 key alone sets only that.
-    pub(crate) label_received: Option<Tai64N>,
+    /// The greatest timestamp of a hybrid handshake that has been confirmed, under this identity.
+    /// Ordinary ones have a timestamp of their own: who has the X25519 key alone sets only that.
+    pub(crate) timestamp_received: Option<Tai64N>,
     /// Handshakes that the peer has begun and not confirmed.
     pub(crate) provisional: Vec<Provisional>,
 }
@@ -42,7 +42,7 @@ impl Hybrid {
             tries: Tries::default(),
             remote: RemoteKeys::new(crypto, peer, None),
             found_by: None,
-            label_received: None,
+            timestamp_received: None,
             provisional: Vec::new(),
         }
     }
@@ -57,11 +57,11 @@ impl Hybrid {
     /// `prefer` begins with hybrid ones unless they were not answered last time and there is
     /// no session to wait with, and takes turns for as long as nothing is answered: the peer
     /// may have come to demand the other kind.
-    pub(crate) fn way(&mut self, has_session: bool) -> Way {
+    pub(crate) fn next_kind(&mut self, has_session: bool) -> HandshakeKind {
         match self.policy() {
-            PostQuantum::Off => Way::Ordinary,
-            PostQuantum::Require => Way::Hybrid,
-            PostQuantum::Prefer => self.tries.way(self.fell_back && !has_session),
+            PostQuantum::Off => HandshakeKind::Ordinary,
+            PostQuantum::Require => HandshakeKind::Hybrid,
+            PostQuantum::Prefer => self.tries.next_kind(self.fell_back && !has_session),
         }
     }
 
@@ -101,7 +101,7 @@ impl Tries {
     /// The kind of the next. `begin_ordinary` is for the first of them, and has the ordinary
     /// ones begin when the session that the first hybrid ones waited with has ended; later, or
     /// when a hybrid one has had a cookie, it changes no turns.
-    fn way(&mut self, begin_ordinary: bool) -> Way {
+    fn next_kind(&mut self, begin_ordinary: bool) -> HandshakeKind {
         let waited = self.begin_ordinary == Some(false) && self.made < TRIES_OF_A_KIND;
         if begin_ordinary && waited && self.begun_again == 0 {
             self.begin_ordinary = Some(true);
@@ -110,9 +110,9 @@ impl Tries {
         let begin_ordinary = *self.begin_ordinary.get_or_insert(begin_ordinary);
         let is_turn_of_other = self.made / TRIES_OF_A_KIND % 2 == 1;
         if begin_ordinary == is_turn_of_other {
-            Way::Hybrid
+            HandshakeKind::Hybrid
         } else {
-            Way::Ordinary
+            HandshakeKind::Ordinary
         }
     }
 
@@ -130,7 +130,7 @@ impl Tries {
     }
 }
 
-impl Slot {
+impl PeerEntry {
     /// Whether ordinary handshakes with the peer are refused.
     pub(crate) fn refuses_ordinary(&self) -> bool {
         self.policy() == PostQuantum::Require
@@ -168,16 +168,20 @@ impl Device {
             identity.expand(self.crypto, self.pq_private_key.as_ref());
         }
         for id in self.peers.ids() {
-            if self.peers.slot(id).is_none_or(|slot| slot.hybrid.is_none()) {
+            if self
+                .peers
+                .entry(id)
+                .is_none_or(|entry| entry.hybrid.is_none())
+            {
                 continue;
             }
             self.abandon_initiation(id);
             self.forget_provisional(id, |_| true);
-            let Some(slot) = self.peers.slot(id) else {
+            let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
-            let mut link = lock(&slot.peer.link);
-            if let Some(current) = &mut link.sessions.current
+            let mut state = lock(&entry.peer.state);
+            if let Some(current) = &mut state.sessions.current
                 && current.session.suite().is_some()
             {
                 current.may_send = false;
@@ -191,7 +195,7 @@ impl Device {
     /// those of the peer ends.
     pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
         let crypto = self.crypto;
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let HybridUpdate {
@@ -201,12 +205,12 @@ impl Device {
         } = update;
         let says_nothing =
             matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !latched;
-        if slot.hybrid.is_none() && says_nothing {
+        if entry.hybrid.is_none() && says_nothing {
             return;
         }
-        let peer = *slot.peer.public_key();
-        let before = (slot.policy(), slot.suite());
-        let hybrid = slot
+        let peer = *entry.peer.public_key();
+        let before = (entry.policy(), entry.suite());
+        let hybrid = entry
             .hybrid
             .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
         let mut other_key = false;
@@ -215,7 +219,7 @@ impl Device {
         {
             hybrid.remote = RemoteKeys::new(crypto, peer, key);
             // Nothing that was made for another identity verifies under this one.
-            hybrid.label_received = None;
+            hybrid.timestamp_received = None;
             other_key = true;
         }
         let said = hybrid.setting;
@@ -231,22 +235,22 @@ impl Device {
             hybrid.latched = false;
             self.remember(peer, false);
         }
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let after = (slot.policy(), slot.suite());
+        let after = (entry.policy(), entry.suite());
         if before == after && !other_key {
             return;
         }
         self.peers.index_identity(id);
         self.abandon_initiation(id);
         self.forget_provisional(id, |_| true);
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let suite = slot.suite();
-        let refuses_ordinary = slot.refuses_ordinary();
-        lock(&slot.peer.link)
+        let suite = entry.suite();
+        let refuses_ordinary = entry.refuses_ordinary();
+        lock(&entry.peer.state)
             .sessions
             .retire_if(|session| match session.suite() {
                 None => refuses_ordinary,
@@ -256,10 +260,10 @@ impl Device {
 
     /// A hybrid handshake with the peer has succeeded.
     pub(crate) fn latch(&mut self, id: PeerId) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let Some(hybrid) = slot.hybrid.as_mut() else {
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         hybrid.fell_back = false;
@@ -267,10 +271,12 @@ impl Device {
             return;
         }
         hybrid.latched = true;
-        let peer = *slot.peer.public_key();
-        let mut link = lock(&slot.peer.link);
-        link.sessions.retire_if(|session| session.suite().is_none());
-        drop(link);
+        let peer = *entry.peer.public_key();
+        let mut state = lock(&entry.peer.state);
+        state
+            .sessions
+            .retire_if(|session| session.suite().is_none());
+        drop(state);
         self.remember(peer, true);
     }
 
@@ -307,9 +313,9 @@ mod tests {
         hybrid.setting = Some(PostQuantum::Prefer);
         hybrid.fell_back = peer.fell_back;
         let attempt = |i| {
-            let way = hybrid.way(i < peer.session);
+            let kind = hybrid.next_kind(i < peer.session);
             hybrid.count_try();
-            if way != Way::Hybrid {
+            if kind != HandshakeKind::Hybrid {
                 return 'o';
             }
             if i < peer.cookies {

@@ -1,5 +1,5 @@
 //! The responder's side. Who has all X25519 secrets can begin a handshake as anybody, so that
-//! until the initiator has used the session nothing of it counts: not its label, not the
+//! until the initiator has used the session nothing of it counts: not its timestamp, not the
 //! address it came from, not the session.
 
 use core::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::limits::{MAX_EARLY_PARTS, MAX_PROVISIONAL, REKEY_TIMEOUT};
 use crate::lock;
 use crate::noise::NoiseError;
-use crate::path::Cause;
+use crate::path::DropReason;
 use crate::peer::{Endpoint, PeerId};
 use crate::session::{Role, Session};
 use crate::time::{Instant, Now, Tai64N};
@@ -26,7 +26,7 @@ pub(crate) struct Provisional {
     sender: u32,
     /// HASH of the first part, but for its MACs.
     a: [u8; 32],
-    label: Tai64N,
+    timestamp: Tai64N,
     since: Instant,
     state: State,
 }
@@ -101,16 +101,16 @@ impl Device {
         from: Endpoint,
         shown: bool,
         message: &[u8],
-    ) -> Result<(), Cause> {
+    ) -> Result<(), DropReason> {
         let part = message.first_chunk().and_then(|header| Part::of(*header));
-        let part = part.ok_or(Cause::Type)?;
-        let [sender, _] = indices(message).ok_or(Cause::Length)?;
+        let part = part.ok_or(DropReason::Type)?;
+        let [sender, _] = indices(message).ok_or(DropReason::Length)?;
         let id = match part.half {
             Half::A => self.take_initiation_a(now, from, shown, part, sender, message)?,
             Half::B => self.take_initiation_b(now, from, sender, message)?,
         };
         if let Some(id) = id {
-            self.settle(now, id);
+            self.run_pending(now, id);
         }
         Ok(())
     }
@@ -123,65 +123,68 @@ impl Device {
         part: Part,
         sender: u32,
         message: &[u8],
-    ) -> Result<Option<PeerId>, Cause> {
+    ) -> Result<Option<PeerId>, DropReason> {
         let crypto = self.crypto;
         let digest = crypto.hash.hash(&[lasting(message)]);
-        if let Some((id, entry)) = self.provisional(from.remote, sender) {
-            if entry.a == digest {
+        if let Some((id, begun)) = self.provisional(from.remote, sender) {
+            if begun.a == digest {
                 self.answer_again(from, id, sender, Half::A);
                 return Ok(None);
             }
             // Nobody takes the place of one that is under way.
-            if entry.is_live(now.boot) {
-                return Err(Cause::PartRepeated);
+            if begun.is_live(now.boot) {
+                return Err(DropReason::PartRepeated);
             }
         }
-        let forged = |_: NoiseError| Cause::InitiationNotAuthentic;
-        let identity = self.identity.as_ref().ok_or(Cause::NotReady)?;
+        let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
+        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
         let local = Local {
             keys: &identity.keys,
             hybrid: &identity.hybrid,
         };
         let claim = Claim::open(crypto, local, part.suite, message).map_err(forged)?;
         let id = self.peers.find_identity(claim.identity());
-        let id = id.ok_or(Cause::UnknownPeer)?;
-        let slot = self.peers.slot(id).ok_or(Cause::UnknownPeer)?;
-        let precomputed = slot
+        let id = id.ok_or(DropReason::UnknownPeer)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownPeer)?;
+        let precomputed = entry
             .precomputed(crypto, &identity.keys)
-            .ok_or(Cause::InitiationNotAuthentic)?;
-        let hybrid = slot.hybrid.as_ref().ok_or(Cause::UnknownPeer)?;
+            .ok_or(DropReason::InitiationNotAuthentic)?;
+        let hybrid = entry.hybrid.as_ref().ok_or(DropReason::UnknownPeer)?;
         let opened = claim
-            .verify(crypto, &hybrid.remote, &slot.preshared_key, &precomputed)
+            .verify(crypto, &hybrid.remote, &entry.preshared_key, &precomputed)
             .map_err(forged)?;
-        let label = opened.timestamp();
+        let timestamp = opened.timestamp();
         // One that is under way already: who begins another shows that it is where it says,
         // so that nobody pushes out another's from everywhere at once.
         let contended = hybrid.provisional.iter().any(|it| it.is_live(now.boot));
-        if hybrid.label_received.is_some_and(|last| label <= last) {
-            return Err(Cause::InitiationReplayed);
+        if hybrid
+            .timestamp_received
+            .is_some_and(|last| timestamp <= last)
+        {
+            return Err(DropReason::InitiationReplayed);
         }
         if contended && !shown {
             self.demand_cookie(now, from, message)?;
         }
-        let entry = Provisional {
+        let begun = Provisional {
             from,
             sender,
             a: digest,
-            label,
+            timestamp,
             since: now.boot,
             state: State::WaitsForB(Box::new(opened)),
         };
-        self.keep_provisional(now, id, entry);
+        self.keep_provisional(now, id, begun);
         self.go_on(now, from, id, sender);
         Ok(Some(id))
     }
 
     /// Answers a first part at once if it is all there is, or its second has come before it.
     fn go_on(&mut self, now: Now, from: Endpoint, id: PeerId, sender: u32) {
-        let Some((_, entry)) = self.provisional(from.remote, sender) else {
+        let Some((_, begun)) = self.provisional(from.remote, sender) else {
             return;
         };
-        let State::WaitsForB(opened) = &mut entry.state else {
+        let State::WaitsForB(opened) = &mut begun.state else {
             return;
         };
         let suite = opened.suite();
@@ -199,23 +202,23 @@ impl Device {
         from: Endpoint,
         sender: u32,
         message: &[u8],
-    ) -> Result<Option<PeerId>, Cause> {
+    ) -> Result<Option<PeerId>, DropReason> {
         let crypto = self.crypto;
-        let Some((id, entry)) = self.provisional(from.remote, sender) else {
+        let Some((id, begun)) = self.provisional(from.remote, sender) else {
             self.early.keep(from.remote, message);
             return Ok(None);
         };
         let digest = crypto.hash.hash(&[lasting(message)]);
-        match &entry.state {
+        match &begun.state {
             State::Answered { b, .. } if *b == digest => {
                 self.answer_again(from, id, sender, Half::B);
                 Ok(None)
             }
-            State::Answered { .. } => Err(Cause::InitiationNotAuthentic),
+            State::Answered { .. } => Err(DropReason::InitiationNotAuthentic),
             State::WaitsForB(opened) => {
                 let ready = opened
                     .take_b(crypto, message)
-                    .map_err(|_| Cause::InitiationNotAuthentic)?;
+                    .map_err(|_| DropReason::InitiationNotAuthentic)?;
                 self.answer(now, id, sender, from, ready, digest);
                 Ok(Some(id))
             }
@@ -234,10 +237,10 @@ impl Device {
     ) {
         let crypto = self.crypto;
         let index = self.new_index();
-        let (Some(identity), Some(slot)) = (self.identity.as_ref(), self.peers.slot(id)) else {
+        let (Some(identity), Some(entry)) = (self.identity.as_ref(), self.peers.entry(id)) else {
             return;
         };
-        let Some(hybrid) = slot.hybrid.as_mut() else {
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         let local = Local {
@@ -245,7 +248,7 @@ impl Device {
             hybrid: &identity.hybrid,
         };
         let random = self.random.as_mut();
-        let psk = &slot.preshared_key;
+        let psk = &entry.preshared_key;
         let clock = Tai64N::from_wall(now.wall);
         let Ok((parts, keys)) =
             ready.respond(crypto, local, &hybrid.remote, psk, random, clock, index)
@@ -253,14 +256,14 @@ impl Device {
             return;
         };
         let suite = hybrid.remote.suite;
-        let entry = hybrid
+        let begun = hybrid
             .provisional
             .iter_mut()
             .find(|it| it.sender == sender && it.from.remote == from.remote);
-        let Some(entry) = entry else {
+        let Some(begun) = begun else {
             return;
         };
-        entry.state = State::Answered {
+        begun.state = State::Answered {
             index,
             b,
             parts: parts.clone(),
@@ -277,18 +280,18 @@ impl Device {
         let session = Arc::new(session);
         self.path
             .sessions
-            .insert(Arc::clone(&session), Arc::clone(&slot.peer));
-        let peer = Arc::clone(&slot.peer);
-        lock(&peer.link).sessions.provisional.push(session);
+            .insert(Arc::clone(&session), Arc::clone(&entry.peer));
+        let peer = Arc::clone(&entry.peer);
+        lock(&peer.state).sessions.provisional.push(session);
         self.send_parts(id, from, parts);
     }
 
     /// Sends a part of a response that has been made again, as it was.
     fn answer_again(&mut self, from: Endpoint, id: PeerId, sender: u32, half: Half) {
-        let Some((_, entry)) = self.provisional(from.remote, sender) else {
+        let Some((_, begun)) = self.provisional(from.remote, sender) else {
             return;
         };
-        let State::Answered { parts, .. } = &entry.state else {
+        let State::Answered { parts, .. } = &begun.state else {
             return;
         };
         let part = parts.get(half as usize).cloned();
@@ -298,36 +301,36 @@ impl Device {
     /// Sends parts of a response to where the initiation came from. It is not an answer to
     /// the peer before the session is confirmed, and moves none of its timers.
     fn send_parts(&mut self, id: PeerId, to: Endpoint, parts: Parts) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
-        let mut link = lock(&slot.peer.link);
-        link.tx_bytes = link.tx_bytes.saturating_add(bytes);
-        drop(link);
+        let mut state = lock(&entry.peer.state);
+        state.tx_bytes = state.tx_bytes.saturating_add(bytes);
+        drop(state);
         self.transmit_parts(to, parts);
     }
 
     /// The handshake that `from` has begun with its index `sender`.
     fn provisional(&mut self, from: SocketAddr, sender: u32) -> Option<(PeerId, &mut Provisional)> {
-        let id = *self.halves.get(&(from, sender))?;
-        let hybrid = self.peers.slot(id)?.hybrid.as_mut()?;
-        let entry = hybrid
+        let id = *self.begun_by_peers.get(&(from, sender))?;
+        let hybrid = self.peers.entry(id)?.hybrid.as_mut()?;
+        let begun = hybrid
             .provisional
             .iter_mut()
             .find(|it| it.sender == sender && it.from.remote == from)?;
-        Some((id, entry))
+        Some((id, begun))
     }
 
     /// Keeps a handshake that has begun, in the place of another if there are too many.
-    fn keep_provisional(&mut self, now: Now, id: PeerId, entry: Provisional) {
-        let key = (entry.from.remote, entry.sender);
+    fn keep_provisional(&mut self, now: Now, id: PeerId, begun: Provisional) {
+        let key = (begun.from.remote, begun.sender);
         self.forget_provisional(id, |it| {
             let given_up = it.session().is_none() && !it.is_live(now.boot);
             given_up || (it.from.remote, it.sender) == key
         });
         let lot = self.random.number();
-        let Some(hybrid) = self.peers.slot(id).and_then(|slot| slot.hybrid.as_mut()) else {
+        let Some(hybrid) = self.peers.entry(id).and_then(|entry| entry.hybrid.as_mut()) else {
             return;
         };
         let kept = &hybrid.provisional;
@@ -336,34 +339,34 @@ impl Device {
             // nobody can tell which.
             let same = kept
                 .iter()
-                .position(|it| it.from.remote == entry.from.remote);
+                .position(|it| it.from.remote == begun.from.remote);
             let stale = kept.iter().position(|it| !it.is_live(now.boot));
             let victim = same.or(stale).unwrap_or(lot as usize % kept.len());
             let victim = kept.get(victim).map(|it| (it.from.remote, it.sender));
             self.forget_provisional(id, |it| Some((it.from.remote, it.sender)) == victim);
         }
-        self.halves.insert(key, id);
-        if let Some(hybrid) = self.peers.slot(id).and_then(|slot| slot.hybrid.as_mut()) {
-            hybrid.provisional.push(entry);
+        self.begun_by_peers.insert(key, id);
+        if let Some(hybrid) = self.peers.entry(id).and_then(|entry| entry.hybrid.as_mut()) {
+            hybrid.provisional.push(begun);
         }
     }
 
     /// Forgets handshakes that have not been confirmed, with their sessions.
     pub(crate) fn forget_provisional(&mut self, id: PeerId, is_it: impl Fn(&Provisional) -> bool) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let Some(hybrid) = slot.hybrid.as_mut() else {
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
-        let mut link = lock(&slot.peer.link);
-        for entry in hybrid.provisional.extract_if(.., |it| is_it(it)) {
-            let key = (entry.from.remote, entry.sender);
-            if self.halves.get(&key) == Some(&id) {
-                self.halves.remove(&key);
+        let mut state = lock(&entry.peer.state);
+        for begun in hybrid.provisional.extract_if(.., |it| is_it(it)) {
+            let key = (begun.from.remote, begun.sender);
+            if self.begun_by_peers.get(&key) == Some(&id) {
+                self.begun_by_peers.remove(&key);
             }
-            if let Some(index) = entry.session() {
-                link.sessions.retire_provisional(index);
+            if let Some(index) = begun.session() {
+                state.sessions.retire_provisional(index);
             }
         }
     }
@@ -371,22 +374,22 @@ impl Device {
     /// The initiator has used the session `index`: it has its ML-KEM key, and now its
     /// handshake counts.
     pub(crate) fn confirm_provisional(&mut self, id: PeerId, index: u32) {
-        let Some(slot) = self.peers.slot(id) else {
+        let Some(entry) = self.peers.entry(id) else {
             return;
         };
-        let Some(hybrid) = slot.hybrid.as_mut() else {
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         let confirmed = hybrid
             .provisional
             .iter()
             .find(|it| it.session() == Some(index));
-        let Some(label) = confirmed.map(|it| it.label) else {
+        let Some(timestamp) = confirmed.map(|it| it.timestamp) else {
             return;
         };
-        hybrid.label_received = hybrid.label_received.max(Some(label));
+        hybrid.timestamp_received = hybrid.timestamp_received.max(Some(timestamp));
         // Whatever is not newer can only be an older one of the same peer, or made up.
-        self.forget_provisional(id, |it| it.label <= label);
+        self.forget_provisional(id, |it| it.timestamp <= timestamp);
         self.latch(id);
     }
 }

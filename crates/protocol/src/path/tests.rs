@@ -38,10 +38,10 @@ impl Fixture {
         let prefix = Prefix::from(IpAddr::from(INNER));
         routes.allowed_ips.insert(prefix, Arc::clone(&peer));
         path.routes.store(Arc::new(routes));
-        let mut link = lock(&peer.link);
-        link.up = true;
-        link.sessions.install_initiated(Arc::clone(&local));
-        drop(link);
+        let mut state = lock(&peer.state);
+        state.up = true;
+        state.sessions.install_initiated(Arc::clone(&local));
+        drop(state);
         Self {
             path,
             peer,
@@ -67,7 +67,7 @@ impl Fixture {
     /// Returns the number of packets of a batch that are delivered.
     fn receive_batch(&mut self, from: SocketAddr) -> usize {
         let (mut batch, stride) = self.messages(3);
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let path = &self.path;
         path.receive(NOW, from.into(), &mut batch, stride, &mut sorted);
         sorted.inner.len()
@@ -90,20 +90,20 @@ fn nothing_is_delivered_once_the_peer_is_down_or_removed() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.receive_batch(before), 3);
     assert_eq!(fixture.receive_one(before), Some(32));
-    let received = lock(&fixture.peer.link).rx_bytes;
+    let received = lock(&fixture.peer.state).rx_bytes;
 
-    lock(&fixture.peer.link).up = false;
+    lock(&fixture.peer.state).up = false;
     assert!(fixture.path.sessions.contains(fixture.local.local_index()));
     assert_eq!(fixture.receive_batch(after), 0);
     assert_eq!(fixture.receive_one(after), None);
-    let link = lock(&fixture.peer.link);
-    assert_eq!(link.endpoint, Some(before.into()));
-    assert_eq!(link.rx_bytes, received);
+    let state = lock(&fixture.peer.state);
+    assert_eq!(state.endpoint, Some(before.into()));
+    assert_eq!(state.rx_bytes, received);
 }
 
 #[test]
 fn every_cause_has_its_own_number() {
-    for (i, cause) in Cause::ALL.into_iter().enumerate() {
+    for (i, cause) in DropReason::ALL.into_iter().enumerate() {
         assert_eq!(cause as usize, i);
     }
 }

@@ -6,7 +6,7 @@ use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
-use taupe_protocol::{Cause, UpdateError};
+use taupe_protocol::{DropReason, UpdateError};
 
 use crate::common::packets::ipv4;
 use crate::common::raw::stamp_for;
@@ -101,7 +101,7 @@ each_backend! {
                 message[8..40].copy_from_slice(&point);
                 message[39] |= high_bit;
                 raw.stamp(&mut message);
-                assert_refused(&mut net, 0, &message, Cause::InitiationNotAuthentic);
+                assert_refused(&mut net, 0, &message, DropReason::InitiationNotAuthentic);
             }
         }
         shake(&mut net, &raw, 1, label(0));
@@ -117,7 +117,7 @@ each_backend! {
             let mut forged = response.clone();
             forged[12..44].copy_from_slice(&point);
             raw.stamp(&mut forged);
-            assert_refused(&mut net, 0, &forged, Cause::ResponseNotAuthentic);
+            assert_refused(&mut net, 0, &forged, DropReason::ResponseNotAuthentic);
         }
         net.inject(0, raw.address, &response);
         assert!(session.open(&net.last(0, Kind::Data).bytes).is_some());
@@ -185,12 +185,12 @@ each_backend! {
         for kind in [Kind::Initiation, Kind::Response] {
             let node = usize::from(kind == Kind::Response);
             let reflected = net.last(node, kind);
-            assert_refused(&mut net, node, &reflected.bytes, Cause::Mac1);
+            assert_refused(&mut net, node, &reflected.bytes, DropReason::Mac1);
         }
         let public = net.nodes[0].public;
         let mut reflected = net.last(0, Kind::Initiation).bytes;
         stamp_for(crypto, &public, &mut reflected);
-        assert_refused(&mut net, 0, &reflected, Cause::InitiationNotAuthentic);
+        assert_refused(&mut net, 0, &reflected, DropReason::InitiationNotAuthentic);
     }
 
     fn update_only_makes_no_peer(crypto) {
@@ -221,7 +221,7 @@ each_backend! {
         assert_eq!(net.nodes[0].device.next_deadline(), None);
         net.release();
         assert_eq!(net.nodes[0].delivered.len(), 0);
-        assert_eq!(net.nodes[0].count(Cause::UnknownSession), 1);
+        assert_eq!(net.nodes[0].count(DropReason::UnknownSession), 1);
         assert_eq!(net.ping(0, 1), Outcome::NoPeer);
         let mark = net.mark();
         net.advance(secs(30));
@@ -237,7 +237,7 @@ each_backend! {
         net.send(0, &packet);
         let (response, _) = raw.answer(&net.last(0, Kind::Initiation).bytes, 3).expect("ours");
         remove(&mut net, 0, raw.keys.public);
-        assert_refused(&mut net, 0, &response, Cause::UnknownHandshake);
+        assert_refused(&mut net, 0, &response, DropReason::UnknownHandshake);
         net.advance(secs(100));
         assert_eq!(net.kinds(0, 0), [Kind::Initiation]);
     }
@@ -248,7 +248,7 @@ each_backend! {
         let mut other = PeerUpdate::new(PublicKey([9; 32]));
         other.allowed_ips = vec![add("10.1.0.0/16")];
         net.update(0, other);
-        assert_refused(&mut net, 0, &session.seal(5, &[]), Cause::UnknownSession);
+        assert_refused(&mut net, 0, &session.seal(5, &[]), DropReason::UnknownSession);
         let status = net.nodes[0].device.status();
         let peer = &status.peers[0];
         assert_eq!((peer.tx_bytes, peer.rx_bytes, peer.endpoint), (0, 0, None));

@@ -7,7 +7,7 @@ mod provisional;
 
 use std::net::SocketAddr;
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
@@ -324,7 +324,7 @@ each_backend! {
         net.ping(1, 0);
         net.advance_to_offset(secs(30));
         assert_eq!((net.suite(0, 1), net.suite(1, 0)), (None, None));
-        assert!(net.nodes[1].count(Cause::UnknownPeer) > 0);
+        assert!(net.nodes[1].count(DropReason::UnknownPeer) > 0);
     }
 
     fn without_a_seed_nothing_is_sent(crypto) {
@@ -341,7 +341,7 @@ each_backend! {
             net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
             net.ping(0, 1);
             net.advance_to_offset(secs(4));
-            assert_eq!(net.nodes[1].count(Cause::PostQuantumRequired), 1);
+            assert_eq!(net.nodes[1].count(DropReason::PostQuantumRequired), 1);
             assert!(net.since(0, 1).is_empty());
             net.ping(1, 0);
             net.advance_to_offset(secs(120));
@@ -592,7 +592,7 @@ each_backend! {
         let mut thief = Thief::new(&net, 0, 1, suite);
         let begun = thief.begin(word(&held[0].bytes, 4), future(1));
         thief.send(&mut net, 1, held[0].source, &begun);
-        assert_eq!(net.nodes[1].count(Cause::PartRepeated), 1);
+        assert_eq!(net.nodes[1].count(DropReason::PartRepeated), 1);
         net.mend();
         net.deliver(&held[1]);
         for part in net.take_held() {
@@ -652,7 +652,7 @@ each_backend! {
         made_up[8..12].copy_from_slice(&sent[0].bytes[4..8]);
         crate::common::raw::stamp_for(crypto, &net.nodes[0].public, &mut made_up);
         net.inject(0, stranger(), &made_up);
-        assert_eq!(net.nodes[0].count(Cause::ResponseNotAuthentic), 1);
+        assert_eq!(net.nodes[0].count(DropReason::ResponseNotAuthentic), 1);
         let mark = net.mark();
         net.advance_to_offset(millis(250));
         let again = net.since(mark, 0);
@@ -686,12 +686,12 @@ each_backend! {
             net.advance(secs(130));
             net.ping(0, 1);
             assert_works(&mut net, suite);
-            let refused = net.nodes[1].count(Cause::InitiationReplayed);
+            let refused = net.nodes[1].count(DropReason::InitiationReplayed);
             let mark = net.mark();
             for part in &old {
                 net.inject(1, stranger(), &part.bytes);
             }
-            assert_eq!(net.nodes[1].count(Cause::InitiationReplayed), refused + 1);
+            assert_eq!(net.nodes[1].count(DropReason::InitiationReplayed), refused + 1);
             assert!(net.since(mark, 1).is_empty());
         }
     }
@@ -717,7 +717,7 @@ each_backend! {
             net.inject(1, stranger(), &part);
             assert!(net.since(mark, 1).is_empty());
         }
-        let count = net.nodes[1].count(Cause::Length) + net.nodes[1].count(Cause::Type);
+        let count = net.nodes[1].count(DropReason::Length) + net.nodes[1].count(DropReason::Type);
         assert_eq!(count, 7);
         assert_eq!(word(&good, 0), 0x0000_0348);
     }

@@ -7,7 +7,7 @@ use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix};
-use taupe_protocol::{Cause, Output};
+use taupe_protocol::{DropReason, Output};
 
 use crate::common::hybrid;
 use crate::common::packets::ipv4;
@@ -175,7 +175,7 @@ fn what_was_reserved_and_not_used_is_given_back(crypto) {
     net.nodes[0].device.close();
     let mut last = None;
     while let Some(output) = net.nodes[0].device.poll_output() {
-        if let Output::ReserveLabels { up_to, .. } = output {
+        if let Output::ReserveTimestamps { up_to, .. } = output {
             last = Some(up_to);
         }
     }
@@ -226,9 +226,9 @@ fn a_label_must_be_greater_than_the_last(crypto) {
         (Tai64N([0xff; 12]), false),
     ] {
         net.advance(millis(50));
-        let before = net.nodes[0].count(Cause::InitiationReplayed);
+        let before = net.nodes[0].count(DropReason::InitiationReplayed);
         assert_eq!(accepts(&mut net, &raw, label), accepted, "{label:?}");
-        let replayed = net.nodes[0].count(Cause::InitiationReplayed) - before;
+        let replayed = net.nodes[0].count(DropReason::InitiationReplayed) - before;
         assert_eq!(replayed, u64::from(!accepted));
     }
 }
@@ -237,7 +237,7 @@ fn a_replayed_initiation_changes_nothing(crypto) {
     let mut net = Net::connected(crypto);
     let initiation = net.last(0, Kind::Initiation);
     net.advance(secs(30));
-    assert_refused(&mut net, 1, &initiation.bytes, Cause::InitiationReplayed);
+    assert_refused(&mut net, 1, &initiation.bytes, DropReason::InitiationReplayed);
 }
 
 fn the_label_is_kept_per_peer(crypto) {
@@ -274,7 +274,7 @@ fn initiations_of_a_peer_are_20_ms_apart(crypto) {
             net.inject(0, raw.address, &begun.message);
             assert_eq!(net.kinds(mark, 0), [Kind::Response]);
         } else {
-            assert_refused(&mut net, 0, &begun.message, Cause::InitiationFlood);
+            assert_refused(&mut net, 0, &begun.message, DropReason::InitiationFlood);
             // It is not the label's fault: a little later the same passes.
             net.advance(millis(1));
             assert!(accepts(&mut net, &raw, label(2)));
@@ -286,7 +286,7 @@ fn a_refused_initiation_does_not_count_against_the_next(crypto) {
     let (mut net, raw) = with_stranger(crypto);
     assert!(accepts(&mut net, &raw, label(1)));
     net.advance(millis(15));
-    assert_refused(&mut net, 0, &raw.begin(1, label(2)).message, Cause::InitiationFlood);
+    assert_refused(&mut net, 0, &raw.begin(1, label(2)).message, DropReason::InitiationFlood);
     net.advance(millis(5));
     assert!(accepts(&mut net, &raw, label(3)), "20 ms after the one that was accepted");
 }
@@ -302,13 +302,13 @@ fn another_ml_kem_key_begins_labels_anew(crypto) {
     net.nodes[0].wall -= secs(3600);
     net.set_private_key(0, Some(private), Tai64N::ZERO);
     net.ping(0, 1);
-    assert_eq!(net.nodes[1].count(Cause::InitiationReplayed), 1);
+    assert_eq!(net.nodes[1].count(DropReason::InitiationReplayed), 1);
     // With another ML-KEM key it is another identity.
     net.set_seed(0, Some(hybrid::seed(7)));
     net.set_hybrid(1, 0, hybrid::public(crypto, 7, suite), None);
     net.advance(secs(6));
     net.ping(0, 1);
-    assert_eq!(net.nodes[1].count(Cause::InitiationReplayed), 1);
+    assert_eq!(net.nodes[1].count(DropReason::InitiationReplayed), 1);
     assert_eq!(net.suite(1, 0), Some(Some(suite)));
 }}
 

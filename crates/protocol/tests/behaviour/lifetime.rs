@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use taupe_protocol::message::Kind;
-use taupe_protocol::{Cause, Reason};
+use taupe_protocol::{DropReason, Reason};
 
 use crate::common::random::Numbers;
 use crate::common::{Fate, NANO, Net, Outcome, START, millis, secs, set_numbers};
@@ -140,7 +140,7 @@ each_backend! {
                 net.deliver(&late[0]);
                 let node = &net.nodes[receiver];
                 assert_eq!(node.delivered.len() - before, usize::from(delivered), "at {age:?}");
-                assert_eq!(node.count(Cause::ExpiredSession), u64::from(!delivered));
+                assert_eq!(node.count(DropReason::ExpiredSession), u64::from(!delivered));
             }
         }
     }
@@ -200,7 +200,7 @@ each_backend! {
         assert_eq!(net.nodes[1].device.next_deadline(), None);
         net.release();
         assert_eq!(net.nodes[1].delivered.len(), 1, "only the first, long ago");
-        assert_eq!(net.nodes[1].count(Cause::UnknownSession), 1);
+        assert_eq!(net.nodes[1].count(DropReason::UnknownSession), 1);
         assert_eq!(net.ping(1, 0), Outcome::Staged);
         let mark = net.mark();
         net.advance_to_offset(secs(200));
@@ -214,7 +214,7 @@ each_backend! {
         net.ping(0, 1);
         assert_eq!(net.kinds(mark, 0), [Kind::Initiation]);
         assert_eq!(net.kinds(mark, 1), []);
-        assert_eq!(net.nodes[1].count(Cause::NotReady), 1);
+        assert_eq!(net.nodes[1].count(DropReason::NotReady), 1);
         net.set_up(1);
         net.advance_to_offset(secs(6));
         assert_eq!(net.nodes[1].delivered.len(), 1, "up again, it answers the next");
@@ -279,7 +279,7 @@ each_backend! {
         });
         net.ping(0, 1);
         net.advance_to_offset(secs(76));
-        assert_eq!(net.nodes[0].count(Cause::NotAuthentic), 1);
+        assert_eq!(net.nodes[0].count(DropReason::NotAuthentic), 1);
         assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1);
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use std::time::Duration;
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
 use taupe_protocol::message::Kind;
 
@@ -52,8 +52,8 @@ fn flood(net: &mut Net, message: &[u8], count: u32) -> usize {
     let node = net.nodes.len() - 1;
     let mark = net.mark();
     // New addresses each time.
-    let first = (net.nodes[node].count(Cause::CookieWithheld)
-        + net.nodes[node].count(Cause::CookieDemanded)) as u32;
+    let first = (net.nodes[node].count(DropReason::CookieWithheld)
+        + net.nodes[node].count(DropReason::CookieDemanded)) as u32;
     for n in first..first + count {
         let from = SocketAddr::from(((0x0a40_0000 + n).to_be_bytes(), 4500));
         net.receive(node, from, message, message.len());
@@ -84,7 +84,7 @@ each_backend! {
             net.inject(0, raw.address, &raw.begin(1, label(0)).message);
             let expected = if loaded { Kind::CookieReply } else { Kind::Response };
             assert_eq!(net.kinds(mark, 0), [expected], "{backlog} waiting");
-            assert_eq!(net.nodes[0].count(Cause::CookieDemanded), u64::from(loaded));
+            assert_eq!(net.nodes[0].count(DropReason::CookieDemanded), u64::from(loaded));
         }
     }
 
@@ -113,7 +113,7 @@ each_backend! {
         net.nodes[0].backlog = 0;
         net.advance(millis(900));
         net.inject(0, raw.address, &raw.begin(2, label(1)).message);
-        assert_eq!(net.nodes[0].count(Cause::CookieDemanded), 2);
+        assert_eq!(net.nodes[0].count(DropReason::CookieDemanded), 2);
         net.advance(millis(100));
         let mark = net.mark();
         net.inject(0, raw.address, &raw.begin(3, label(2)).message);
@@ -223,7 +223,7 @@ each_backend! {
         let mut begun = raw.begin(2, label(1));
         begun.message[120] ^= 1;
         raw.stamp_cookie(&mut begun.message, &cookie);
-        assert_refused(&mut net, 0, &begun.message, Cause::Mac1);
+        assert_refused(&mut net, 0, &begun.message, DropReason::Mac1);
     }
 
     fn every_bit_before_mac2_is_covered_by_mac1(crypto) {
@@ -233,7 +233,7 @@ each_backend! {
         for bit in 4 * 8..132 * 8 {
             let mut forged = message.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_refused(&mut net, 0, &forged, Cause::Mac1);
+            assert_refused(&mut net, 0, &forged, DropReason::Mac1);
         }
     }
 
@@ -241,7 +241,7 @@ each_backend! {
         let (mut net, raw) = with_stranger(crypto);
         let mut message = raw.begin(1, label(0)).message;
         stamp_for(crypto, &raw.keys.public, &mut message);
-        assert_refused(&mut net, 0, &message, Cause::Mac1);
+        assert_refused(&mut net, 0, &message, DropReason::Mac1);
     }
 
     fn responses_need_a_cookie_under_load(crypto) {
@@ -270,7 +270,7 @@ each_backend! {
         response[8] ^= 1;
         raw.stamp(&mut response);
         net.nodes[0].backlog = 512;
-        assert_refused(&mut net, 0, &response, Cause::UnknownHandshake);
+        assert_refused(&mut net, 0, &response, DropReason::UnknownHandshake);
     }
 
     fn first_askers_are_given_five_thousand_cookies_and_a_thousand_a_second(crypto) {
@@ -280,7 +280,7 @@ each_backend! {
         assert_eq!(flood(&mut net, &message, 5_100), 5_000);
         net.advance(millis(5));
         assert_eq!(flood(&mut net, &message, 100), 5);
-        assert_eq!(net.nodes[0].count(Cause::CookieWithheld), 195);
+        assert_eq!(net.nodes[0].count(DropReason::CookieWithheld), 195);
         net.advance(secs(60));
         assert_eq!(flood(&mut net, &message, 5_100), 5_000, "no more are saved");
     }
@@ -296,7 +296,7 @@ each_backend! {
             net.nodes[1].backlog = 512;
             assert_eq!(flood(&mut net, &message, 5_001), 5_000);
             net.ping(0, 1);
-            assert_eq!(net.nodes[1].count(Cause::CookieWithheld), 2, "no cookie at first");
+            assert_eq!(net.nodes[1].count(DropReason::CookieWithheld), 2, "no cookie at first");
             // The flood goes on, so that never a cookie is left for others.
             for _ in 0..2 {
                 net.advance(millis(4_999));
@@ -330,9 +330,9 @@ each_backend! {
             n += 1;
             let mut begun = raw.begin(n, label(n));
             raw.stamp_cookie(&mut begun.message, &cookie);
-            let before = net.nodes[0].count(Cause::RateLimited);
+            let before = net.nodes[0].count(DropReason::RateLimited);
             net.inject(0, raw.address, &begun.message);
-            net.nodes[0].count(Cause::RateLimited) == before
+            net.nodes[0].count(DropReason::RateLimited) == before
         };
         // All at once: five reach the check of 20 ms between two.
         let allowed: Vec<bool> = (0..7).map(|_| send(&mut net)).collect();
@@ -362,9 +362,9 @@ each_backend! {
                 let cookie = demand(net, &raw, from, &raw.begin(n, label(n)));
                 let mut begun = raw.begin(n + 1, label(n + 1));
                 raw.stamp_cookie(&mut begun.message, &cookie);
-                let before = net.nodes[0].count(Cause::RateLimited);
+                let before = net.nodes[0].count(DropReason::RateLimited);
                 net.inject(0, from, &begun.message);
-                net.nodes[0].count(Cause::RateLimited) == before
+                net.nodes[0].count(DropReason::RateLimited) == before
             };
             for _ in 0..5 {
                 assert!(send(&mut net, "[2001:db8::7]:4500"));
@@ -435,7 +435,7 @@ each_backend! {
         assert_eq!(response.bytes[76..], [0; 16]);
         let cookie = [0xa5; 16];
         net.inject(0, raw.address, &raw.cookie_reply(&response.bytes, &cookie));
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 0);
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 0);
         net.advance(secs(1));
         shake(&mut net, &raw, 2, label(60));
         let response = net.last(0, Kind::Response);
@@ -450,7 +450,7 @@ each_backend! {
         let first = net.last(0, Kind::Initiation);
         net.inject(0, raw.address, &raw.cookie_reply(&first.bytes, &[1; 16]));
         let second = raw.cookie_reply(&first.bytes, &[2; 16]);
-        assert_refused(&mut net, 0, &second, Cause::CookieRefused);
+        assert_refused(&mut net, 0, &second, DropReason::CookieRefused);
         net.advance(secs(6));
         let retry = net.last(0, Kind::Initiation);
         let expected = crypto.hash.mac(&[1; 16], &[&retry.bytes[..132]]);
@@ -471,10 +471,10 @@ each_backend! {
         net.advance(secs(6));
         let second = net.last(0, Kind::Initiation);
         let mut late = raw.cookie_reply(&first.bytes, &[1; 16]);
-        assert_refused(&mut net, 0, &late, Cause::CookieRefused);
+        assert_refused(&mut net, 0, &late, DropReason::CookieRefused);
         // Not even with the index of the newer one.
         late[4..8].copy_from_slice(&second.bytes[4..8]);
-        assert_refused(&mut net, 0, &late, Cause::CookieRefused);
+        assert_refused(&mut net, 0, &late, DropReason::CookieRefused);
     }
 
     fn a_forged_cookie_reply_destroys_nothing(crypto) {
@@ -486,12 +486,12 @@ each_backend! {
         for bit in (4 * 8..64 * 8).step_by(3) {
             let mut forged = reply.clone();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_refused(&mut net, 0, &forged, Cause::CookieRefused);
+            assert_refused(&mut net, 0, &forged, DropReason::CookieRefused);
         }
         // Neither the handshake nor the place for the true reply is lost.
         let (response, session) = raw.answer(&initiation.bytes, 3).expect("ours");
         net.inject(0, raw.address, &reply);
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 160);
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 160);
         net.inject(0, raw.address, &response);
         assert!(session.open(&net.last(0, Kind::Data).bytes).is_some());
     }
@@ -500,9 +500,9 @@ each_backend! {
         let (mut net, session, raw) = with_raw(crypto);
         let initiation = raw.begin(3, label(9)).message;
         let mut reply = raw.cookie_reply(&initiation, &[1; 16]);
-        assert_refused(&mut net, 0, &reply, Cause::CookieRefused);
+        assert_refused(&mut net, 0, &reply, DropReason::CookieRefused);
         reply[4..8].copy_from_slice(&session.remote_index.to_le_bytes());
-        assert_refused(&mut net, 0, &reply, Cause::CookieRefused);
+        assert_refused(&mut net, 0, &reply, DropReason::CookieRefused);
     }
 
     fn a_cookie_of_one_peer_is_not_used_for_another(crypto) {
@@ -524,6 +524,6 @@ each_backend! {
         let (mut net, raw) = with_stranger(crypto);
         let other = Raw::new(crypto, crate::common::private_key(5), raw.remote, raw.address);
         let message = other.begin(1, label(0)).message;
-        assert_refused_from(&mut net, 0, raw.address, &message, Cause::UnknownPeer);
+        assert_refused_from(&mut net, 0, raw.address, &message, DropReason::UnknownPeer);
     }
 }

@@ -1,7 +1,7 @@
 //! How many messages a session carries: Rekey-After-Messages and
 //! Reject-After-Messages (whitepaper §6.1, §6.2), and counters in general.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::limits::{REJECT_AFTER_MESSAGES, REKEY_AFTER_MESSAGES};
 use taupe_protocol::message::{Kind, data_header};
 
@@ -166,13 +166,13 @@ each_backend! {
         let (mut net, session, raw) = crate::common::with_raw(crypto);
         let packet = ipv4("10.0.0.9".parse().unwrap(), net.nodes[0].inner, b"x");
         for (counter, cause) in [
-            (REJECT_AFTER_MESSAGES, Some(Cause::Exhausted)),
-            (u64::MAX, Some(Cause::Exhausted)),
+            (REJECT_AFTER_MESSAGES, Some(DropReason::Exhausted)),
+            (u64::MAX, Some(DropReason::Exhausted)),
             // These did not move the window.
             (5, None),
             (REJECT_AFTER_MESSAGES - 2, None),
             (REJECT_AFTER_MESSAGES - 1, None),
-            (REJECT_AFTER_MESSAGES - 1, Some(Cause::Replayed)),
+            (REJECT_AFTER_MESSAGES - 1, Some(DropReason::Replayed)),
             (REJECT_AFTER_MESSAGES - 3, None),
         ] {
             let before = crate::common::snapshot::counts(&net.nodes[0]);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
 use taupe_protocol::replay::{ReplayWindow, WINDOW_BITS, WINDOW_LEN};
 
@@ -169,7 +169,7 @@ fn jumps_clear_what_they_pass() {
     }
 }
 
-fn take(net: &mut Net, session: &crate::common::raw::RawSession, counter: u64) -> Vec<Cause> {
+fn take(net: &mut Net, session: &crate::common::raw::RawSession, counter: u64) -> Vec<DropReason> {
     let packet = ipv4(RAW_INNER, net.nodes[0].inner, b"x");
     let before = counts(&net.nodes[0]);
     net.inject(
@@ -186,13 +186,13 @@ each_backend! {
         for (counter, causes) in [
             (WINDOW_LEN + 1, vec![]),
             (1, vec![]),
-            (1, vec![Cause::Replayed]),
-            (0, vec![Cause::Replayed]),
+            (1, vec![DropReason::Replayed]),
+            (0, vec![DropReason::Replayed]),
             (WINDOW_LEN + 2, vec![]),
             (2, vec![]),
             (1 << 20, vec![]),
             ((1 << 20) - WINDOW_LEN, vec![]),
-            ((1 << 20) - WINDOW_LEN - 1, vec![Cause::Replayed]),
+            ((1 << 20) - WINDOW_LEN - 1, vec![DropReason::Replayed]),
         ] {
             assert_eq!(take(&mut net, &session, counter), causes, "{counter}");
         }
@@ -203,7 +203,7 @@ each_backend! {
         let mut forged = session.seal(1, &[]);
         forged[8..16].copy_from_slice(&(1_u64 << 50).to_le_bytes());
         net.inject(0, raw.address, &forged);
-        assert_eq!(net.nodes[0].count(Cause::NotAuthentic), 1);
+        assert_eq!(net.nodes[0].count(DropReason::NotAuthentic), 1);
         assert_eq!(take(&mut net, &session, 1), []);
         // Nor does it use up the counter that it claims.
         let mut forged = session.seal(2, &[]);
@@ -220,7 +220,7 @@ each_backend! {
         let batch = [one.clone(), session.seal(4, &packet), one.clone(), one].concat();
         net.inject_batch(0, raw.address, &batch, length);
         assert_eq!(net.nodes[0].delivered.len(), 2);
-        assert_eq!(net.nodes[0].count(Cause::Replayed), 2);
+        assert_eq!(net.nodes[0].count(DropReason::Replayed), 2);
     }
 
     fn each_session_has_a_window_of_its_own(crypto) {
@@ -230,7 +230,7 @@ each_backend! {
         let new = crate::common::shake(&mut net, &raw, 3, crate::common::label(60));
         assert_eq!(take(&mut net, &new, 0), []);
         assert_eq!(take(&mut net, &new, 1), []);
-        assert_eq!(take(&mut net, &old, 2), [Cause::Replayed]);
+        assert_eq!(take(&mut net, &old, 2), [DropReason::Replayed]);
         assert_eq!(take(&mut net, &old, (1 << 30) - 1), []);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taupe_protocol::limits::{MAX_JITTER, NOTICE_AFTER, REKEY_AFTER_MESSAGES};
 use taupe_protocol::message::Kind;
-use taupe_protocol::{Cause, Notice, Reason};
+use taupe_protocol::{DropReason, Notice, Reason};
 
 use crate::common::random::Numbers;
 use crate::common::snapshot::assert_refused;
@@ -34,15 +34,15 @@ each_backend! {
                 let ideal = gap * i as u32;
                 assert!(at.abs_diff(ideal) <= NEGLIGIBLE, "initiation {i} at {at:?}");
             }
-            assert_eq!(net.nodes[0].count(Cause::StagedPurged), 0, "not given up yet");
+            assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0, "not given up yet");
             let (at, _, reason) = net.next_deadline().expect("it still waits");
             assert_eq!(reason, Reason::Retransmit);
             assert!(at.since(START).abs_diff(gap * 20) <= NEGLIGIBLE);
 
             net.advance_to(at - NANO);
-            assert_eq!(net.nodes[0].count(Cause::StagedPurged), 0);
+            assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0);
             net.advance_to(at);
-            assert_eq!(net.nodes[0].count(Cause::StagedPurged), 1, "given up");
+            assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 1, "given up");
             assert_eq!(net.next_deadline(), None);
             net.advance(secs(10_000));
             assert_eq!(net.times(0, 0, Kind::Initiation).len(), 20);
@@ -65,7 +65,7 @@ each_backend! {
             net.advance(secs(200));
             net.ping(0, 1);
             net.advance(secs(20));
-            let [(at, Notice::Silent { public_key: whose, endpoint, time })] = told(&net)[..] else {
+            let [(at, Notice::PeerUnreachable { public_key: whose, endpoint, time })] = told(&net)[..] else {
                 panic!("{:?}", told(&net));
             };
             assert_eq!((whose, endpoint), (public_key, net.nodes[1].address));
@@ -76,7 +76,7 @@ each_backend! {
                 net.ping(1, 0);
             }
             net.advance(secs(6));
-            let [_, (_, Notice::Heard { public_key: whose })] = told(&net)[..] else {
+            let [_, (_, Notice::PeerRecovered { public_key: whose })] = told(&net)[..] else {
                 panic!("{:?}", told(&net));
             };
             assert_eq!(whose, public_key);
@@ -96,7 +96,7 @@ each_backend! {
         let last = net.last(0, Kind::Initiation);
         let (response, _) = raw.answer(&last.bytes, 3).expect("an initiation to us");
         net.advance(secs(2));
-        assert_refused(&mut net, 0, &response, Cause::UnknownHandshake);
+        assert_refused(&mut net, 0, &response, DropReason::UnknownHandshake);
     }
 
     fn an_answer_to_the_twentieth_still_counts(crypto) {
@@ -128,7 +128,7 @@ each_backend! {
         let times = net.times(mark, 0, Kind::Initiation);
         assert_eq!(times.len(), 20);
         assert_eq!(times[0], secs(101), "at once");
-        assert_eq!(net.nodes[0].count(Cause::StagedPurged), 2);
+        assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 2);
     }
 
     fn new_user_data_starts_the_count_again(crypto) {
@@ -143,9 +143,9 @@ each_backend! {
         let times = net.times(0, 0, Kind::Initiation);
         assert_eq!(times.len(), 30);
         assert!(times[29].abs_diff(secs(145)) < NEGLIGIBLE * 10);
-        assert_eq!(net.nodes[0].count(Cause::StagedPurged), 0);
+        assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0);
         net.advance_to_offset(secs(151));
-        assert_eq!(net.nodes[0].count(Cause::StagedPurged), 2);
+        assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 2);
         net.advance(secs(1000));
         assert_eq!(net.times(0, 0, Kind::Initiation).len(), 30);
     }
@@ -291,7 +291,7 @@ each_backend! {
         let times = net.times(mark, 0, Kind::Initiation);
         assert!(!times.is_empty(), "the staged packet is forgotten");
         assert!(times[0] >= secs(8), "Rekey-Timeout after the response");
-        assert_eq!(net.nodes[0].count(Cause::StagedPurged), 1, "and given up in the end");
+        assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 1, "and given up in the end");
     }
 
     fn data_for_an_unconfirmed_session_leads_to_a_handshake_of_its_own(crypto) {

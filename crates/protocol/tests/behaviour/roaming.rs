@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::message::Kind;
 
 use crate::common::packets::ipv4;
@@ -64,7 +64,7 @@ each_backend! {
         let (mut net, session, _) = with_raw(crypto);
         let foreign = ipv4("10.99.0.1".parse().unwrap(), net.nodes[0].inner, b"x");
         net.inject(0, stranger(), &session.seal(1, &foreign));
-        assert_eq!(net.nodes[0].count(Cause::SourceNotAllowed), 1);
+        assert_eq!(net.nodes[0].count(DropReason::SourceNotAllowed), 1);
         assert_eq!(endpoint(&net), Some(stranger()));
     }
 
@@ -81,7 +81,7 @@ each_backend! {
         let (mut net, session, raw) = with_raw(crypto);
         let message = session.seal(1, &[]);
         net.inject(0, raw.address, &message);
-        assert_refused(&mut net, 0, &message, Cause::Replayed);
+        assert_refused(&mut net, 0, &message, DropReason::Replayed);
         assert_eq!(endpoint(&net), Some(raw.address));
     }
 
@@ -90,14 +90,14 @@ each_backend! {
         let begun = raw.begin(1, label(1));
         net.inject(0, raw.address, &begun.message);
         net.advance(millis(30));
-        assert_refused(&mut net, 0, &begun.message, Cause::InitiationReplayed);
+        assert_refused(&mut net, 0, &begun.message, DropReason::InitiationReplayed);
     }
 
     fn data_that_does_not_verify_moves_nothing(crypto) {
         let (mut net, session, _) = with_raw(crypto);
         let mut message = session.seal(1, &[]);
         message[16] ^= 1;
-        assert_refused(&mut net, 0, &message, Cause::NotAuthentic);
+        assert_refused(&mut net, 0, &message, DropReason::NotAuthentic);
     }
 
     fn a_cookie_reply_moves_nothing(crypto) {
@@ -107,7 +107,7 @@ each_backend! {
         let initiation = net.last(0, Kind::Initiation);
         let reply = raw.cookie_reply(&initiation.bytes, &[1; 16]);
         net.inject(0, stranger(), &reply);
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 0, "it was taken");
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 0, "it was taken");
         assert_eq!(endpoint(&net), Some(raw.address));
     }
 
@@ -116,7 +116,7 @@ each_backend! {
         net.nodes[0].backlog = 512;
         let begun = raw.begin(1, label(1));
         net.inject(0, stranger(), &begun.message);
-        assert_eq!(net.nodes[0].count(Cause::CookieDemanded), 1);
+        assert_eq!(net.nodes[0].count(DropReason::CookieDemanded), 1);
         assert_eq!(endpoint(&net), Some(raw.address));
     }
 
@@ -126,7 +126,7 @@ each_backend! {
         forged[20] ^= 1;
         let batch = [forged.clone(), session.seal(2, &[]), forged].concat();
         net.inject_batch(0, stranger(), &batch, 32);
-        assert_eq!(net.nodes[0].count(Cause::NotAuthentic), 2);
+        assert_eq!(net.nodes[0].count(DropReason::NotAuthentic), 2);
         assert_eq!(endpoint(&net), Some(stranger()));
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use taupe_protocol::message::{DATA_OVERHEAD, Kind};
-use taupe_protocol::{Cause, Role};
+use taupe_protocol::{DropReason, Role};
 
 use crate::common::packets::ipv4;
 use crate::common::random::Numbers;
@@ -90,7 +90,7 @@ each_backend! {
         // A changed message of the new one confirms nothing either.
         let mut forged = new.seal(0, &[]);
         forged[20] ^= 1;
-        assert_refused(&mut net, 0, &forged, Cause::NotAuthentic);
+        assert_refused(&mut net, 0, &forged, DropReason::NotAuthentic);
         net.send(0, &packet);
         assert!(old.open(&net.last(0, Kind::Data).bytes).is_some());
         net.inject(0, raw.address, &new.seal(0, &[]));
@@ -103,7 +103,7 @@ each_backend! {
         let session = shake(&mut net, &raw, 1, label(0));
         let foreign = ipv4("10.99.0.1".parse().unwrap(), net.nodes[0].inner, b"x");
         net.inject(0, raw.address, &session.seal(0, &foreign));
-        assert_eq!(net.nodes[0].count(Cause::SourceNotAllowed), 1);
+        assert_eq!(net.nodes[0].count(DropReason::SourceNotAllowed), 1);
         let packet = ipv4(net.nodes[0].inner, RAW_INNER, b"x");
         assert_eq!(net.send(0, &packet), Outcome::Sent);
     }
@@ -121,7 +121,7 @@ each_backend! {
             assert!(sessions.len() <= 3, "{} in round {round}", sessions.len());
         }
         net.inject(0, raw.address, &current.seal(1, &[]));
-        assert_eq!(net.nodes[0].count(Cause::UnknownSession), 0, "the current one is kept");
+        assert_eq!(net.nodes[0].count(DropReason::UnknownSession), 0, "the current one is kept");
     }
 
     fn a_session_to_be_takes_the_place_of_the_previous(crypto) {
@@ -131,11 +131,11 @@ each_backend! {
         let current = shake(&mut net, &raw, 8, label(60));
         net.inject(0, raw.address, &current.seal(0, &[]));
         net.inject(0, raw.address, &previous.seal(1, &[]));
-        assert_eq!(net.nodes[0].count(Cause::UnknownSession), 0);
+        assert_eq!(net.nodes[0].count(DropReason::UnknownSession), 0);
         net.advance(secs(1));
         shake(&mut net, &raw, 9, label(120));
         assert_eq!(net.nodes[0].device.sessions().len(), 2, "current and next");
-        assert_refused(&mut net, 0, &previous.seal(2, &[]), Cause::UnknownSession);
+        assert_refused(&mut net, 0, &previous.seal(2, &[]), DropReason::UnknownSession);
     }
 
     fn late_packets_of_the_previous_session_are_received(crypto) {
@@ -160,7 +160,7 @@ each_backend! {
             net.deliver(&late[0]);
             let got = net.nodes[1].delivered.len() - before;
             assert_eq!(got, usize::from(rekeys == 1), "after {rekeys} rekeys");
-            assert_eq!(net.nodes[1].count(Cause::UnknownSession), u64::from(rekeys == 2));
+            assert_eq!(net.nodes[1].count(DropReason::UnknownSession), u64::from(rekeys == 2));
         }
     }
 
@@ -235,12 +235,12 @@ each_backend! {
             let mut forged = response.clone();
             forged[at] ^= 1 << (at % 8);
             stamp_for(crypto, &public, &mut forged);
-            assert_refused(&mut net, 0, &forged, Cause::ResponseNotAuthentic);
+            assert_refused(&mut net, 0, &forged, DropReason::ResponseNotAuthentic);
         }
         for other in [0, 1, 3, u32::MAX] {
             let index = word(&initiation.bytes, 4) ^ (other | 1);
             let forged = raw.response(3, index, &chunk(&response, 12), &chunk(&response, 44));
-            assert_refused(&mut net, 0, &forged, Cause::UnknownHandshake);
+            assert_refused(&mut net, 0, &forged, DropReason::UnknownHandshake);
         }
         net.inject(0, raw.address, &response);
         let data = net.last(0, Kind::Data);
@@ -250,7 +250,7 @@ each_backend! {
     fn a_response_counts_once(crypto) {
         let mut net = Net::connected(crypto);
         let response = net.last(1, Kind::Response);
-        assert_refused_from(&mut net, 0, response.source, &response.bytes, Cause::UnknownHandshake);
+        assert_refused_from(&mut net, 0, response.source, &response.bytes, DropReason::UnknownHandshake);
     }
 
     fn a_response_to_a_replaced_initiation_is_refused(crypto) {
@@ -262,7 +262,7 @@ each_backend! {
         let second = net.last(0, Kind::Initiation);
         let (late, _) = raw.answer(&first.bytes, 1).expect("ours");
         let (response, session) = raw.answer(&second.bytes, 2).expect("ours");
-        assert_refused(&mut net, 0, &late, Cause::UnknownHandshake);
+        assert_refused(&mut net, 0, &late, DropReason::UnknownHandshake);
         net.inject(0, raw.address, &response);
         assert!(session.open(&net.last(0, Kind::Data).bytes).is_some());
     }
@@ -288,7 +288,7 @@ each_backend! {
         for response in &mut responses {
             stamp_for(crypto, &public, &mut response.bytes);
             let bytes = response.bytes.clone();
-            assert_refused_from(&mut net, 0, response.source, &bytes, Cause::ResponseNotAuthentic);
+            assert_refused_from(&mut net, 0, response.source, &bytes, DropReason::ResponseNotAuthentic);
         }
     }
 
@@ -354,7 +354,7 @@ each_backend! {
             net.set_preshared_key(1, 0, theirs);
             net.ping(0, 1);
             assert_eq!(net.nodes[1].delivered.len(), usize::from(works));
-            assert_eq!(net.nodes[0].count(Cause::ResponseNotAuthentic), u64::from(!works));
+            assert_eq!(net.nodes[0].count(DropReason::ResponseNotAuthentic), u64::from(!works));
         }
     }
 
@@ -365,7 +365,7 @@ each_backend! {
         assert_eq!(net.nodes[1].delivered.len(), 2);
         net.advance_to_offset(secs(125));
         net.ping(0, 1);
-        assert_eq!(net.nodes[0].count(Cause::ResponseNotAuthentic), 1);
+        assert_eq!(net.nodes[0].count(DropReason::ResponseNotAuthentic), 1);
         net.set_preshared_key(1, 0, [3; 32]);
         net.advance_to_offset(secs(131));
         assert_eq!(net.session_age(0, 1).map(|age| age < secs(6)), Some(true));
@@ -438,11 +438,11 @@ each_backend! {
         net.ping(0, 1);
         let response = net.take_held().remove(0);
         net.set_private_key(0, Some(private_key(1234)), label(0));
-        assert_refused_from(&mut net, 0, response.source, &response.bytes, Cause::Mac1);
+        assert_refused_from(&mut net, 0, response.source, &response.bytes, DropReason::Mac1);
         // A mac1 for the new key does not help it.
         let mut forged = response.bytes.clone();
         stamp_for(crypto, &net.nodes[0].public, &mut forged);
-        assert_refused_from(&mut net, 0, response.source, &forged, Cause::UnknownHandshake);
+        assert_refused_from(&mut net, 0, response.source, &forged, DropReason::UnknownHandshake);
     }
 
     fn what_waits_for_a_private_key_leaves_when_it_is_set(crypto) {
@@ -462,7 +462,7 @@ each_backend! {
         let right = net.nodes[0].private.clone();
         net.set_private_key(0, Some(private_key(1234)), label(0));
         net.ping(0, 1);
-        assert_eq!(net.nodes[1].count(Cause::UnknownPeer), 1);
+        assert_eq!(net.nodes[1].count(DropReason::UnknownPeer), 1);
         net.advance(secs(1));
         net.set_private_key(0, Some(right), label(0));
         net.advance(secs(6));
@@ -476,7 +476,7 @@ each_backend! {
         assert_eq!(net.ping(0, 1), Outcome::Staged);
         assert_eq!(net.kinds(mark, 0), []);
         let initiation = net.last(0, Kind::Initiation);
-        assert_refused(&mut net, 0, &initiation.bytes, Cause::NotReady);
+        assert_refused(&mut net, 0, &initiation.bytes, DropReason::NotReady);
         assert!(net.nodes[0].device.status().private_key.is_none());
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
-use taupe_protocol::{Cause, padded_len};
+use taupe_protocol::{DropReason, padded_len};
 
 use crate::common::packets::{ipv4, ipv6, sized};
 use crate::common::{Net, Outcome, RAW_INNER, label, secs, shake, with_raw, with_stranger};
@@ -36,7 +36,7 @@ each_backend! {
                 let packet = sized(net.nodes[0].inner, net.nodes[1].inner, 64, mark);
                 assert_eq!(net.send(0, &packet), Outcome::Staged);
             }
-            assert_eq!(net.nodes[0].count(Cause::StagedOverflow), u64::from(lost));
+            assert_eq!(net.nodes[0].count(DropReason::StagedOverflow), u64::from(lost));
             net.mend();
             net.release();
             let marks: Vec<u8> = net.nodes[1].delivered.iter().map(|p| p[63]).collect();
@@ -50,9 +50,9 @@ each_backend! {
         net.cut();
         let packet = sized(net.nodes[0].inner, net.nodes[1].inner, 64, 0);
         net.send_batch(0, &packet, 100);
-        assert_eq!(net.nodes[0].count(Cause::StagedOverflow), 0);
+        assert_eq!(net.nodes[0].count(DropReason::StagedOverflow), 0);
         net.send_batch(0, &packet, 100);
-        assert_eq!(net.nodes[0].count(Cause::StagedOverflow), 72);
+        assert_eq!(net.nodes[0].count(DropReason::StagedOverflow), 72);
     }
 
     fn one_initiation_serves_all_that_wait(crypto) {
@@ -120,9 +120,9 @@ each_backend! {
             for _ in 0..7 {
                 net.ping(0, 1);
             }
-            assert_eq!(net.nodes[0].count(Cause::StagedPurged), 0);
+            assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0);
             end(&mut net);
-            assert_eq!(net.nodes[0].count(Cause::StagedPurged), 7, "{name}");
+            assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 7, "{name}");
             net.mend();
             net.set_up(0);
             net.advance(secs(200));
@@ -175,13 +175,13 @@ each_backend! {
             ("255.255.255.255", false),
         ] {
             let before = net.nodes[0].delivered.len();
-            let refused = net.nodes[0].count(Cause::SourceNotAllowed);
+            let refused = net.nodes[0].count(DropReason::SourceNotAllowed);
             let packet = ipv4(source.parse().unwrap(), inner, b"x");
             net.inject(0, raw.address, &session.seal(counter, &packet));
             counter += 1;
             let got = net.nodes[0].delivered.len() - before;
             assert_eq!(got, usize::from(delivered), "{source}");
-            let more = net.nodes[0].count(Cause::SourceNotAllowed) - refused;
+            let more = net.nodes[0].count(DropReason::SourceNotAllowed) - refused;
             assert_eq!(more, u64::from(!delivered));
         }
         let packet = ipv6("2001:db8::9".parse().unwrap(), "2001:db8::1".parse().unwrap(), b"x");
@@ -308,11 +308,11 @@ each_backend! {
             cases.push((packet, valid));
         }
         for (counter, (packet, valid)) in (1..).zip(cases) {
-            let before = (net.nodes[0].delivered.len(), net.nodes[0].count(Cause::InnerMalformed));
+            let before = (net.nodes[0].delivered.len(), net.nodes[0].count(DropReason::InnerMalformed));
             net.inject(0, raw.address, &session.seal(counter, &packet));
             let (delivered, refused) = if valid { (1, 0) } else { (0, 1) };
             assert_eq!(net.nodes[0].delivered.len() - before.0, delivered, "{packet:x?}");
-            assert_eq!(net.nodes[0].count(Cause::InnerMalformed) - before.1, refused);
+            assert_eq!(net.nodes[0].count(DropReason::InnerMalformed) - before.1, refused);
         }
     }
 }

@@ -28,8 +28,8 @@ use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, EndpointName, PeerUpdate, Prefix, PrivateKeyUpdate,
 };
 use taupe_protocol::{
-    Cause, DataPath, Device, Endpoint, LocalAddress, Notice, Outbound, Output, Peer, Reason,
-    Session, Sorted, Staged, padded_len,
+    DataPath, Device, DropReason, Endpoint, LocalAddress, Notice, Outbound, Output, Peer, Reason,
+    ReceivedBatch, Session, Staged, padded_len,
 };
 
 use self::packets::ipv4;
@@ -152,7 +152,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn count(&self, cause: Cause) -> u64 {
+    pub fn count(&self, cause: DropReason) -> u64 {
         self.path.counters().count(cause)
     }
 
@@ -406,7 +406,7 @@ impl Net {
                 return;
             }
         }
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         node.path
             .receive(now.boot, from, &mut batch, segment, &mut sorted);
         for range in sorted.inner {
@@ -446,8 +446,8 @@ impl Net {
     fn collect(&mut self, i: usize) {
         let now = self.now_at(i);
         let node = &mut self.nodes[i];
-        if node.device.wants_attention() {
-            node.device.handle_attention(now);
+        if node.device.has_pending_work() {
+            node.device.handle_pending_work(now);
         }
         while let Some(output) = node.device.poll_output() {
             match output {
@@ -472,7 +472,7 @@ impl Net {
                 }
                 Output::Latch { peer, latched, .. } => node.latches.push((peer, latched)),
                 Output::Notice(notice) => node.notices.push((self.now, notice)),
-                Output::ReserveLabels { public_key, up_to } => {
+                Output::ReserveTimestamps { public_key, up_to } => {
                     // A key that is replaced gives back what it has not used.
                     if public_key == node.public {
                         node.reserved.push((up_to, node.sent));

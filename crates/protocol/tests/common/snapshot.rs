@@ -6,7 +6,7 @@ use std::time::Duration;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::Prefix;
-use taupe_protocol::{Cause, Endpoint, Reason, Role};
+use taupe_protocol::{DropReason, Endpoint, Reason, Role};
 
 use super::{Net, Node};
 
@@ -68,12 +68,15 @@ impl Snapshot {
 
 /// The number of every cause, in order.
 pub fn counts(node: &Node) -> Vec<u64> {
-    Cause::ALL.iter().map(|cause| node.count(*cause)).collect()
+    DropReason::ALL
+        .iter()
+        .map(|cause| node.count(*cause))
+        .collect()
 }
 
 /// Which causes have been counted, once for each time.
-pub fn raised(node: &Node, before: &[u64]) -> Vec<Cause> {
-    Cause::ALL
+pub fn raised(node: &Node, before: &[u64]) -> Vec<DropReason> {
+    DropReason::ALL
         .into_iter()
         .zip(before)
         .flat_map(|(cause, before)| {
@@ -85,7 +88,7 @@ pub fn raised(node: &Node, before: &[u64]) -> Vec<Cause> {
 /// Gives `bytes` to a node from a stranger's address: it must be dropped for
 /// `cause`, counted once, change nothing, and be answered by nothing.
 #[track_caller]
-pub fn assert_refused(net: &mut Net, to: usize, bytes: &[u8], cause: Cause) {
+pub fn assert_refused(net: &mut Net, to: usize, bytes: &[u8], cause: DropReason) {
     assert_refused_from(net, to, super::stranger(), bytes, cause);
 }
 
@@ -95,7 +98,7 @@ pub fn assert_refused_from(
     to: usize,
     source: SocketAddr,
     bytes: &[u8],
-    cause: Cause,
+    cause: DropReason,
 ) {
     let before = Snapshot::of(&mut net.nodes[to]);
     let counted = counts(&net.nodes[to]);

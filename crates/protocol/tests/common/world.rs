@@ -1,6 +1,6 @@
 //! A device that has something to lose.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::crypto::Provider;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate, Prefix};
@@ -64,7 +64,7 @@ impl World {
     }
 
     #[track_caller]
-    pub fn refuses(&mut self, bytes: &[u8], cause: Cause) {
+    pub fn refuses(&mut self, bytes: &[u8], cause: DropReason) {
         assert_refused(&mut self.net, 0, bytes, cause);
     }
 

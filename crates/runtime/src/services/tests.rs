@@ -81,7 +81,7 @@ fn an_update_includes_what_was_saved_for_its_keys() {
     let label = Tai64N::from_wall(Duration::from_secs(1_700_000_000));
     let mut before = services(&folder, &[]);
     for output in [
-        Output::ReserveLabels {
+        Output::ReserveTimestamps {
             public_key: own,
             up_to: label,
         },
@@ -112,7 +112,7 @@ fn what_the_user_has_to_do_is_returned() {
     };
     let event = services.handle_output(&mut device, transmit);
     assert!(matches!(event, Some(Event::Transmit { tos: 1, .. })));
-    let notice = Notice::Heard { public_key: PEER };
+    let notice = Notice::PeerRecovered { public_key: PEER };
     let event = services.handle_output(&mut device, Output::Notice(notice));
     assert!(matches!(event, Some(Event::Notice(it)) if it == notice));
 }

@@ -15,7 +15,7 @@ use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    Cause, DataPath, Endpoint, HandshakeQueue, Notice, Outbound, Peer, Sorted, Staged, Wake, inner,
+    DropReason, DataPath, Endpoint, HandshakeQueue, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
     padded_len,
 };
 use taupe_runtime::clock::now;
@@ -151,7 +151,7 @@ impl<T: Tap> Shared<T> {
             return;
         };
         if is_loop(packet, self.ways.port, &peer) {
-            self.path.counters().add(Cause::RoutingLoop, 1);
+            self.path.counters().add(DropReason::RoutingLoop, 1);
             return;
         }
         let padded = padded_len(view.length, self.mtu);
@@ -180,7 +180,7 @@ impl<T: Tap> Shared<T> {
         let Some(Way { socket, .. }) = way(&self.ways) else {
             return;
         };
-        let (mut buffer, mut sorted) = (vec![0; LONGEST], Sorted::default());
+        let (mut buffer, mut sorted) = (vec![0; LONGEST], ReceivedBatch::default());
         let mut errors = Errors::default();
         loop {
             let received = socket.recv_from(&mut buffer);
@@ -203,14 +203,14 @@ impl<T: Tap> Shared<T> {
     }
 
     /// Opens a datagram and hands over what is in it.
-    fn receive(&self, from: SocketAddr, datagram: &mut [u8], sorted: &mut Sorted) {
+    fn receive(&self, from: SocketAddr, datagram: &mut [u8], sorted: &mut ReceivedBatch) {
         let (from, length) = (Endpoint::from(from), datagram.len());
         self.path
             .receive(now().boot, from, datagram, length, sorted);
         for message in &sorted.handshakes {
             let mut waiting = lock(&self.handshakes);
             let dropped = waiting.push(from, &datagram[message.clone()]);
-            self.path.counters().add(Cause::BacklogFull, dropped);
+            self.path.counters().add(DropReason::BacklogFull, dropped);
             // Whoever put the first one there has told.
             if waiting.len() == 1 {
                 (self.attend)();

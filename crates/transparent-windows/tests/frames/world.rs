@@ -13,7 +13,7 @@ use taupe_config::{
     file::{Forwarded, KillSwitch},
 };
 use taupe_protocol::{
-    Device, Endpoint, Outbound, Output as Wanted, Sorted, Staged,
+    Device, Endpoint, Outbound, Output as Wanted, ReceivedBatch, Staged,
     crypto::{TAG_LEN, default_provider},
     key::{PresharedKey, PrivateKey, PublicKey},
     message::DATA_HEADER_LEN,
@@ -468,7 +468,7 @@ impl World {
                     let index = adapter.index;
                     self.tap.to_come.push_back((index, Towards::Card, frame));
                 }
-                Output::Device(Wanted::ReserveLabels { .. } | Wanted::Latch { .. }) => {
+                Output::Device(Wanted::ReserveTimestamps { .. } | Wanted::Latch { .. }) => {
                     self.kept += 1;
                 }
                 Output::Adapters => {
@@ -497,7 +497,7 @@ impl World {
         }
         let peer = &mut self.peer;
         peer.heard.push(from);
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let (length, endpoint) = (message.len(), Endpoint::from(from));
         let path = Arc::clone(peer.device.data_path());
         path.receive(self.now.boot, endpoint, &mut message, length, &mut sorted);
@@ -515,7 +515,7 @@ impl World {
 
     /// What the peer sends arrives at the uplink.
     fn hear_peer(&mut self) {
-        self.peer.device.handle_attention(self.now);
+        self.peer.device.handle_pending_work(self.now);
         let mut datagrams = Vec::new();
         while let Some(output) = self.peer.device.poll_output() {
             if let Wanted::Transmit {
@@ -601,7 +601,7 @@ impl World {
             ..DeviceUpdate::default()
         };
         self.peer.device.update(self.now, update).unwrap();
-        self.peer.device.handle_attention(self.now);
+        self.peer.device.handle_pending_work(self.now);
         loop {
             let output = self.peer.device.poll_output();
             if let Wanted::Transmit { datagram, .. } = output.expect("an initiation") {

@@ -25,7 +25,9 @@ use taupe_protocol::time::{self, Now, Tai64N};
 use taupe_protocol::update::{
     AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, Prefix, PrivateKeyUpdate,
 };
-use taupe_protocol::{Device, Endpoint, Outbound, Output, Random, Sorted, Staged, padded_len};
+use taupe_protocol::{
+    Device, Endpoint, Outbound, Output, Random, ReceivedBatch, Staged, padded_len,
+};
 use taupe_runtime::random::SystemRandom;
 
 /// Its name, with which the keys of its metrics begin.
@@ -389,7 +391,7 @@ impl Handshake for Devices {
         }
         client.want_to_send(now, server)?;
 
-        let (initiating, initiation) = client.act(|device| device.handle_attention(now))?;
+        let (initiating, initiation) = client.act(|device| device.handle_pending_work(now))?;
         let (taken, answering) = processor_time(|| server.take(now, client.address, &initiation));
         let (responding, response) = taken?;
         let (finishing, first) = client.take(now, server.address, &response)?;
@@ -428,7 +430,7 @@ impl Handshake for Devices {
                 inner.copy_from_slice(&packet);
             }
         }
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let start = Instant::now();
         let path = client.device.data_path();
         let Outbound::Send(reserved) =
@@ -576,7 +578,7 @@ impl End {
         let outputs = std::iter::from_fn(|| self.device.poll_output());
         let sent = outputs.filter_map(|output| match output {
             Output::Transmit { datagram, .. } => Some(datagram),
-            Output::ReserveLabels { .. }
+            Output::ReserveTimestamps { .. }
             | Output::Resolve { .. }
             | Output::Latch { .. }
             | Output::Notice(_) => None,
@@ -589,7 +591,7 @@ impl End {
 
     /// Opens the first message of the session that was agreed on.
     fn open(&self, now: Now, from: &Self, mut message: Vec<u8>) -> Result<()> {
-        let mut sorted = Sorted::default();
+        let mut sorted = ReceivedBatch::default();
         let endpoint = Endpoint::from(from.address);
         let length = message.len();
         let path = self.device.data_path();
@@ -665,7 +667,7 @@ mod tests {
         // A message of theirs that belongs to another device's session.
         other.server.want_to_send(other.now, &other.client)?;
         let now = other.now;
-        let (_, mut messages) = other.server.act(|device| device.handle_attention(now))?;
+        let (_, mut messages) = other.server.act(|device| device.handle_pending_work(now))?;
         let message = messages.remove(0);
         assert!(
             one.client

@@ -17,7 +17,7 @@ use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
-use taupe_protocol::{DataPath, Device, Outbound, Output, Peer, Sorted, Staged};
+use taupe_protocol::{DataPath, Device, Outbound, Output, Peer, ReceivedBatch, Staged};
 
 /// Of an initiation, which a message beside it in a batch may not exceed if it is the first.
 const INITIATION: usize = 148;
@@ -187,7 +187,7 @@ impl Client {
     /// What the protocol wants sent.
     fn wanted(&mut self) -> Vec<Vec<u8>> {
         let now = self.now();
-        self.device.handle_attention(now);
+        self.device.handle_pending_work(now);
         let mut wanted = Vec::new();
         while let Some(output) = self.device.poll_output() {
             if let Output::Transmit { datagram, .. } = output {
@@ -214,7 +214,7 @@ impl Client {
                 break;
             }
             for mut one in arrived {
-                let (now, mut sorted) = (self.now(), Sorted::default());
+                let (now, mut sorted) = (self.now(), ReceivedBatch::default());
                 let (from, length) = (one.from.into(), one.bytes.len());
                 self.path
                     .receive(now.boot, from, &mut one.bytes, length, &mut sorted);

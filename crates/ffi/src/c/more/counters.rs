@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 
 use super::to_c;
-use crate::Cause;
+use crate::DropReason;
 use crate::c::boundary::{guard, tunnel_of};
 use crate::c::wireguard_tunnel;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> 
             rx_bytes: told.rx.1,
             sessions: told.sessions,
             waiting: told.waiting as u64,
-            dropped: Cause::ALL
+            dropped: DropReason::ALL
                 .iter()
                 .map(|it_is| it.tunnel.dropped(*it_is))
                 .sum(),
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn taupe_get_counters(tunnel: *const wireguard_tunnel) -> 
 pub unsafe extern "C" fn taupe_dropped(tunnel: *const wireguard_tunnel, cause: usize) -> u64 {
     // SAFETY: the caller vouches for the tunnel.
     let it = unsafe { tunnel_of(tunnel) };
-    let cause = Cause::ALL.get(cause);
+    let cause = DropReason::ALL.get(cause);
     guard(0, || match (it, cause) {
         (Some(it), Some(cause)) => it.tunnel.dropped(*cause),
         _ => 0,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn taupe_dropped(tunnel: *const wireguard_tunnel, cause: u
 pub extern "C" fn taupe_drop_reason(cause: usize) -> *const c_char {
     static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
     guard(core::ptr::null(), || {
-        let texts = TEXTS.get_or_init(|| Cause::ALL.map(|it| to_c(it.to_string())).into());
+        let texts = TEXTS.get_or_init(|| DropReason::ALL.map(|it| to_c(it.to_string())).into());
         texts
             .get(cause)
             .map_or(core::ptr::null(), |text| text.as_ptr())

@@ -1,6 +1,6 @@
 //! Hybrid handshakes under load: who needs a cookie, and whose is taken.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::PostQuantum;
@@ -87,7 +87,7 @@ each_backend! {
         net.advance(secs(5));
         assert!(!net.kinds(mark, 0).contains(&Kind::Initiation));
         assert_works(&mut net, suite);
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 0);
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 0);
     }
 
     fn under_load_a_response_needs_no_cookie(crypto) {
@@ -117,7 +117,7 @@ each_backend! {
         assert_eq!(net.since(mark, 0).len(), 2, "it has answered");
         net.mend();
         net.release();
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 1, "of two, one is used");
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 1, "of two, one is used");
         net.advance_to_offset(millis(250));
         assert_works(&mut net, suite);
     }
@@ -137,7 +137,7 @@ each_backend! {
             let reply = thief.cookie_reply(&answer.bytes);
             net.inject(0, stranger(), &reply);
         }
-        assert_eq!(net.nodes[0].count(Cause::CookieRefused), 3, "one is used");
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 3, "one is used");
         net.advance_to_offset(millis(250));
         assert_works(&mut net, suite);
     }

@@ -3,7 +3,7 @@
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::message::Kind;
 use taupe_protocol::update::{PeerUpdate, PostQuantum};
-use taupe_protocol::{Cause, Reason};
+use taupe_protocol::{DropReason, Reason};
 
 use super::{assert_works, latched};
 use crate::common::hybrid::{public, seed};
@@ -55,7 +55,7 @@ each_backend! {
         assert!(net.kinds(mark, 0).iter().all(|kind| *kind != Kind::Initiation));
         let key = net.nodes[1].public;
         assert!(!net.nodes[0].peer(&key).has_session(net.now));
-        assert!(net.nodes[0].count(Cause::PostQuantumRequired) > 0);
+        assert!(net.nodes[0].count(DropReason::PostQuantumRequired) > 0);
         // Only `off` forgets it.
         net.set_hybrid(0, 1, None, Some(PostQuantum::Off));
         let last = net.nodes[0].latches.last();
@@ -154,6 +154,6 @@ each_backend! {
             net.deliver(&datagram);
         }
         assert_eq!([0, 1].map(|node| net.nodes[node].delivered.len()), delivered);
-        assert_eq!([0, 1].map(|node| net.nodes[node].count(Cause::UnknownSession)), [1, 1]);
+        assert_eq!([0, 1].map(|node| net.nodes[node].count(DropReason::UnknownSession)), [1, 1]);
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions that the initiator has not used yet: which of them end, and when.
 
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::limits::REKEY_TIMEOUT;
 
@@ -44,7 +44,7 @@ each_backend! {
         assert_eq!(net.nodes[1].device.sessions().len(), 1);
         let packet = ipv4(net.nodes[0].inner, net.nodes[1].inner, b"late");
         let late = older.seal(0, &packet);
-        assert_refused_from(&mut net, 1, stranger(), &late, Cause::UnknownSession);
+        assert_refused_from(&mut net, 1, stranger(), &late, DropReason::UnknownSession);
     }
 
     fn a_confirmed_session_ends_the_handshakes_before_it(crypto) {
@@ -85,7 +85,7 @@ each_backend! {
             let [first, second] = [1, 2].map(|n| peer.begin(7, label(n)));
             let session = peer.shake(&mut net, 1, stranger(), &first).expect("a response");
             let other = &second.parts[1];
-            let cause = Cause::InitiationNotAuthentic;
+            let cause = DropReason::InitiationNotAuthentic;
             assert_refused_from(&mut net, 1, stranger(), other, cause);
             net.inject(1, stranger(), &session.seal(0, &[]));
             assert_eq!(current(&mut net), Some(session.remote_index));

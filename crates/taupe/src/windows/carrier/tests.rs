@@ -451,7 +451,7 @@ mod responder {
                     "{error}"
                 ),
             }
-            self.device.handle_attention(now());
+            self.device.handle_pending_work(now());
             self.device.handle_deadline(now());
             while let Some(output) = self.device.poll_output() {
                 if let Output::Transmit {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use taupe_protocol::Cause;
+use taupe_protocol::DropReason;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, Prefix, PrivateKeyUpdate};
 use taupe_runtime::resolver::SystemResolver;
@@ -250,7 +250,7 @@ fn a_datagram_that_is_led_back_is_not_sealed_again() {
         (carried.count() == 2).then_some(())
     });
     let path = here.forwarder.driver.data_path();
-    assert_eq!(path.counters().count(Cause::RoutingLoop), 1);
+    assert_eq!(path.counters().count(DropReason::RoutingLoop), 1);
     here.end();
     there.end();
 }
