@@ -8,7 +8,7 @@ use taupe_crypto::{Provider, Secret};
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::hybrid::Suite;
+use crate::suite::Suite;
 
 /// Length of every WireGuard key, in bytes.
 pub const KEY_LEN: usize = 32;

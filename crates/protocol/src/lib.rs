@@ -175,46 +175,40 @@
 
 #[doc(hidden)]
 pub mod allowed_ips;
-mod backlog;
-mod configure;
-mod cookie;
 mod device;
-mod embedding;
+mod drop_reason;
+mod endpoint;
 mod handshake;
 pub mod hybrid;
 pub mod inner;
-mod inspect;
 pub mod key;
 pub mod limits;
 pub mod message;
-mod names;
-#[doc(hidden)]
-pub mod noise;
+mod output;
 mod path;
 mod peer;
-mod ratelimit;
-#[doc(hidden)]
-pub mod replay;
-mod session;
-mod slots;
-mod surroundings;
+mod suite;
 pub mod time;
-mod timer;
 pub mod update;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use taupe_crypto::Secret;
 
-pub use backlog::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
-pub use device::{Device, Notice, Output, UpdateError};
 #[doc(hidden)]
-pub use inspect::PeerSnapshot;
-pub use path::{Counters, DataPath, DropReason, ReceivedBatch, Routes, Wake, padded_len};
-pub use peer::{Endpoint, LocalAddress, Outbound, Peer, PeerId, Reservation, Staged};
-pub use session::{Role, Session};
+pub use device::PeerSnapshot;
+pub use device::{Device, UpdateError};
+pub use drop_reason::{Counters, DropReason};
+pub use endpoint::{Endpoint, LocalAddress};
+#[doc(hidden)]
+pub use handshake::noise;
+pub use handshake::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
+pub use output::{Notice, Output};
+pub use path::{DataPath, ReceivedBatch, Routes, padded_len};
+#[doc(hidden)]
+pub use peer::replay;
+pub use peer::{Outbound, Peer, PeerId, Reason, Reservation, Role, Session, Staged, Wake};
 pub use taupe_crypto as crypto;
-pub use timer::Reason;
 
 /// Where random bytes come from: the operating system, or a seed in a
 /// simulation. A function that fills what it is given is one.

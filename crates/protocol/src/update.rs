@@ -8,9 +8,9 @@ use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU16;
 use core::time::Duration;
 
-pub use crate::hybrid::Suite;
 use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
 use crate::limits::REJECT_AFTER_TIME;
+pub use crate::suite::Suite;
 use crate::time::{Instant, Tai64N};
 
 /// An address prefix: the allowed IPs' unit. Host bits are always zero.

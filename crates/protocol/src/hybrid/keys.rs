@@ -2,14 +2,12 @@
 
 use taupe_crypto::{DecapsulationKey, Provider, Secret};
 
-use super::Suite;
 use crate::Random;
+use crate::handshake::noise::StaticKeys;
 use crate::key::{PqPrivateKey, PqPublicKey, PresharedKey, PublicKey};
-use crate::noise::StaticKeys;
+use crate::message::IDENTITY_LEN;
+use crate::suite::Suite;
 use crate::time::Tai64N;
-
-/// Bytes of an identity that are sent.
-pub const IDENTITY_LEN: usize = 28;
 
 /// HASH(CONSTRUCTION ‖ S^pub ‖ EK): both static public keys of a peer, in one suite.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,81 +1,32 @@
 //! Handshakes that withstand quantum computers: docs/post-quantum.md is their specification.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `part` | the datagrams, byte by byte |
 //! | `noise` | the key schedule, without knowledge of peers, indices or MACs |
-//! | `keys` | what follows from the static keys, and hedged randomness |
-//! | `peer` | what a peer's slot keeps for it |
-//! | `initiate`, `respond` | the two sides, as parts of [`crate::Device`] |
+//! | `keys` | values that follow from static keys, and hedged randomness |
+//! | `peer` | the post-quantum state of a peer |
+//! | `attempts` | the kind of each initiation to a peer that prefers hybrid handshakes |
+//! | `initiation`, `provisional` | handshakes under way, of this side and of peers |
+//!
+//! The layout of the messages is in [`crate::message`], and the two sides are parts of
+//! [`crate::Device`].
 
-mod initiate;
+mod attempts;
+mod initiation;
 mod keys;
 #[doc(hidden)]
 pub mod noise;
-mod part;
 mod peer;
-mod respond;
+mod provisional;
 
-use taupe_crypto::KemParameters;
-
-pub(crate) use initiate::{HandshakeKind, Waiting, begin_hybrid};
+pub(crate) use attempts::HandshakeKind;
+pub(crate) use initiation::{Partly, Waiting};
 #[doc(hidden)]
-pub use keys::{Hedge, IDENTITY_LEN, Identity, LocalKeys, RemoteKeys};
-pub(crate) use part::MAX_PART_LEN;
-pub use part::{Half, Part, Side};
-pub(crate) use peer::{Hybrid, HybridUpdate};
-pub(crate) use respond::Early;
+pub use keys::{Hedge, Identity, LocalKeys, RemoteKeys};
+pub(crate) use peer::Hybrid;
+pub(crate) use provisional::{Early, Provisional, State};
 
-/// A hybrid handshake, by what it is made of.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Suite {
-    /// An ephemeral ML-KEM-512 key beside X25519: protects what is recorded today, while
-    /// only X25519 says who the peers are.
-    Light = 1,
-    /// Static and ephemeral keys of ML-KEM-512 beside X25519.
-    Hybrid512 = 2,
-    /// Static and ephemeral keys of ML-KEM-768 beside X25519.
-    Hybrid768 = 3,
-}
-
-impl Suite {
-    /// Every suite.
-    pub const ALL: [Self; 3] = [Self::Light, Self::Hybrid512, Self::Hybrid768];
-
-    /// The name that people know it by.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Light => "hybrid-light",
-            Self::Hybrid512 => "hybrid-512",
-            Self::Hybrid768 => "hybrid-768",
-        }
-    }
-
-    /// The parameter set of its KEM keys.
-    #[must_use]
-    pub const fn parameters(self) -> KemParameters {
-        match self {
-            Self::Light | Self::Hybrid512 => KemParameters::MlKem512,
-            Self::Hybrid768 => KemParameters::MlKem768,
-        }
-    }
-
-    /// Whether peers have static KEM keys, so that messages have two parts.
-    #[must_use]
-    pub const fn has_static_keys(self) -> bool {
-        !matches!(self, Self::Light)
-    }
-
-    /// What the chaining key begins with: one string for each suite, so that nothing of one
-    /// means anything in another.
-    #[must_use]
-    pub const fn construction(self) -> &'static [u8] {
-        match self {
-            Self::Light => b"Noise_IKpsk1+psk2_25519+MLKEM512_ChaChaPoly_BLAKE2s hybrid-light",
-            Self::Hybrid512 => b"Noise_IKpsk1+psk2_25519+MLKEM512_ChaChaPoly_BLAKE2s hybrid-512",
-            Self::Hybrid768 => b"Noise_IKpsk1+psk2_25519+MLKEM768_ChaChaPoly_BLAKE2s hybrid-768",
-        }
-    }
-}
+#[doc(hidden)]
+pub use crate::message::IDENTITY_LEN;
+pub use crate::message::{Half, Part, Side};
+pub use crate::suite::Suite;

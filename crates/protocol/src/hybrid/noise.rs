@@ -17,12 +17,17 @@ use taupe_crypto::{
 };
 use zeroize::Zeroizing;
 
-use super::keys::{IDENTITY_LEN, Purpose};
-use super::part::{Half, MAC_LEN, MACS_LEN, Part, Reader, Side, TAG_B_LEN, Writer};
-use super::{LocalKeys, RemoteKeys, Suite};
 use crate::Random;
+use crate::handshake::noise::{
+    NoiseError, Precomputed, StaticKeys, Transcript, TransportKeys, agree,
+};
+use crate::hybrid::keys::Purpose;
+use crate::hybrid::{LocalKeys, RemoteKeys};
 use crate::key::PresharedKey;
-use crate::noise::{NoiseError, Precomputed, StaticKeys, Transcript, TransportKeys, agree};
+use crate::message::{
+    Half, IDENTITY_LEN, MAC_LEN, MACS_LEN, Part, Reader, Side, TAG_B_LEN, Writer,
+};
+use crate::suite::Suite;
 use crate::time::Tai64N;
 
 const IDENTIFIER: &[u8] = b"Taupe v1";
@@ -332,7 +337,7 @@ impl Claim {
             },
             part,
         )?;
-        let [sender, _] = super::part::indices(part).ok_or(NoiseError::NotAuthentic)?;
+        let [sender, _] = crate::message::indices(part).ok_or(NoiseError::NotAuthentic)?;
         let ephemeral: [u8; 32] = fields.take().ok_or(NoiseError::NotAuthentic)?;
         let parameters = suite.parameters();
         let static_key = local.hybrid.key(suite);

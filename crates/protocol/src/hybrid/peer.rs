@@ -1,16 +1,11 @@
-//! What a peer's slot keeps for hybrid handshakes, and how it is configured.
+//! Post-quantum state of a peer.
 
 use taupe_crypto::Provider;
 
-use super::initiate::HandshakeKind;
-use super::respond::Provisional;
-use super::{IDENTITY_LEN, RemoteKeys, Suite};
-use crate::device::{Device, Output};
-use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
-use crate::limits::{COOKIES_OF_A_KIND, TRIES_OF_A_KIND};
-use crate::lock;
-use crate::peer::PeerId;
-use crate::slots::PeerEntry;
+use crate::hybrid::attempts::Tries;
+use crate::hybrid::{HandshakeKind, Provisional, RemoteKeys};
+use crate::key::PublicKey;
+use crate::message::IDENTITY_LEN;
 use crate::time::Tai64N;
 use crate::update::PostQuantum;
 
@@ -34,7 +29,7 @@ pub(crate) struct Hybrid {
 }
 
 impl Hybrid {
-    fn new(crypto: &Provider, peer: PublicKey) -> Self {
+    pub(crate) fn new(crypto: &Provider, peer: PublicKey) -> Self {
         Self {
             setting: None,
             latched: false,
@@ -82,211 +77,6 @@ impl Hybrid {
             (Some(setting), _) => setting,
             (None, Some(_)) => PostQuantum::Require,
             (None, None) => PostQuantum::Off,
-        }
-    }
-}
-
-/// Initiations since a handshake was last completed or given up, or the network was another.
-#[derive(Default)]
-struct Tries {
-    /// How many; fewer where a cookie has had those of a kind begin again.
-    made: u32,
-    /// How often a cookie has.
-    begun_again: u32,
-    /// Whether ordinary ones come first, once any has.
-    begin_ordinary: Option<bool>,
-}
-
-impl Tries {
-    /// The kind of the next. `begin_ordinary` is for the first of them, and has the ordinary
-    /// ones begin when the session that the first hybrid ones waited with has ended; later, or
-    /// when a hybrid one has had a cookie, it changes no turns.
-    fn next_kind(&mut self, begin_ordinary: bool) -> HandshakeKind {
-        let waited = self.begin_ordinary == Some(false) && self.made < TRIES_OF_A_KIND;
-        if begin_ordinary && waited && self.begun_again == 0 {
-            self.begin_ordinary = Some(true);
-            self.made = 0;
-        }
-        let begin_ordinary = *self.begin_ordinary.get_or_insert(begin_ordinary);
-        let is_turn_of_other = self.made / TRIES_OF_A_KIND % 2 == 1;
-        if begin_ordinary == is_turn_of_other {
-            HandshakeKind::Hybrid
-        } else {
-            HandshakeKind::Ordinary
-        }
-    }
-
-    /// Of the kind of the last try there are as many again, as whoever sends a cookie for a hybrid
-    /// initiation knows what that is. Not without end: who reads one and knows the peer's public
-    /// key can make a cookie reply too. At most once a try, which is of the turn before else.
-    fn begin_turn_again(&mut self) {
-        // What was sent in another network is not counted any more.
-        if let Some(before) = self.made.checked_sub(1)
-            && self.begun_again < COOKIES_OF_A_KIND
-        {
-            self.begun_again += 1;
-            self.made = before / TRIES_OF_A_KIND * TRIES_OF_A_KIND;
-        }
-    }
-}
-
-impl PeerEntry {
-    /// Whether ordinary handshakes with the peer are refused.
-    pub(crate) fn refuses_ordinary(&self) -> bool {
-        self.policy() == PostQuantum::Require
-    }
-
-    pub(crate) fn policy(&self) -> PostQuantum {
-        let hybrid = self.hybrid.as_ref();
-        hybrid.map_or(PostQuantum::Off, |hybrid| hybrid.policy())
-    }
-
-    /// The suite of hybrid handshakes with the peer, if there are any.
-    pub(crate) fn suite(&self) -> Option<Suite> {
-        let hybrid = self.hybrid.as_ref()?;
-        (hybrid.policy() != PostQuantum::Off).then_some(hybrid.remote.suite)
-    }
-}
-
-/// What of an update concerns hybrid handshakes.
-pub(crate) struct HybridUpdate {
-    pub(crate) key: Option<Option<PqPublicKey>>,
-    pub(crate) setting: Option<Option<PostQuantum>>,
-    pub(crate) latched: bool,
-}
-
-impl Device {
-    /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
-    /// still receive, and send no more. Returns the peers that it concerns.
-    pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
-        let mut concerned = Vec::new();
-        if self.pq_private_key == key {
-            return concerned;
-        }
-        self.pq_private_key = key;
-        if let Some(identity) = &mut self.identity {
-            identity.expand(self.crypto, self.pq_private_key.as_ref());
-        }
-        for id in self.peers.ids() {
-            if self
-                .peers
-                .entry(id)
-                .is_none_or(|entry| entry.hybrid.is_none())
-            {
-                continue;
-            }
-            self.abandon_initiation(id);
-            self.forget_provisional(id, |_| true);
-            let Some(entry) = self.peers.entry(id) else {
-                continue;
-            };
-            let mut state = lock(&entry.peer.state);
-            if let Some(current) = &mut state.sessions.current
-                && current.session.suite().is_some()
-            {
-                current.may_send = false;
-            }
-            concerned.push(id);
-        }
-        concerned
-    }
-
-    /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
-    /// those of the peer ends.
-    pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
-        let crypto = self.crypto;
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let HybridUpdate {
-            key,
-            setting,
-            latched,
-        } = update;
-        let says_nothing =
-            matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !latched;
-        if entry.hybrid.is_none() && says_nothing {
-            return;
-        }
-        let peer = *entry.peer.public_key();
-        let before = (entry.policy(), entry.suite());
-        let hybrid = entry
-            .hybrid
-            .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
-        let mut other_key = false;
-        if let Some(key) = key
-            && key != hybrid.remote.pq_public_key
-        {
-            hybrid.remote = RemoteKeys::new(crypto, peer, key);
-            // Nothing that was made for another identity verifies under this one.
-            hybrid.timestamp_received = None;
-            other_key = true;
-        }
-        let said = hybrid.setting;
-        hybrid.setting = setting.unwrap_or(said);
-        if other_key || hybrid.setting != said {
-            hybrid.fell_back = false;
-            hybrid.begin_anew();
-        }
-        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
-        // With `off` also when nothing is known of it here: it may be from before a restart.
-        let said_off = setting == Some(Some(PostQuantum::Off));
-        if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
-            hybrid.latched = false;
-            self.remember(peer, false);
-        }
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let after = (entry.policy(), entry.suite());
-        if before == after && !other_key {
-            return;
-        }
-        self.peers.index_identity(id);
-        self.abandon_initiation(id);
-        self.forget_provisional(id, |_| true);
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let suite = entry.suite();
-        let refuses_ordinary = entry.refuses_ordinary();
-        lock(&entry.peer.state)
-            .sessions
-            .retire_if(|session| match session.suite() {
-                None => refuses_ordinary,
-                Some(made) => other_key || suite != Some(made),
-            });
-    }
-
-    /// A hybrid handshake with the peer has succeeded.
-    pub(crate) fn latch(&mut self, id: PeerId) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let Some(hybrid) = entry.hybrid.as_mut() else {
-            return;
-        };
-        hybrid.fell_back = false;
-        if hybrid.latched || hybrid.setting != Some(PostQuantum::Prefer) {
-            return;
-        }
-        hybrid.latched = true;
-        let peer = *entry.peer.public_key();
-        let mut state = lock(&entry.peer.state);
-        state
-            .sessions
-            .retire_if(|session| session.suite().is_none());
-        drop(state);
-        self.remember(peer, true);
-    }
-
-    fn remember(&mut self, peer: PublicKey, latched: bool) {
-        if let Some(identity) = &self.identity {
-            self.outputs.push_back(Output::Latch {
-                public_key: identity.keys.public,
-                peer,
-                latched,
-            });
         }
     }
 }

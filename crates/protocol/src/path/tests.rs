@@ -3,10 +3,11 @@ use core::net::{Ipv4Addr, SocketAddr};
 use taupe_crypto::{PORTABLE, Secret};
 
 use super::*;
+use crate::handshake::noise::TransportKeys;
 use crate::key::PublicKey;
-use crate::noise::TransportKeys;
+use crate::lock;
 use crate::peer::PeerId;
-use crate::session::{Role, Session};
+use crate::peer::{Role, Session};
 use crate::update::Prefix;
 
 const NOW: Instant = Instant(1_000_000_000_000);

@@ -6,12 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, clear_local};
+use crate::device::Device;
 use crate::lock;
-use crate::peer::PeerId;
-use crate::session::Role;
+use crate::peer::{PeerId, Reason, Role, clear_local};
 use crate::time::Now;
-use crate::timer::Reason;
 
 impl Device {
     /// Has each peer that this side is in conversation with shake hands anew: after the

@@ -1,22 +1,21 @@
 //! Configuration: what can be asked of a running device, applied whole, and
 //! what the device tells of itself.
 
-use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
-use crate::device::{Device, Output, UpdateError};
-use crate::hybrid::HybridUpdate;
+use crate::device::hybrid_settings::HybridUpdate;
+use crate::device::identity::Identity;
+use crate::device::{Device, UpdateError};
 use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
 use crate::lock;
+use crate::output::Output;
 use crate::path::{DataPath, Routes};
-use crate::peer::{Endpoint, Peer, PeerId, PeerState};
-use crate::slots::{Identity, PeerEntry};
+use crate::peer::{Peer, PeerEntry, PeerId, Reason, set_endpoint};
 use crate::time::Now;
-use crate::timer::Reason;
 use crate::update::{
     AllowedIpChange, DeviceStatus, DeviceUpdate, PeerStatus, PeerUpdate, Prefix, PrivateKeyUpdate,
     SessionStatus, Unanswered,
@@ -373,19 +372,4 @@ impl RoutesEdit {
     fn commit(self, path: &DataPath) {
         path.routes.store(Arc::new(self.after));
     }
-}
-
-/// An IPv4 address in IPv6's clothes (`::ffff:192.0.2.1`) means the IPv4 one.
-pub(crate) fn set_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
-    let remote = match (remote, remote.ip().to_canonical()) {
-        (SocketAddr::V6(_), ip @ IpAddr::V4(_)) => SocketAddr::new(ip, remote.port()),
-        _ => remote,
-    };
-    if let Some(endpoint) = state.endpoint
-        && endpoint.remote == remote
-    {
-        return endpoint;
-    }
-    state.unanswered = None;
-    *state.endpoint.insert(remote.into())
 }

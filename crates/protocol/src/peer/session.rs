@@ -1,22 +1,17 @@
-//! Sessions: a pair of keys with an age, and the table that finds them by
-//! receiver index.
-
-use core::hash::{BuildHasherDefault, Hasher};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, RwLock};
+//! A session: a pair of keys with an age.
 
 use arrayvec::ArrayVec;
+use std::sync::Mutex;
 use taupe_crypto::{AeadKey, Packet, Provider};
 
-use crate::hybrid::Suite;
+use crate::drop_reason::DropReason;
+use crate::handshake::noise::TransportKeys;
 use crate::limits::{REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME};
+use crate::lock;
 use crate::message::{DATA_HEADER_LEN, write_data_header};
-use crate::noise::TransportKeys;
-use crate::path::DropReason;
-use crate::peer::Peer;
-use crate::replay::ReplayWindow;
+use crate::peer::replay::ReplayWindow;
+use crate::suite::Suite;
 use crate::time::Instant;
-use crate::{lock, read, write};
 
 /// Who sent the initiation that led to a session. Only the initiator renews it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,92 +164,5 @@ impl Session {
     #[must_use]
     pub fn replay_bytes(&self) -> usize {
         lock(&self.replay).allocated()
-    }
-}
-
-const SHARDS: usize = 64;
-
-/// Every session that can receive, with its peer, by local index.
-///
-/// Indices are random and chosen by this side, so that they need no hashing
-/// against adversaries.
-pub(crate) struct SessionTable {
-    shards: [RwLock<Shard>; SHARDS],
-}
-
-type Shard = HashMap<u32, Arc<TableEntry>, BuildHasherDefault<IndexHasher>>;
-
-pub(crate) struct TableEntry {
-    pub(crate) session: Arc<Session>,
-    pub(crate) peer: Arc<Peer>,
-}
-
-impl Default for SessionTable {
-    fn default() -> Self {
-        Self {
-            shards: core::array::from_fn(|_| RwLock::default()),
-        }
-    }
-}
-
-impl SessionTable {
-    pub(crate) fn find(&self, index: u32) -> Option<Arc<TableEntry>> {
-        read(self.shard(index)).get(&index).cloned()
-    }
-
-    pub(crate) fn contains(&self, index: u32) -> bool {
-        read(self.shard(index)).contains_key(&index)
-    }
-
-    pub(crate) fn insert(&self, session: Arc<Session>, peer: Arc<Peer>) {
-        let index = session.local_index;
-        let entry = Arc::new(TableEntry { session, peer });
-        write(self.shard(index)).insert(index, entry);
-    }
-
-    pub(crate) fn remove(&self, session: &Session) {
-        write(self.shard(session.local_index)).remove(&session.local_index);
-    }
-
-    /// Every session; for tests and counting.
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        let mut all: Vec<_> = self
-            .shards
-            .iter()
-            .flat_map(|shard| {
-                read(shard)
-                    .values()
-                    .map(|entry| Arc::clone(&entry.session))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        all.sort_by_key(|session| session.local_index);
-        all
-    }
-
-    fn shard(&self, index: u32) -> &RwLock<Shard> {
-        &self.shards[index as usize % SHARDS]
-    }
-}
-
-/// Random indices are their own hash.
-#[derive(Default)]
-struct IndexHasher(u64);
-
-impl Hasher for IndexHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0 << 8 | u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, index: u32) {
-        // The lowest six bits name the shard and are the same within it; the
-        // table reads the lowest and the highest bits of a hash.
-        self.0 = u64::from(index) << 32 | u64::from(index / SHARDS as u32);
     }
 }

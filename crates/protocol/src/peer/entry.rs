@@ -1,103 +1,23 @@
-//! What the control half keeps of the device's key and of each peer.
+//! State of a peer that only the control loop uses, and the table of peers.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
 use taupe_crypto::Provider;
 
-use crate::cookie::{Checker, Stamper};
-use crate::device::{Notice, Output};
-use crate::hybrid::{Hybrid, IDENTITY_LEN, LocalKeys, Waiting};
-use crate::key::{PqPrivateKey, PresharedKey, PrivateKey, PublicKey};
+use crate::drop_reason::DropReason;
+use crate::handshake::cookie::Stamper;
+use crate::handshake::noise::{Initiator, Precomputed, StaticKeys};
+use crate::hybrid::{Hybrid, Waiting};
+use crate::key::{PresharedKey, PublicKey};
 use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
-use crate::names::Named;
-use crate::noise::{Initiator, Precomputed, StaticKeys};
-use crate::path::DropReason;
-use crate::peer::{Peer, PeerId};
-use crate::time::{Instant, Now, Tai64N};
-use crate::timer::Reason;
-
-/// Everything that follows from the private key.
-pub(crate) struct Identity {
-    pub(crate) keys: StaticKeys,
-    pub(crate) hybrid: LocalKeys,
-    pub(crate) checker: Checker,
-    /// Timestamps up to this one may have been sent, before this device was made or
-    /// to peers that have been removed.
-    pub(crate) floor: Tai64N,
-    /// Timestamps up to this one have been announced by `ReserveTimestamps`.
-    reserved: Tai64N,
-    /// The greatest timestamp sent, if any was.
-    sent: Option<Tai64N>,
-}
-
-/// How far ahead of the clock timestamps are reserved: few writes. After a crash
-/// the reservation counts as used, so that timestamps are this far ahead of the
-/// clock for a while; other implementations with the same key, which know only
-/// the clock, are refused that long.
-const TIMESTAMP_STEP: Duration = Duration::from_secs(10);
-
-impl Identity {
-    /// What follows from `private`, with which timestamps up to `floor` may have
-    /// been sent.
-    pub(crate) fn new(
-        crypto: &Provider,
-        private: PrivateKey,
-        seed: Option<&PqPrivateKey>,
-        floor: Tai64N,
-    ) -> Self {
-        let keys = StaticKeys::new(crypto, private);
-        Self {
-            hybrid: LocalKeys::new(crypto, &keys, seed),
-            checker: Checker::new(crypto, &keys.public),
-            keys,
-            floor,
-            reserved: floor,
-            sent: None,
-        }
-    }
-
-    /// Takes another seed of ML-KEM keys.
-    pub(crate) fn expand(&mut self, crypto: &Provider, seed: Option<&PqPrivateKey>) {
-        self.hybrid = LocalKeys::new(crypto, &self.keys, seed);
-    }
-
-    /// The timestamp of the next initiation to a peer whose last one was `last`:
-    /// the clock, or one grain above the last where the clock has gone back.
-    pub(crate) fn timestamp(
-        &mut self,
-        now: Now,
-        last: Option<Tai64N>,
-        outputs: &mut VecDeque<Output>,
-    ) -> Tai64N {
-        let clock = Tai64N::from_wall(now.wall);
-        let timestamp = clock.max(last.unwrap_or(self.floor).successor());
-        if timestamp > self.reserved {
-            // Ahead of the clock, not of the timestamp: restarts that follow each
-            // other closely must not add up.
-            self.reserve(timestamp.max(clock.later(TIMESTAMP_STEP)), outputs);
-        }
-        self.sent = self.sent.max(Some(timestamp));
-        timestamp
-    }
-
-    /// Gives back what has been reserved and not used: this key sends no more.
-    pub(crate) fn release(&mut self, outputs: &mut VecDeque<Output>) {
-        if let Some(sent) = self.sent {
-            self.reserve(sent, outputs);
-        }
-    }
-
-    fn reserve(&mut self, up_to: Tai64N, outputs: &mut VecDeque<Output>) {
-        self.reserved = up_to;
-        outputs.push_back(Output::ReserveTimestamps {
-            public_key: self.keys.public,
-            up_to,
-        });
-    }
-}
+use crate::message::IDENTITY_LEN;
+use crate::output::{Notice, Output};
+use crate::peer::{Named, Peer, PeerId, Reason};
+use crate::suite::Suite;
+use crate::time::{Instant, Tai64N};
+use crate::update::{EndpointName, PostQuantum};
 
 /// What the control half keeps of a peer.
 pub(crate) struct PeerEntry {
@@ -233,6 +153,33 @@ impl PeerEntry {
     /// The timestamp of the last initiation sent.
     pub(crate) fn timestamp_sent(&self) -> Option<Tai64N> {
         self.handshakes.as_ref()?.timestamp_sent
+    }
+}
+
+impl PeerEntry {
+    /// Whether ordinary handshakes with the peer are refused.
+    pub(crate) fn refuses_ordinary(&self) -> bool {
+        self.policy() == PostQuantum::Require
+    }
+
+    pub(crate) fn policy(&self) -> PostQuantum {
+        let hybrid = self.hybrid.as_ref();
+        hybrid.map_or(PostQuantum::Off, |hybrid| hybrid.policy())
+    }
+
+    /// The suite of hybrid handshakes with the peer, if there are any.
+    pub(crate) fn suite(&self) -> Option<Suite> {
+        let hybrid = self.hybrid.as_ref()?;
+        (hybrid.policy() != PostQuantum::Off).then_some(hybrid.remote.suite)
+    }
+}
+
+impl PeerEntry {
+    /// Sets or forgets the endpoint's name. The same name again changes nothing.
+    pub(crate) fn set_name(&mut self, name: Option<EndpointName>) {
+        if self.named.as_ref().map(|named| &named.name) != name.as_ref() {
+            self.named = name.map(|name| Box::new(Named::new(name)));
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 
 use taupe_crypto::TAG_LEN;
 
-use super::Suite;
-use super::keys::IDENTITY_LEN;
+use crate::suite::Suite;
+
+/// Bytes of an identity that are sent.
+pub const IDENTITY_LEN: usize = 28;
 
 /// Bytes of mac1, and of mac2.
 pub(crate) const MAC_LEN: usize = 16;

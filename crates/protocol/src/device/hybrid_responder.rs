@@ -3,94 +3,19 @@
 //! address it came from, not the session.
 
 use core::net::SocketAddr;
-use core::time::Duration;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::noise::{Claim, Local, Opened, Parts, Ready};
-use super::part::{Half, Part, indices, lasting};
-use super::{Hybrid, Suite};
 use crate::device::Device;
-use crate::limits::{MAX_EARLY_PARTS, MAX_PROVISIONAL, REKEY_TIMEOUT};
+use crate::drop_reason::DropReason;
+use crate::endpoint::Endpoint;
+use crate::handshake::noise::NoiseError;
+use crate::hybrid::noise::{Claim, Local, Parts, Ready};
+use crate::hybrid::{Provisional, State};
+use crate::limits::MAX_PROVISIONAL;
 use crate::lock;
-use crate::noise::NoiseError;
-use crate::path::DropReason;
-use crate::peer::{Endpoint, PeerId};
-use crate::session::{Role, Session};
-use crate::time::{Instant, Now, Tai64N};
-
-/// A handshake that a peer, or who has its X25519 key, has begun.
-pub(crate) struct Provisional {
-    from: Endpoint,
-    /// The initiator's index.
-    sender: u32,
-    /// HASH of the first part, but for its MACs.
-    a: [u8; 32],
-    timestamp: Tai64N,
-    since: Instant,
-    state: State,
-}
-
-enum State {
-    WaitsForB(Box<Opened>),
-    Answered {
-        /// Of the session that waits for confirmation.
-        index: u32,
-        /// HASH of the second part, but for its MACs.
-        b: [u8; 32],
-        parts: Parts,
-    },
-}
-
-impl Provisional {
-    /// How long ago it began.
-    pub(crate) fn age(&self, now: Instant) -> Duration {
-        now.since(self.since)
-    }
-
-    /// Whether the initiator may still be at it: it begins anew after Rekey-Timeout.
-    fn is_live(&self, now: Instant) -> bool {
-        self.age(now) < REKEY_TIMEOUT
-    }
-
-    fn session(&self) -> Option<u32> {
-        match self.state {
-            State::WaitsForB(_) => None,
-            State::Answered { index, .. } => Some(index),
-        }
-    }
-}
-
-impl Hybrid {
-    /// When the oldest handshake began that the peer has not confirmed.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.provisional.iter().map(|it| it.since).min()
-    }
-}
-
-/// Second parts that have come before the first: few, the oldest goes first.
-#[derive(Default)]
-pub(crate) struct Early(VecDeque<(SocketAddr, Vec<u8>)>);
-
-impl Early {
-    fn keep(&mut self, from: SocketAddr, part: &[u8]) {
-        if self.0.len() == MAX_EARLY_PARTS {
-            self.0.pop_front();
-        }
-        self.0.push_back((from, part.to_vec()));
-    }
-
-    fn take(&mut self, from: SocketAddr, suite: Suite, sender: u32) -> Option<Vec<u8>> {
-        let is_it = |(at, part): &(SocketAddr, Vec<u8>)| {
-            let of = part.first_chunk().and_then(|header| Part::of(*header));
-            *at == from
-                && of.is_some_and(|part| part.suite == suite)
-                && indices(part).is_some_and(|[index, _]| index == sender)
-        };
-        let found = self.0.iter().position(is_it)?;
-        self.0.remove(found).map(|(_, part)| part)
-    }
-}
+use crate::message::{Half, Part, indices, lasting};
+use crate::peer::{PeerId, Role, Session};
+use crate::time::{Now, Tai64N};
 
 impl Device {
     /// Takes a part of an initiation. `shown` is whether its sender has shown that it receives

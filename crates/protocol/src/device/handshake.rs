@@ -3,7 +3,7 @@
 //!
 //! A message goes through the checks in the order of their cost: length and
 //! type (by [`crate::message::classify`]), under load whether it would be
-//! answered at all ([`crate::ratelimit::CookieLimiter`]), mac1, under load mac2 and
+//! answered at all ([`crate::handshake::rate_limit::CookieLimiter`]), mac1, under load mac2 and
 //! the source's rate, and only then Diffie-Hellman. Until the last check has
 //! passed, nothing is changed but counters, rate-limit buckets and what is
 //! remembered of askers.
@@ -14,24 +14,24 @@ use taupe_crypto::Provider;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Random;
-use crate::cookie::{Cookie, claims_cookie};
-use crate::device::{Device, Output};
-use crate::hybrid::{HandshakeKind, Suite, begin_hybrid};
-use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
-use crate::lock;
-use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
-use crate::names;
-use crate::noise::{
+use crate::device::Device;
+use crate::device::hybrid_initiator::begin_hybrid;
+use crate::device::identity::Identity;
+use crate::drop_reason::DropReason;
+use crate::endpoint::Endpoint;
+use crate::handshake::cookie::{Cookie, claims_cookie};
+use crate::handshake::noise::{
     Claim, InitiationFields, Initiator, NoiseError, Precomputed, ResponseFields, TransportKeys,
 };
-use crate::path::DropReason;
-use crate::peer::{Endpoint, PeerId, Traffic};
-use crate::ratelimit::CookieGrant;
-use crate::session::{Role, Session};
-use crate::slots::{Identity, PeerEntry, Pending};
+use crate::handshake::rate_limit::CookieGrant;
+use crate::hybrid::HandshakeKind;
+use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
+use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
+use crate::output::Output;
+use crate::peer::{PeerEntry, PeerId, Pending, Reason, Role, Session, Traffic, move_endpoint};
+use crate::suite::Suite;
 use crate::time::{Instant, Now, Tai64N};
-use crate::timer::Reason;
+use crate::{Random, lock};
 
 impl Device {
     /// Takes a handshake message or cookie reply from `from`. `backlog` is how
@@ -466,7 +466,7 @@ impl Device {
             .as_ref()
             .and_then(|it| it.after(endpoint.remote))
         {
-            endpoint = names::move_endpoint(&mut state, next);
+            endpoint = move_endpoint(&mut state, next);
         }
         let hybrid = entry.hybrid.as_mut();
         let kind = hybrid.map_or(HandshakeKind::Ordinary, |hybrid| {

@@ -2,13 +2,14 @@
 //! simulation: two snapshots are equal if nothing has happened.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::device::Device;
+use crate::endpoint::Endpoint;
 use crate::key::PublicKey;
 use crate::lock;
-use crate::peer::Endpoint;
+use crate::peer::{Reason, Timers};
 use crate::time::{Instant, Tai64N};
-use crate::timer::{Reason, Timers};
 
 /// The state of a peer at one moment.
 #[derive(Clone, PartialEq, Debug)]
@@ -98,5 +99,37 @@ impl Device {
     #[must_use]
     pub fn pending_handshakes(&self) -> usize {
         self.pending.len()
+    }
+}
+
+impl Device {
+    /// Sessions that can receive; for tests and counting.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Arc<crate::Session>> {
+        self.path.sessions.all()
+    }
+
+    /// Where a session would find a packet's answer: its current session's
+    /// local index, per peer; for tests.
+    #[doc(hidden)]
+    pub fn current_session(&mut self, key: &PublicKey) -> Option<Arc<crate::Session>> {
+        let id = self.peers.find(key)?;
+        let state = lock(&self.peers.entry(id)?.peer.state);
+        let current = state.sessions.current.as_ref()?;
+        Some(Arc::clone(&current.session))
+    }
+
+    /// Moves the counter that the current session with a peer uses next up to
+    /// `next`, never down; for tests of the limits, which cannot be reached by
+    /// sending.
+    #[doc(hidden)]
+    pub fn set_counter_for_test(&mut self, key: &PublicKey, next: u64) {
+        let Some(entry) = self.peers.find(key).and_then(|id| self.peers.entry(id)) else {
+            return;
+        };
+        if let Some(current) = &mut lock(&entry.peer.state).sessions.current {
+            current.next_counter = current.next_counter.max(next);
+        }
     }
 }

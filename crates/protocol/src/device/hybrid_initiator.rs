@@ -1,88 +1,20 @@
-//! The initiator's side: which handshake is begun, sending parts again, and the response.
+//! The initiator of hybrid handshakes: initiations, parts sent again, and responses.
 
 use taupe_crypto::Provider;
 
-use super::noise::{AfterA, Halfway, Initiator, Local, Parts};
-use super::part::{Half, Part, indices};
-use crate::device::{Device, Output};
-use crate::handshake::{Begin, Finished};
-use crate::limits::{HANDSHAKE_TOS, MAX_PROVISIONAL, RESEND_PARTS_AFTER};
+use crate::device::Device;
+use crate::device::handshake::{Begin, Finished};
+use crate::device::identity::Identity;
+use crate::drop_reason::DropReason;
+use crate::endpoint::Endpoint;
+use crate::hybrid::noise::{AfterA, Initiator, Local, Parts};
+use crate::hybrid::{Partly, Waiting};
+use crate::limits::HANDSHAKE_TOS;
 use crate::lock;
-use crate::path::DropReason;
-use crate::peer::{Endpoint, PeerId, Traffic};
-use crate::slots::{Identity, PeerEntry, Pending};
-use crate::time::{Instant, Now};
-use crate::timer::Reason;
-
-/// An initiation that waits for its response.
-pub(crate) struct Waiting {
-    initiator: Initiator,
-    begun: Instant,
-    /// How often the parts have been sent again.
-    resent: usize,
-    parts: Parts,
-    /// What has come of responses, by the responder's index. There may be several: who has sent
-    /// the initiation again from elsewhere has had one made too, and so has a responder that has
-    /// begun anew in between. Few; the oldest goes first.
-    answers: Vec<(u32, Partly)>,
-    has_cookie: bool,
-}
-
-/// One part of a response.
-enum Partly {
-    /// The first.
-    Halfway(Halfway),
-    /// The second, which cannot be opened before the first.
-    Early(Vec<u8>),
-}
-
-impl Waiting {
-    pub(crate) fn new(initiator: Initiator, parts: Parts, now: Instant) -> Self {
-        Self {
-            initiator,
-            begun: now,
-            resent: 0,
-            parts,
-            answers: Vec::new(),
-            has_cookie: false,
-        }
-    }
-
-    /// A cookie has come for it. Whether it is the first: one may come for its parts each time
-    /// that they are sent.
-    pub(crate) fn is_first_cookie(&mut self) -> bool {
-        !core::mem::replace(&mut self.has_cookie, true)
-    }
-
-    fn keep(&mut self, sender: u32, part: Partly) {
-        self.answers.retain(|(of, _)| *of != sender);
-        if self.answers.len() == MAX_PROVISIONAL {
-            self.answers.remove(0);
-        }
-        self.answers.push((sender, part));
-    }
-
-    /// Notes that the parts are sent again. What was due while the machine slept is one.
-    fn count_resend(&mut self, now: Instant) {
-        self.resent += 1;
-        while self.resend_at().is_some_and(|at| at <= now) {
-            self.resent += 1;
-        }
-    }
-
-    /// When the parts are sent again next.
-    pub(crate) fn resend_at(&self) -> Option<Instant> {
-        let after = RESEND_PARTS_AFTER.get(self.resent)?;
-        Some(self.begun + *after)
-    }
-}
-
-/// Which handshake to begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum HandshakeKind {
-    Ordinary,
-    Hybrid,
-}
+use crate::message::{Half, Part, indices};
+use crate::output::Output;
+use crate::peer::{PeerEntry, PeerId, Pending, Reason, Traffic};
+use crate::time::Now;
 
 /// Makes a hybrid initiation, with its MACs. `None` without the keys for it.
 pub(crate) fn begin_hybrid(

@@ -15,82 +15,18 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crate::configure::set_endpoint;
-use crate::device::Device;
-use crate::key::PublicKey;
 use crate::limits::{
     MAX_NAME_ADDRESSES, MAX_RESOLVE_INTERVAL, REKEY_TIMEOUT, RESOLVE_AFTER, ROUNDS_PER_ADDRESS,
 };
-use crate::lock;
-use crate::peer::{Endpoint, PeerState};
-use crate::slots::PeerEntry;
-use crate::time::{Instant, Now};
-use crate::timer::Reason;
+use crate::time::Instant;
 use crate::update::EndpointName;
-
-impl Device {
-    /// Takes the addresses that a name has now, those that can be sent to, in
-    /// the order of preference; none when they are not known. Returns where the
-    /// peer's endpoint has moved to, if it has.
-    ///
-    /// An endpoint that is not among the addresses moves to the first of them. An endpoint that is
-    /// among them stays for a second look-up, and then moves to the next address. It moves at once
-    /// if no handshake has completed by the name yet. If the peer has been heard, configured or
-    /// removed since the name was asked for, the answer is dropped.
-    pub fn handle_addresses(
-        &mut self,
-        now: Now,
-        public_key: &PublicKey,
-        name: &EndpointName,
-        addresses: &[SocketAddr],
-    ) -> Option<SocketAddr> {
-        let id = self.peers.find(public_key)?;
-        let entry = self.peers.entry(id)?;
-        let named = entry.named.as_mut().filter(|named| named.name == *name)?;
-        let since = named.asked.take();
-        let mut state = lock(&entry.peer.state);
-        // Every new endpoint begins a silence of its own.
-        if since.is_none() || state.unanswered != since {
-            return None;
-        }
-        let remote = state.endpoint?.remote;
-        let next = named.choose(remote, addresses)?;
-        if !named.has_worked {
-            // The initiation before went elsewhere, so that this address need not wait for it.
-            state.hurried = true;
-            state.timers.stop(Reason::Retransmit);
-        }
-        let moved = move_endpoint(&mut state, next);
-        state.want_handshake(now.boot);
-        drop(state);
-        self.run_pending(now, id);
-        Some(moved.remote)
-    }
-}
-
-/// Moves a silent peer's endpoint: the new address is as silent as the old one until it is heard.
-pub(crate) fn move_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
-    let since = state.unanswered;
-    let endpoint = set_endpoint(state, remote);
-    state.unanswered = since;
-    endpoint
-}
-
-impl PeerEntry {
-    /// Sets or forgets the endpoint's name. The same name again changes nothing.
-    pub(crate) fn set_name(&mut self, name: Option<EndpointName>) {
-        if self.named.as_ref().map(|named| &named.name) != name.as_ref() {
-            self.named = name.map(|name| Box::new(Named::new(name)));
-        }
-    }
-}
 
 /// A peer's name, and how far asking for it has come.
 pub(crate) struct Named {
     pub(crate) name: EndpointName,
     /// The silence that the look-up under way is about, by its beginning. Its
     /// answer is dropped when there is another, or none.
-    asked: Option<Instant>,
+    pub(crate) asked: Option<Instant>,
     /// Since when the peer has been silent when it was last asked for.
     silent: Option<Instant>,
     /// When to ask next, while that silence lasts, and how much later again.
@@ -99,7 +35,7 @@ pub(crate) struct Named {
     /// Look-ups in a row that gave the address that does not answer.
     rounds: u32,
     /// A handshake has completed since the name was set or the network changed.
-    has_worked: bool,
+    pub(crate) has_worked: bool,
     /// The next initiation but the first has the name looked up, whenever that was done last.
     is_urgent: bool,
     /// The destination of the last initiation.
@@ -111,7 +47,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    fn new(name: EndpointName) -> Self {
+    pub(super) fn new(name: EndpointName) -> Self {
         Self {
             name,
             asked: None,
@@ -188,7 +124,11 @@ impl Named {
     }
 
     /// The address to try instead of `remote`, if there is a reason to.
-    fn choose(&mut self, remote: SocketAddr, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    pub(crate) fn choose(
+        &mut self,
+        remote: SocketAddr,
+        addresses: &[SocketAddr],
+    ) -> Option<SocketAddr> {
         let same = |other: &SocketAddr| is_same(other, &remote);
         if !self.has_worked {
             self.addresses = by_turns(remote, addresses);

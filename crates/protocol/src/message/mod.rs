@@ -11,7 +11,14 @@ use core::mem::offset_of;
 
 use taupe_crypto::TAG_LEN;
 
-use crate::hybrid::{MAX_PART_LEN, Part, Side};
+mod part;
+
+#[doc(hidden)]
+pub use part::IDENTITY_LEN;
+pub use part::{Half, Part, Side};
+pub(crate) use part::{
+    MAC_LEN, MACS_LEN, MAX_PART_LEN, Reader, TAG_B_LEN, Writer, indices, lasting,
+};
 
 /// The kinds of message, each with its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

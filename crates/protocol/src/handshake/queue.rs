@@ -9,9 +9,9 @@ use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 use std::vec::Drain;
 
+use crate::endpoint::Endpoint;
 use crate::limits::MAX_QUEUED_HANDSHAKES;
 use crate::message::{Initiation, LONGEST_HANDSHAKE};
-use crate::peer::Endpoint;
 
 /// Identity of a handshake among those that wait: the sender of its messages, and the index in
 /// them.

@@ -1,0 +1,152 @@
+//! Configuration of hybrid handshakes.
+
+use crate::device::Device;
+use crate::hybrid::{Hybrid, RemoteKeys};
+use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
+use crate::lock;
+use crate::output::Output;
+use crate::peer::PeerId;
+use crate::update::PostQuantum;
+
+/// What of an update concerns hybrid handshakes.
+pub(crate) struct HybridUpdate {
+    pub(crate) key: Option<Option<PqPublicKey>>,
+    pub(crate) setting: Option<Option<PostQuantum>>,
+    pub(crate) latched: bool,
+}
+
+impl Device {
+    /// Replaces the seed of this side's ML-KEM keys. Sessions that were made with the old one
+    /// still receive, and send no more. Returns the peers that it concerns.
+    pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
+        let mut concerned = Vec::new();
+        if self.pq_private_key == key {
+            return concerned;
+        }
+        self.pq_private_key = key;
+        if let Some(identity) = &mut self.identity {
+            identity.expand(self.crypto, self.pq_private_key.as_ref());
+        }
+        for id in self.peers.ids() {
+            if self
+                .peers
+                .entry(id)
+                .is_none_or(|entry| entry.hybrid.is_none())
+            {
+                continue;
+            }
+            self.abandon_initiation(id);
+            self.forget_provisional(id, |_| true);
+            let Some(entry) = self.peers.entry(id) else {
+                continue;
+            };
+            let mut state = lock(&entry.peer.state);
+            if let Some(current) = &mut state.sessions.current
+                && current.session.suite().is_some()
+            {
+                current.may_send = false;
+            }
+            concerned.push(id);
+        }
+        concerned
+    }
+
+    /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
+    /// those of the peer ends.
+    pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
+        let crypto = self.crypto;
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let HybridUpdate {
+            key,
+            setting,
+            latched,
+        } = update;
+        let says_nothing =
+            matches!(key, None | Some(None)) && matches!(setting, None | Some(None)) && !latched;
+        if entry.hybrid.is_none() && says_nothing {
+            return;
+        }
+        let peer = *entry.peer.public_key();
+        let before = (entry.policy(), entry.suite());
+        let hybrid = entry
+            .hybrid
+            .get_or_insert_with(|| Box::new(Hybrid::new(crypto, peer)));
+        let mut other_key = false;
+        if let Some(key) = key
+            && key != hybrid.remote.pq_public_key
+        {
+            hybrid.remote = RemoteKeys::new(crypto, peer, key);
+            // Nothing that was made for another identity verifies under this one.
+            hybrid.timestamp_received = None;
+            other_key = true;
+        }
+        let said = hybrid.setting;
+        hybrid.setting = setting.unwrap_or(said);
+        if other_key || hybrid.setting != said {
+            hybrid.fell_back = false;
+            hybrid.begin_anew();
+        }
+        hybrid.latched |= latched && hybrid.setting == Some(PostQuantum::Prefer);
+        // With `off` also when nothing is known of it here: it may be from before a restart.
+        let said_off = setting == Some(Some(PostQuantum::Off));
+        if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
+            hybrid.latched = false;
+            self.remember(peer, false);
+        }
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let after = (entry.policy(), entry.suite());
+        if before == after && !other_key {
+            return;
+        }
+        self.peers.index_identity(id);
+        self.abandon_initiation(id);
+        self.forget_provisional(id, |_| true);
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let suite = entry.suite();
+        let refuses_ordinary = entry.refuses_ordinary();
+        lock(&entry.peer.state)
+            .sessions
+            .retire_if(|session| match session.suite() {
+                None => refuses_ordinary,
+                Some(made) => other_key || suite != Some(made),
+            });
+    }
+
+    /// A hybrid handshake with the peer has succeeded.
+    pub(crate) fn latch(&mut self, id: PeerId) {
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let Some(hybrid) = entry.hybrid.as_mut() else {
+            return;
+        };
+        hybrid.fell_back = false;
+        if hybrid.latched || hybrid.setting != Some(PostQuantum::Prefer) {
+            return;
+        }
+        hybrid.latched = true;
+        let peer = *entry.peer.public_key();
+        let mut state = lock(&entry.peer.state);
+        state
+            .sessions
+            .retire_if(|session| session.suite().is_none());
+        drop(state);
+        self.remember(peer, true);
+    }
+
+    fn remember(&mut self, peer: PublicKey, latched: bool) {
+        if let Some(identity) = &self.identity {
+            self.outputs.push_back(Output::Latch {
+                public_key: identity.keys.public,
+                peer,
+                latched,
+            });
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The control half: timers, and what is sent without being asked. Handshakes
+//! are in [`crate::handshake`], configuration in [`crate::configure`].
+
+mod configure;
+mod embedding;
+mod endpoint_names;
+mod handshake;
+mod hybrid_initiator;
+mod hybrid_responder;
+mod hybrid_settings;
+mod identity;
+mod network_change;
+mod pending;
+mod snapshot;
+mod timers;
+
+#[doc(hidden)]
+pub use snapshot::PeerSnapshot;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use taupe_crypto::Provider;
+use thiserror::Error;
+
+use crate::device::identity::Identity;
+use crate::drop_reason::DropReason;
+use crate::endpoint::Endpoint;
+use crate::handshake::rate_limit::{CookieLimiter, RateLimiter};
+use crate::hybrid::Early;
+use crate::key::{PqPrivateKey, PublicKey};
+use crate::limits::MAX_PEERS;
+use crate::output::Output;
+use crate::path::DataPath;
+use crate::peer::{Peer, PeerId, Peers, Reason, Wake, clear_local};
+use crate::time::{Instant, Now};
+use crate::{Random, lock};
+
+/// Why an update was refused. Nothing of it has been applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum UpdateError {
+    /// More than 2^20 peers.
+    #[error("a device has at most {MAX_PEERS} peers; the update would make {0}")]
+    TooManyPeers(usize),
+}
+
+/// The control half of a WireGuard device.
+///
+/// After every call the caller takes all of [`Device::poll_output`] and then
+/// waits until [`Device::next_deadline`], a message, a wake-up or a change of
+/// configuration.
+pub struct Device {
+    pub(crate) crypto: &'static Provider,
+    pub(crate) random: Box<dyn Random + Send>,
+    pub(crate) path: Arc<DataPath>,
+    pub(crate) up: bool,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) pq_private_key: Option<PqPrivateKey>,
+    pub(crate) peers: Peers,
+    /// Which peer a handshake that waits for its response is with, by the local
+    /// index it has.
+    pub(crate) pending: BTreeMap<u32, PeerId>,
+    /// Which peer a hybrid handshake is of that somebody has begun, by where it came from and
+    /// the index it has there.
+    pub(crate) begun_by_peers: BTreeMap<(SocketAddr, u32), PeerId>,
+    pub(crate) early: Early,
+    pub(crate) loaded: Option<Instant>,
+    pub(crate) limiter: RateLimiter,
+    pub(crate) cookie_limiter: CookieLimiter,
+    pub(crate) outputs: VecDeque<Output>,
+    /// The upper 24 bits of every index, where whoever uses the device has chosen them.
+    pub(crate) index_prefix: Option<u32>,
+    deadlines: BTreeSet<(Instant, PeerId, Reason)>,
+}
+
+impl Device {
+    /// A device without key and peers, down. `wake` is called, from any thread,
+    /// when [`Device::handle_pending_work`] has something to do.
+    #[must_use]
+    pub fn new(crypto: &'static Provider, random: Box<dyn Random + Send>, wake: Wake) -> Self {
+        Self {
+            crypto,
+            random,
+            path: Arc::new(DataPath::new(wake)),
+            up: false,
+            identity: None,
+            pq_private_key: None,
+            peers: Peers::default(),
+            pending: BTreeMap::new(),
+            begun_by_peers: BTreeMap::new(),
+            early: Early::default(),
+            loaded: None,
+            limiter: RateLimiter::default(),
+            cookie_limiter: CookieLimiter::default(),
+            outputs: VecDeque::new(),
+            index_prefix: None,
+            deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// The device's public key, if it has a private one.
+    #[must_use]
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.identity.as_ref().map(|identity| identity.keys.public)
+    }
+
+    /// The half that moves packets.
+    #[must_use]
+    pub fn data_path(&self) -> &Arc<DataPath> {
+        &self.path
+    }
+
+    /// Whether the device is up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// The next thing to be done, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Device::handle_deadline`] must be called at the latest, and why.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<(Instant, Reason)> {
+        self.deadlines.first().map(|(at, _, reason)| (*at, *reason))
+    }
+
+    /// Lets packets flow. Peers with a persistent keepalive send one at once.
+    pub fn set_up(&mut self, now: Now) {
+        if self.up {
+            return;
+        }
+        self.up = true;
+        for id in self.peers.ids() {
+            let Some(entry) = self.peers.entry(id) else {
+                continue;
+            };
+            let mut state = lock(&entry.peer.state);
+            state.up = true;
+            // What is older was read when the interface had gone down.
+            let early = state.staged_early.take();
+            if early.is_some_and(|at| now.boot.since(at) > EARLY) {
+                let purged = state.staged.len() as u64;
+                state.staged.clear();
+                self.path.counters().add(DropReason::StagedPurged, purged);
+            }
+            let keepalive = !state.persistent_keepalive.is_zero();
+            drop(state);
+            if keepalive {
+                self.send_keepalive(now, id);
+            } else {
+                self.flush(now, id);
+            }
+            self.run_pending(now, id);
+        }
+    }
+
+    /// Ends the device: everything is stopped and erased, and the timestamps that
+    /// were reserved but not used are given back. Take [`Device::poll_output`]
+    /// once more.
+    pub fn close(&mut self) {
+        self.set_down();
+        if let Some(mut identity) = self.identity.take() {
+            identity.release(&mut self.outputs);
+        }
+        self.pq_private_key = None;
+    }
+
+    /// Stops everything and erases all session and handshake keys.
+    pub fn set_down(&mut self) {
+        self.up = false;
+        for id in self.peers.ids() {
+            self.silence(id);
+        }
+    }
+
+    /// Does what the way of a packet has asked for: after a wake-up.
+    pub fn handle_pending_work(&mut self, now: Now) {
+        for peer in self.path.work_queue.take() {
+            let id = peer.id();
+            // The number may be another peer's by now.
+            let known = self
+                .peers
+                .entry(id)
+                .is_some_and(|s| Arc::ptr_eq(&s.peer, &peer));
+            if known {
+                lock(&peer.state).notified = false;
+                self.run_pending(now, id);
+            }
+        }
+    }
+
+    /// Whether [`Device::handle_pending_work`] has something to do.
+    #[must_use]
+    pub fn has_pending_work(&self) -> bool {
+        !self.path.work_queue.is_empty()
+    }
+
+    /// Forgets from which local address those peers are answered for whom `keep`
+    /// does not hold: the system's addresses or routes have changed, and it
+    /// chooses again.
+    pub fn retain_local_addresses(
+        &mut self,
+        keep: impl Fn(&Endpoint, &crate::LocalAddress) -> bool,
+    ) {
+        for entry in self.peers.entries.iter().flatten() {
+            let Some(endpoint) = entry.peer.endpoint() else {
+                continue;
+            };
+            let stale = endpoint.local.is_some_and(|local| !keep(&endpoint, &local));
+            let mut state = lock(&entry.peer.state);
+            // It may have been heard from elsewhere meanwhile.
+            if stale && state.endpoint == Some(endpoint) {
+                clear_local(&mut state);
+            }
+        }
+    }
+
+    /// Forgets the local address of the peers at `endpoint`, after the system
+    /// has refused to send from it.
+    pub fn forget_local_address(&mut self, endpoint: &Endpoint) {
+        for entry in self.peers.entries.iter().flatten() {
+            if entry.peer.endpoint().as_ref() == Some(endpoint) {
+                entry.peer.clear_local_address();
+            }
+        }
+    }
+
+    /// A peer by its key.
+    pub fn peer(&mut self, key: &PublicKey) -> Option<Arc<Peer>> {
+        let id = self.peers.find(key)?;
+        Some(Arc::clone(&self.peers.entry(id)?.peer))
+    }
+}
+
+/// How long before the notice that the interface is up its packets may come.
+const EARLY: Duration = Duration::from_secs(1);

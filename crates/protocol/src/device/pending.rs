@@ -1,0 +1,142 @@
+//! Work on one peer: requests of its data path, packets that wait, and its end.
+
+use std::sync::Arc;
+use taupe_crypto::TAG_LEN;
+
+use crate::device::Device;
+use crate::drop_reason::DropReason;
+use crate::lock;
+use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
+use crate::output::Output;
+use crate::peer::{PeerId, Reason, Traffic};
+use crate::time::Now;
+
+impl Device {
+    /// Does what the peer's link wants, takes retired sessions out of the table
+    /// and sets the peer's deadline. Ends every piece of work on a peer.
+    pub(crate) fn run_pending(&mut self, now: Now, id: PeerId) {
+        loop {
+            let Some(entry) = self.peers.entry(id) else {
+                return;
+            };
+            let peer = Arc::clone(&entry.peer);
+            let mut state = lock(&peer.state);
+            let work = core::mem::take(&mut state.work);
+            if work.confirmed.is_some() {
+                state.timers.stop(Reason::Retransmit);
+                state.timers.stop(Reason::ResendParts);
+                state.attempts = 0;
+                state.renewed_on_receive = false;
+                entry.latest_handshake = Some(now.wall);
+                if let Some(hybrid) = &mut entry.hybrid {
+                    hybrid.begin_anew();
+                }
+                entry.heard(&mut self.outputs);
+            }
+            drop(state);
+            if let Some(index) = work.confirmed {
+                self.abandon_initiation(id);
+                self.confirm_provisional(id, index);
+            }
+            if work.confirmed.is_some() || work.flush {
+                self.flush(now, id);
+            }
+            if work.handshake {
+                self.send_initiation(now, id, false);
+            }
+            if !work.any() {
+                break;
+            }
+        }
+        self.schedule(id);
+    }
+
+    /// Sends what is staged, or an empty packet if nothing is.
+    pub(crate) fn send_keepalive(&mut self, now: Now, id: PeerId) {
+        if let Some(entry) = self.peers.entry(id) {
+            let mut state = lock(&entry.peer.state);
+            if state.up && state.staged.is_empty() {
+                state.staged.push_back(crate::Staged {
+                    packet: Vec::new(),
+                    ecn: 0,
+                });
+            }
+        }
+        self.flush(now, id);
+    }
+
+    /// Sends what is staged as far as the session allows, and asks for a
+    /// handshake for the rest.
+    pub(crate) fn flush(&mut self, now: Now, id: PeerId) {
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let peer = Arc::clone(&entry.peer);
+        loop {
+            let mut state = lock(&peer.state);
+            let (Some(endpoint), false) = (state.endpoint, state.staged.is_empty()) else {
+                return;
+            };
+            let Some((session, counter)) = state.take_counters(now.boot, 1) else {
+                state.want_handshake(now.boot);
+                return;
+            };
+            let Some(staged) = state.staged.pop_front() else {
+                return;
+            };
+            let bytes = (staged.packet.len() + DATA_OVERHEAD) as u64;
+            let traffic = if staged.packet.is_empty() {
+                Traffic::Other
+            } else {
+                Traffic::Data
+            };
+            state.sent(now.boot, bytes, traffic);
+            drop(state);
+            let mut datagram = vec![0; staged.packet.len() + DATA_OVERHEAD];
+            let end = datagram.len() - TAG_LEN;
+            datagram[DATA_HEADER_LEN..end].copy_from_slice(&staged.packet);
+            let stride = datagram.len();
+            session.seal(counter, &mut datagram, stride);
+            self.outputs.push_back(Output::Transmit {
+                endpoint,
+                tos: staged.ecn,
+                datagram,
+            });
+        }
+    }
+
+    pub(crate) fn abandon_initiation(&mut self, id: PeerId) {
+        let entry = self.peers.entry(id);
+        let handshakes = entry.and_then(|entry| entry.handshakes.as_mut());
+        let initiation = handshakes.and_then(|handshakes| handshakes.initiation.take());
+        if let Some((index, _)) = initiation {
+            self.pending.remove(&index);
+        }
+    }
+
+    /// Takes a peer to the state it has on a device that is down.
+    pub(crate) fn silence(&mut self, id: PeerId) {
+        self.abandon_initiation(id);
+        self.forget_provisional(id, |_| true);
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let mut state = lock(&entry.peer.state);
+        state.up = false;
+        let purged = state.staged.len() as u64;
+        state.staged.clear();
+        state.staged_early = None;
+        state.timers.stop_all();
+        state.sessions.retire_if(|_| true);
+        state.handshake_sent = None;
+        state.hurried = false;
+        state.unanswered = None;
+        state.attempts = 0;
+        state.another_keepalive = false;
+        state.renewed_on_receive = false;
+        state.work = crate::peer::PendingWork::default();
+        drop(state);
+        self.path.counters().add(DropReason::StagedPurged, purged);
+        self.schedule(id);
+    }
+}

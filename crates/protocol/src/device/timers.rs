@@ -1,0 +1,142 @@
+//! Timers: the next deadline of each peer, and the actions at a deadline.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::drop_reason::DropReason;
+use crate::limits::{ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER};
+use crate::lock;
+use crate::peer::{PeerId, Reason, clear_local};
+use crate::time::{Instant, Now};
+
+impl Device {
+    /// Does what is due at `now`.
+    pub fn handle_deadline(&mut self, now: Now) {
+        while let Some((at, id, _)) = self.deadlines.first().copied() {
+            if at > now.boot {
+                break;
+            }
+            self.deadlines.pop_first();
+            let Some(entry) = self.peers.entry(id) else {
+                continue;
+            };
+            entry.deadline = None;
+            let peer = Arc::clone(&entry.peer);
+            loop {
+                let Some(reason) = lock(&peer.state).timers.expire(now.boot) else {
+                    break;
+                };
+                self.handle_timer(now, id, reason);
+            }
+            self.run_pending(now, id);
+        }
+    }
+
+    fn handle_timer(&mut self, now: Now, id: PeerId, reason: Reason) {
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let peer = Arc::clone(&entry.peer);
+        let mut state = lock(&peer.state);
+        match reason {
+            // A response of this side came between: its Rekey-Timeout first.
+            Reason::Retransmit if !state.may_send_initiation(now.boot) => {
+                if let Some(at) = state.next_initiation() {
+                    let at = at + state.jitter;
+                    state.timers.set(Reason::Retransmit, at);
+                }
+            }
+            Reason::Retransmit if state.attempts > MAX_HANDSHAKE_ATTEMPTS => {
+                state.timers.stop(Reason::Keepalive);
+                state.unanswered = None;
+                let purged = state.staged.len() as u64;
+                state.staged.clear();
+                drop(state);
+                self.path.counters().add(DropReason::StagedPurged, purged);
+                if let Some(hybrid) = &mut entry.hybrid {
+                    hybrid.begin_anew();
+                }
+                self.abandon_initiation(id);
+            }
+            Reason::Retransmit => {
+                // What was sent in another network is not held against the peer.
+                if !state.hurried {
+                    state.attempts += 1;
+                }
+                // The route may be what is broken: let the system choose again.
+                clear_local(&mut state);
+                drop(state);
+                self.send_initiation(now, id, true);
+            }
+            Reason::ResendParts => {
+                drop(state);
+                self.resend_parts(now, id);
+            }
+            Reason::Keepalive => {
+                let another = core::mem::take(&mut state.another_keepalive);
+                drop(state);
+                self.send_keepalive(now, id);
+                if another {
+                    let at = now.boot + KEEPALIVE_TIMEOUT;
+                    lock(&peer.state).timers.set(Reason::Keepalive, at);
+                }
+            }
+            Reason::DeadPeer => {
+                clear_local(&mut state);
+                drop(state);
+                self.send_initiation(now, id, false);
+            }
+            Reason::EraseKeys => {
+                state
+                    .sessions
+                    .retire_if(|session| now.boot.since(session.born()) >= ERASE_AFTER_TIME);
+                drop(state);
+                self.forget_provisional(id, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
+            }
+            Reason::PersistentKeepalive => {
+                let at = now.boot + state.persistent_keepalive;
+                if state.endpoint.is_some() && !state.persistent_keepalive.is_zero() {
+                    state.timers.set(Reason::PersistentKeepalive, at);
+                }
+                drop(state);
+                self.send_keepalive(now, id);
+            }
+        }
+    }
+
+    pub(super) fn schedule(&mut self, id: PeerId) {
+        let jitter = self.jitter();
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        let mut state = lock(&entry.peer.state);
+        let retired = core::mem::take(&mut state.sessions.retired);
+        let begun = entry.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
+        match state.sessions.oldest().into_iter().chain(begun).min() {
+            Some(born) => state.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
+            None => state.timers.stop(Reason::EraseKeys),
+        }
+        state.jitter = jitter;
+        let deadline = state.timers.next();
+        state.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
+        drop(state);
+        let before = core::mem::replace(&mut entry.deadline, deadline);
+        if before != deadline {
+            if let Some((at, reason)) = before {
+                self.deadlines.remove(&(at, id, reason));
+            }
+            if let Some((at, reason)) = deadline {
+                self.deadlines.insert((at, id, reason));
+            }
+        }
+        for session in retired {
+            self.path.sessions.remove(&session);
+        }
+    }
+
+    pub(crate) fn jitter(&mut self) -> Duration {
+        let range = MAX_JITTER.as_nanos() as u64;
+        Duration::from_nanos((u64::from(self.random.number()) * range) >> 32)
+    }
+}

@@ -1,0 +1,86 @@
+//! Handshakes that a peer has begun and not confirmed.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::endpoint::Endpoint;
+use crate::hybrid::Hybrid;
+use crate::hybrid::noise::{Opened, Parts};
+use crate::limits::{MAX_EARLY_PARTS, REKEY_TIMEOUT};
+use crate::message::{Part, indices};
+use crate::suite::Suite;
+use crate::time::{Instant, Tai64N};
+
+/// A handshake that a peer, or who has its X25519 key, has begun.
+pub(crate) struct Provisional {
+    pub(crate) from: Endpoint,
+    /// The initiator's index.
+    pub(crate) sender: u32,
+    /// HASH of the first part, but for its MACs.
+    pub(crate) a: [u8; 32],
+    pub(crate) timestamp: Tai64N,
+    pub(crate) since: Instant,
+    pub(crate) state: State,
+}
+
+pub(crate) enum State {
+    WaitsForB(Box<Opened>),
+    Answered {
+        /// Of the session that waits for confirmation.
+        index: u32,
+        /// HASH of the second part, but for its MACs.
+        b: [u8; 32],
+        parts: Parts,
+    },
+}
+
+impl Provisional {
+    /// How long ago it began.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.since(self.since)
+    }
+
+    /// Whether the initiator may still be at it: it begins anew after Rekey-Timeout.
+    pub(crate) fn is_live(&self, now: Instant) -> bool {
+        self.age(now) < REKEY_TIMEOUT
+    }
+
+    pub(crate) fn session(&self) -> Option<u32> {
+        match self.state {
+            State::WaitsForB(_) => None,
+            State::Answered { index, .. } => Some(index),
+        }
+    }
+}
+
+/// Second parts that have come before the first: few, the oldest goes first.
+#[derive(Default)]
+pub(crate) struct Early(VecDeque<(SocketAddr, Vec<u8>)>);
+
+impl Early {
+    pub(crate) fn keep(&mut self, from: SocketAddr, part: &[u8]) {
+        if self.0.len() == MAX_EARLY_PARTS {
+            self.0.pop_front();
+        }
+        self.0.push_back((from, part.to_vec()));
+    }
+
+    pub(crate) fn take(&mut self, from: SocketAddr, suite: Suite, sender: u32) -> Option<Vec<u8>> {
+        let is_it = |(at, part): &(SocketAddr, Vec<u8>)| {
+            let of = part.first_chunk().and_then(|header| Part::of(*header));
+            *at == from
+                && of.is_some_and(|part| part.suite == suite)
+                && indices(part).is_some_and(|[index, _]| index == sender)
+        };
+        let found = self.0.iter().position(is_it)?;
+        self.0.remove(found).map(|(_, part)| part)
+    }
+}
+
+impl Hybrid {
+    /// When the oldest handshake began that the peer has not confirmed.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.provisional.iter().map(|it| it.since).min()
+    }
+}

@@ -1,0 +1,125 @@
+//! The sessions of a peer, and the order in which they replace each other.
+
+use std::sync::Arc;
+
+use crate::limits::REJECT_AFTER_MESSAGES;
+use crate::peer::Session;
+use crate::time::Instant;
+
+/// The sessions of a peer (whitepaper §6.3). Only the current one sends.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// Receives what was still on the way when the current one came up.
+    pub(crate) previous: Option<Arc<Session>>,
+    pub(crate) current: Option<Current>,
+    /// Made by a response of this side; becomes current when the initiator has
+    /// sent something with it.
+    pub(crate) next: Option<Arc<Session>>,
+    /// Made by hybrid responses of this side to who may not be the peer: one becomes current
+    /// when the initiator has sent something with it, and counts for nothing before.
+    pub(crate) provisional: Vec<Arc<Session>>,
+    /// Sessions that have lost their place: the control loop takes them out of
+    /// the table.
+    pub(crate) retired: Vec<Arc<Session>>,
+}
+
+/// The session that sends, with its counter, which exists nowhere else.
+pub(crate) struct Current {
+    pub(crate) session: Arc<Session>,
+    pub(crate) next_counter: u64,
+    /// Cleared when the device's private key has changed: it still receives.
+    pub(crate) may_send: bool,
+}
+
+impl Current {
+    fn new(session: Arc<Session>) -> Self {
+        Self {
+            session,
+            next_counter: 0,
+            may_send: true,
+        }
+    }
+}
+
+impl Sessions {
+    pub(super) fn sending(&self, now: Instant) -> Option<&Current> {
+        let current = self.current.as_ref()?;
+        let usable = current.may_send
+            && current.session.may_send(now)
+            && current.next_counter < REJECT_AFTER_MESSAGES;
+        usable.then_some(current)
+    }
+
+    /// Puts a session that this side initiated in place: it may send at once.
+    pub(crate) fn install_initiated(&mut self, session: Arc<Session>) {
+        let current = self.current.take().map(|current| current.session);
+        // A session that waits for confirmation is newer than the current one.
+        let (newer, older) = match self.next.take() {
+            Some(next) => (Some(next), current),
+            None => (current, None),
+        };
+        self.retired.extend(older);
+        self.retired.extend(self.previous.take());
+        self.previous = newer;
+        self.current = Some(Current::new(session));
+    }
+
+    /// Puts a session that the other side initiated in place, unconfirmed.
+    pub(crate) fn install_responded(&mut self, session: Arc<Session>) {
+        self.retired.extend(self.previous.take());
+        self.retired.extend(self.next.replace(session));
+    }
+
+    /// Notes that a packet of `session` has been received. Whether that
+    /// confirmed it.
+    pub(super) fn confirm(&mut self, session: &Arc<Session>) -> bool {
+        let provisional = &mut self.provisional;
+        if let Some(found) = provisional.iter().position(|it| Arc::ptr_eq(it, session)) {
+            let session = provisional.swap_remove(found);
+            // Nobody goes back to one that was begun before.
+            let older = provisional.extract_if(.., |it| it.born() < session.born());
+            self.retired.extend(older);
+            self.retired.extend(self.next.replace(session));
+        }
+        match self.next.take() {
+            Some(next) if Arc::ptr_eq(&next, session) => {
+                self.retired.extend(self.previous.take());
+                self.previous = self.current.take().map(|current| current.session);
+                self.current = Some(Current::new(next));
+                true
+            }
+            other => {
+                self.next = other;
+                false
+            }
+        }
+    }
+
+    /// Retires every session for which `gone` holds.
+    pub(crate) fn retire_if(&mut self, gone: impl Fn(&Session) -> bool) {
+        self.retired.extend(self.previous.take_if(|s| gone(s)));
+        self.retired.extend(self.next.take_if(|s| gone(s)));
+        let provisional = self.provisional.extract_if(.., |s| gone(s));
+        self.retired.extend(provisional);
+        let current = self.current.take_if(|c| gone(&c.session));
+        self.retired.extend(current.map(|c| c.session));
+    }
+
+    /// Retires the provisional session that this side calls `index`.
+    pub(crate) fn retire_provisional(&mut self, index: u32) {
+        let provisional = &mut self.provisional;
+        let gone = provisional.extract_if(.., |session| session.local_index() == index);
+        self.retired.extend(gone);
+    }
+
+    /// When the oldest session was born.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let current = self.current.as_ref().map(|c| &c.session);
+        [self.previous.as_ref(), current, self.next.as_ref()]
+            .into_iter()
+            .flatten()
+            .chain(&self.provisional)
+            .map(|session| session.born())
+            .min()
+    }
+}
