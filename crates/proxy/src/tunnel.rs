@@ -17,7 +17,7 @@ use taupe_protocol::crypto::default_provider;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_protocol::{
-    DropReason, DataPath, Endpoint, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
+    DataPath, DropReason, Endpoint, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};

@@ -145,7 +145,9 @@ impl Services {
                 });
             }
             Output::Notice(notice) => return Some(Event::Notice(notice)),
-            Output::ReserveTimestamps { public_key, up_to } => self.labels.store(&public_key, up_to),
+            Output::ReserveTimestamps { public_key, up_to } => {
+                self.labels.store(&public_key, up_to)
+            }
             Output::Latch {
                 public_key,
                 peer,

@@ -15,8 +15,8 @@ use taupe_protocol::crypto::{TAG_LEN, default_provider};
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    DropReason, DataPath, Endpoint, HandshakeQueue, Notice, Outbound, Peer, ReceivedBatch, Staged, Wake, inner,
-    padded_len,
+    DataPath, DropReason, Endpoint, HandshakeQueue, Notice, Outbound, Peer, ReceivedBatch, Staged,
+    Wake, inner, padded_len,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
