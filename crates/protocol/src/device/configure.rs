@@ -148,13 +148,13 @@ impl Device {
                     endpoint: state.endpoint.map(|endpoint| endpoint.remote),
                     endpoint_name: entry.named.as_ref().map(|named| named.name.clone()),
                     latest_handshake: entry.latest_handshake,
-                    unanswered: state.unanswered.map(|since| Unanswered {
-                        initiations: state.initiations,
+                    unanswered: state.initiation.unanswered.map(|since| Unanswered {
+                        initiations: state.initiation.count,
                         since,
                     }),
-                    tx_bytes: state.tx_bytes,
-                    rx_bytes: state.rx_bytes,
-                    persistent_keepalive: state.persistent_keepalive.as_secs() as u16,
+                    tx_bytes: state.statistics.tx_bytes,
+                    rx_bytes: state.statistics.rx_bytes,
+                    persistent_keepalive: state.keepalive.interval.as_secs() as u16,
                     allowed_ips: prefixes,
                 }
             })
@@ -214,10 +214,10 @@ impl Device {
                 handshakes.timestamp_sent = None;
             }
             let mut state = lock(&entry.peer.state);
-            state.handshake_sent = None;
-            state.unanswered = None;
-            state.attempts = 0;
-            state.renewed_on_receive = false;
+            state.initiation.last_sent = None;
+            state.initiation.unanswered = None;
+            state.initiation.attempts = 0;
+            state.sessions.renewed_on_receive = false;
             state.timers.stop(Reason::Retransmit);
             state.timers.stop(Reason::ResendParts);
             // What was sent to the old key may still arrive; nothing is sent.
@@ -226,7 +226,7 @@ impl Device {
             }
             let next = state.sessions.next.take();
             state.sessions.retired.extend(next);
-            let keepalive = self.up && !had_key && !state.persistent_keepalive.is_zero();
+            let keepalive = self.up && !had_key && !state.keepalive.interval.is_zero();
             touched.insert(id, keepalive);
         }
         touched
@@ -278,8 +278,8 @@ impl Device {
         }
         let mut keepalive = false;
         if let Some(seconds) = update.persistent_keepalive {
-            keepalive = up && seconds > 0 && state.persistent_keepalive.is_zero();
-            state.persistent_keepalive = Duration::from_secs(seconds.into());
+            keepalive = up && seconds > 0 && state.keepalive.interval.is_zero();
+            state.keepalive.interval = Duration::from_secs(seconds.into());
             if seconds == 0 {
                 state.timers.stop(Reason::PersistentKeepalive);
             }

@@ -14,7 +14,7 @@ impl Device {
             return;
         };
         if let Some(entry) = self.peers.entry(id) {
-            lock(&entry.peer.state).handshake_sent = None;
+            lock(&entry.peer.state).initiation.last_sent = None;
         }
         self.send_initiation(now, id, false);
         self.run_pending(now, id);

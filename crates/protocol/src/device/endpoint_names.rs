@@ -31,14 +31,14 @@ impl Device {
         let since = named.asked.take();
         let mut state = lock(&entry.peer.state);
         // Every new endpoint begins a silence of its own.
-        if since.is_none() || state.unanswered != since {
+        if since.is_none() || state.initiation.unanswered != since {
             return None;
         }
         let remote = state.endpoint?.remote;
         let next = named.choose(remote, addresses)?;
         if !named.has_worked {
             // The initiation before went elsewhere, so that this address need not wait for it.
-            state.hurried = true;
+            state.initiation.hurried = true;
             state.timers.stop(Reason::Retransmit);
         }
         let moved = move_endpoint(&mut state, next);

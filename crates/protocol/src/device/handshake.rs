@@ -308,7 +308,7 @@ impl Device {
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
         let mut state = lock(&entry.peer.state);
         state.sessions.install_responded(session);
-        state.handshake_sent = Some(now.boot);
+        state.initiation.last_sent = Some(now.boot);
         state.sent(now.boot, datagram.len() as u64, Traffic::Other);
         if let Some(endpoint) = state.endpoint {
             self.outputs.push_back(Output::Transmit {
@@ -396,8 +396,8 @@ impl Device {
         state.endpoint = Some(from);
         state.timers.stop(Reason::Retransmit);
         state.timers.stop(Reason::ResendParts);
-        state.attempts = 0;
-        state.renewed_on_receive = false;
+        state.initiation.attempts = 0;
+        state.sessions.renewed_on_receive = false;
         state.received(now.boot, bytes);
         drop(state);
         if let Some(hybrid) = &mut entry.hybrid {
@@ -452,7 +452,7 @@ impl Device {
         };
         let mut state = lock(&entry.peer.state);
         if !retry {
-            state.attempts = 0;
+            state.initiation.attempts = 0;
         }
         let Some(mut endpoint) = state.endpoint else {
             return;
@@ -505,8 +505,8 @@ impl Device {
         if let Some(hybrid) = &mut entry.hybrid {
             hybrid.count_try();
         }
-        state.handshake_sent = Some(now.boot);
-        state.hurried = false;
+        state.initiation.last_sent = Some(now.boot);
+        state.initiation.hurried = false;
         state.sent(now.boot, bytes, Traffic::Other);
         state
             .timers
@@ -515,11 +515,11 @@ impl Device {
             Some(at) => state.timers.set(Reason::ResendParts, at),
             None => state.timers.stop(Reason::ResendParts),
         }
-        state.initiations = match state.unanswered {
-            Some(_) => state.initiations.saturating_add(1),
+        state.initiation.count = match state.initiation.unanswered {
+            Some(_) => state.initiation.count.saturating_add(1),
             None => 1,
         };
-        let unanswered = *state.unanswered.get_or_insert(now.boot);
+        let unanswered = *state.initiation.unanswered.get_or_insert(now.boot);
         drop(state);
         let silence = entry.silent(now.boot, unanswered, endpoint.remote);
         let name = entry

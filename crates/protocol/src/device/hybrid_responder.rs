@@ -231,7 +231,7 @@ impl Device {
         };
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut state = lock(&entry.peer.state);
-        state.tx_bytes = state.tx_bytes.saturating_add(bytes);
+        state.statistics.tx_bytes = state.statistics.tx_bytes.saturating_add(bytes);
         drop(state);
         self.transmit_parts(to, parts);
     }

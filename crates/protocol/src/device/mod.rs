@@ -141,13 +141,13 @@ impl Device {
             let mut state = lock(&entry.peer.state);
             state.up = true;
             // What is older was read when the interface had gone down.
-            let early = state.staged_early.take();
+            let early = state.staging.early.take();
             if early.is_some_and(|at| now.boot.since(at) > EARLY) {
-                let purged = state.staged.len() as u64;
-                state.staged.clear();
+                let purged = state.staging.packets.len() as u64;
+                state.staging.packets.clear();
                 self.path.counters().add(DropReason::StagedPurged, purged);
             }
-            let keepalive = !state.persistent_keepalive.is_zero();
+            let keepalive = !state.keepalive.interval.is_zero();
             drop(state);
             if keepalive {
                 self.send_keepalive(now, id);
@@ -187,7 +187,7 @@ impl Device {
                 .entry(id)
                 .is_some_and(|s| Arc::ptr_eq(&s.peer, &peer));
             if known {
-                lock(&peer.state).notified = false;
+                lock(&peer.state).control.notified = false;
                 self.run_pending(now, id);
             }
         }

@@ -30,7 +30,7 @@ impl Device {
             let state = lock(&entry.peer.state);
             let current = state.sessions.current.as_ref();
             let is_ours = current.is_some_and(|it| it.session.role() == Role::Initiator);
-            let in_conversation = is_under_way || is_ours || !state.persistent_keepalive.is_zero();
+            let in_conversation = is_under_way || is_ours || !state.keepalive.interval.is_zero();
             drop(state);
             if in_conversation {
                 self.hurry(now, id, false);
@@ -63,10 +63,10 @@ impl Device {
         }
         let peer = Arc::clone(&entry.peer);
         let mut state = lock(&peer.state);
-        state.hurried = true;
+        state.initiation.hurried = true;
         clear_local(&mut state);
         if !retry {
-            state.attempts = 0;
+            state.initiation.attempts = 0;
         }
         let later = state.next_initiation().filter(|at| *at > now.boot);
         if let Some(at) = later {

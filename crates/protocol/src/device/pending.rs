@@ -21,12 +21,12 @@ impl Device {
             };
             let peer = Arc::clone(&entry.peer);
             let mut state = lock(&peer.state);
-            let work = core::mem::take(&mut state.work);
+            let work = core::mem::take(&mut state.control.work);
             if work.confirmed.is_some() {
                 state.timers.stop(Reason::Retransmit);
                 state.timers.stop(Reason::ResendParts);
-                state.attempts = 0;
-                state.renewed_on_receive = false;
+                state.initiation.attempts = 0;
+                state.sessions.renewed_on_receive = false;
                 entry.latest_handshake = Some(now.wall);
                 if let Some(hybrid) = &mut entry.hybrid {
                     hybrid.begin_anew();
@@ -55,8 +55,8 @@ impl Device {
     pub(crate) fn send_keepalive(&mut self, now: Now, id: PeerId) {
         if let Some(entry) = self.peers.entry(id) {
             let mut state = lock(&entry.peer.state);
-            if state.up && state.staged.is_empty() {
-                state.staged.push_back(crate::Staged {
+            if state.up && state.staging.packets.is_empty() {
+                state.staging.packets.push_back(crate::Staged {
                     packet: Vec::new(),
                     ecn: 0,
                 });
@@ -74,14 +74,14 @@ impl Device {
         let peer = Arc::clone(&entry.peer);
         loop {
             let mut state = lock(&peer.state);
-            let (Some(endpoint), false) = (state.endpoint, state.staged.is_empty()) else {
+            let (Some(endpoint), false) = (state.endpoint, state.staging.packets.is_empty()) else {
                 return;
             };
             let Some((session, counter)) = state.take_counters(now.boot, 1) else {
                 state.want_handshake(now.boot);
                 return;
             };
-            let Some(staged) = state.staged.pop_front() else {
+            let Some(staged) = state.staging.packets.pop_front() else {
                 return;
             };
             let bytes = (staged.packet.len() + DATA_OVERHEAD) as u64;
@@ -123,18 +123,18 @@ impl Device {
         };
         let mut state = lock(&entry.peer.state);
         state.up = false;
-        let purged = state.staged.len() as u64;
-        state.staged.clear();
-        state.staged_early = None;
+        let purged = state.staging.packets.len() as u64;
+        state.staging.packets.clear();
+        state.staging.early = None;
         state.timers.stop_all();
         state.sessions.retire_if(|_| true);
-        state.handshake_sent = None;
-        state.hurried = false;
-        state.unanswered = None;
-        state.attempts = 0;
-        state.another_keepalive = false;
-        state.renewed_on_receive = false;
-        state.work = crate::peer::PendingWork::default();
+        state.initiation.last_sent = None;
+        state.initiation.hurried = false;
+        state.initiation.unanswered = None;
+        state.initiation.attempts = 0;
+        state.keepalive.another = false;
+        state.sessions.renewed_on_receive = false;
+        state.control.work = crate::peer::PendingWork::default();
         drop(state);
         self.path.counters().add(DropReason::StagedPurged, purged);
         self.schedule(id);

@@ -43,15 +43,15 @@ impl Device {
             // A response of this side came between: its Rekey-Timeout first.
             Reason::Retransmit if !state.may_send_initiation(now.boot) => {
                 if let Some(at) = state.next_initiation() {
-                    let at = at + state.jitter;
+                    let at = at + state.control.jitter;
                     state.timers.set(Reason::Retransmit, at);
                 }
             }
-            Reason::Retransmit if state.attempts > MAX_HANDSHAKE_ATTEMPTS => {
+            Reason::Retransmit if state.initiation.attempts > MAX_HANDSHAKE_ATTEMPTS => {
                 state.timers.stop(Reason::Keepalive);
-                state.unanswered = None;
-                let purged = state.staged.len() as u64;
-                state.staged.clear();
+                state.initiation.unanswered = None;
+                let purged = state.staging.packets.len() as u64;
+                state.staging.packets.clear();
                 drop(state);
                 self.path.counters().add(DropReason::StagedPurged, purged);
                 if let Some(hybrid) = &mut entry.hybrid {
@@ -61,8 +61,8 @@ impl Device {
             }
             Reason::Retransmit => {
                 // What was sent in another network is not held against the peer.
-                if !state.hurried {
-                    state.attempts += 1;
+                if !state.initiation.hurried {
+                    state.initiation.attempts += 1;
                 }
                 // The route may be what is broken: let the system choose again.
                 clear_local(&mut state);
@@ -74,7 +74,7 @@ impl Device {
                 self.resend_parts(now, id);
             }
             Reason::Keepalive => {
-                let another = core::mem::take(&mut state.another_keepalive);
+                let another = core::mem::take(&mut state.keepalive.another);
                 drop(state);
                 self.send_keepalive(now, id);
                 if another {
@@ -95,8 +95,8 @@ impl Device {
                 self.forget_provisional(id, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
             }
             Reason::PersistentKeepalive => {
-                let at = now.boot + state.persistent_keepalive;
-                if state.endpoint.is_some() && !state.persistent_keepalive.is_zero() {
+                let at = now.boot + state.keepalive.interval;
+                if state.endpoint.is_some() && !state.keepalive.interval.is_zero() {
                     state.timers.set(Reason::PersistentKeepalive, at);
                 }
                 drop(state);
@@ -117,9 +117,9 @@ impl Device {
             Some(born) => state.timers.set(Reason::EraseKeys, born + ERASE_AFTER_TIME),
             None => state.timers.stop(Reason::EraseKeys),
         }
-        state.jitter = jitter;
+        state.control.jitter = jitter;
         let deadline = state.timers.next();
-        state.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
+        state.control.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
         drop(state);
         let before = core::mem::replace(&mut entry.deadline, deadline);
         if before != deadline {

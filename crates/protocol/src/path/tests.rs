@@ -91,7 +91,7 @@ fn nothing_is_delivered_once_the_peer_is_down_or_removed() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.receive_batch(before), 3);
     assert_eq!(fixture.receive_one(before), Some(32));
-    let received = lock(&fixture.peer.state).rx_bytes;
+    let received = lock(&fixture.peer.state).statistics.rx_bytes;
 
     lock(&fixture.peer.state).up = false;
     assert!(fixture.path.sessions.contains(fixture.local.local_index()));
@@ -99,7 +99,7 @@ fn nothing_is_delivered_once_the_peer_is_down_or_removed() {
     assert_eq!(fixture.receive_one(after), None);
     let state = lock(&fixture.peer.state);
     assert_eq!(state.endpoint, Some(before.into()));
-    assert_eq!(state.rx_bytes, received);
+    assert_eq!(state.statistics.rx_bytes, received);
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Peer {
     /// Whether this side has sent initiations that are not answered, and still tries.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        lock(&self.state).unanswered.is_some()
+        lock(&self.state).initiation.unanswered.is_some()
     }
 
     /// Whether `index` is what the peer calls a session that this side may still
@@ -129,7 +129,7 @@ impl Peer {
         let Some(endpoint) = state.endpoint else {
             return Outbound::NoEndpoint;
         };
-        if !state.up || !state.staged.is_empty() {
+        if !state.up || !state.staging.packets.is_empty() {
             return Outbound::Stage;
         }
         let Some((session, first)) = state.take_counters(now, messages) else {
@@ -159,21 +159,21 @@ impl Peer {
         }
         let mut dropped = 0;
         for packet in packets {
-            state.staged.push_back(packet);
-            if state.staged.len() > MAX_STAGED_PACKETS {
-                state.staged.pop_front();
+            state.staging.packets.push_back(packet);
+            if state.staging.packets.len() > MAX_STAGED_PACKETS {
+                state.staging.packets.pop_front();
                 dropped += 1;
             }
         }
         // The system lets packets out as soon as the interface is up, which
         // the control loop learns a moment later: they leave then.
         if !state.up {
-            state.staged_early.get_or_insert(now);
+            state.staging.early.get_or_insert(now);
             return dropped;
         }
         // A session may have come up since the packets were refused.
         if state.can_send(now) {
-            state.work.flush = true;
+            state.control.work.flush = true;
         } else {
             state.want_handshake(now);
         }
@@ -196,7 +196,7 @@ impl Peer {
             return false;
         }
         if state.sessions.confirm(session) {
-            state.work.confirmed = Some(session.local_index());
+            state.control.work.confirmed = Some(session.local_index());
         }
         state.endpoint = Some(from);
         state.received(now, received.bytes);
@@ -214,9 +214,9 @@ impl Peer {
         work_queue: &WorkQueue,
         mut state: std::sync::MutexGuard<'_, PeerState>,
     ) {
-        let sooner = state.timers.soonest() < state.scheduled;
-        if (state.work.any() || sooner) && !state.notified {
-            state.notified = true;
+        let sooner = state.timers.soonest() < state.control.scheduled;
+        if (state.control.work.any() || sooner) && !state.control.notified {
+            state.control.notified = true;
             drop(state);
             work_queue.post(Arc::clone(self));
         }

@@ -21,6 +21,8 @@ pub(crate) struct Sessions {
     /// Sessions that have lost their place: the control loop takes them out of
     /// the table.
     pub(crate) retired: Vec<Arc<Session>>,
+    /// The current session has been renewed because of its age on receive.
+    pub(crate) renewed_on_receive: bool,
 }
 
 /// The session that sends, with its counter, which exists nowhere else.

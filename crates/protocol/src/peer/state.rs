@@ -13,67 +13,80 @@ use crate::limits::{
 use crate::peer::{Reason, Role, Session, Sessions, Staged, Timers};
 use crate::time::Instant;
 
-/// What the two sides share, under the peer's lock.
+/// State of a peer that the control loop and the data path share, under the peer's lock.
+#[derive(Default)]
 pub(crate) struct PeerState {
     /// The device is up and the peer has not been removed.
     pub(crate) up: bool,
     pub(crate) removed: bool,
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) sessions: Sessions,
-    pub(crate) staged: VecDeque<Staged>,
-    /// When the first packet was staged before the link's notice came.
-    pub(crate) staged_early: Option<Instant>,
+    pub(crate) staging: Staging,
+    pub(crate) initiation: InitiationState,
+    pub(crate) keepalive: Keepalive,
     pub(crate) timers: Timers,
-    /// How late the next timer-fired handshake is; chosen by the control loop.
-    pub(crate) jitter: Duration,
-    pub(crate) persistent_keepalive: Duration,
-    /// Data was received while a keepalive was already due.
-    pub(crate) another_keepalive: bool,
-    /// The current session has been renewed because of its age on receive.
-    pub(crate) renewed_on_receive: bool,
-    pub(crate) attempts: u32,
-    /// When the last handshake message was sent, unless that no longer counts.
-    pub(crate) handshake_sent: Option<Instant>,
-    /// The network has changed since, so that it need not wait as long for the next.
-    pub(crate) hurried: bool,
-    /// When the first of the initiations was sent since which nothing has been
-    /// heard, as long as this side tries.
-    pub(crate) unanswered: Option<Instant>,
-    /// How many of them there have been.
-    pub(crate) initiations: u32,
-    pub(crate) tx_bytes: u64,
-    pub(crate) rx_bytes: u64,
-    /// When the control loop will look at the timers.
-    pub(crate) scheduled: Instant,
-    pub(crate) work: PendingWork,
-    /// The control loop has been told and has not looked yet.
-    pub(crate) notified: bool,
+    pub(crate) statistics: Statistics,
+    pub(crate) control: Control,
 }
 
-impl Default for PeerState {
+/// Packets that wait for a session.
+#[derive(Default)]
+pub(crate) struct Staging {
+    pub(crate) packets: VecDeque<Staged>,
+    /// The time of the first packet that was staged before the notice that the device is up.
+    pub(crate) early: Option<Instant>,
+}
+
+/// Progress of this side's initiations.
+#[derive(Default)]
+pub(crate) struct InitiationState {
+    /// Retransmissions of the initiation under way.
+    pub(crate) attempts: u32,
+    /// The time of the last handshake message, unless that no longer counts.
+    pub(crate) last_sent: Option<Instant>,
+    /// The network has changed since, so that the next one need not wait as long.
+    pub(crate) hurried: bool,
+    /// The time of the first of the initiations since which nothing has been heard, as long as
+    /// this side tries.
+    pub(crate) unanswered: Option<Instant>,
+    /// The number of those initiations.
+    pub(crate) count: u32,
+}
+
+/// Keepalives of this side.
+#[derive(Default)]
+pub(crate) struct Keepalive {
+    /// Interval of persistent keepalives; zero for none.
+    pub(crate) interval: Duration,
+    /// Data was received while a keepalive was already due.
+    pub(crate) another: bool,
+}
+
+/// Bytes that have been sent and received, with headers.
+#[derive(Default)]
+pub(crate) struct Statistics {
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_bytes: u64,
+}
+
+/// Messages between the data path and the control loop.
+pub(crate) struct Control {
+    pub(crate) work: PendingWork,
+    /// The peer is in the work queue.
+    pub(crate) notified: bool,
+    /// The time at which the control loop will look at the timers.
+    pub(crate) scheduled: Instant,
+    /// Delay of the next handshake that a timer starts; chosen by the control loop.
+    pub(crate) jitter: Duration,
+}
+
+impl Default for Control {
     fn default() -> Self {
         Self {
-            up: false,
-            removed: false,
-            endpoint: None,
-            sessions: Sessions::default(),
-            staged: VecDeque::new(),
-            staged_early: None,
-            timers: Timers::default(),
-            jitter: Duration::ZERO,
-            persistent_keepalive: Duration::ZERO,
-            another_keepalive: false,
-            renewed_on_receive: false,
-            attempts: 0,
-            handshake_sent: None,
-            hurried: false,
-            unanswered: None,
-            initiations: 0,
-            tx_bytes: 0,
-            rx_bytes: 0,
-            scheduled: Instant::FAR_FUTURE,
             work: PendingWork::default(),
             notified: false,
+            scheduled: Instant::FAR_FUTURE,
+            jitter: Duration::ZERO,
         }
     }
 }
@@ -111,9 +124,9 @@ impl PeerState {
     /// Asks for a handshake on behalf of user data: at once, or when
     /// Rekey-Timeout allows it.
     pub(crate) fn want_handshake(&mut self, now: Instant) {
-        self.attempts = 0;
+        self.initiation.attempts = 0;
         if self.may_send_initiation(now) {
-            self.work.handshake = true;
+            self.control.work.handshake = true;
         } else {
             self.postpone_handshake();
         }
@@ -123,19 +136,19 @@ impl PeerState {
     /// and will be sent again then anyway.
     pub(crate) fn postpone_handshake(&mut self) {
         if let Some(at) = self.next_initiation() {
-            let at = at + self.jitter;
+            let at = at + self.control.jitter;
             self.timers.start(Reason::Retransmit, at);
         }
     }
 
     /// Rekey-Timeout after the last handshake message.
     pub(crate) fn next_initiation(&self) -> Option<Instant> {
-        let pause = if self.hurried {
+        let pause = if self.initiation.hurried {
             HURRIED_REKEY_TIMEOUT
         } else {
             REKEY_TIMEOUT
         };
-        self.handshake_sent.map(|sent| sent + pause)
+        self.initiation.last_sent.map(|sent| sent + pause)
     }
 
     /// Rekey-Timeout: whether the last handshake message was long enough ago.
@@ -145,11 +158,11 @@ impl PeerState {
 
     /// Accounts for messages that are being sent.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, traffic: Traffic) {
-        self.tx_bytes = self.tx_bytes.saturating_add(bytes);
+        self.statistics.tx_bytes = self.statistics.tx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::Keepalive);
-        self.another_keepalive = false;
+        self.keepalive.another = false;
         if traffic == Traffic::Data {
-            let at = now + DEAD_PEER_TIMEOUT + self.jitter;
+            let at = now + DEAD_PEER_TIMEOUT + self.control.jitter;
             self.timers.start(Reason::DeadPeer, at);
         }
         self.traversed(now);
@@ -157,16 +170,16 @@ impl PeerState {
 
     /// Accounts for authenticated messages of any kind.
     pub(crate) fn received(&mut self, now: Instant, bytes: u64) {
-        self.rx_bytes = self.rx_bytes.saturating_add(bytes);
+        self.statistics.rx_bytes = self.statistics.rx_bytes.saturating_add(bytes);
         self.timers.stop(Reason::DeadPeer);
-        self.unanswered = None;
+        self.initiation.unanswered = None;
         self.traversed(now);
     }
 
     pub(super) fn data_received(&mut self, now: Instant) {
         let at = now + KEEPALIVE_TIMEOUT;
         if !self.timers.start(Reason::Keepalive, at) {
-            self.another_keepalive = true;
+            self.keepalive.another = true;
         }
     }
 
@@ -176,15 +189,15 @@ impl PeerState {
             current.session.role() == Role::Initiator
                 && now.since(current.session.born()) >= REKEY_ON_RECEIVE
         });
-        if old && !self.renewed_on_receive {
-            self.renewed_on_receive = true;
+        if old && !self.sessions.renewed_on_receive {
+            self.sessions.renewed_on_receive = true;
             self.want_handshake(now);
         }
     }
 
     fn traversed(&mut self, now: Instant) {
-        if !self.persistent_keepalive.is_zero() {
-            let at = now + self.persistent_keepalive;
+        if !self.keepalive.interval.is_zero() {
+            let at = now + self.keepalive.interval;
             self.timers.set(Reason::PersistentKeepalive, at);
         }
     }
@@ -231,14 +244,14 @@ pub(crate) fn set_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoin
     {
         return endpoint;
     }
-    state.unanswered = None;
+    state.initiation.unanswered = None;
     *state.endpoint.insert(remote.into())
 }
 
 /// Moves a silent peer's endpoint: the new address is as silent as the old one until it is heard.
 pub(crate) fn move_endpoint(state: &mut PeerState, remote: SocketAddr) -> Endpoint {
-    let since = state.unanswered;
+    let since = state.initiation.unanswered;
     let endpoint = set_endpoint(state, remote);
-    state.unanswered = since;
+    state.initiation.unanswered = since;
     endpoint
 }
