@@ -56,13 +56,16 @@ impl Hybrid {
         match self.policy() {
             PostQuantum::Off => HandshakeKind::Ordinary,
             PostQuantum::Require => HandshakeKind::Hybrid,
-            PostQuantum::Prefer => self.tries.next_kind(self.fell_back && !has_session),
+            PostQuantum::Prefer if self.fell_back && !has_session => {
+                self.tries.next_kind(HandshakeKind::Ordinary)
+            }
+            PostQuantum::Prefer => self.tries.next_kind(HandshakeKind::Hybrid),
         }
     }
 
     /// An initiation is sent.
     pub(crate) fn count_try(&mut self) {
-        self.tries.made = self.tries.made.saturating_add(1);
+        self.tries.count();
     }
 
     /// The first cookie has come for the hybrid initiation that was sent last.

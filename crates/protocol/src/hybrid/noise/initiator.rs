@@ -1,0 +1,266 @@
+//! The initiator of a hybrid handshake.
+
+use subtle::ConstantTimeEq;
+use taupe_crypto::{DecapsulationKey, Provider, Secret, TAG_LEN};
+use zeroize::Zeroizing;
+
+use super::{Local, Parts, begin, mix_b, read};
+use crate::Random;
+use crate::handshake::noise::{NoiseError, Precomputed, Transcript, TransportKeys, agree};
+use crate::hybrid::RemoteKeys;
+use crate::hybrid::keys::Purpose;
+use crate::key::PresharedKey;
+use crate::message::{Half, IDENTITY_LEN, MAC_LEN, MACS_LEN, Part, Side, Writer};
+use crate::suite::Suite;
+use crate::time::Tai64N;
+
+/// An initiator that waits for the first part of the response.
+pub struct Initiator {
+    suite: Suite,
+    transcript: Transcript,
+    mac_key: Secret<32>,
+    ephemeral: Secret<32>,
+    kem: Box<dyn DecapsulationKey>,
+}
+
+impl Initiator {
+    /// Makes an initiation to `remote`. `precomputed` is of the X25519
+    /// keys of both; `sender` is this side's index.
+    ///
+    /// Of `random` it takes 32 bytes each for the ephemeral X25519 key, d and z of the
+    /// ephemeral ML-KEM key, and the coins of the ciphertext, if there is one.
+    ///
+    /// # Errors
+    /// [`NoiseError::LowOrder`]; [`NoiseError::NotAuthentic`] when a key of `remote` is none.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a value of the key schedule"
+    )]
+    pub fn start(
+        crypto: &Provider,
+        local: Local<'_>,
+        remote: &RemoteKeys,
+        preshared_key: &PresharedKey,
+        precomputed: &Precomputed,
+        random: &mut dyn Random,
+        timestamp: Tai64N,
+        sender: u32,
+    ) -> Result<(Self, Parts), NoiseError> {
+        // Only the other side would notice.
+        debug_assert_eq!(remote.public_key.0, *precomputed.remote.as_bytes());
+        let suite = remote.suite;
+        let identity = local
+            .hybrid
+            .identity(suite)
+            .ok_or(NoiseError::NotAuthentic)?;
+        let part = |half| Part {
+            suite,
+            side: Side::Initiation,
+            half,
+        };
+        let mut a = Writer::new(part(Half::A), &[sender]);
+        // H := HASH(HASH(C ‖ IDENTIFIER) ‖ Id_r); H := HASH(H ‖ header)
+        let mut transcript = begin(crypto, suite, &remote.identity.0);
+        transcript.mix_hash(crypto, a.written());
+
+        let hedge = &local.hybrid.hedge;
+        let context = hedge.context(crypto, transcript.hash(), preshared_key, timestamp);
+        let mut draw = |purpose| hedge.draw(crypto, random, purpose, &context);
+        let ephemeral = draw(Purpose::Ephemeral);
+        let mut seed = Secret::<64>::zeroed();
+        seed.expose_mut()[..32].copy_from_slice(draw(Purpose::SeedD).expose());
+        seed.expose_mut()[32..].copy_from_slice(draw(Purpose::SeedZ).expose());
+        let kem = crypto.kem.decapsulation_key(suite.parameters(), &seed);
+        let encapsulation_key = kem.encapsulation_key();
+
+        // C := KDF1(C, E_i^pub); H := HASH(H ‖ E_i^pub); C := KDF1(C, DH(E_i^priv, S_r^pub))
+        let public = crypto.dh.public(ephemeral.expose());
+        transcript.mix_ephemeral(crypto, &public);
+        a.put(&public);
+        let shared = agree(crypto, ephemeral.expose(), &precomputed.remote)?;
+        transcript.mix_secret(crypto, &shared);
+
+        let key = match &remote.pq_public_key {
+            // (K1, ct1) := ENCAPS(EK_r); H := HASH(H ‖ ct1); (C, k) := KDF2(C, K1)
+            Some(key) => {
+                let key = crypto
+                    .kem
+                    .encapsulation_key(suite.parameters(), key.as_bytes())?;
+                let (ciphertext, shared) = key.encapsulate(&draw(Purpose::Coins1));
+                transcript.mix_hash(crypto, &ciphertext);
+                a.put(&ciphertext);
+                transcript.mix_key(crypto, &shared)
+            }
+            // hybrid-light: H := HASH(H ‖ EK_e); (C, k) := KDF2(C, ε)
+            None => {
+                transcript.mix_hash(crypto, &encapsulation_key);
+                a.put(&encapsulation_key);
+                transcript.derive_key(crypto)
+            }
+        };
+        // identity := AEAD(k, 0, the first 28 bytes of Id_i, H); H := HASH(H ‖ Id_i)
+        let mut sealed = [0; IDENTITY_LEN + TAG_LEN];
+        sealed[..IDENTITY_LEN].copy_from_slice(&identity.sent());
+        transcript.seal(crypto, &key, &mut sealed);
+        a.put(&sealed);
+        transcript.mix_hash(crypto, &identity.0);
+
+        // C := KDF1(C, DH(S_i^priv, S_r^pub)); (C, t, k, m) := KDF4(C, Q); H := HASH(H ‖ t)
+        transcript.mix_secret(crypto, &precomputed.static_static);
+        let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
+        // timestamp := AEAD(k, 0, TAI64N(), H)
+        let mut sealed = [0; 12 + TAG_LEN];
+        sealed[..12].copy_from_slice(&timestamp.0);
+        transcript.seal(crypto, &key, &mut sealed);
+        a.put(&sealed);
+        let mut parts = vec![a.finish()];
+
+        if suite.has_static_keys() {
+            let mut b = Writer::new(part(Half::B), &[sender]);
+            let tag = mix_b(crypto, &mut transcript, b.written(), &encapsulation_key);
+            b.put(&encapsulation_key);
+            b.put(&tag);
+            parts.push(b.finish());
+        }
+        let state = Self {
+            suite,
+            transcript,
+            mac_key,
+            ephemeral,
+            kem,
+        };
+        Ok((state, parts))
+    }
+
+    /// Whether the MACs at the end of a part of a response are right: it was made by who can
+    /// open this initiation. Costs one MAC.
+    #[must_use]
+    pub fn is_answer(&self, crypto: &Provider, part: &[u8]) -> bool {
+        let split = part.split_last_chunk::<MACS_LEN>();
+        split.is_some_and(|(body, macs)| self.macs(crypto, body).ct_eq(macs).into())
+    }
+
+    /// Gives a part of a response the MACs that are right.
+    pub(crate) fn stamp_response(&self, crypto: &Provider, part: &mut [u8]) {
+        if let Some((body, macs)) = part.split_last_chunk_mut::<MACS_LEN>() {
+            *macs = self.macs(crypto, body);
+        }
+    }
+
+    /// mac1 := MAC(m, all before it); mac2 := 0
+    fn macs(&self, crypto: &Provider, body: &[u8]) -> [u8; MACS_LEN] {
+        let mut macs = [0; MACS_LEN];
+        macs[..MAC_LEN].copy_from_slice(&crypto.hash.mac(self.mac_key.expose(), &[body]));
+        macs
+    }
+
+    /// Takes the first part of a response. It verifies only if it was made by who has all
+    /// static keys of the responder.
+    ///
+    /// # Errors
+    /// [`NoiseError`]; the state is as it was.
+    pub fn take_a(
+        &self,
+        crypto: &Provider,
+        local: Local<'_>,
+        preshared_key: &PresharedKey,
+        part: &[u8],
+    ) -> Result<AfterA, NoiseError> {
+        let suite = self.suite;
+        let (prefix, mut fields) = read(
+            Part {
+                suite,
+                side: Side::Response,
+                half: Half::A,
+            },
+            part,
+        )?;
+        let public: [u8; 32] = fields.take().ok_or(NoiseError::NotAuthentic)?;
+        let ciphertext = fields.slice(suite.parameters().ciphertext_len());
+        let ciphertext = ciphertext.ok_or(NoiseError::NotAuthentic)?;
+        let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
+
+        let mut transcript = self.transcript.clone();
+        transcript.mix_hash(crypto, prefix);
+        transcript.mix_ephemeral(crypto, &public);
+        // C := KDF1(C, DH(E_i, E_r)); C := KDF1(C, DH(S_i, E_r))
+        let theirs = crypto.dh.prepare(&public);
+        for own in [self.ephemeral.expose(), local.keys.private.expose()] {
+            let shared = agree(crypto, own, &theirs)?;
+            transcript.mix_secret(crypto, &shared);
+        }
+        // K2 := DECAPS(dk_e, ct2); H := HASH(H ‖ ct2)
+        let shared = self.kem.decapsulate(ciphertext)?;
+        transcript.mix_hash(crypto, ciphertext);
+        if suite.has_static_keys() {
+            // (C, k) := KDF2(C, K2); empty := AEAD(k, 0, ε, H)
+            let key = transcript.mix_key(crypto, &shared);
+            transcript.open(crypto, &key, &mut empty)?;
+            return Ok(AfterA::Halfway(Halfway { suite, transcript }));
+        }
+        transcript.mix_secret(crypto, &shared);
+        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        transcript.open(crypto, &key, &mut empty)?;
+        let (send, receive) = transcript.split_bound(crypto);
+        Ok(AfterA::Done(TransportKeys { send, receive }))
+    }
+}
+
+/// What the first part of a response leads to.
+pub enum AfterA {
+    /// The second part is to come.
+    Halfway(Halfway),
+    /// There is none: these are the session's keys.
+    Done(TransportKeys),
+}
+
+/// An initiator that waits for the second part of the response.
+pub struct Halfway {
+    suite: Suite,
+    transcript: Transcript,
+}
+
+impl Halfway {
+    /// Takes the second part and derives the session's keys.
+    ///
+    /// # Errors
+    /// [`NoiseError`]; the state is as it was.
+    pub fn take_b(
+        &self,
+        crypto: &Provider,
+        local: Local<'_>,
+        preshared_key: &PresharedKey,
+        part: &[u8],
+    ) -> Result<TransportKeys, NoiseError> {
+        let suite = self.suite;
+        let (prefix, mut fields) = read(
+            Part {
+                suite,
+                side: Side::Response,
+                half: Half::B,
+            },
+            part,
+        )?;
+        let ciphertext_len = suite.parameters().ciphertext_len();
+        let sealed = fields.slice(ciphertext_len + TAG_LEN);
+        // For whom it was made is told by it: it is not left behind.
+        let mut sealed = Zeroizing::new(sealed.ok_or(NoiseError::NotAuthentic)?.to_vec());
+        let mut empty: [u8; TAG_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
+
+        let mut transcript = self.transcript.clone();
+        transcript.mix_hash(crypto, prefix);
+        // (C, k) := KDF2(C, ε); sealed = AEAD(k, 0, ct3, H); H := HASH(H ‖ sealed)
+        let key = transcript.derive_key(crypto);
+        transcript.open(crypto, &key, &mut sealed)?;
+        // K3 := DECAPS(dk_i, ct3); C := KDF1(C, K3)
+        let key = local.hybrid.key(suite).ok_or(NoiseError::NotAuthentic)?;
+        let shared = key.decapsulate(&sealed[..ciphertext_len])?;
+        transcript.mix_secret(crypto, &shared);
+        // (C, t, k) := KDF3(C, Q); H := HASH(H ‖ t); empty := AEAD(k, 0, ε, H)
+        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        transcript.open(crypto, &key, &mut empty)?;
+        // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, H)
+        let (send, receive) = transcript.split_bound(crypto);
+        Ok(TransportKeys { send, receive })
+    }
+}

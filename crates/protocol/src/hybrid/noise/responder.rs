@@ -1,0 +1,305 @@
+//! The responder of a hybrid handshake.
+
+use subtle::ConstantTimeEq;
+use taupe_crypto::{EncapsulationKey, PreparedKey, Provider, Secret, TAG_LEN};
+
+use super::{Local, Parts, begin, mix_b, read};
+use crate::Random;
+use crate::handshake::noise::{NoiseError, Precomputed, Transcript, TransportKeys, agree};
+use crate::hybrid::RemoteKeys;
+use crate::hybrid::keys::Purpose;
+use crate::key::PresharedKey;
+use crate::message::{Half, IDENTITY_LEN, Part, Side, TAG_B_LEN, Writer};
+use crate::suite::Suite;
+use crate::time::Tai64N;
+
+/// An initiation whose sender has told who it is, but has not proven it yet.
+pub struct Claim {
+    suite: Suite,
+    transcript: Transcript,
+    sender: u32,
+    ephemeral: PreparedKey,
+    /// hybrid-light: the initiator's ephemeral key is in this part.
+    encapsulation_key: Option<Box<dyn EncapsulationKey>>,
+    identity: [u8; IDENTITY_LEN],
+    timestamp: [u8; 12 + TAG_LEN],
+}
+
+impl Claim {
+    /// Opens the identity in the first part of an initiation.
+    ///
+    /// # Errors
+    /// [`NoiseError`], also when this side has no keys for the suite.
+    pub fn open(
+        crypto: &Provider,
+        local: Local<'_>,
+        suite: Suite,
+        part: &[u8],
+    ) -> Result<Self, NoiseError> {
+        let own = local
+            .hybrid
+            .identity(suite)
+            .ok_or(NoiseError::NotAuthentic)?;
+        let (prefix, mut fields) = read(
+            Part {
+                suite,
+                side: Side::Initiation,
+                half: Half::A,
+            },
+            part,
+        )?;
+        let [sender, _] = crate::message::indices(part).ok_or(NoiseError::NotAuthentic)?;
+        let ephemeral: [u8; 32] = fields.take().ok_or(NoiseError::NotAuthentic)?;
+        let parameters = suite.parameters();
+        let static_key = local.hybrid.key(suite);
+        let kem = fields.slice(match static_key {
+            Some(_) => parameters.ciphertext_len(),
+            None => parameters.encapsulation_key_len(),
+        });
+        let kem = kem.ok_or(NoiseError::NotAuthentic)?;
+        let mut sealed: [u8; IDENTITY_LEN + TAG_LEN] =
+            fields.take().ok_or(NoiseError::NotAuthentic)?;
+        let timestamp = fields.take().ok_or(NoiseError::NotAuthentic)?;
+
+        let mut transcript = begin(crypto, suite, &own.0);
+        transcript.mix_hash(crypto, prefix);
+        transcript.mix_ephemeral(crypto, &ephemeral);
+        let ephemeral = crypto.dh.prepare(&ephemeral);
+        let shared = agree(crypto, local.keys.private.expose(), &ephemeral)?;
+        transcript.mix_secret(crypto, &shared);
+        transcript.mix_hash(crypto, kem);
+        let mut encapsulation_key = None;
+        let key = match static_key {
+            Some(static_key) => transcript.mix_key(crypto, &static_key.decapsulate(kem)?),
+            None => transcript.derive_key(crypto),
+        };
+        transcript.open(crypto, &key, &mut sealed)?;
+        if static_key.is_none() {
+            encapsulation_key = Some(crypto.kem.encapsulation_key(parameters, kem)?);
+        }
+        let mut identity = [0; IDENTITY_LEN];
+        identity.copy_from_slice(&sealed[..IDENTITY_LEN]);
+        Ok(Self {
+            suite,
+            transcript,
+            sender,
+            ephemeral,
+            encapsulation_key,
+            identity,
+            timestamp,
+        })
+    }
+
+    /// Who the sender says it is.
+    #[must_use]
+    pub fn identity(&self) -> &[u8; IDENTITY_LEN] {
+        &self.identity
+    }
+
+    /// Verifies that the sender has the X25519 key it claims, and the preshared key. `remote`
+    /// is whose identity this is, `precomputed` of the X25519 keys of both. It does not prove that the sender has the ML-KEM key.
+    ///
+    /// # Errors
+    /// [`NoiseError::NotAuthentic`].
+    pub fn verify(
+        mut self,
+        crypto: &Provider,
+        remote: &RemoteKeys,
+        preshared_key: &PresharedKey,
+        precomputed: &Precomputed,
+    ) -> Result<Opened, NoiseError> {
+        let transcript = &mut self.transcript;
+        transcript.mix_hash(crypto, &remote.identity.0);
+        transcript.mix_secret(crypto, &precomputed.static_static);
+        let [key, mac_key] = transcript.mix_preshared_key_for_two(crypto, preshared_key);
+        let mut sealed_timestamp = self.timestamp;
+        transcript.open(crypto, &key, &mut sealed_timestamp)?;
+        let mut timestamp = [0; 12];
+        timestamp.copy_from_slice(&sealed_timestamp[..12]);
+        Ok(Opened {
+            suite: self.suite,
+            transcript: self.transcript,
+            mac_key,
+            sender: self.sender,
+            ephemeral: self.ephemeral,
+            initiator: precomputed.remote.clone(),
+            encapsulation_key: self.encapsulation_key,
+            timestamp: Tai64N(timestamp),
+        })
+    }
+}
+
+/// The first part of an initiation, verified as far as X25519 and the preshared key go.
+pub struct Opened {
+    suite: Suite,
+    transcript: Transcript,
+    mac_key: Secret<32>,
+    sender: u32,
+    ephemeral: PreparedKey,
+    initiator: PreparedKey,
+    encapsulation_key: Option<Box<dyn EncapsulationKey>>,
+    timestamp: Tai64N,
+}
+
+impl Opened {
+    /// Which handshake it is.
+    #[must_use]
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// The initiation's timestamp. Nobody may rely on it before the session is confirmed.
+    #[must_use]
+    pub fn timestamp(&self) -> Tai64N {
+        self.timestamp
+    }
+
+    /// hybrid-light: there is no second part. `None` in the other suites.
+    #[must_use]
+    pub fn without_b(&mut self) -> Option<Ready> {
+        let encapsulation_key = self.encapsulation_key.take()?;
+        Some(self.ready(self.transcript.clone(), encapsulation_key))
+    }
+
+    /// Takes the second part of the initiation.
+    ///
+    /// # Errors
+    /// [`NoiseError::NotAuthentic`]; the state is as it was.
+    pub fn take_b(&self, crypto: &Provider, part: &[u8]) -> Result<Ready, NoiseError> {
+        let suite = self.suite;
+        let (prefix, mut fields) = read(
+            Part {
+                suite,
+                side: Side::Initiation,
+                half: Half::B,
+            },
+            part,
+        )?;
+        let key = fields.slice(suite.parameters().encapsulation_key_len());
+        let key = key.ok_or(NoiseError::NotAuthentic)?;
+        let tag: [u8; TAG_B_LEN] = fields.take().ok_or(NoiseError::NotAuthentic)?;
+        let mut transcript = self.transcript.clone();
+        let expected = mix_b(crypto, &mut transcript, prefix, key);
+        if !bool::from(expected.ct_eq(&tag)) {
+            return Err(NoiseError::NotAuthentic);
+        }
+        let key = crypto.kem.encapsulation_key(suite.parameters(), key)?;
+        Ok(self.ready(transcript, key))
+    }
+
+    fn ready(&self, transcript: Transcript, key: Box<dyn EncapsulationKey>) -> Ready {
+        Ready {
+            suite: self.suite,
+            transcript,
+            mac_key: self.mac_key.clone(),
+            sender: self.sender,
+            ephemeral: self.ephemeral.clone(),
+            initiator: self.initiator.clone(),
+            encapsulation_key: key,
+        }
+    }
+}
+
+/// A whole initiation.
+pub struct Ready {
+    suite: Suite,
+    transcript: Transcript,
+    mac_key: Secret<32>,
+    sender: u32,
+    ephemeral: PreparedKey,
+    initiator: PreparedKey,
+    encapsulation_key: Box<dyn EncapsulationKey>,
+}
+
+impl Ready {
+    /// Makes the response and derives the session's keys. `sender` is this side's index,
+    /// `now` the time, which only hedges `random`.
+    ///
+    /// Of `random` it takes 32 bytes each for the ephemeral X25519 key and the coins of each
+    /// ciphertext.
+    ///
+    /// # Errors
+    /// [`NoiseError::LowOrder`]; [`NoiseError::NotAuthentic`] when a key of `remote` is none.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a value of the key schedule"
+    )]
+    pub fn respond(
+        self,
+        crypto: &Provider,
+        local: Local<'_>,
+        remote: &RemoteKeys,
+        preshared_key: &PresharedKey,
+        random: &mut dyn Random,
+        now: Tai64N,
+        sender: u32,
+    ) -> Result<(Parts, TransportKeys), NoiseError> {
+        let suite = self.suite;
+        let hedge = &local.hybrid.hedge;
+        let mut transcript = self.transcript;
+        let context = hedge.context(crypto, transcript.hash(), preshared_key, now);
+        let mut draw = |purpose| hedge.draw(crypto, random, purpose, &context);
+        let ephemeral = draw(Purpose::Ephemeral);
+        let indices = [sender, self.sender];
+        let part = |half| Part {
+            suite,
+            side: Side::Response,
+            half,
+        };
+
+        // mac1 := MAC(m, all before it); mac2 := 0
+        let mac1 = |part: &[u8]| crypto.hash.mac(self.mac_key.expose(), &[part]);
+
+        // H := HASH(H ‖ header); C := KDF1(C, E_r^pub); H := HASH(H ‖ E_r^pub)
+        let mut a = Writer::new(part(Half::A), &indices);
+        transcript.mix_hash(crypto, a.written());
+        let public = crypto.dh.public(ephemeral.expose());
+        transcript.mix_ephemeral(crypto, &public);
+        a.put(&public);
+        // C := KDF1(C, DH(E_r, E_i)); C := KDF1(C, DH(E_r, S_i))
+        for theirs in [&self.ephemeral, &self.initiator] {
+            let shared = agree(crypto, ephemeral.expose(), theirs)?;
+            transcript.mix_secret(crypto, &shared);
+        }
+        // (K2, ct2) := ENCAPS(EK_e); H := HASH(H ‖ ct2)
+        let (ciphertext, shared) = self.encapsulation_key.encapsulate(&draw(Purpose::Coins2));
+        transcript.mix_hash(crypto, &ciphertext);
+        a.put(&ciphertext);
+        let mut parts = Vec::with_capacity(2);
+        let mut last = a;
+        if let Some(key) = &remote.pq_public_key {
+            // (C, k) := KDF2(C, K2); empty := AEAD(k, 0, ε, H)
+            let k = transcript.mix_key(crypto, &shared);
+            let mut empty = [0; TAG_LEN];
+            transcript.seal(crypto, &k, &mut empty);
+            last.put(&empty);
+            parts.push(last.finish_with(mac1));
+
+            // H := HASH(H ‖ header)
+            last = Writer::new(part(Half::B), &indices);
+            transcript.mix_hash(crypto, last.written());
+            // (C, k) := KDF2(C, ε); (K3, ct3) := ENCAPS(EK_i)
+            let k = transcript.derive_key(crypto);
+            let key = crypto
+                .kem
+                .encapsulation_key(suite.parameters(), key.as_bytes())?;
+            let (mut sealed, shared) = key.encapsulate(&draw(Purpose::Coins3));
+            // sealed := AEAD(k, 0, ct3, H); H := HASH(H ‖ sealed); C := KDF1(C, K3)
+            sealed.extend([0; TAG_LEN]);
+            transcript.seal(crypto, &k, &mut sealed);
+            last.put(&sealed);
+            transcript.mix_secret(crypto, &shared);
+        } else {
+            transcript.mix_secret(crypto, &shared);
+        }
+        // (C, t, k) := KDF3(C, Q); H := HASH(H ‖ t); empty := AEAD(k, 0, ε, H)
+        let key = transcript.mix_preshared_key(crypto, preshared_key);
+        let mut empty = [0; TAG_LEN];
+        transcript.seal(crypto, &key, &mut empty);
+        last.put(&empty);
+        parts.push(last.finish_with(mac1));
+        // (T_i^send = T_r^recv, T_i^recv = T_r^send) := KDF2(C, H)
+        let (receive, send) = transcript.split_bound(crypto);
+        Ok((parts, TransportKeys { send, receive }))
+    }
+}
