@@ -28,7 +28,7 @@ impl Device {
     /// If there would be too many peers; nothing is applied then.
     pub fn update(&mut self, now: Now, update: DeviceUpdate) -> Result<(), UpdateError> {
         self.check(&update)?;
-        let mut routes = RoutesEdit::new(&self.path);
+        let mut routes = RoutesEdit::new(&self.core.path);
         // Before the key: who is no peer any more does not hear of a new one.
         if update.replace_peers {
             for id in self.peers.ids() {
@@ -43,7 +43,9 @@ impl Device {
         }
         if let Some(key) = update.pq_private_key {
             for id in self.set_pq_private_key(key) {
-                self.run_pending(now, id);
+                if let Some(entry) = self.peers.entry(id) {
+                    self.core.run_pending(now, entry);
+                }
             }
         }
         // All that lose their allowed IPs lose them in one pass over the table.
@@ -68,14 +70,17 @@ impl Device {
             }
         }
         // Packets that the new configuration lets out must find their routes.
-        routes.commit(&self.path);
+        routes.commit(&self.core.path);
         for (id, keepalive) in touched {
+            let Some(entry) = self.peers.entry(id) else {
+                continue;
+            };
             if keepalive {
-                self.send_keepalive(now, id);
+                self.core.send_keepalive(now, entry);
             } else {
-                self.flush(now, id);
+                self.core.flush(now, entry);
             }
-            self.run_pending(now, id);
+            self.core.run_pending(now, entry);
         }
         Ok(())
     }
@@ -111,7 +116,7 @@ impl Device {
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
         let mut allowed_ips: Vec<Vec<Prefix>> = vec![Vec::new(); self.peers.entries.len()];
-        let routes = self.path.routes.load();
+        let routes = self.core.path.routes.load();
         routes.allowed_ips.for_each(|prefix, owner| {
             if let Some(prefixes) = allowed_ips.get_mut(owner.id().0 as usize) {
                 prefixes.push(prefix);
@@ -160,8 +165,8 @@ impl Device {
             })
             .collect();
         DeviceStatus {
-            private_key: self.identity.as_ref().map(|i| i.keys.private.clone()),
-            pq_private_key: self.pq_private_key.clone(),
+            private_key: self.core.identity.as_ref().map(|i| i.keys.private.clone()),
+            pq_private_key: self.core.pq_private_key.clone(),
             peers,
         }
     }
@@ -175,35 +180,35 @@ impl Device {
         routes: &mut RoutesEdit,
     ) -> BTreeMap<PeerId, bool> {
         let mut touched = BTreeMap::new();
-        let current = self.identity.as_ref().map(|i| &i.keys.private);
+        let current = self.core.identity.as_ref().map(|i| &i.keys.private);
         if current == update.key.as_ref() {
             return touched;
         }
-        let had_key = self.identity.is_some();
-        if let Some(before) = &mut self.identity {
-            before.release(&mut self.outputs);
+        let had_key = self.core.identity.is_some();
+        if let Some(before) = &mut self.core.identity {
+            before.release(&mut self.core.outputs);
         }
-        self.identity = update.key.map(|private| {
-            let seed = self.pq_private_key.as_ref();
-            Identity::new(self.crypto, private, seed, update.timestamp_floor)
+        self.core.identity = update.key.map(|private| {
+            let seed = self.core.pq_private_key.as_ref();
+            Identity::new(self.core.crypto, private, seed, update.timestamp_floor)
         });
         // Nobody is a peer of itself.
-        let own = self.identity.as_ref().map(|i| i.keys.public);
+        let own = self.core.identity.as_ref().map(|i| i.keys.public);
         if let Some(id) = own.and_then(|key| self.peers.find(&key)) {
             self.remove_peer(id);
             routes.forget(&BTreeSet::from([id]));
         }
         for id in self.peers.ids() {
-            self.abandon_initiation(id);
-            self.forget_provisional(id, |_| true);
             let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
+            self.core.abandon_initiation(entry);
+            self.core.forget_provisional(entry, |_| true);
             // Nobody is led back because this side has another key.
             let peer = *entry.peer.public_key();
             let latched = entry.hybrid.as_ref().is_some_and(|hybrid| hybrid.latched);
             if let (true, Some(public_key)) = (latched, own) {
-                self.outputs.push_back(Output::Latch {
+                self.core.outputs.push_back(Output::Latch {
                     public_key,
                     peer,
                     latched,
@@ -226,7 +231,7 @@ impl Device {
             }
             let next = state.sessions.next.take();
             state.sessions.retired.extend(next);
-            let keepalive = self.up && !had_key && !state.keepalive.interval.is_zero();
+            let keepalive = self.core.up && !had_key && !state.keepalive.interval.is_zero();
             touched.insert(id, keepalive);
         }
         touched
@@ -247,12 +252,16 @@ impl Device {
             }
             return None;
         }
-        let own = self.identity.as_ref().is_some_and(|i| i.keys.public == key);
+        let own = self
+            .core
+            .identity
+            .as_ref()
+            .is_some_and(|i| i.keys.public == key);
         if own || (known.is_none() && update.update_only) {
             return None;
         }
         let id = known.unwrap_or_else(|| self.add_peer(key));
-        let up = self.up;
+        let up = self.core.up;
         let hybrid = HybridUpdate {
             key: update.pq_public_key,
             setting: update.post_quantum,
@@ -264,9 +273,8 @@ impl Device {
             && entry.preshared_key != preshared_key
         {
             entry.preshared_key = preshared_key;
-            self.forget_provisional(id, |_| true);
+            self.core.forget_provisional(entry, |_| true);
         }
-        let entry = self.peers.entry(id)?;
         match (update.endpoint_name, update.endpoint) {
             (Some(name), _) => entry.set_name(name),
             (None, Some(_)) => entry.set_name(None),
@@ -296,7 +304,7 @@ impl Device {
 
     fn add_peer(&mut self, key: PublicKey) -> PeerId {
         let id = self.peers.add(key);
-        let up = self.up;
+        let up = self.core.up;
         if let Some(entry) = self.peers.entry(id) {
             lock(&entry.peer.state).up = up;
         }
@@ -305,14 +313,16 @@ impl Device {
 
     /// Removes a peer, but for its routes.
     fn remove_peer(&mut self, id: PeerId) {
-        self.silence(id);
+        if let Some(entry) = self.peers.entry(id) {
+            self.core.silence(entry);
+        }
         let removed = self.peers.remove(id);
         if let Some(entry) = &removed {
             lock(&entry.peer.state).removed = true;
         }
         // Added again, the peer still refuses timestamps that it has seen.
         let sent = removed.and_then(|entry| entry.timestamp_sent());
-        if let (Some(identity), Some(sent)) = (&mut self.identity, sent) {
+        if let (Some(identity), Some(sent)) = (&mut self.core.identity, sent) {
             identity.floor = identity.floor.max(sent);
         }
     }

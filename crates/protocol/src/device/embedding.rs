@@ -1,7 +1,7 @@
 //! What programs ask for that have a device for each tunnel: handshakes at will, and
 //! indices by which they know whose a message is.
 
-use crate::device::Device;
+use crate::device::{Core, Device};
 use crate::key::PublicKey;
 use crate::lock;
 use crate::time::Now;
@@ -13,11 +13,12 @@ impl Device {
         let Some(id) = self.peers.find(key) else {
             return;
         };
-        if let Some(entry) = self.peers.entry(id) {
-            lock(&entry.peer.state).initiation.last_sent = None;
-        }
-        self.send_initiation(now, id, false);
-        self.run_pending(now, id);
+        let Some(entry) = self.peers.entry(id) else {
+            return;
+        };
+        lock(&entry.peer.state).initiation.last_sent = None;
+        self.core.send_initiation(now, entry, false);
+        self.core.run_pending(now, entry);
     }
 
     /// Has every index that is made from now on begin with these 24 bits, so that whoever
@@ -25,9 +26,11 @@ impl Device {
     /// The other 8 bits are random: too few for more than a handful of peers. Bits of
     /// `prefix` above the 24th are ignored.
     pub fn set_index_prefix(&mut self, prefix: u32) {
-        self.index_prefix = Some(prefix << 8);
+        self.core.index_prefix = Some(prefix << 8);
     }
+}
 
+impl Core {
     /// A random index, within the prefix if there is one.
     pub(crate) fn place(&self, random: u32) -> u32 {
         match self.index_prefix {

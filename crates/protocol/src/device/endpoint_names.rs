@@ -44,7 +44,7 @@ impl Device {
         let moved = move_endpoint(&mut state, next);
         state.want_handshake(now.boot);
         drop(state);
-        self.run_pending(now, id);
+        self.core.run_pending(now, entry);
         Some(moved.remote)
     }
 }

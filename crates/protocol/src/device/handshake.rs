@@ -14,9 +14,9 @@ use taupe_crypto::Provider;
 use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::device::Device;
 use crate::device::hybrid_initiator::begin_hybrid;
 use crate::device::identity::Identity;
+use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::handshake::cookie::{Cookie, claims_cookie};
@@ -28,7 +28,7 @@ use crate::hybrid::HandshakeKind;
 use crate::limits::{HANDSHAKE_TOS, REKEY_TIMEOUT, UNDER_LOAD_BACKLOG, UNDER_LOAD_LATCH};
 use crate::message::{CookieReply, Initiation, Kind, Macs, Malformed, Response, classify};
 use crate::output::Output;
-use crate::peer::{PeerEntry, PeerId, Pending, Reason, Role, Session, Traffic, move_endpoint};
+use crate::peer::{PeerEntry, Pending, Reason, Role, Session, Traffic, move_endpoint};
 use crate::suite::Suite;
 use crate::time::{Instant, Now, Tai64N};
 use crate::{Random, lock};
@@ -44,15 +44,18 @@ impl Device {
         message: &[u8],
         backlog: usize,
     ) -> Option<DropReason> {
-        let under_load = self.under_load(now.boot, backlog);
+        let under_load = self.core.under_load(now.boot, backlog);
         let result = match classify(message) {
             Ok(kind @ Kind::Initiation) => self
+                .core
                 .admit(now, from, kind, message, under_load)
                 .and_then(|_| self.handle_initiation(now, from, message)),
             Ok(kind @ Kind::Response) => self
+                .core
                 .admit(now, from, kind, message, under_load)
                 .and_then(|_| self.handle_response(now, from, message)),
             Ok(kind @ Kind::HybridInitiation) => self
+                .core
                 .admit(now, from, kind, message, under_load)
                 .and_then(|shown| self.handle_hybrid_initiation(now, from, shown, message)),
             Ok(Kind::HybridResponse) => self.handle_hybrid_response(now, from, message),
@@ -61,10 +64,133 @@ impl Device {
             Err(Malformed::Length) => Err(DropReason::Length),
         };
         let cause = result.err()?;
-        self.path.counters().add(cause, 1);
+        self.core.path.counters().add(cause, 1);
         Some(cause)
     }
 
+    fn handle_initiation(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
+        let initiation = Initiation::read_from_bytes(message).map_err(|_| DropReason::Length)?;
+        let identity = self.core.identity.as_ref().ok_or(DropReason::NotReady)?;
+        let fields = InitiationFields {
+            ephemeral: initiation.ephemeral,
+            static_key: initiation.static_key,
+            timestamp: initiation.timestamp,
+        };
+        let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
+        let claim = Claim::open(self.core.crypto, &identity.keys, fields).map_err(forged)?;
+
+        let id = self
+            .peers
+            .find(claim.public_key())
+            .ok_or(DropReason::UnknownPeer)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownPeer)?;
+        if entry.refuses_ordinary() {
+            return Err(DropReason::PostQuantumRequired);
+        }
+        let precomputed = entry
+            .precomputed(self.core.crypto, &identity.keys)
+            .ok_or(DropReason::InitiationNotAuthentic)?;
+        let responder = claim
+            .verify(self.core.crypto, &precomputed)
+            .map_err(forged)?;
+
+        let timestamp = responder.timestamp();
+        entry.admit_timestamp(self.core.crypto, now.boot, timestamp)?;
+
+        let ephemeral = self.core.random.secret();
+        let (fields, keys) = responder
+            .respond(self.core.crypto, &entry.preshared_key, ephemeral)
+            .map_err(forged)?;
+        entry.accept_initiation(self.core.crypto, now.boot, from, timestamp, message);
+        self.core
+            .send_response(now, entry, initiation.sender.get(), fields, &keys);
+        self.core.run_pending(now, entry);
+        Ok(())
+    }
+
+    fn handle_response(
+        &mut self,
+        now: Now,
+        from: Endpoint,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
+        let response = Response::read_from_bytes(message).map_err(|_| DropReason::Length)?;
+        let identity = self.core.identity.as_ref().ok_or(DropReason::NotReady)?;
+        let index = response.receiver.get();
+        let id = *self
+            .core
+            .pending
+            .get(&index)
+            .ok_or(DropReason::UnknownHandshake)?;
+        let entry = self.peers.entry(id).ok_or(DropReason::UnknownHandshake)?;
+        let handshakes = entry
+            .handshakes
+            .as_mut()
+            .ok_or(DropReason::UnknownHandshake)?;
+        let Some((_, Pending::Ordinary(initiator))) = &handshakes.initiation else {
+            return Err(DropReason::UnknownHandshake);
+        };
+        let fields = ResponseFields {
+            ephemeral: response.ephemeral,
+            empty: response.empty,
+        };
+        let keys = initiator
+            .finish(
+                self.core.crypto,
+                &identity.keys,
+                &entry.preshared_key,
+                &fields,
+            )
+            .map_err(|_| DropReason::ResponseNotAuthentic)?;
+        let finished = Finished {
+            index,
+            remote_index: response.sender.get(),
+            keys,
+            suite: None,
+            bytes: message.len() as u64,
+        };
+        self.core.finish_initiation(now, from, entry, finished);
+        Ok(())
+    }
+
+    fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), DropReason> {
+        let reply = CookieReply::read_from_bytes(message).map_err(|_| DropReason::Length)?;
+        let index = reply.receiver.get();
+        let id = match self.core.pending.get(&index) {
+            Some(id) => Some(*id),
+            None => self
+                .core
+                .path
+                .sessions
+                .find(index)
+                .map(|entry| entry.peer.id()),
+        };
+        let entry = id.and_then(|id| self.peers.entry(id));
+        let entry = entry.ok_or(DropReason::CookieRefused)?;
+        let handshakes = entry.handshakes.as_mut().ok_or(DropReason::CookieRefused)?;
+        if !handshakes
+            .stamper
+            .receive(self.core.crypto, now.boot, &reply)
+        {
+            return Err(DropReason::CookieRefused);
+        }
+        if let Some((of, Pending::Hybrid(waiting))) = &mut handshakes.initiation
+            && *of == index
+            && waiting.is_first_cookie()
+            && let Some(hybrid) = &mut entry.hybrid
+        {
+            hybrid.has_cookie();
+        }
+        Ok(())
+    }
+}
+
+impl Core {
     /// Whether handshakes come faster than they are worked on, or did within
     /// the last second.
     fn under_load(&mut self, now: Instant, backlog: usize) -> bool {
@@ -186,80 +312,15 @@ impl Device {
         asked.map(Some).ok_or(DropReason::CookieWithheld)
     }
 
-    fn handle_initiation(
-        &mut self,
-        now: Now,
-        from: Endpoint,
-        message: &[u8],
-    ) -> Result<(), DropReason> {
-        let initiation = Initiation::read_from_bytes(message).map_err(|_| DropReason::Length)?;
-        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
-        let fields = InitiationFields {
-            ephemeral: initiation.ephemeral,
-            static_key: initiation.static_key,
-            timestamp: initiation.timestamp,
-        };
-        let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
-        let claim = Claim::open(self.crypto, &identity.keys, fields).map_err(forged)?;
-
-        let id = self
-            .peers
-            .find(claim.public_key())
-            .ok_or(DropReason::UnknownPeer)?;
-        let entry = self.peers.entry(id).ok_or(DropReason::UnknownPeer)?;
-        if entry.refuses_ordinary() {
-            return Err(DropReason::PostQuantumRequired);
-        }
-        let precomputed = entry
-            .precomputed(self.crypto, &identity.keys)
-            .ok_or(DropReason::InitiationNotAuthentic)?;
-        let responder = claim.verify(self.crypto, &precomputed).map_err(forged)?;
-
-        let timestamp = responder.timestamp();
-        entry.admit_timestamp(self.crypto, now.boot, timestamp)?;
-
-        let ephemeral = self.random.secret();
-        let (fields, keys) = responder
-            .respond(self.crypto, &entry.preshared_key, ephemeral)
-            .map_err(forged)?;
-        self.accept_initiation(now, from, id, timestamp, message);
-        self.send_response(now, id, initiation.sender.get(), fields, &keys);
-        self.run_pending(now, id);
-        Ok(())
-    }
-
-    /// Lets an initiation count that has been verified.
-    pub(crate) fn accept_initiation(
-        &mut self,
-        now: Now,
-        from: Endpoint,
-        id: PeerId,
-        timestamp: Tai64N,
-        message: &[u8],
-    ) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let handshakes = entry.handshakes(self.crypto);
-        handshakes.timestamp_received = Some(timestamp);
-        handshakes.initiation_accepted = Some(now.boot);
-        let mut state = lock(&entry.peer.state);
-        state.endpoint = Some(from);
-        state.received(now.boot, message.len() as u64);
-    }
-
     fn send_response(
         &mut self,
         now: Now,
-        id: PeerId,
+        entry: &mut PeerEntry,
         receiver: u32,
         fields: ResponseFields,
         keys: &TransportKeys,
     ) {
         let index = self.new_index();
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
         let mut response = Response {
             kind: U32::new(Kind::Response as u32),
             sender: U32::new(index),
@@ -274,7 +335,7 @@ impl Device {
             .stamp(self.crypto, now.boot, response.as_mut_bytes());
         self.respond(
             now,
-            id,
+            entry,
             keys,
             [index, receiver],
             response.as_bytes().to_vec(),
@@ -286,14 +347,11 @@ impl Device {
     pub(crate) fn respond(
         &mut self,
         now: Now,
-        id: PeerId,
+        entry: &mut PeerEntry,
         keys: &TransportKeys,
         [index, receiver]: [u32; 2],
         datagram: Vec<u8>,
     ) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
         let session = Arc::new(Session::new(
             self.crypto,
             keys,
@@ -319,51 +377,12 @@ impl Device {
         }
     }
 
-    fn handle_response(
-        &mut self,
-        now: Now,
-        from: Endpoint,
-        message: &[u8],
-    ) -> Result<(), DropReason> {
-        let response = Response::read_from_bytes(message).map_err(|_| DropReason::Length)?;
-        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
-        let index = response.receiver.get();
-        let id = *self
-            .pending
-            .get(&index)
-            .ok_or(DropReason::UnknownHandshake)?;
-        let entry = self.peers.entry(id).ok_or(DropReason::UnknownHandshake)?;
-        let handshakes = entry
-            .handshakes
-            .as_mut()
-            .ok_or(DropReason::UnknownHandshake)?;
-        let Some((_, Pending::Ordinary(initiator))) = &handshakes.initiation else {
-            return Err(DropReason::UnknownHandshake);
-        };
-        let fields = ResponseFields {
-            ephemeral: response.ephemeral,
-            empty: response.empty,
-        };
-        let keys = initiator
-            .finish(self.crypto, &identity.keys, &entry.preshared_key, &fields)
-            .map_err(|_| DropReason::ResponseNotAuthentic)?;
-        let finished = Finished {
-            index,
-            remote_index: response.sender.get(),
-            keys,
-            suite: None,
-            bytes: message.len() as u64,
-        };
-        self.finish_initiation(now, from, id, finished);
-        Ok(())
-    }
-
     /// Puts the session in place that a response has made.
     pub(crate) fn finish_initiation(
         &mut self,
         now: Now,
         from: Endpoint,
-        id: PeerId,
+        entry: &mut PeerEntry,
         finished: Finished,
     ) {
         let Finished {
@@ -373,10 +392,7 @@ impl Device {
             suite,
             bytes,
         } = finished;
-        self.abandon_initiation(id);
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+        self.abandon_initiation(entry);
         let session = Arc::new(Session::new(
             self.crypto,
             &keys,
@@ -405,49 +421,23 @@ impl Device {
             hybrid.fell_back = suite.is_none();
         }
         if suite.is_some() {
-            self.latch(id);
+            self.latch(entry);
         }
         // The responder may not send before it has received with the new
         // session: if nothing waits to be sent, a keepalive tells it.
-        self.send_keepalive(now, id);
-        self.run_pending(now, id);
-    }
-
-    fn handle_cookie_reply(&mut self, now: Now, message: &[u8]) -> Result<(), DropReason> {
-        let reply = CookieReply::read_from_bytes(message).map_err(|_| DropReason::Length)?;
-        let index = reply.receiver.get();
-        let id = match self.pending.get(&index) {
-            Some(id) => Some(*id),
-            None => self.path.sessions.find(index).map(|entry| entry.peer.id()),
-        };
-        let entry = id.and_then(|id| self.peers.entry(id));
-        let entry = entry.ok_or(DropReason::CookieRefused)?;
-        let handshakes = entry.handshakes.as_mut().ok_or(DropReason::CookieRefused)?;
-        if !handshakes.stamper.receive(self.crypto, now.boot, &reply) {
-            return Err(DropReason::CookieRefused);
-        }
-        if let Some((of, Pending::Hybrid(waiting))) = &mut handshakes.initiation
-            && *of == index
-            && waiting.is_first_cookie()
-            && let Some(hybrid) = &mut entry.hybrid
-        {
-            hybrid.has_cookie();
-        }
-        Ok(())
+        self.send_keepalive(now, entry);
+        self.run_pending(now, entry);
     }
 
     /// Sends an initiation, unless the last handshake message is less than
     /// Rekey-Timeout ago or it is not known where to.
-    pub(crate) fn send_initiation(&mut self, now: Now, id: PeerId, retry: bool) {
+    pub(crate) fn send_initiation(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
         if !self.up {
             return;
         }
         let jitter = self.jitter();
         let index = self.new_index();
         let Some(identity) = self.identity.as_mut() else {
-            return;
-        };
-        let Some(entry) = self.peers.entry(id) else {
             return;
         };
         let mut state = lock(&entry.peer.state);
@@ -529,7 +519,7 @@ impl Device {
         if let Some((old, _)) = replaced {
             self.pending.remove(&old);
         }
-        self.pending.insert(index, id);
+        self.pending.insert(index, entry.peer.id());
         let public_key = *entry.peer.public_key();
         self.transmit_parts(endpoint, datagrams);
         self.outputs.extend(silence.map(Output::Notice));

@@ -2,9 +2,9 @@
 
 use taupe_crypto::Provider;
 
-use crate::device::Device;
 use crate::device::handshake::{Begin, Finished};
 use crate::device::identity::Identity;
+use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::hybrid::noise::{AfterA, Initiator, Local, Parts};
@@ -13,7 +13,7 @@ use crate::limits::HANDSHAKE_TOS;
 use crate::lock;
 use crate::message::{Half, Part, indices};
 use crate::output::Output;
-use crate::peer::{PeerEntry, PeerId, Pending, Reason, Traffic};
+use crate::peer::{PeerEntry, Pending, Reason, Traffic};
 use crate::time::Now;
 
 /// Makes a hybrid initiation, with its MACs. `None` without the keys for it.
@@ -47,58 +47,19 @@ pub(crate) fn begin_hybrid(
 }
 
 impl Device {
-    /// Sends the parts again.
-    pub(crate) fn resend_parts(&mut self, now: Now, id: PeerId) {
-        let crypto = self.crypto;
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
-        let Some(handshakes) = entry.handshakes.as_mut() else {
-            return;
-        };
-        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
-            return;
-        };
-        let mut state = lock(&entry.peer.state);
-        let Some(endpoint) = state.endpoint else {
-            return;
-        };
-        waiting.count_resend(now.boot);
-        if let Some(at) = waiting.resend_at() {
-            state.timers.set(Reason::ResendParts, at);
-        }
-        // Both, whatever has been answered: a responder that has begun anew needs both.
-        let mut parts = waiting.parts.clone();
-        let stamper = &mut handshakes.stamper;
-        stamper.stamp_parts(crypto, now.boot, &mut parts);
-        let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
-        state.sent(now.boot, bytes, Traffic::Other);
-        drop(state);
-        self.transmit_parts(endpoint, parts);
-    }
-
     /// Gives a part of a response the MACs that only who can open the initiation can make; for
     /// tests of what comes after them.
     #[doc(hidden)]
     pub fn stamp_response_for_test(&mut self, part: &mut [u8]) {
         let index = indices(part).map(|[_, receiver]| receiver);
-        let id = index.and_then(|index| self.pending.get(&index).copied());
+        let id = index.and_then(|index| self.core.pending.get(&index).copied());
         let entry = id.and_then(|id| self.peers.entry(id));
         let handshakes = entry.and_then(|entry| entry.handshakes.as_ref());
         if let Some((_, Pending::Hybrid(waiting))) =
             handshakes.and_then(|it| it.initiation.as_ref())
         {
-            waiting.initiator.stamp_response(self.crypto, part);
+            waiting.initiator.stamp_response(self.core.crypto, part);
         }
-    }
-
-    pub(crate) fn transmit_parts(&mut self, endpoint: Endpoint, parts: Parts) {
-        let transmit = |datagram| Output::Transmit {
-            endpoint,
-            tos: HANDSHAKE_TOS,
-            datagram,
-        };
-        self.outputs.extend(parts.into_iter().map(transmit));
     }
 
     /// Takes a part of a response. Its mac1 shows that the responder has made it: neither load
@@ -109,12 +70,13 @@ impl Device {
         from: Endpoint,
         message: &[u8],
     ) -> Result<(), DropReason> {
-        let crypto = self.crypto;
+        let crypto = self.core.crypto;
         let part = message.first_chunk().and_then(|header| Part::of(*header));
         let part = part.ok_or(DropReason::Type)?;
         let [sender, index] = indices(message).ok_or(DropReason::Length)?;
-        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
+        let identity = self.core.identity.as_ref().ok_or(DropReason::NotReady)?;
         let id = *self
+            .core
             .pending
             .get(&index)
             .ok_or(DropReason::UnknownHandshake)?;
@@ -171,7 +133,45 @@ impl Device {
             suite: Some(part.suite),
             bytes: message.len() as u64,
         };
-        self.finish_initiation(now, from, id, finished);
+        self.core.finish_initiation(now, from, entry, finished);
         Ok(())
+    }
+}
+
+impl Core {
+    /// Sends the parts again.
+    pub(crate) fn resend_parts(&mut self, now: Now, entry: &mut PeerEntry) {
+        let crypto = self.crypto;
+        let Some(handshakes) = entry.handshakes.as_mut() else {
+            return;
+        };
+        let Some((_, Pending::Hybrid(waiting))) = &mut handshakes.initiation else {
+            return;
+        };
+        let mut state = lock(&entry.peer.state);
+        let Some(endpoint) = state.endpoint else {
+            return;
+        };
+        waiting.count_resend(now.boot);
+        if let Some(at) = waiting.resend_at() {
+            state.timers.set(Reason::ResendParts, at);
+        }
+        // Both, whatever has been answered: a responder that has begun anew needs both.
+        let mut parts = waiting.parts.clone();
+        let stamper = &mut handshakes.stamper;
+        stamper.stamp_parts(crypto, now.boot, &mut parts);
+        let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
+        state.sent(now.boot, bytes, Traffic::Other);
+        drop(state);
+        self.transmit_parts(endpoint, parts);
+    }
+
+    pub(crate) fn transmit_parts(&mut self, endpoint: Endpoint, parts: Parts) {
+        let transmit = |datagram| Output::Transmit {
+            endpoint,
+            tos: HANDSHAKE_TOS,
+            datagram,
+        };
+        self.outputs.extend(parts.into_iter().map(transmit));
     }
 }

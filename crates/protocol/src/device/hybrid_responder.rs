@@ -5,7 +5,7 @@
 use core::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::handshake::noise::NoiseError;
@@ -14,7 +14,7 @@ use crate::hybrid::{Provisional, State};
 use crate::limits::MAX_PROVISIONAL;
 use crate::lock;
 use crate::message::{Half, Part, indices, lasting};
-use crate::peer::{PeerId, Role, Session};
+use crate::peer::{PeerEntry, Peers, Role, Session};
 use crate::time::{Now, Tai64N};
 
 impl Device {
@@ -30,14 +30,20 @@ impl Device {
         let part = message.first_chunk().and_then(|header| Part::of(*header));
         let part = part.ok_or(DropReason::Type)?;
         let [sender, _] = indices(message).ok_or(DropReason::Length)?;
-        let id = match part.half {
-            Half::A => self.take_initiation_a(now, from, shown, part, sender, message)?,
-            Half::B => self.take_initiation_b(now, from, sender, message)?,
-        };
-        if let Some(id) = id {
-            self.run_pending(now, id);
+        match part.half {
+            Half::A => self.take_initiation_a(now, from, shown, part, sender, message),
+            Half::B => {
+                let Self { peers, core } = self;
+                let Some(entry) = begun_with(peers, core, from.remote, sender) else {
+                    core.early.keep(from.remote, message);
+                    return Ok(());
+                };
+                if core.take_initiation_b(now, from, entry, sender, message)? {
+                    core.run_pending(now, entry);
+                }
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn take_initiation_a(
@@ -48,13 +54,16 @@ impl Device {
         part: Part,
         sender: u32,
         message: &[u8],
-    ) -> Result<Option<PeerId>, DropReason> {
-        let crypto = self.crypto;
+    ) -> Result<(), DropReason> {
+        let Self { peers, core } = self;
+        let crypto = core.crypto;
         let digest = crypto.hash.hash(&[lasting(message)]);
-        if let Some((id, begun)) = self.provisional(from.remote, sender) {
+        if let Some(entry) = begun_with(peers, core, from.remote, sender)
+            && let Some(begun) = entry.begun(from.remote, sender)
+        {
             if begun.a == digest {
-                self.answer_again(from, id, sender, Half::A);
-                return Ok(None);
+                core.answer_again(from, entry, sender, Half::A);
+                return Ok(());
             }
             // Nobody takes the place of one that is under way.
             if begun.is_live(now.boot) {
@@ -62,15 +71,15 @@ impl Device {
             }
         }
         let forged = |_: NoiseError| DropReason::InitiationNotAuthentic;
-        let identity = self.identity.as_ref().ok_or(DropReason::NotReady)?;
+        let identity = core.identity.as_ref().ok_or(DropReason::NotReady)?;
         let local = Local {
             keys: &identity.keys,
             hybrid: &identity.hybrid,
         };
         let claim = Claim::open(crypto, local, part.suite, message).map_err(forged)?;
-        let id = self.peers.find_identity(claim.identity());
+        let id = peers.find_identity(claim.identity());
         let id = id.ok_or(DropReason::UnknownPeer)?;
-        let entry = self.peers.entry(id).ok_or(DropReason::UnknownPeer)?;
+        let entry = peers.entry(id).ok_or(DropReason::UnknownPeer)?;
         let precomputed = entry
             .precomputed(crypto, &identity.keys)
             .ok_or(DropReason::InitiationNotAuthentic)?;
@@ -89,7 +98,7 @@ impl Device {
             return Err(DropReason::InitiationReplayed);
         }
         if contended && !shown {
-            self.demand_cookie(now, from, message)?;
+            core.demand_cookie(now, from, message)?;
         }
         let begun = Provisional {
             from,
@@ -99,14 +108,17 @@ impl Device {
             since: now.boot,
             state: State::WaitsForB(Box::new(opened)),
         };
-        self.keep_provisional(now, id, begun);
-        self.go_on(now, from, id, sender);
-        Ok(Some(id))
+        core.keep_provisional(now, entry, begun);
+        core.go_on(now, from, entry, sender);
+        core.run_pending(now, entry);
+        Ok(())
     }
+}
 
+impl Core {
     /// Answers a first part at once if it is all there is, or its second has come before it.
-    fn go_on(&mut self, now: Now, from: Endpoint, id: PeerId, sender: u32) {
-        let Some((_, begun)) = self.provisional(from.remote, sender) else {
+    fn go_on(&mut self, now: Now, from: Endpoint, entry: &mut PeerEntry, sender: u32) {
+        let Some(begun) = entry.begun(from.remote, sender) else {
             return;
         };
         let State::WaitsForB(opened) = &mut begun.state else {
@@ -114,38 +126,39 @@ impl Device {
         };
         let suite = opened.suite();
         if let Some(ready) = opened.without_b() {
-            self.answer(now, id, sender, from, ready, [0; 32]);
+            self.answer(now, entry, sender, from, ready, [0; 32]);
         } else if let Some(b) = self.early.take(from.remote, suite, sender) {
             // What was kept unverified may be anything.
-            let _ = self.take_initiation_b(now, from, sender, &b);
+            let _ = self.take_initiation_b(now, from, entry, sender, &b);
         }
     }
 
+    /// Takes the second part of an initiation that has begun. Returns whether it is answered for
+    /// the first time.
     fn take_initiation_b(
         &mut self,
         now: Now,
         from: Endpoint,
+        entry: &mut PeerEntry,
         sender: u32,
         message: &[u8],
-    ) -> Result<Option<PeerId>, DropReason> {
-        let crypto = self.crypto;
-        let Some((id, begun)) = self.provisional(from.remote, sender) else {
-            self.early.keep(from.remote, message);
-            return Ok(None);
+    ) -> Result<bool, DropReason> {
+        let Some(begun) = entry.begun(from.remote, sender) else {
+            return Ok(false);
         };
-        let digest = crypto.hash.hash(&[lasting(message)]);
+        let digest = self.crypto.hash.hash(&[lasting(message)]);
         match &begun.state {
             State::Answered { b, .. } if *b == digest => {
-                self.answer_again(from, id, sender, Half::B);
-                Ok(None)
+                self.answer_again(from, entry, sender, Half::B);
+                Ok(false)
             }
             State::Answered { .. } => Err(DropReason::InitiationNotAuthentic),
             State::WaitsForB(opened) => {
                 let ready = opened
-                    .take_b(crypto, message)
+                    .take_b(self.crypto, message)
                     .map_err(|_| DropReason::InitiationNotAuthentic)?;
-                self.answer(now, id, sender, from, ready, digest);
-                Ok(Some(id))
+                self.answer(now, entry, sender, from, ready, digest);
+                Ok(true)
             }
         }
     }
@@ -154,7 +167,7 @@ impl Device {
     fn answer(
         &mut self,
         now: Now,
-        id: PeerId,
+        entry: &mut PeerEntry,
         sender: u32,
         from: Endpoint,
         ready: Ready,
@@ -162,7 +175,7 @@ impl Device {
     ) {
         let crypto = self.crypto;
         let index = self.new_index();
-        let (Some(identity), Some(entry)) = (self.identity.as_ref(), self.peers.entry(id)) else {
+        let Some(identity) = self.identity.as_ref() else {
             return;
         };
         let Some(hybrid) = entry.hybrid.as_mut() else {
@@ -181,11 +194,7 @@ impl Device {
             return;
         };
         let suite = hybrid.remote.suite;
-        let begun = hybrid
-            .provisional
-            .iter_mut()
-            .find(|it| it.sender == sender && it.from.remote == from.remote);
-        let Some(begun) = begun else {
+        let Some(begun) = hybrid.begun(from.remote, sender) else {
             return;
         };
         begun.state = State::Answered {
@@ -208,27 +217,24 @@ impl Device {
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
         let peer = Arc::clone(&entry.peer);
         lock(&peer.state).sessions.provisional.push(session);
-        self.send_parts(id, from, parts);
+        self.send_parts(entry, from, parts);
     }
 
     /// Sends a part of a response that has been made again, as it was.
-    fn answer_again(&mut self, from: Endpoint, id: PeerId, sender: u32, half: Half) {
-        let Some((_, begun)) = self.provisional(from.remote, sender) else {
+    fn answer_again(&mut self, from: Endpoint, entry: &mut PeerEntry, sender: u32, half: Half) {
+        let Some(begun) = entry.begun(from.remote, sender) else {
             return;
         };
         let State::Answered { parts, .. } = &begun.state else {
             return;
         };
         let part = parts.get(half as usize).cloned();
-        self.send_parts(id, from, part.into_iter().collect());
+        self.send_parts(entry, from, part.into_iter().collect());
     }
 
     /// Sends parts of a response to where the initiation came from. It is not an answer to
     /// the peer before the session is confirmed, and moves none of its timers.
-    fn send_parts(&mut self, id: PeerId, to: Endpoint, parts: Parts) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    fn send_parts(&mut self, entry: &mut PeerEntry, to: Endpoint, parts: Parts) {
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut state = lock(&entry.peer.state);
         state.statistics.tx_bytes = state.statistics.tx_bytes.saturating_add(bytes);
@@ -236,26 +242,15 @@ impl Device {
         self.transmit_parts(to, parts);
     }
 
-    /// The handshake that `from` has begun with its index `sender`.
-    fn provisional(&mut self, from: SocketAddr, sender: u32) -> Option<(PeerId, &mut Provisional)> {
-        let id = *self.begun_by_peers.get(&(from, sender))?;
-        let hybrid = self.peers.entry(id)?.hybrid.as_mut()?;
-        let begun = hybrid
-            .provisional
-            .iter_mut()
-            .find(|it| it.sender == sender && it.from.remote == from)?;
-        Some((id, begun))
-    }
-
     /// Keeps a handshake that has begun, in the place of another if there are too many.
-    fn keep_provisional(&mut self, now: Now, id: PeerId, begun: Provisional) {
+    fn keep_provisional(&mut self, now: Now, entry: &mut PeerEntry, begun: Provisional) {
         let key = (begun.from.remote, begun.sender);
-        self.forget_provisional(id, |it| {
+        self.forget_provisional(entry, |it| {
             let given_up = it.session().is_none() && !it.is_live(now.boot);
             given_up || (it.from.remote, it.sender) == key
         });
         let lot = self.random.number();
-        let Some(hybrid) = self.peers.entry(id).and_then(|entry| entry.hybrid.as_mut()) else {
+        let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
         let kept = &hybrid.provisional;
@@ -268,22 +263,24 @@ impl Device {
             let stale = kept.iter().position(|it| !it.is_live(now.boot));
             let victim = same.or(stale).unwrap_or(lot as usize % kept.len());
             let victim = kept.get(victim).map(|it| (it.from.remote, it.sender));
-            self.forget_provisional(id, |it| Some((it.from.remote, it.sender)) == victim);
+            self.forget_provisional(entry, |it| Some((it.from.remote, it.sender)) == victim);
         }
-        self.begun_by_peers.insert(key, id);
-        if let Some(hybrid) = self.peers.entry(id).and_then(|entry| entry.hybrid.as_mut()) {
+        self.begun_by_peers.insert(key, entry.peer.id());
+        if let Some(hybrid) = entry.hybrid.as_mut() {
             hybrid.provisional.push(begun);
         }
     }
 
     /// Forgets handshakes that have not been confirmed, with their sessions.
-    pub(crate) fn forget_provisional(&mut self, id: PeerId, is_it: impl Fn(&Provisional) -> bool) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    pub(crate) fn forget_provisional(
+        &mut self,
+        entry: &mut PeerEntry,
+        is_it: impl Fn(&Provisional) -> bool,
+    ) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
+        let id = entry.peer.id();
         let mut state = lock(&entry.peer.state);
         for begun in hybrid.provisional.extract_if(.., |it| is_it(it)) {
             let key = (begun.from.remote, begun.sender);
@@ -298,10 +295,7 @@ impl Device {
 
     /// The initiator has used the session `index`: it has its ML-KEM key, and now its
     /// handshake counts.
-    pub(crate) fn confirm_provisional(&mut self, id: PeerId, index: u32) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    pub(crate) fn confirm_provisional(&mut self, entry: &mut PeerEntry, index: u32) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };
@@ -314,7 +308,20 @@ impl Device {
         };
         hybrid.timestamp_received = hybrid.timestamp_received.max(Some(timestamp));
         // Whatever is not newer can only be an older one of the same peer, or made up.
-        self.forget_provisional(id, |it| it.timestamp <= timestamp);
-        self.latch(id);
+        self.forget_provisional(entry, |it| it.timestamp <= timestamp);
+        self.latch(entry);
     }
+}
+
+/// Returns the peer of the handshake that `from` has begun with its index `sender`.
+fn begun_with<'a>(
+    peers: &'a mut Peers,
+    core: &Core,
+    from: SocketAddr,
+    sender: u32,
+) -> Option<&'a mut PeerEntry> {
+    let id = *core.begun_by_peers.get(&(from, sender))?;
+    let entry = peers.entry(id)?;
+    entry.begun(from, sender)?;
+    Some(entry)
 }

@@ -1,10 +1,11 @@
 //! Configuration of hybrid handshakes.
 
-use crate::device::Device;
+use crate::device::{Core, Device};
 use crate::hybrid::{Hybrid, RemoteKeys};
 use crate::key::{PqPrivateKey, PqPublicKey, PublicKey};
 use crate::lock;
 use crate::output::Output;
+use crate::peer::PeerEntry;
 use crate::peer::PeerId;
 use crate::update::PostQuantum;
 
@@ -20,26 +21,22 @@ impl Device {
     /// still receive, and send no more. Returns the peers that it concerns.
     pub(crate) fn set_pq_private_key(&mut self, key: Option<PqPrivateKey>) -> Vec<PeerId> {
         let mut concerned = Vec::new();
-        if self.pq_private_key == key {
+        if self.core.pq_private_key == key {
             return concerned;
         }
-        self.pq_private_key = key;
-        if let Some(identity) = &mut self.identity {
-            identity.expand(self.crypto, self.pq_private_key.as_ref());
+        self.core.pq_private_key = key;
+        if let Some(identity) = &mut self.core.identity {
+            identity.expand(self.core.crypto, self.core.pq_private_key.as_ref());
         }
         for id in self.peers.ids() {
-            if self
-                .peers
-                .entry(id)
-                .is_none_or(|entry| entry.hybrid.is_none())
-            {
-                continue;
-            }
-            self.abandon_initiation(id);
-            self.forget_provisional(id, |_| true);
             let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
+            if entry.hybrid.is_none() {
+                continue;
+            }
+            self.core.abandon_initiation(entry);
+            self.core.forget_provisional(entry, |_| true);
             let mut state = lock(&entry.peer.state);
             if let Some(current) = &mut state.sessions.current
                 && current.session.suite().is_some()
@@ -54,7 +51,7 @@ impl Device {
     /// Configures hybrid handshakes with a peer. What was made by rules that are no longer
     /// those of the peer ends.
     pub(crate) fn update_hybrid(&mut self, id: PeerId, update: HybridUpdate) {
-        let crypto = self.crypto;
+        let crypto = self.core.crypto;
         let Some(entry) = self.peers.entry(id) else {
             return;
         };
@@ -93,21 +90,18 @@ impl Device {
         let said_off = setting == Some(Some(PostQuantum::Off));
         if said_off || (hybrid.latched && hybrid.policy() == PostQuantum::Off) {
             hybrid.latched = false;
-            self.remember(peer, false);
+            self.core.remember(peer, false);
         }
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
         let after = (entry.policy(), entry.suite());
         if before == after && !other_key {
             return;
         }
         self.peers.index_identity(id);
-        self.abandon_initiation(id);
-        self.forget_provisional(id, |_| true);
         let Some(entry) = self.peers.entry(id) else {
             return;
         };
+        self.core.abandon_initiation(entry);
+        self.core.forget_provisional(entry, |_| true);
         let suite = entry.suite();
         let refuses_ordinary = entry.refuses_ordinary();
         lock(&entry.peer.state)
@@ -117,12 +111,11 @@ impl Device {
                 Some(made) => other_key || suite != Some(made),
             });
     }
+}
 
+impl Core {
     /// A hybrid handshake with the peer has succeeded.
-    pub(crate) fn latch(&mut self, id: PeerId) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    pub(crate) fn latch(&mut self, entry: &mut PeerEntry) {
         let Some(hybrid) = entry.hybrid.as_mut() else {
             return;
         };

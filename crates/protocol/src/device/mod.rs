@@ -51,27 +51,32 @@ pub enum UpdateError {
 /// waits until [`Device::next_deadline`], a message, a wake-up or a change of
 /// configuration.
 pub struct Device {
+    pub(crate) peers: Peers,
+    pub(crate) core: Core,
+}
+
+/// State of a device beside its peers. A method that concerns one peer borrows the peer's entry, so
+/// that a message or a deadline looks its peer up once.
+pub(crate) struct Core {
     pub(crate) crypto: &'static Provider,
     pub(crate) random: Box<dyn Random + Send>,
     pub(crate) path: Arc<DataPath>,
     pub(crate) up: bool,
     pub(crate) identity: Option<Identity>,
     pub(crate) pq_private_key: Option<PqPrivateKey>,
-    pub(crate) peers: Peers,
-    /// Which peer a handshake that waits for its response is with, by the local
-    /// index it has.
+    /// The peer of each handshake that waits for its response, by its local index.
     pub(crate) pending: BTreeMap<u32, PeerId>,
-    /// Which peer a hybrid handshake is of that somebody has begun, by where it came from and
-    /// the index it has there.
+    /// The peer of each hybrid handshake that somebody has begun, by where it came from and the
+    /// index it has there.
     pub(crate) begun_by_peers: BTreeMap<(SocketAddr, u32), PeerId>,
     pub(crate) early: Early,
     pub(crate) loaded: Option<Instant>,
     pub(crate) limiter: RateLimiter,
     pub(crate) cookie_limiter: CookieLimiter,
     pub(crate) outputs: VecDeque<Output>,
-    /// The upper 24 bits of every index, where whoever uses the device has chosen them.
+    /// The upper 24 bits of every index, where the program that uses the device has chosen them.
     pub(crate) index_prefix: Option<u32>,
-    deadlines: BTreeSet<(Instant, PeerId, Reason)>,
+    pub(crate) deadlines: BTreeSet<(Instant, PeerId, Reason)>,
 }
 
 impl Device {
@@ -79,14 +84,13 @@ impl Device {
     /// when [`Device::handle_pending_work`] has something to do.
     #[must_use]
     pub fn new(crypto: &'static Provider, random: Box<dyn Random + Send>, wake: Wake) -> Self {
-        Self {
+        let core = Core {
             crypto,
             random,
             path: Arc::new(DataPath::new(wake)),
             up: false,
             identity: None,
             pq_private_key: None,
-            peers: Peers::default(),
             pending: BTreeMap::new(),
             begun_by_peers: BTreeMap::new(),
             early: Early::default(),
@@ -96,44 +100,54 @@ impl Device {
             outputs: VecDeque::new(),
             index_prefix: None,
             deadlines: BTreeSet::new(),
+        };
+        Self {
+            peers: Peers::default(),
+            core,
         }
     }
 
     /// The device's public key, if it has a private one.
     #[must_use]
     pub fn public_key(&self) -> Option<PublicKey> {
-        self.identity.as_ref().map(|identity| identity.keys.public)
+        self.core
+            .identity
+            .as_ref()
+            .map(|identity| identity.keys.public)
     }
 
     /// The half that moves packets.
     #[must_use]
     pub fn data_path(&self) -> &Arc<DataPath> {
-        &self.path
+        &self.core.path
     }
 
     /// Whether the device is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.up
+        self.core.up
     }
 
     /// The next thing to be done, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.core.outputs.pop_front()
     }
 
     /// When [`Device::handle_deadline`] must be called at the latest, and why.
     #[must_use]
     pub fn next_deadline(&self) -> Option<(Instant, Reason)> {
-        self.deadlines.first().map(|(at, _, reason)| (*at, *reason))
+        self.core
+            .deadlines
+            .first()
+            .map(|(at, _, reason)| (*at, *reason))
     }
 
     /// Lets packets flow. Peers with a persistent keepalive send one at once.
     pub fn set_up(&mut self, now: Now) {
-        if self.up {
+        if self.core.up {
             return;
         }
-        self.up = true;
+        self.core.up = true;
         for id in self.peers.ids() {
             let Some(entry) = self.peers.entry(id) else {
                 continue;
@@ -145,16 +159,19 @@ impl Device {
             if early.is_some_and(|at| now.boot.since(at) > EARLY) {
                 let purged = state.staging.packets.len() as u64;
                 state.staging.packets.clear();
-                self.path.counters().add(DropReason::StagedPurged, purged);
+                self.core
+                    .path
+                    .counters()
+                    .add(DropReason::StagedPurged, purged);
             }
             let keepalive = !state.keepalive.interval.is_zero();
             drop(state);
             if keepalive {
-                self.send_keepalive(now, id);
+                self.core.send_keepalive(now, entry);
             } else {
-                self.flush(now, id);
+                self.core.flush(now, entry);
             }
-            self.run_pending(now, id);
+            self.core.run_pending(now, entry);
         }
     }
 
@@ -163,32 +180,31 @@ impl Device {
     /// once more.
     pub fn close(&mut self) {
         self.set_down();
-        if let Some(mut identity) = self.identity.take() {
-            identity.release(&mut self.outputs);
+        if let Some(mut identity) = self.core.identity.take() {
+            identity.release(&mut self.core.outputs);
         }
-        self.pq_private_key = None;
+        self.core.pq_private_key = None;
     }
 
     /// Stops everything and erases all session and handshake keys.
     pub fn set_down(&mut self) {
-        self.up = false;
+        self.core.up = false;
         for id in self.peers.ids() {
-            self.silence(id);
+            if let Some(entry) = self.peers.entry(id) {
+                self.core.silence(entry);
+            }
         }
     }
 
     /// Does what the way of a packet has asked for: after a wake-up.
     pub fn handle_pending_work(&mut self, now: Now) {
-        for peer in self.path.work_queue.take() {
-            let id = peer.id();
+        for peer in self.core.path.work_queue.take() {
             // The number may be another peer's by now.
-            let known = self
-                .peers
-                .entry(id)
-                .is_some_and(|s| Arc::ptr_eq(&s.peer, &peer));
-            if known {
+            if let Some(entry) = self.peers.entry(peer.id())
+                && Arc::ptr_eq(&entry.peer, &peer)
+            {
                 lock(&peer.state).control.notified = false;
-                self.run_pending(now, id);
+                self.core.run_pending(now, entry);
             }
         }
     }
@@ -196,7 +212,7 @@ impl Device {
     /// Whether [`Device::handle_pending_work`] has something to do.
     #[must_use]
     pub fn has_pending_work(&self) -> bool {
-        !self.path.work_queue.is_empty()
+        !self.core.path.work_queue.is_empty()
     }
 
     /// Forgets from which local address those peers are answered for whom `keep`

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{Core, Device};
 use crate::lock;
-use crate::peer::{PeerId, Reason, Role, clear_local};
+use crate::peer::{PeerEntry, PeerId, Reason, Role, clear_local};
 use crate::time::Now;
 
 impl Device {
@@ -33,7 +33,7 @@ impl Device {
             let in_conversation = is_under_way || is_ours || !state.keepalive.interval.is_zero();
             drop(state);
             if in_conversation {
-                self.hurry(now, id, false);
+                self.core.hurry(now, entry, false);
             }
         }
     }
@@ -42,18 +42,19 @@ impl Device {
     /// changed: at once, or [`HURRIED_REKEY_TIMEOUT`](crate::limits::HURRIED_REKEY_TIMEOUT)
     /// after the last. In the network before there may have been nobody to hear them.
     pub fn handle_network_change(&mut self, now: Now) {
-        let mut hurried: Vec<PeerId> = self.pending.values().copied().collect();
+        let mut hurried: Vec<PeerId> = self.core.pending.values().copied().collect();
         hurried.sort_unstable();
         hurried.dedup();
         for id in hurried {
-            self.hurry(now, id, true);
+            if let Some(entry) = self.peers.entry(id) {
+                self.core.hurry(now, entry, true);
+            }
         }
     }
+}
 
-    fn hurry(&mut self, now: Now, id: PeerId, retry: bool) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+impl Core {
+    fn hurry(&mut self, now: Now, entry: &mut PeerEntry, retry: bool) {
         // What was sent in another network is not held against the peer.
         if let Some(hybrid) = &mut entry.hybrid {
             hybrid.begin_anew();
@@ -74,8 +75,8 @@ impl Device {
         }
         drop(state);
         if later.is_none() {
-            self.send_initiation(now, id, retry);
+            self.send_initiation(now, entry, retry);
         }
-        self.run_pending(now, id);
+        self.run_pending(now, entry);
     }
 }

@@ -3,22 +3,19 @@
 use std::sync::Arc;
 use taupe_crypto::TAG_LEN;
 
-use crate::device::Device;
+use crate::device::Core;
 use crate::drop_reason::DropReason;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
 use crate::output::Output;
-use crate::peer::{PeerId, Reason, Traffic};
+use crate::peer::{PeerEntry, Reason, Traffic};
 use crate::time::Now;
 
-impl Device {
+impl Core {
     /// Does what the peer's link wants, takes retired sessions out of the table
     /// and sets the peer's deadline. Ends every piece of work on a peer.
-    pub(crate) fn run_pending(&mut self, now: Now, id: PeerId) {
+    pub(crate) fn run_pending(&mut self, now: Now, entry: &mut PeerEntry) {
         loop {
-            let Some(entry) = self.peers.entry(id) else {
-                return;
-            };
             let peer = Arc::clone(&entry.peer);
             let mut state = lock(&peer.state);
             let work = core::mem::take(&mut state.control.work);
@@ -35,42 +32,38 @@ impl Device {
             }
             drop(state);
             if let Some(index) = work.confirmed {
-                self.abandon_initiation(id);
-                self.confirm_provisional(id, index);
+                self.abandon_initiation(entry);
+                self.confirm_provisional(entry, index);
             }
             if work.confirmed.is_some() || work.flush {
-                self.flush(now, id);
+                self.flush(now, entry);
             }
             if work.handshake {
-                self.send_initiation(now, id, false);
+                self.send_initiation(now, entry, false);
             }
             if !work.any() {
                 break;
             }
         }
-        self.schedule(id);
+        self.schedule(entry);
     }
 
     /// Sends what is staged, or an empty packet if nothing is.
-    pub(crate) fn send_keepalive(&mut self, now: Now, id: PeerId) {
-        if let Some(entry) = self.peers.entry(id) {
-            let mut state = lock(&entry.peer.state);
-            if state.up && state.staging.packets.is_empty() {
-                state.staging.packets.push_back(crate::Staged {
-                    packet: Vec::new(),
-                    ecn: 0,
-                });
-            }
+    pub(crate) fn send_keepalive(&mut self, now: Now, entry: &mut PeerEntry) {
+        let mut state = lock(&entry.peer.state);
+        if state.up && state.staging.packets.is_empty() {
+            state.staging.packets.push_back(crate::Staged {
+                packet: Vec::new(),
+                ecn: 0,
+            });
         }
-        self.flush(now, id);
+        drop(state);
+        self.flush(now, entry);
     }
 
     /// Sends what is staged as far as the session allows, and asks for a
     /// handshake for the rest.
-    pub(crate) fn flush(&mut self, now: Now, id: PeerId) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    pub(crate) fn flush(&mut self, now: Now, entry: &mut PeerEntry) {
         let peer = Arc::clone(&entry.peer);
         loop {
             let mut state = lock(&peer.state);
@@ -105,9 +98,8 @@ impl Device {
         }
     }
 
-    pub(crate) fn abandon_initiation(&mut self, id: PeerId) {
-        let entry = self.peers.entry(id);
-        let handshakes = entry.and_then(|entry| entry.handshakes.as_mut());
+    pub(crate) fn abandon_initiation(&mut self, entry: &mut PeerEntry) {
+        let handshakes = entry.handshakes.as_mut();
         let initiation = handshakes.and_then(|handshakes| handshakes.initiation.take());
         if let Some((index, _)) = initiation {
             self.pending.remove(&index);
@@ -115,12 +107,9 @@ impl Device {
     }
 
     /// Takes a peer to the state it has on a device that is down.
-    pub(crate) fn silence(&mut self, id: PeerId) {
-        self.abandon_initiation(id);
-        self.forget_provisional(id, |_| true);
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+    pub(crate) fn silence(&mut self, entry: &mut PeerEntry) {
+        self.abandon_initiation(entry);
+        self.forget_provisional(entry, |_| true);
         let mut state = lock(&entry.peer.state);
         state.up = false;
         let purged = state.staging.packets.len() as u64;
@@ -137,6 +126,6 @@ impl Device {
         state.control.work = crate::peer::PendingWork::default();
         drop(state);
         self.path.counters().add(DropReason::StagedPurged, purged);
-        self.schedule(id);
+        self.schedule(entry);
     }
 }

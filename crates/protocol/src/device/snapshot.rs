@@ -91,14 +91,14 @@ impl Device {
     #[doc(hidden)]
     #[must_use]
     pub fn half_handshakes(&self) -> usize {
-        self.begun_by_peers.len()
+        self.core.begun_by_peers.len()
     }
 
     /// Initiations that wait for a response.
     #[doc(hidden)]
     #[must_use]
     pub fn pending_handshakes(&self) -> usize {
-        self.pending.len()
+        self.core.pending.len()
     }
 }
 
@@ -107,7 +107,7 @@ impl Device {
     #[doc(hidden)]
     #[must_use]
     pub fn sessions(&self) -> Vec<Arc<crate::Session>> {
-        self.path.sessions.all()
+        self.core.path.sessions.all()
     }
 
     /// Where a session would find a packet's answer: its current session's

@@ -3,21 +3,21 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::device::Device;
+use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::limits::{ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER};
 use crate::lock;
-use crate::peer::{PeerId, Reason, clear_local};
+use crate::peer::{PeerEntry, Reason, clear_local};
 use crate::time::{Instant, Now};
 
 impl Device {
     /// Does what is due at `now`.
     pub fn handle_deadline(&mut self, now: Now) {
-        while let Some((at, id, _)) = self.deadlines.first().copied() {
+        while let Some((at, id, _)) = self.core.deadlines.first().copied() {
             if at > now.boot {
                 break;
             }
-            self.deadlines.pop_first();
+            self.core.deadlines.pop_first();
             let Some(entry) = self.peers.entry(id) else {
                 continue;
             };
@@ -27,16 +27,15 @@ impl Device {
                 let Some(reason) = lock(&peer.state).timers.expire(now.boot) else {
                     break;
                 };
-                self.handle_timer(now, id, reason);
+                self.core.handle_timer(now, entry, reason);
             }
-            self.run_pending(now, id);
+            self.core.run_pending(now, entry);
         }
     }
+}
 
-    fn handle_timer(&mut self, now: Now, id: PeerId, reason: Reason) {
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
+impl Core {
+    fn handle_timer(&mut self, now: Now, entry: &mut PeerEntry, reason: Reason) {
         let peer = Arc::clone(&entry.peer);
         let mut state = lock(&peer.state);
         match reason {
@@ -57,7 +56,7 @@ impl Device {
                 if let Some(hybrid) = &mut entry.hybrid {
                     hybrid.begin_anew();
                 }
-                self.abandon_initiation(id);
+                self.abandon_initiation(entry);
             }
             Reason::Retransmit => {
                 // What was sent in another network is not held against the peer.
@@ -67,16 +66,16 @@ impl Device {
                 // The route may be what is broken: let the system choose again.
                 clear_local(&mut state);
                 drop(state);
-                self.send_initiation(now, id, true);
+                self.send_initiation(now, entry, true);
             }
             Reason::ResendParts => {
                 drop(state);
-                self.resend_parts(now, id);
+                self.resend_parts(now, entry);
             }
             Reason::Keepalive => {
                 let another = core::mem::take(&mut state.keepalive.another);
                 drop(state);
-                self.send_keepalive(now, id);
+                self.send_keepalive(now, entry);
                 if another {
                     let at = now.boot + KEEPALIVE_TIMEOUT;
                     lock(&peer.state).timers.set(Reason::Keepalive, at);
@@ -85,14 +84,14 @@ impl Device {
             Reason::DeadPeer => {
                 clear_local(&mut state);
                 drop(state);
-                self.send_initiation(now, id, false);
+                self.send_initiation(now, entry, false);
             }
             Reason::EraseKeys => {
                 state
                     .sessions
                     .retire_if(|session| now.boot.since(session.born()) >= ERASE_AFTER_TIME);
                 drop(state);
-                self.forget_provisional(id, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
+                self.forget_provisional(entry, |it| it.age(now.boot) >= ERASE_AFTER_TIME);
             }
             Reason::PersistentKeepalive => {
                 let at = now.boot + state.keepalive.interval;
@@ -100,16 +99,13 @@ impl Device {
                     state.timers.set(Reason::PersistentKeepalive, at);
                 }
                 drop(state);
-                self.send_keepalive(now, id);
+                self.send_keepalive(now, entry);
             }
         }
     }
 
-    pub(super) fn schedule(&mut self, id: PeerId) {
+    pub(super) fn schedule(&mut self, entry: &mut PeerEntry) {
         let jitter = self.jitter();
-        let Some(entry) = self.peers.entry(id) else {
-            return;
-        };
         let mut state = lock(&entry.peer.state);
         let retired = core::mem::take(&mut state.sessions.retired);
         let begun = entry.hybrid.as_ref().and_then(|hybrid| hybrid.oldest());
@@ -121,6 +117,7 @@ impl Device {
         let deadline = state.timers.next();
         state.control.scheduled = deadline.map_or(Instant::FAR_FUTURE, |(at, _)| at);
         drop(state);
+        let id = entry.peer.id();
         let before = core::mem::replace(&mut entry.deadline, deadline);
         if before != deadline {
             if let Some((at, reason)) = before {

@@ -79,6 +79,13 @@ impl Early {
 }
 
 impl Hybrid {
+    /// Returns the handshake that `from` has begun with its index `sender`.
+    pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
+        self.provisional
+            .iter_mut()
+            .find(|it| it.sender == sender && it.from.remote == from)
+    }
+
     /// When the oldest handshake began that the peer has not confirmed.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.provisional.iter().map(|it| it.since).min()

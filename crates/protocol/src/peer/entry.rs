@@ -7,11 +7,13 @@ use std::sync::Arc;
 use taupe_crypto::Provider;
 
 use crate::drop_reason::DropReason;
+use crate::endpoint::Endpoint;
 use crate::handshake::cookie::Stamper;
 use crate::handshake::noise::{Initiator, Precomputed, StaticKeys};
-use crate::hybrid::{Hybrid, Waiting};
+use crate::hybrid::{Hybrid, Provisional, Waiting};
 use crate::key::{PresharedKey, PublicKey};
 use crate::limits::{INITIATIONS_PER_SECOND, NOTICE_AFTER};
+use crate::lock;
 use crate::message::IDENTITY_LEN;
 use crate::output::{Notice, Output};
 use crate::peer::{Named, Peer, PeerId, Reason};
@@ -75,6 +77,23 @@ impl PeerEntry {
     pub(crate) fn is_under_way(&self) -> bool {
         let handshakes = self.handshakes.as_ref();
         handshakes.is_some_and(|handshakes| handshakes.initiation.is_some())
+    }
+
+    /// Lets an initiation count that has been verified.
+    pub(crate) fn accept_initiation(
+        &mut self,
+        crypto: &Provider,
+        now: Instant,
+        from: Endpoint,
+        timestamp: Tai64N,
+        message: &[u8],
+    ) {
+        let handshakes = self.handshakes(crypto);
+        handshakes.timestamp_received = Some(timestamp);
+        handshakes.initiation_accepted = Some(now);
+        let mut state = lock(&self.peer.state);
+        state.endpoint = Some(from);
+        state.received(now, message.len() as u64);
     }
 
     /// Whether an initiation with `timestamp` may count now.
@@ -157,6 +176,11 @@ impl PeerEntry {
 }
 
 impl PeerEntry {
+    /// Returns the hybrid handshake that `from` has begun with its index `sender`.
+    pub(crate) fn begun(&mut self, from: SocketAddr, sender: u32) -> Option<&mut Provisional> {
+        self.hybrid.as_mut()?.begun(from, sender)
+    }
+
     /// Whether ordinary handshakes with the peer are refused.
     pub(crate) fn refuses_ordinary(&self) -> bool {
         self.policy() == PostQuantum::Require
