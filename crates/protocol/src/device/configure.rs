@@ -7,7 +7,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 use crate::device::hybrid_settings::HybridUpdate;
-use crate::device::identity::Identity;
+use crate::device::identity::DeviceIdentity;
 use crate::device::{Device, UpdateError};
 use crate::key::PublicKey;
 use crate::limits::MAX_PEERS;
@@ -190,7 +190,7 @@ impl Device {
         }
         self.core.identity = update.key.map(|private| {
             let seed = self.core.pq_private_key.as_ref();
-            Identity::new(self.core.crypto, private, seed, update.timestamp_floor)
+            DeviceIdentity::new(self.core.crypto, private, seed, update.timestamp_floor)
         });
         // Nobody is a peer of itself.
         let own = self.core.identity.as_ref().map(|i| i.keys.public);

@@ -15,7 +15,7 @@ use zerocopy::byteorder::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::device::hybrid_initiator::begin_hybrid;
-use crate::device::identity::Identity;
+use crate::device::identity::DeviceIdentity;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
@@ -562,7 +562,7 @@ pub(crate) struct Finished {
 fn begin_ordinary(
     crypto: &Provider,
     now: Now,
-    identity: &Identity,
+    identity: &DeviceIdentity,
     entry: &mut PeerEntry,
     begin: Begin<'_>,
 ) -> Option<(Pending, Vec<Vec<u8>>)> {

@@ -3,7 +3,7 @@
 use taupe_crypto::Provider;
 
 use crate::device::handshake::{Begin, Finished};
-use crate::device::identity::Identity;
+use crate::device::identity::DeviceIdentity;
 use crate::device::{Core, Device};
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
@@ -20,7 +20,7 @@ use crate::time::Now;
 pub(crate) fn begin_hybrid(
     crypto: &Provider,
     now: Now,
-    identity: &Identity,
+    identity: &DeviceIdentity,
     entry: &mut PeerEntry,
     begin: Begin<'_>,
 ) -> Option<(Pending, Parts)> {

@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::time::{Now, Tai64N};
 
 /// Everything that follows from the private key.
-pub(crate) struct Identity {
+pub(crate) struct DeviceIdentity {
     pub(crate) keys: StaticKeys,
     pub(crate) hybrid: LocalKeys,
     pub(crate) checker: Checker,
@@ -31,7 +31,7 @@ pub(crate) struct Identity {
 /// the clock, are refused that long.
 const TIMESTAMP_STEP: Duration = Duration::from_secs(10);
 
-impl Identity {
+impl DeviceIdentity {
     /// What follows from `private`, with which timestamps up to `floor` may have
     /// been sent.
     pub(crate) fn new(

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use taupe_crypto::Provider;
 use thiserror::Error;
 
-use crate::device::identity::Identity;
+use crate::device::identity::DeviceIdentity;
 use crate::drop_reason::DropReason;
 use crate::endpoint::Endpoint;
 use crate::handshake::rate_limit::{CookieLimiter, RateLimiter};
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     pub(crate) random: Box<dyn Random + Send>,
     pub(crate) path: Arc<DataPath>,
     pub(crate) up: bool,
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<DeviceIdentity>,
     pub(crate) pq_private_key: Option<PqPrivateKey>,
     /// The peer of each handshake that waits for its response, by its local index.
     pub(crate) pending: BTreeMap<u32, PeerId>,
