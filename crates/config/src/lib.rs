@@ -8,5 +8,5 @@
 pub mod application;
 pub mod destinations;
 pub mod file;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;

@@ -46,8 +46,10 @@ pub(crate) enum Batches {
     /// AWS-LC, one packet after the other.
     Single,
     /// `taupe-chacha`, with packets grouped also where that is slower.
+    #[cfg(feature = "testing")]
     Grouped,
     /// `taupe-chacha` with AVX2, also if the processor has AVX-512.
+    #[cfg(feature = "testing")]
     Avx2,
 }
 
@@ -56,8 +58,11 @@ impl Batches {
     fn avx512(self) -> Option<Grouping> {
         match self {
             Self::Fastest => Some(Grouping::Fastest),
+            Self::Single => None,
+            #[cfg(feature = "testing")]
             Self::Grouped => Some(Grouping::Always),
-            Self::Single | Self::Avx2 => None,
+            #[cfg(feature = "testing")]
+            Self::Avx2 => None,
         }
     }
 

@@ -66,8 +66,7 @@ pub use provider::FAKE;
 pub use provider::PORTABLE;
 #[cfg(feature = "aws-lc")]
 pub use provider::{AWS_LC, AWS_LC_SINGLE};
-#[cfg(feature = "aws-lc")]
-#[doc(hidden)]
+#[cfg(all(feature = "aws-lc", feature = "testing"))]
 pub use provider::{AWS_LC_AVX2, AWS_LC_GROUPED};
 pub use provider::{Provider, default_provider, provider_without_avx512};
 pub use secret::{Secret, SharedSecret};

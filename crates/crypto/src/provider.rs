@@ -39,8 +39,7 @@ pub static AWS_LC_SINGLE: Provider = Provider {
 };
 
 /// [`AWS_LC`], but with packets grouped in AVX-512 also where one by one is faster: for tests.
-#[cfg(feature = "aws-lc")]
-#[doc(hidden)]
+#[cfg(all(feature = "aws-lc", feature = "testing"))]
 pub static AWS_LC_GROUPED: Provider = Provider {
     name: "aws-lc-grouped",
     ..aws_lc(&AwsLc {
@@ -49,8 +48,7 @@ pub static AWS_LC_GROUPED: Provider = Provider {
 };
 
 /// [`AWS_LC`], but with AVX2 also if the processor has AVX-512: for tests.
-#[cfg(feature = "aws-lc")]
-#[doc(hidden)]
+#[cfg(all(feature = "aws-lc", feature = "testing"))]
 pub static AWS_LC_AVX2: Provider = Provider {
     name: "aws-lc-avx2",
     ..aws_lc(&AwsLc {

@@ -14,7 +14,7 @@ compile_error!(
 );
 
 mod boundary;
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 mod fuzzing;
 mod more;
 
@@ -31,7 +31,7 @@ use crate::tunnel::{Config, Tunnel};
 use crate::{Error, Numbering, Outcome, key};
 use boundary::{buffer, buffers, guard, text, tunnel_of};
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 pub use fuzzing::{c_surface, taupe_fuzz};
 pub use more::*;
 

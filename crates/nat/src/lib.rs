@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod flows;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 pub mod reassembly;
 mod tap;

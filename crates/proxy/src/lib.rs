@@ -35,7 +35,7 @@ mod burst;
 mod client;
 mod dns;
 mod failure;
-#[doc(hidden)]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod handshakes;
 mod holes;

@@ -36,7 +36,7 @@
 
 mod answer;
 mod error;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 pub mod key;
 pub mod networks;
