@@ -70,9 +70,9 @@ test:
 test-long:
 	@scripts/test --long
 
-bench bench-full: build .bench-packages
-	@echo "building the laboratory"
-	@cargo build --quiet --release -p taupe-bench --bin taupe-lab
+# Both at once, like the demo: whatever `make build` has built is not built again.
+bench bench-full: .bench-packages
+	cargo build --release -p taupe -p taupe-bench --bin taupe --bin taupe-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/taupe-lab" run $(if $(filter bench-full,$@),--full) \
 		--out "$${CARGO_TARGET_DIR:-target}/lab" $(BENCH)
 
