@@ -143,7 +143,7 @@ impl Socket {
     }
 
     /// Ends every waiting and later [`Socket::receive`] with
-    /// [`Receive::Stopped`].
+    /// [`Receive::Stopped`](super::Receive::Stopped).
     pub fn shutdown(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         // Reports `ENOTCONN`, because the socket has no peer, and yet wakes
