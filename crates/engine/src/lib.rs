@@ -77,7 +77,7 @@ pub struct Options {
     pub uapi: UapiSource,
     /// What the kernel and the processor may be asked to do for whole batches.
     pub offloads: Offloads,
-    /// The folder where handshake labels are remembered across restarts;
+    /// The folder where handshake timestamps are saved across restarts;
     /// `None` is `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
     /// Who wants to know when a peer falls silent; must not wait.

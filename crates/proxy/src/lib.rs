@@ -60,7 +60,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
-use taupe_runtime::latches::Unreadable;
+use taupe_runtime::pinned_pq::Unreadable;
 use taupe_runtime::services::PrepareError;
 
 pub use auth::{AuthError, Credentials};
@@ -99,7 +99,7 @@ pub struct Options {
     pub forwards: Vec<Forward>,
     /// Who may use SOCKS and HTTP; everybody without.
     pub credentials: Option<Credentials>,
-    /// The folder where handshake labels are remembered across restarts; `None` is
+    /// The folder where handshake timestamps are saved across restarts; `None` is
     /// `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
     /// Who wants to know when a peer falls silent; must not wait.
@@ -185,14 +185,14 @@ pub enum StartError {
     Update(#[from] UpdateError),
     /// Which peers must be post-quantum is not known.
     #[error(transparent)]
-    Latches(#[from] Unreadable),
+    PinnedPeers(#[from] Unreadable),
 }
 
 impl From<PrepareError> for StartError {
     fn from(error: PrepareError) -> Self {
         match error {
             PrepareError::Update(error) => Self::Update(error),
-            PrepareError::Unreadable(error) => Self::Latches(error),
+            PrepareError::Unreadable(error) => Self::PinnedPeers(error),
         }
     }
 }

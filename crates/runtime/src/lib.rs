@@ -15,10 +15,6 @@ pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
 #[cfg(feature = "driver")]
-pub mod labels;
-#[cfg(feature = "driver")]
-pub mod latches;
-#[cfg(feature = "driver")]
 pub mod memory;
 #[cfg(feature = "driver")]
 pub mod names;
@@ -26,10 +22,14 @@ pub mod names;
 pub mod nested;
 #[cfg(feature = "configuration")]
 pub mod own_key;
+#[cfg(feature = "driver")]
+pub mod pinned_pq;
 pub mod random;
 #[cfg(feature = "driver")]
 pub mod resolver;
 #[cfg(feature = "driver")]
 pub mod services;
+#[cfg(feature = "driver")]
+pub mod timestamps;
 #[cfg(feature = "driver")]
 pub mod unresolved;

@@ -13,16 +13,16 @@ use taupe_protocol::{Device, Endpoint, Notice, Output, UpdateError, Wake};
 use tracing::{debug, info, warn};
 
 use crate::clock::now;
-use crate::labels::Labels;
-use crate::latches::{Latches, Unreadable};
 use crate::names::{Answer, Lookups, Question};
+use crate::pinned_pq::{PinnedPeers, Unreadable};
 use crate::resolver::Resolver;
+use crate::timestamps::Timestamps;
 use crate::unresolved::UnresolvedEndpoints;
 
 /// The services of one device.
 pub struct Services {
-    labels: Labels,
-    latches: Latches,
+    timestamps: Timestamps,
+    pinned_pq: PinnedPeers,
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     unresolved: UnresolvedEndpoints,
@@ -74,8 +74,8 @@ impl Services {
             }
         };
         Self {
-            labels: Labels::new(state_dir),
-            latches: Latches::new(state_dir),
+            timestamps: Timestamps::new(state_dir),
+            pinned_pq: PinnedPeers::new(state_dir),
             lookups: Lookups::new(resolver, report),
             answers,
             unresolved: UnresolvedEndpoints::default(),
@@ -115,7 +115,7 @@ impl Services {
             let mut peers = device.status().peers.into_iter();
             peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
         };
-        self.latches
+        self.pinned_pq
             .recall(device.public_key(), prefers, &mut update)?;
         if let Some(private) = &mut update.private_key {
             let dh = default_provider().dh;
@@ -123,7 +123,9 @@ impl Services {
                 .key
                 .as_ref()
                 .map(|key| PublicKey(dh.public(key.expose())));
-            private.timestamp_floor = public.map(|key| self.labels.load(&key)).unwrap_or_default();
+            private.timestamp_floor = public
+                .map(|key| self.timestamps.load(&key))
+                .unwrap_or_default();
         }
         Ok(PreparedUpdate(update))
     }
@@ -146,13 +148,13 @@ impl Services {
             }
             Output::Notice(notice) => return Some(Event::Notice(notice)),
             Output::ReserveTimestamps { public_key, up_to } => {
-                self.labels.store(&public_key, up_to)
+                self.timestamps.store(&public_key, up_to)
             }
             Output::Latch {
                 public_key,
                 peer,
                 latched,
-            } => self.latches.store(&public_key, peer, latched),
+            } => self.pinned_pq.store(&public_key, peer, latched),
             Output::Resolve { public_key, name } => {
                 debug!(%name, "a peer is silent: looking its name up");
                 self.ask(device, Question { public_key, name });

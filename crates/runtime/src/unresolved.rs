@@ -44,7 +44,8 @@ impl UnresolvedEndpoints {
         self.0.is_empty()
     }
 
-    /// Returns the next name to look up now. It is not due again before [`Self::fail`].
+    /// Returns the next name to look up now. It is not due again before that look-up
+    /// has failed.
     pub fn due(&mut self, now: Instant) -> Option<Question> {
         let is_due = |it: &&mut Unresolved| it.ask_at.is_some_and(|at| at <= now);
         let unresolved = self.0.iter_mut().find(is_due)?;

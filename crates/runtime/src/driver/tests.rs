@@ -130,16 +130,19 @@ fn timestamps_are_saved_before_the_message_that_has_one_is_sent() {
     let folder = Folder::new("saved");
     let mut driver = driver(&folder, 3, 4, Some(at(4)));
     driver.device_mut().initiate(now(), &public(4));
-    let mut labels = crate::labels::Labels::new(Some(&folder.0));
-    assert_eq!(labels.load(&public(3)), taupe_protocol::time::Tai64N::ZERO);
+    let mut timestamps = crate::timestamps::Timestamps::new(Some(&folder.0));
+    assert_eq!(
+        timestamps.load(&public(3)),
+        taupe_protocol::time::Tai64N::ZERO
+    );
     let event = driver.poll_event();
     assert!(matches!(event, Some(Event::Transmit { .. })));
-    let saved = labels.load(&public(3));
+    let saved = timestamps.load(&public(3));
     assert!(saved > taupe_protocol::time::Tai64N::ZERO);
     // A clean end gives back what has not been used.
     driver.close();
     assert!(driver.poll_event().is_none());
-    assert!(labels.load(&public(3)) < saved);
+    assert!(timestamps.load(&public(3)) < saved);
 }
 
 #[test]

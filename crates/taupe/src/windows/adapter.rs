@@ -3,7 +3,7 @@
 use super::carrier::Asked;
 use super::forwarding::{Forwarder, Tap, Way, Ways};
 use super::pipe::Server;
-use super::requests::{CarriedBy, Refused, Requests, services};
+use super::requests::{CarriedBy, RefusedFile, Requests, services};
 use super::sockets::Sockets;
 use super::tunnel::{Failure, Wanted, endpoints, listen, state_folder};
 use crate::peer_notices;
@@ -96,7 +96,7 @@ pub(super) fn open(
     let mut requests = Requests::new(port);
     let (device, services) = forwarder.driver.parts();
     let applied = requests.apply(device, services, request);
-    applied.map_err(Refused::from)?;
+    applied.map_err(RefusedFile::from)?;
     let server = Server::start(listener, ask).map_err(Failure::Thread)?;
     info!("{name} is ready");
     Ok(AdapterTunnel {

@@ -6,7 +6,7 @@
 
 use super::lock::Gate;
 use super::owners::System;
-use super::requests::{Refused, Requests};
+use super::requests::{RefusedFile, Requests};
 use super::sockets::Sockets;
 use crate::peer_notices;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -108,7 +108,7 @@ impl<T: PacketTap> Carrier<T> {
         settings: Settings,
         request: SetRequest,
         asked: Receiver<Asked>,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, RefusedFile> {
         let Means { tap, gate, sockets } = means;
         // Who asks for attention does so in the thread that looks by itself.
         let device = Device::new(default_provider(), Box::new(SystemRandom), Arc::new(|| {}));
@@ -132,7 +132,7 @@ impl<T: PacketTap> Carrier<T> {
         carrier
             .requests
             .apply(device, &mut carrier.services, request)
-            .map_err(Refused::from)?;
+            .map_err(RefusedFile::from)?;
         Ok(carrier)
     }
 

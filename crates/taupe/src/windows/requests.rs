@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 /// The device refuses the configuration file.
 #[derive(Debug, thiserror::Error)]
 #[error("the tunnel cannot have what its file says: {}", .0.trim())]
-pub(super) struct Refused(String);
+pub(super) struct RefusedFile(String);
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for RefusedFile {
     fn from(refusal: Refusal) -> Self {
         Self(refusal.answer())
     }

@@ -6,7 +6,7 @@ use super::arguments::Mode;
 use super::carrier::{Asked, Carrier, Means, addresses};
 use super::lock::{Gate, NotLocked};
 use super::pipe::Server;
-use super::requests::{CarriedBy, Refused, services};
+use super::requests::{CarriedBy, RefusedFile, services};
 use super::sockets::Sockets;
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -100,7 +100,7 @@ pub(super) enum Failure {
     )]
     State { path: PathBuf, source: io::Error },
     #[error(transparent)]
-    Refused(#[from] Refused),
+    RefusedFile(#[from] RefusedFile),
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[source] io::Error),
     #[error("there can be no further thread: {0}")]

@@ -1,9 +1,9 @@
-//! Handshake labels on disk: for each private key the greatest TAI64N label
-//! that may have been sent with it, so that a clock that went back over a
-//! restart does not lock a device out of its peers.
+//! Timestamps of handshakes on disk: for each private key the greatest TAI64N timestamp that may
+//! have been sent with it, so that a clock that went back over a restart does not lock a device out
+//! of its peers.
 //!
-//! One small file per key, named after the public key in hex, holding the label
-//! in hex. Replaced by rename, so that there is always a whole one.
+//! One small file per key, named after the public key in hex, holds the timestamp in hex. It is
+//! replaced by rename, so that there is always a whole one.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,14 +15,14 @@ use tracing::warn;
 
 use crate::files::{self, hex};
 
-/// The labels of all keys that have been used on this machine.
-pub struct Labels {
+/// The timestamps of all keys that have been used on this machine.
+pub struct Timestamps {
     dir: PathBuf,
     warned: bool,
 }
 
-impl Labels {
-    /// Those in a folder; `None` is `/var/lib/taupe`.
+impl Timestamps {
+    /// Returns the timestamps in a folder; `None` is `/var/lib/taupe`.
     #[must_use]
     pub fn new(dir: Option<&Path>) -> Self {
         Self {
@@ -31,8 +31,7 @@ impl Labels {
         }
     }
 
-    /// The greatest label that may have been sent with a key; zero if nothing
-    /// is known.
+    /// Returns the greatest timestamp that may have been sent with a key; zero if nothing is known.
     pub fn load(&mut self, key: &PublicKey) -> Tai64N {
         match self.read(key) {
             Ok(label) => label,
@@ -44,8 +43,8 @@ impl Labels {
         }
     }
 
-    /// Remembers a label durably. Where that fails the device goes on: it is as
-    /// safe as any other implementation, which all start from the clock.
+    /// Saves a timestamp durably. If that fails the device goes on: it is as safe as other
+    /// implementations, which all start from the clock.
     pub fn store(&mut self, key: &PublicKey, label: Tai64N) {
         if let Err(error) = self.write(key, label) {
             self.warn(&error);
@@ -97,20 +96,20 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("taupe-labels-{}", std::process::id()));
         let key = PublicKey([7; 32]);
         let label = Tai64N::from_wall(Duration::from_secs(1_700_000_000));
-        let mut labels = Labels::new(Some(&dir));
-        assert_eq!(labels.load(&key), Tai64N::ZERO);
-        labels.store(&key, label);
-        labels.store(&key, label.successor());
-        assert_eq!(Labels::new(Some(&dir)).load(&key), label.successor());
-        assert_eq!(labels.load(&PublicKey([8; 32])), Tai64N::ZERO);
+        let mut timestamps = Timestamps::new(Some(&dir));
+        assert_eq!(timestamps.load(&key), Tai64N::ZERO);
+        timestamps.store(&key, label);
+        timestamps.store(&key, label.successor());
+        assert_eq!(Timestamps::new(Some(&dir)).load(&key), label.successor());
+        assert_eq!(timestamps.load(&PublicKey([8; 32])), Tai64N::ZERO);
         for broken in [
             "",
             "40",
             "zz00000065000000000000zz",
             "4000000065000000000000000é",
         ] {
-            fs::write(labels.path(&key), broken).unwrap();
-            assert_eq!(labels.load(&key), Tai64N::ZERO, "{broken:?}");
+            fs::write(timestamps.path(&key), broken).unwrap();
+            assert_eq!(timestamps.load(&key), Tai64N::ZERO, "{broken:?}");
         }
         fs::remove_dir_all(&dir).unwrap();
     }

@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::files::{self, hex};
 
 /// The records of all keys that have been used on this machine.
-pub struct Latches {
+pub struct PinnedPeers {
     dir: PathBuf,
     warned: bool,
 }
@@ -37,7 +37,7 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-impl Latches {
+impl PinnedPeers {
     /// Those in a folder; `None` is `/var/lib/taupe`.
     #[must_use]
     pub fn new(dir: Option<&Path>) -> Self {
@@ -177,8 +177,8 @@ mod tests {
             Self(std::env::temp_dir().join(name))
         }
 
-        fn latches(&self) -> Latches {
-            Latches::new(Some(&self.0))
+        fn pinned_pq(&self) -> PinnedPeers {
+            PinnedPeers::new(Some(&self.0))
         }
     }
 
@@ -188,8 +188,8 @@ mod tests {
         }
     }
 
-    fn known(latches: &Latches, key: &PublicKey) -> Vec<PublicKey> {
-        latches.load(key).expect("readable").into_iter().collect()
+    fn known(pinned_pq: &PinnedPeers, key: &PublicKey) -> Vec<PublicKey> {
+        pinned_pq.load(key).expect("readable").into_iter().collect()
     }
 
     /// A private key that is set, and its public one.
@@ -218,19 +218,19 @@ mod tests {
     fn peers_are_there_after_a_restart_until_they_are_forgotten() {
         let scratch = Scratch::new("kept");
         let [key, other, one, two] = [1, 2, 3, 4].map(|byte| PublicKey([byte; 32]));
-        let mut latches = scratch.latches();
-        assert_eq!(known(&latches, &key), []);
-        latches.store(&key, one, true);
-        latches.store(&key, two, true);
-        latches.store(&key, two, true);
-        assert_eq!(known(&scratch.latches(), &key), [one, two]);
-        assert_eq!(known(&latches, &other), []);
+        let mut pinned_pq = scratch.pinned_pq();
+        assert_eq!(known(&pinned_pq, &key), []);
+        pinned_pq.store(&key, one, true);
+        pinned_pq.store(&key, two, true);
+        pinned_pq.store(&key, two, true);
+        assert_eq!(known(&scratch.pinned_pq(), &key), [one, two]);
+        assert_eq!(known(&pinned_pq, &other), []);
         for _ in 0..2 {
-            latches.store(&key, one, false);
-            assert_eq!(known(&latches, &key), [two]);
+            pinned_pq.store(&key, one, false);
+            assert_eq!(known(&pinned_pq, &key), [two]);
         }
-        latches.store(&other, one, false);
-        assert!(!latches.warned);
+        pinned_pq.store(&other, one, false);
+        assert!(!pinned_pq.warned);
     }
 
     #[test]
@@ -238,20 +238,22 @@ mod tests {
         let scratch = Scratch::new("told");
         let [one, two] = [3, 4].map(|byte| PublicKey([byte; 32]));
         let (private, own) = private();
-        let mut latches = scratch.latches();
-        latches.store(&own, one, true);
+        let mut pinned_pq = scratch.pinned_pq();
+        pinned_pq.store(&own, one, true);
         // With a key, also those that the device has already.
         let mut update = DeviceUpdate {
             private_key: Some(private),
             ..DeviceUpdate::default()
         };
-        latches.recall(None, || false, &mut update).expect("known");
+        pinned_pq
+            .recall(None, || false, &mut update)
+            .expect("known");
         let [said] = &update.peers[..] else {
             panic!("one peer is known");
         };
         assert!(said.public_key == one && said.update_only && said.pq_latched);
         let mut update = preferring(&[one, two]);
-        latches
+        pinned_pq
             .recall(Some(own), || false, &mut update)
             .expect("known");
         let latched: Vec<bool> = update.peers.iter().map(|peer| peer.pq_latched).collect();
@@ -271,18 +273,18 @@ mod tests {
         };
         std::thread::scope(|scope| {
             for writer in 0..4 {
-                let mut latches = scratch.latches();
+                let mut pinned_pq = scratch.pinned_pq();
                 scope.spawn(move || {
                     for number in 0..EACH {
-                        latches.store(&key, peer(writer, number), true);
+                        pinned_pq.store(&key, peer(writer, number), true);
                         if number % 2 == 1 {
-                            latches.store(&key, peer(writer, number), false);
+                            pinned_pq.store(&key, peer(writer, number), false);
                         }
                     }
                 });
             }
         });
-        let there = known(&scratch.latches(), &key);
+        let there = known(&scratch.pinned_pq(), &key);
         assert_eq!(there.len(), 4 * usize::from(EACH) / 2);
         assert!(there.iter().all(|peer| peer.0[0] % 2 == 0));
     }
@@ -292,9 +294,9 @@ mod tests {
         let scratch = Scratch::new("damaged");
         let one = PublicKey([3; 32]);
         let (_, own) = private();
-        let mut latches = scratch.latches();
-        latches.store(&own, one, true);
-        let folder = latches.folder(&own);
+        let mut pinned_pq = scratch.pinned_pq();
+        pinned_pq.store(&own, one, true);
+        let folder = pinned_pq.folder(&own);
         let stray = folder.join("03");
         let aside = scratch.0.join("aside");
         type Step<'a> = &'a dyn Fn() -> io::Result<()>;
@@ -312,7 +314,7 @@ mod tests {
                 update
             };
             let refused = |mut update: DeviceUpdate, current, prefers: bool| {
-                let recalled = latches.recall(current, || prefers, &mut update);
+                let recalled = pinned_pq.recall(current, || prefers, &mut update);
                 recalled.err().map(|error| error.to_string())
             };
             let text = refused(preferring(&[one]), Some(own), false).expect("refused");
@@ -326,7 +328,7 @@ mod tests {
             anew.replace_peers = true;
             assert!(refused(anew, None, true).is_none());
             mend().expect("mended");
-            assert_eq!(known(&latches, &own), [one]);
+            assert_eq!(known(&pinned_pq, &own), [one]);
         }
     }
 
@@ -334,9 +336,9 @@ mod tests {
     fn what_cannot_be_written_is_warned_of() {
         let scratch = Scratch::new("unwritable");
         fs::write(&scratch.0, "").expect("a file in the folder's place");
-        let mut latches = scratch.latches();
-        latches.store(&PublicKey([1; 32]), PublicKey([2; 32]), true);
-        assert!(latches.warned);
+        let mut pinned_pq = scratch.pinned_pq();
+        pinned_pq.store(&PublicKey([1; 32]), PublicKey([2; 32]), true);
+        assert!(pinned_pq.warned);
         fs::remove_file(&scratch.0).expect("removed");
     }
 }
