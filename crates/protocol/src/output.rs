@@ -43,7 +43,7 @@ pub enum Output {
         latched: bool,
     },
     /// Ask for the addresses of a peer that does not answer, and give them, or
-    /// none, to [`Device::handle_addresses`] at any later time: the peer's name
+    /// none, to [`crate::Device::handle_addresses`] at any later time: the peer's name
     /// is not asked for again before.
     Resolve {
         /// The peer.

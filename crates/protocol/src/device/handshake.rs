@@ -347,7 +347,7 @@ impl Core {
     pub(crate) fn respond(
         &mut self,
         now: Now,
-        entry: &mut PeerEntry,
+        entry: &PeerEntry,
         keys: &TransportKeys,
         [index, receiver]: [u32; 2],
         datagram: Vec<u8>,

@@ -234,7 +234,7 @@ impl Core {
 
     /// Sends parts of a response to where the initiation came from. It is not an answer to
     /// the peer before the session is confirmed, and moves none of its timers.
-    fn send_parts(&mut self, entry: &mut PeerEntry, to: Endpoint, parts: Parts) {
+    fn send_parts(&mut self, entry: &PeerEntry, to: Endpoint, parts: Parts) {
         let bytes = parts.iter().map(Vec::len).sum::<usize>() as u64;
         let mut state = lock(&entry.peer.state);
         state.statistics.tx_bytes = state.statistics.tx_bytes.saturating_add(bytes);

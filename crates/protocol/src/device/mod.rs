@@ -1,5 +1,4 @@
-//! The control half: timers, and what is sent without being asked. Handshakes
-//! are in [`crate::handshake`], configuration in [`crate::configure`].
+//! The control half of a device: handshakes, timers and configuration, one file each.
 
 mod configure;
 mod embedding;

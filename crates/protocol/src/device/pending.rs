@@ -12,7 +12,7 @@ use crate::peer::{PeerEntry, Reason, Traffic};
 use crate::time::Now;
 
 impl Core {
-    /// Does what the peer's link wants, takes retired sessions out of the table
+    /// Does the pending work of the peer, takes retired sessions out of the table
     /// and sets the peer's deadline. Ends every piece of work on a peer.
     pub(crate) fn run_pending(&mut self, now: Now, entry: &mut PeerEntry) {
         loop {
@@ -49,7 +49,7 @@ impl Core {
     }
 
     /// Sends what is staged, or an empty packet if nothing is.
-    pub(crate) fn send_keepalive(&mut self, now: Now, entry: &mut PeerEntry) {
+    pub(crate) fn send_keepalive(&mut self, now: Now, entry: &PeerEntry) {
         let mut state = lock(&entry.peer.state);
         if state.up && state.staging.packets.is_empty() {
             state.staging.packets.push_back(crate::Staged {
@@ -63,7 +63,7 @@ impl Core {
 
     /// Sends what is staged as far as the session allows, and asks for a
     /// handshake for the rest.
-    pub(crate) fn flush(&mut self, now: Now, entry: &mut PeerEntry) {
+    pub(crate) fn flush(&mut self, now: Now, entry: &PeerEntry) {
         let peer = Arc::clone(&entry.peer);
         loop {
             let mut state = lock(&peer.state);
