@@ -269,8 +269,10 @@ pub(crate) fn moved() -> Result<()> {
         let asks = format!("PreDown = wg show %i fwmark > {}", answer.display());
         let file = world.file(&format!("PostUp = {hook}\n{asks}"), FULL)?;
         world.up(&file)?;
+        // Until its first handshake is complete it counts as degraded.
+        let is_up = || Ok(world.taupe(&["status", INTERFACE])?.status == Some(0));
+        wait_until(hook, SOON, is_up)?;
         let status = world.taupe(&["status", INTERFACE])?;
-        ensure!(status.status == Some(0), "{hook}: {status:?}");
         ensure!(status.stdout.contains(note), "{hook}: {status:?}");
         let again = world.taupe(&["up", "--adapter", &file])?;
         ensure!(again.status == Some(1), "{hook}: {again:?}");
