@@ -25,12 +25,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use taupe_adapter::Personality;
-use taupe_cell::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
 use taupe_config::file::File;
 use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 use taupe_inspect::check::{self, Checked, Unreadable, check_alone};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
+use taupe_sandbox::{Enclosed, JoinError, NOT_SET_UP, Namespaces, PlaceError, Shared, enclose};
 
 /// Why the command was not started.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ enum Failure {
     #[error("cannot join: {0}")]
     Join(#[from] JoinError),
     #[error(transparent)]
-    Cell(#[from] taupe_cell::Error),
+    Cell(#[from] taupe_sandbox::Error),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(
@@ -79,7 +79,7 @@ pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
         CellOrder::Join { name } => {
             let name = name.to_string_lossy();
             let namespaces = Namespaces::of(&name).map_err(Failure::Join);
-            namespaces.map(|namespaces| taupe_cell::join(&namespaces, &order.command))
+            namespaces.map(|namespaces| taupe_sandbox::join(&namespaces, &order.command))
         }
     };
     match ended {

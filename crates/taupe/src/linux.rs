@@ -43,7 +43,7 @@ pub fn main<D: Device>() -> ExitCode {
 /// `status` the usual one means something else.
 fn misused(arguments: &[OsString]) -> u8 {
     match arguments.get(1).and_then(|word| word.to_str()) {
-        Some("exec") => taupe_cell::NOT_SET_UP,
+        Some("exec") => taupe_sandbox::NOT_SET_UP,
         Some("status") => status::UNKNOWN,
         _ => MISUSED,
     }

@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-pub(crate) use taupe_cell::PlaceError;
-use taupe_cell::user_folder;
 use taupe_client::PostQuantum;
 use taupe_config::file::File;
+pub(crate) use taupe_sandbox::PlaceError;
+use taupe_sandbox::user_folder;
 
 /// The place.
 #[derive(Clone, PartialEq, Eq, Debug)]

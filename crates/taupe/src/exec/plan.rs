@@ -3,8 +3,8 @@
 use crate::endpoints;
 use std::net::SocketAddr;
 use std::path::Path;
-use taupe_cell::Plan;
 use taupe_config::file::{File, Table};
+use taupe_sandbox::Plan;
 
 /// Says in a sentence each what of a file does nothing for a command, and takes out what
 /// this user may not do.

@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use taupe_cell::{Child, Member, NOT_SET_UP, Namespaces, Shared};
 use taupe_engine::Exit;
+use taupe_sandbox::{Child, Member, NOT_SET_UP, Namespaces, Shared};
 
 /// How long a device has to end before the process does anyway.
 const ENDING: Duration = Duration::from_secs(2);

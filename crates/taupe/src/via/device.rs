@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use taupe_adapter::Personality;
-use taupe_cell::{NetworkError, Opened, lay};
 use taupe_client::SetRequest;
 use taupe_config::file::File;
 use taupe_engine::{Exit, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
 use taupe_inspect::check;
 use taupe_inspect::conf::Conf;
 use taupe_os_linux::namespace::Network;
+use taupe_sandbox::{NetworkError, Opened, lay};
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +76,7 @@ pub(crate) fn start<D: Device>(
     };
     let network = Network::new().map_err(failed)?;
     let (addresses, routes) = (endpoints::addresses(&file), endpoints::networks(&file));
-    let plan = taupe_cell::Network {
+    let plan = taupe_sandbox::Network {
         interface: &interface,
         addresses: &addresses,
         routes: &routes,

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn only_a_folder_of_our_own_that_is_closed_to_others_will_do() {
-        let scratch = std::env::temp_dir().join(format!("taupe-cell-{}", std::process::id()));
+        let scratch = std::env::temp_dir().join(format!("taupe-sandbox-{}", std::process::id()));
         fs::create_dir(&scratch).expect("scratch");
         let user = geteuid().as_raw();
         let folder = scratch.join("taupe");
