@@ -1,4 +1,4 @@
-//! Where a client wants to go.
+//! Destinations that clients ask for.
 
 use core::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,16 @@ pub struct Target {
     pub port: u16,
 }
 
-/// A host, by its address or its name.
+/// A host, by address or name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Host {
     /// An address.
     Address(IpAddr),
-    /// A name, to be looked up through the tunnel.
+    /// A name to look up through the tunnel.
     Name(Name),
 }
 
-/// A name of the DNS in lower case, without a final dot.
+/// A DNS name in lower case, without a final dot.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(Box<str>);
 
@@ -29,8 +29,8 @@ impl Name {
     /// The longest name as text, in bytes (RFC 1035 §2.3.4).
     pub const MAX: usize = 253;
 
-    /// Reads a name: labels of 1 to 63 letters, digits, `-` and `_`. Names in other
-    /// scripts have to be in their ASCII form (`xn--…`), which is what programs send.
+    /// Parses a name: labels of 1 to 63 letters, digits, `-` and `_`. Internationalised names must
+    /// be in ASCII form (`xn--…`), which is what programs send.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
@@ -40,14 +40,14 @@ impl Name {
         is_name.then(|| Self(text.to_ascii_lowercase().into()))
     }
 
-    /// The name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether no name server is to be asked: this machine (RFC 6761 §6.3), and Tor's
-    /// services (RFC 7686 §2).
+    /// Returns true for names that must not be sent to a name server: this machine's
+    /// (RFC 6761 §6.3) and Tor's (RFC 7686 §2).
     pub(crate) fn is_local(&self) -> bool {
         let last = self.0.rsplit('.').next().unwrap_or_default();
         matches!(last, "localhost" | "onion")
@@ -55,13 +55,12 @@ impl Name {
 }
 
 impl Host {
-    /// Reads an address, without brackets, or a name.
+    /// Parses an address without brackets, or a name.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         match text.parse::<IpAddr>() {
             Ok(address) => Some(Self::Address(address.to_canonical())),
-            // What ends in a number is an address that somebody has got wrong, and no
-            // name (RFC 3696 §2).
+            // A name whose last label is a number is a mistyped address (RFC 3696 §2).
             Err(_) => {
                 let name = Name::new(text)?;
                 let last = name.0.rsplit('.').next().unwrap_or_default();
@@ -73,7 +72,8 @@ impl Host {
 }
 
 impl Target {
-    /// Reads `HOST:PORT`, an IPv6 address in brackets; without a port it is `default`.
+    /// Parses `HOST:PORT`, with an IPv6 address in brackets. `default` is the port if there is
+    /// none.
     #[must_use]
     pub fn new(text: &str, default: Option<u16>) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
@@ -100,7 +100,7 @@ impl Target {
     }
 }
 
-/// A port as decimal digits, never 0.
+/// Parses a decimal port. Rejects 0.
 pub(crate) fn number(text: &str) -> Option<u16> {
     let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     digits
@@ -109,8 +109,8 @@ pub(crate) fn number(text: &str) -> Option<u16> {
         .filter(|port| *port != 0)
 }
 
-/// Whether packets can be for somebody at `address` behind a tunnel: not for this
-/// machine, its link, or a group.
+/// Returns false for addresses that cannot be behind a tunnel: those of this machine, its link, and
+/// multicast or broadcast groups.
 pub(crate) fn is_elsewhere(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
@@ -138,7 +138,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// As it is written in a URL.
+/// Formats it as in a URL.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host {

@@ -1,7 +1,8 @@
-//! `UDP ASSOCIATE` of SOCKS (RFC 1928 §7): datagrams of one client, by one port on each side.
+//! SOCKS 5 `UDP ASSOCIATE` (RFC 1928 §7): relays one client's datagrams, with one port on each
+//! side.
 //!
-//! Only the host that asked for it may send, from the port that it has told or sends from
-//! first; and only hosts that it has sent to may answer.
+//! Datagrams are accepted only from the client's host: from the port that the request named, or
+//! else from the port that sends first. Only hosts to which the client has sent may answer.
 
 use crate::address::{Host, Target};
 use crate::failure::Failure;
@@ -14,34 +15,34 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-/// Hosts that may answer, the last ones.
+/// Hosts that may answer; the oldest is forgotten first.
 const MAX_HOSTS: usize = 256;
 
-/// Datagrams that wait for the address of a name.
+/// Datagrams that may wait for a look-up.
 const MAX_WAITING: usize = 64;
 
-/// The longest datagram of a client.
+/// The longest datagram of a client, in bytes.
 const LONGEST: usize = 65_536;
 
-/// Datagrams between a client and the tunnel.
+/// One client's UDP association.
 pub(crate) struct Association {
     socket: UdpSocket,
-    /// In the tunnel.
+    /// Port in the tunnel.
     local_port: u16,
     host: IpAddr,
-    /// From where the client sends, as soon as that is known.
+    /// Address of the client's socket, once known.
     client: Option<SocketAddr>,
     hosts: VecDeque<IpAddr>,
-    /// Payloads with their ports.
+    /// Payloads with destination ports that wait for a look-up, by number.
     waiting: HashMap<u64, (u16, Vec<u8>)>,
     next: u64,
     message: Vec<u8>,
 }
 
 impl Association {
-    /// Opens a socket at the address at which the client, of `host`, has found the proxy: an
-    /// IPv4 address also where a listener of both families has it as an IPv6 one, which the
-    /// client could not send to.
+    /// Opens a socket at the local address by which the client of `host` reached the proxy. A
+    /// dual-stack listener reports an IPv4 address in IPv6 form; the socket then has the plain IPv4
+    /// address, because the client cannot send to the other.
     pub(crate) fn open(
         at: IpAddr,
         host: IpAddr,
@@ -72,7 +73,7 @@ impl Association {
         self.local_port
     }
 
-    /// Takes what the client has sent. Whether there may be more.
+    /// Reads datagrams from the client. Returns true if there may be more.
     pub(crate) fn receive(&mut self, id: ClientId, net: &mut Net) -> bool {
         let mut buffer = std::mem::take(&mut self.message);
         buffer.resize(LONGEST, 0);
@@ -88,7 +89,7 @@ impl Association {
                     is_more = false;
                     break;
                 }
-                // The client's port was closed when an earlier one came, or a signal.
+                // An earlier datagram to the client's port was refused (ICMP), or a signal came.
                 Err(_) => {}
             }
         }
@@ -111,7 +112,7 @@ impl Association {
         self.client = Some(from);
         match host {
             Host::Address(address) => self.send(net, SocketAddr::new(address, port), payload),
-            // Nothing waits that would be too long to be sent.
+            // Payloads that are too long to be sent do not wait.
             Host::Name(name) if self.waiting.len() < MAX_WAITING && payload.len() <= net.mtu => {
                 self.next += 1;
                 self.waiting.insert(self.next, (port, payload.to_vec()));
@@ -121,7 +122,7 @@ impl Association {
         }
     }
 
-    /// A name has been looked up, for the datagram with this number.
+    /// Handles the result of a look-up for the datagram with this number.
     pub(crate) fn found(
         &mut self,
         number: u64,
@@ -150,11 +151,11 @@ impl Association {
         net.send_datagram(self.local_port, to, payload);
     }
 
-    /// Takes a datagram from the tunnel.
+    /// Sends a datagram from the tunnel to the client.
     pub(crate) fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         if let (Some(client), true) = (self.client, self.hosts.contains(&from.ip())) {
             socks::wrap(from, payload, &mut self.message);
-            // What its system has no room for is lost, as datagrams are.
+            // If the client's system has no room, the datagram is dropped.
             let _ = self.socket.send_to(&self.message, client);
         }
     }
@@ -176,7 +177,7 @@ mod tests {
     fn net(registry: &Registry) -> Net {
         let waker = Arc::new(Waker::new(registry, Token(0)).unwrap());
         let (update, tokens) = (DeviceUpdate::default(), [Token(1), Token(2)]);
-        // Without a key nothing is read or written there.
+        // There is no private key, so no state is read or written there.
         let folder = std::env::temp_dir();
         let tunnel = Tunnel::new(update, 0, Some(&folder), None, registry, tokens, waker);
         let addresses = Addresses {

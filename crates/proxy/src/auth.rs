@@ -1,4 +1,4 @@
-//! Who may use the proxy.
+//! Credentials of clients.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
-/// Names with their passwords. Not printable, and erased when it is dropped.
+/// User names with passwords. Has no `Debug`; erased on drop.
 pub struct Credentials(Vec<Credential>);
 
 struct Credential {
@@ -14,16 +14,16 @@ struct Credential {
     password: Zeroizing<Vec<u8>>,
 }
 
-/// The longest name or password (RFC 1929 §2), in bytes.
+/// The longest name or password, in bytes (RFC 1929 §2).
 const LONGEST: usize = 255;
 
-/// The longest file, in bytes.
+/// The longest credentials file, in bytes.
 const MAX_FILE: usize = 1 << 20;
 
-/// Why a file of credentials cannot be used.
+/// Reason why a credentials file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
     Unreadable {
         /// The file.
@@ -31,27 +31,27 @@ pub enum AuthError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is no list of credentials.
+    /// A line is malformed.
     #[error("{}:{line}: {problem}; each line is USER:PASSWORD, of 1 to 255 bytes each", .path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the mistake.
         problem: &'static str,
     },
-    /// There is nobody in it.
+    /// The file contains no credentials.
     #[error("{} has no line USER:PASSWORD: nobody could use the proxy; add one", .0.display())]
     Nobody(PathBuf),
-    /// It is too long.
+    /// The file is too long.
     #[error("{} is longer than a list of users can be (1 MiB); give another file", .0.display())]
     TooLong(PathBuf),
 }
 
 impl Credentials {
-    /// Reads a file with a line `USER:PASSWORD` for each user; lines that begin with `#`
-    /// and empty ones are skipped.
+    /// Reads a file with one `USER:PASSWORD` per line. Skips empty lines and lines that begin with
+    /// `#`.
     ///
     /// # Errors
     /// See [`AuthError`].
@@ -61,7 +61,7 @@ impl Credentials {
             source,
         };
         let file = File::open(path).map_err(unreadable)?;
-        // What is no plain file, or grows, says nothing of its length.
+        // The length of a special file, or of one that grows, is not reliable.
         let length = file.metadata().map_err(unreadable)?.len();
         let room = usize::try_from(length).map_or(MAX_FILE, |length| length.min(MAX_FILE));
         let mut text = Zeroizing::new(Vec::with_capacity(room + 1));
@@ -106,8 +106,7 @@ impl Credentials {
         Ok(Self(credentials))
     }
 
-    /// Whether somebody has this name and this password. How long it takes tells the
-    /// lengths at most.
+    /// Returns true if a user has this name and password. The running time depends on lengths only.
     #[must_use]
     pub fn admit(&self, name: &[u8], password: &[u8]) -> bool {
         let fits = |one: &Credential| one.name.ct_eq(name) & one.password.ct_eq(password);
@@ -115,7 +114,7 @@ impl Credentials {
         fits.fold(Choice::from(0), |any, fits| any | fits).into()
     }
 
-    /// The same for `USER:PASSWORD` in one (RFC 7617 §2).
+    /// Checks `USER:PASSWORD` in one string (RFC 7617 §2).
     pub(crate) fn admit_joined(&self, joined: &[u8]) -> bool {
         let colon = joined.iter().position(|byte| *byte == b':');
         colon.is_some_and(|colon| self.admit(&joined[..colon], &joined[colon + 1..]))

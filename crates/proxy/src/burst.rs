@@ -1,27 +1,27 @@
-//! Free memory, given back to the system after a burst of clients.
+//! Returns free memory to the system after a burst of clients.
 //!
-//! The C library keeps most of the memory that connections have freed. A process that once had
-//! many connections would stay as large while it is idle.
+//! The C library retains most memory that closed connections have freed, so a process that once had
+//! many clients would stay as large while idle.
 
 use core::time::Duration;
 use taupe_protocol::time::Instant;
 
-/// From the end of a burst until memory is given back, so that the next burst still finds it.
+/// Time from the end of a burst until memory is returned. The next burst may still reuse it.
 const DELAY: Duration = Duration::from_secs(5);
 
-/// The fewest clients that are a burst.
+/// The fewest clients that count as a burst.
 const LEAST: usize = 32;
 
-/// The number of clients over time.
+/// Tracks the number of clients.
 #[derive(Default)]
 pub(crate) struct Burst {
-    /// The most since memory was given back.
+    /// Most clients since memory was last returned.
     peak: usize,
     due: Option<Instant>,
 }
 
 impl Burst {
-    /// Takes note of the number of clients.
+    /// Records the number of clients.
     pub(crate) fn note(&mut self, now: Instant, clients: usize) {
         self.peak = self.peak.max(clients);
         if self.due.is_none() && self.is_over(clients) {
@@ -29,12 +29,12 @@ impl Burst {
         }
     }
 
-    /// Returns the time from which [`Burst::is_due`] may be true.
+    /// Returns the time at which [`Burst::is_due`] may become true.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Checks whether memory is to be given back now.
+    /// Returns true if memory should be returned now.
     pub(crate) fn is_due(&mut self, now: Instant, clients: usize) -> bool {
         if self.due.is_none_or(|at| at > now) {
             return false;
@@ -47,7 +47,7 @@ impl Burst {
         is_over
     }
 
-    /// Checks whether a burst has been, and half of its clients have gone.
+    /// Returns true if at least half of a burst's clients have gone.
     fn is_over(&self, clients: usize) -> bool {
         self.peak >= LEAST && clients <= self.peak / 2
     }

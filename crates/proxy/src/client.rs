@@ -1,4 +1,4 @@
-//! A client, from its first byte to its last.
+//! One client's connection, from accept to close.
 
 use crate::address::{Host, Target};
 use crate::association::Association;
@@ -24,18 +24,16 @@ use std::net::{IpAddr, Shutdown, SocketAddr};
 use taupe_protocol::time::Instant;
 use tracing::debug;
 
-/// What a client speaks.
+/// Protocol that a client speaks.
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
-    /// SOCKS 5, and how far it has come.
+    /// SOCKS 5, at this step.
     Socks(Step),
-    /// HTTP.
     Http,
-    /// Nothing: everything is for this host.
+    /// None: all bytes go to this host.
     Forward(Target),
 }
 
-/// The steps of SOCKS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Greeting,
@@ -43,16 +41,16 @@ pub(crate) enum Step {
     Request,
 }
 
-/// What a client can be told in.
+/// References that a client needs while it is served.
 pub(crate) struct Clerk<'a> {
     pub(crate) net: &'a mut Net,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) registry: &'a Registry,
-    /// Of the client's association, if it has one.
+    /// Token of the client's association socket.
     pub(crate) token: Token,
 }
 
-/// What becomes of a client.
+/// Result of serving a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Stays,
@@ -65,23 +63,23 @@ pub(crate) struct Client {
     socket: Socket,
     service: Service,
     phase: Phase,
-    /// What has come and has not been used.
+    /// Bytes received and not yet processed.
     input: Vec<u8>,
-    /// What is to be written before anything else.
+    /// Bytes to write before anything else.
     output: Vec<u8>,
-    /// What it is told in HTTP when there is a connection.
+    /// HTTP response to send once the connection to the host is established.
     welcome: &'static [u8],
-    /// How much more of it is for the host; `None` for all that comes.
+    /// Bytes of the request's content that remain to be sent to the host. `None` sends everything
+    /// the client sends.
     upload: Option<u64>,
-    /// When the phase ends.
+    /// End of the phase.
     deadline: Instant,
-    /// What the loop has noted for it.
+    /// Deadline that the event loop has scheduled.
     pub(crate) timer: Option<Instant>,
     pub(crate) is_due: bool,
 }
 
-/// Its socket, and what can be done with it, as far as is known: the system tells of changes
-/// alone.
+/// A client's socket with its readiness. The system reports only changes of readiness.
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
     pub(crate) is_readable: bool,
@@ -89,21 +87,21 @@ pub(crate) struct Socket {
 }
 
 enum Phase {
-    /// It says what it wants.
+    /// The client sends its request.
     Asking,
-    /// The address of the host is looked up.
+    /// A DNS look-up of the host is pending.
     Resolving { port: u16, until: Instant },
-    /// The host is to answer.
+    /// A TCP connection to the host is pending.
     Connecting(Connecting),
-    /// Bytes go to and fro.
+    /// Bytes are relayed in both directions.
     Relaying(Box<Relay>),
-    /// Datagrams do.
+    /// Datagrams are relayed.
     Associated(Box<Association>),
-    /// It has been told that there will be nothing.
+    /// The client was refused; the refusal is sent.
     Parting,
-    /// It has gone, and the host has its last words.
+    /// The client's side is closed; the connection to the host finishes its close.
     Lingering(Box<Stream>),
-    /// In between.
+    /// Placeholder during a transition.
     Over,
 }
 
@@ -111,7 +109,7 @@ struct Connecting {
     stream: Box<Stream>,
     problem: Option<Problem>,
     rest: VecDeque<SocketAddr>,
-    /// For all addresses.
+    /// Limit for all addresses together.
     until: Instant,
 }
 
@@ -142,29 +140,28 @@ impl Client {
         self.socket.is_writable |= is_writable;
     }
 
-    /// When [`Client::serve`] has something to do, if nothing happens before.
+    /// Returns the time at which [`Client::serve`] must run if no event occurs before.
     pub(crate) fn next_deadline(&mut self, now: Instant) -> Instant {
         let stream = self.stream();
         let stream = stream.and_then(|stream| stream.deadline(now));
         stream.map_or(self.deadline, |at| at.min(self.deadline))
     }
 
-    /// Takes a segment of its connection.
+    /// Handles a segment of its connection through the tunnel.
     pub(crate) fn take(&mut self, packet: &[u8], net: &mut Net) {
         if let Some(stream) = self.stream() {
             stream.take(net.now, packet, &mut net.outgoing);
         }
     }
 
-    /// Takes what a router has said about its connection.
+    /// Handles an ICMP error about its connection.
     pub(crate) fn take_problem(&mut self, problem: Problem, net: &Net) {
         match (&mut self.phase, problem) {
             (Phase::Connecting(connecting), problem) => connecting.problem = Some(problem),
             (Phase::Relaying(relay), Problem::TooLong(mtu)) => {
                 relay.stream.lower_mtu(net.now, mtu);
             }
-            // Whatever else there may be is passing, once there was a connection (RFC 1122
-            // §4.2.3.9).
+            // Other ICMP errors do not abort an established connection (RFC 1122 §4.2.3.9).
             _ => {}
         }
     }
@@ -178,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Its datagrams.
+    /// Returns the UDP association, if the client has one.
     pub(crate) fn association(&mut self) -> Option<&mut Association> {
         match &mut self.phase {
             Phase::Associated(association) => Some(association),
@@ -186,7 +183,7 @@ impl Client {
         }
     }
 
-    /// Takes the addresses of the host that it wants.
+    /// Handles the result of the look-up of the host.
     pub(crate) fn found(&mut self, result: Result<Vec<IpAddr>, Failure>, clerk: &mut Clerk<'_>) {
         let Phase::Resolving { port, until } = self.phase else {
             return;
@@ -205,7 +202,7 @@ impl Client {
         }
     }
 
-    /// Does everything that can be done now.
+    /// Does all work that is possible now.
     pub(crate) fn serve(&mut self, clerk: &mut Clerk<'_>) -> Fate {
         match self.advance(clerk) {
             Ok(fate) => fate,
@@ -216,12 +213,13 @@ impl Client {
         }
     }
 
-    /// Takes leave of everything that it had.
+    /// Releases everything that the client holds.
     pub(crate) fn end(self, net: &mut Net) {
         match self.phase {
             Phase::Connecting(Connecting { stream, .. }) => net.abort(*stream),
             Phase::Relaying(relay) => {
-                // What has come is not all that there would have been: it must not look so.
+                // The relayed data is incomplete. A reset tells the client so; a FIN would look
+                // like its end.
                 let _ = SockRef::from(&self.socket.stream).set_linger(Some(Duration::ZERO));
                 net.abort(relay.stream);
             }
@@ -290,7 +288,7 @@ impl Client {
                         self.deadline = relay.deadline();
                         return Ok(Fate::Stays);
                     }
-                    // Both have said all that they had to say.
+                    // Both sides have sent their FIN.
                     if let Phase::Relaying(relay) = self.become_over() {
                         let _ = self.socket.stream.shutdown(Shutdown::Both);
                         self.phase = Phase::Lingering(Box::new(relay.stream));
@@ -298,7 +296,8 @@ impl Client {
                     }
                 }
                 Phase::Associated(_) => {
-                    // It lives as long as this connection, on which there is no more to come.
+                    // The association lives as long as this connection, which carries no further
+                    // requests.
                     let is_open = discard(&mut self.socket, MOST_DISCARDED)?;
                     return Ok(if is_open { Fate::Stays } else { Fate::Goes });
                 }
@@ -329,7 +328,7 @@ impl Client {
         std::mem::replace(&mut self.phase, Phase::Over)
     }
 
-    /// Writes what is to be written before anything else.
+    /// Writes the pending output, as far as the socket accepts it.
     fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() && self.socket.is_writable {
             if let Some(count) = self.socket.write(&self.output)? {
@@ -339,7 +338,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what the client wants, a message at a time. Whether there was one.
+    /// Reads and handles the client's messages. Returns true when the phase has changed.
     fn ask(&mut self, clerk: &mut Clerk<'_>) -> io::Result<bool> {
         if let Service::Forward(target) = &self.service {
             let target = target.clone();
@@ -355,7 +354,7 @@ impl Client {
                 _ => socks::LONGEST,
             };
             let before = self.input.len();
-            // More than that is never part of one message.
+            // A single message is never longer than this.
             self.input.resize(longest.max(before), 0);
             let read = self.socket.read(&mut self.input[before..]);
             self.input
@@ -368,7 +367,7 @@ impl Client {
         }
     }
 
-    /// Does what the next message asks for. Whether it is whole.
+    /// Handles the next message. Returns false if it is incomplete.
     fn understand(&mut self, clerk: &mut Clerk<'_>) -> bool {
         match self.service {
             Service::Forward(_) => true,
@@ -377,7 +376,7 @@ impl Client {
                 Ok(is_whole) => is_whole,
                 Err(refusal) => {
                     match refusal {
-                        // It would not understand.
+                        // The client speaks another protocol and would not understand a reply.
                         Refusal::NotSocks => {}
                         Refusal::NoMethod => self.output.extend(socks::method(None)),
                         Refusal::Denied => self.output.extend(socks::verdict(false)),
@@ -446,7 +445,7 @@ impl Client {
                 true
             }
             Ok(Some((http::Request::Forward { target, head, body }, length))) => {
-                // What comes after the content is for nobody.
+                // Bytes after the request's content are discarded.
                 let end = usize::try_from(body)
                     .unwrap_or(usize::MAX)
                     .saturating_add(length);
@@ -465,7 +464,7 @@ impl Client {
         }
     }
 
-    /// Looks for the way to a host.
+    /// Begins to connect to a host, by a look-up first if it is a name.
     fn reach(&mut self, target: Target, clerk: &mut Clerk<'_>) {
         let until = clerk.net.now + CONNECTING;
         debug!(%target, "a client wants a connection");
@@ -485,7 +484,7 @@ impl Client {
         }
     }
 
-    /// Begins a connection to the next address that the tunnel leads to.
+    /// Begins a connection to the next address to which the tunnel routes.
     fn connect(
         &mut self,
         mut rest: VecDeque<SocketAddr>,
@@ -509,7 +508,7 @@ impl Client {
                     });
                     return;
                 }
-                // That the tunnel leads elsewhere says less than what was found out.
+                // A missing route says less than the failure of an earlier address.
                 Err(Failure::Network) if failure != Failure::NoAddress => {}
                 Err(error) => failure = error,
             }
@@ -517,7 +516,7 @@ impl Client {
         self.fail(failure, clerk);
     }
 
-    /// There is a connection.
+    /// Starts relaying over an established connection.
     fn begin(&mut self, stream: Stream, now: Instant) {
         if let Service::Socks(_) = self.service {
             let bound = Some(stream.local);
@@ -537,7 +536,7 @@ impl Client {
         )));
     }
 
-    /// There will be none.
+    /// Reports that there will be no connection.
     fn fail(&mut self, failure: Failure, clerk: &mut Clerk<'_>) {
         debug!(reason = failure.reason(), "a client's connection failed");
         if failure == Failure::Tunnel {
@@ -547,7 +546,7 @@ impl Client {
             Service::Socks(_) => self.output.extend(socks::reply(failure.into(), None)),
             Service::Http => self.output = http::response(http::Refusal::Failed(failure)),
             Service::Forward(_) => {
-                // There are no words for it.
+                // A forwarded port has no protocol to report a failure in: the connection is reset.
                 let _ = SockRef::from(&self.socket.stream).set_linger(Some(Duration::ZERO));
                 self.phase = Phase::Over;
                 return;
@@ -577,8 +576,9 @@ impl Client {
             return Err(failed);
         };
         let host = there.ip().to_canonical();
-        // A client behind a translator does not know its address, and one that means
-        // another host is not to have its datagrams. The port is good for this host only.
+        // A client behind NAT does not know its own address. A client that names another host must
+        // not receive that host's datagrams. The port counts only if the address is the client's
+        // own.
         let port = port.filter(|_| from.is_none_or(|from| from == host));
         let local_port = clerk.net.take_port(self.id.number).ok_or(failed)?;
         let (registry, token) = (clerk.registry, clerk.token);
@@ -598,7 +598,7 @@ impl Client {
 }
 
 impl Socket {
-    /// Reads; `None` when there is nothing now.
+    /// Reads. Returns `None` if no data is available now.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Self {
             stream,
@@ -608,7 +608,7 @@ impl Socket {
         attempt(is_readable, || stream.read(buffer))
     }
 
-    /// Writes; `None` when there is no room now.
+    /// Writes. Returns `None` if there is no room now.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let Self {
             stream,
@@ -633,7 +633,7 @@ fn attempt(
         match act() {
             Ok(count) => return Ok(Some(count)),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // A connection that is still being made, on systems that hand it over early.
+            // `NotConnected`: some systems hand over a connection before it is established.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -648,10 +648,10 @@ fn attempt(
     }
 }
 
-/// What a client may send for nobody, in bytes.
+/// The most bytes that a client may send after its request and that are discarded.
 pub(crate) const MOST_DISCARDED: usize = 1 << 20;
 
-/// Reads what nobody wants, up to `most` bytes. Whether there may be more.
+/// Reads and discards up to `most` bytes. Returns true if there may be more.
 pub(crate) fn discard(socket: &mut Socket, most: usize) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     let mut total = 0;
@@ -667,14 +667,14 @@ pub(crate) fn discard(socket: &mut Socket, most: usize) -> io::Result<bool> {
 fn failure_of(problem: Problem) -> Failure {
     match problem {
         Problem::Network => Failure::Network,
-        // A first segment is shorter than any way's limit: somebody's mistake.
+        // `TooLong` answers a SYN, which is shorter than any path MTU: the router is mistaken.
         Problem::Host | Problem::TooLong(_) => Failure::Host,
         Problem::Refused => Failure::Refused,
         Problem::HopLimit => Failure::HopLimit,
     }
 }
 
-/// How long nothing may flow.
+/// Returns the idle timeout of a connection.
 pub(crate) fn patience(half_closed: bool) -> Duration {
     if half_closed { HALF_IDLE } else { IDLE }
 }

@@ -1,8 +1,8 @@
-//! Names of the DNS, asked for through the tunnel: a state machine without I/O.
+//! DNS look-ups through the tunnel: a state machine without I/O.
 //!
-//! A question goes out over UDP from a random port with a random number (RFC 5452), and again
-//! over TCP when its answer was cut (RFC 7766). Whoever is waiting for a name shares its
-//! look-up, and what was found is remembered as long as its name server allows.
+//! A query goes out over UDP from a random port with a random ID (RFC 5452), and again over TCP if
+//! the response was truncated (RFC 7766). All waiters for a name share one look-up, and results are
+//! cached for their TTL.
 
 use crate::address::{Name, is_elsewhere};
 use crate::failure::Failure;
@@ -14,67 +14,66 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use taupe_protocol::time::Instant;
 
-/// The port of name servers.
 pub(crate) const PORT: u16 = 53;
 
-/// The local ports of questions.
+/// Local UDP ports of queries.
 pub(crate) const LOCAL_PORTS: RangeInclusive<u16> = 1024..=32767;
 
-/// How long one name server has for one question.
+/// Time that one name server has to answer one query.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often a question is asked, of one server after the other.
+/// Attempts per query, with the servers in turn.
 const TRIES: usize = 4;
 
-/// How long the addresses of one family wait for those of the other.
+/// Time to wait for the other family after one has answered with addresses.
 const OTHER_FAMILY: Duration = Duration::from_millis(300);
 
-/// Names that are looked up at once.
+/// Concurrent look-ups.
 const MAX_LOOKUPS: usize = 1024;
 
-/// Names that are remembered.
+/// Cached names.
 const MAX_CACHED: usize = 1024;
 
-/// Addresses of one name that are looked at.
+/// Addresses used per name.
 const MAX_ADDRESSES: usize = 16;
 
-/// Names that stand for one another, one after the other, that are followed: as far as name
-/// servers do. Each takes a look at all records, of which an answer over TCP has thousands.
+/// Length of a CNAME chain that is followed; name servers have similar limits. Each step scans all
+/// records, and a response over TCP can have thousands.
 const MAX_ALIASES: usize = 16;
 
-/// For how long something is remembered at most, and that there is nothing.
+/// Longest time in the cache, for addresses and for negative results.
 const MAX_TTL: Duration = Duration::from_secs(86_400);
 const NOTHING_TTL: Duration = Duration::from_secs(10);
 
-/// What is to be done.
+/// Action for the caller.
 pub(crate) enum Output<W> {
-    /// Send a question over UDP.
+    /// Send a query over UDP.
     Ask {
         server: IpAddr,
         local_port: u16,
         message: Vec<u8>,
     },
-    /// Ask over TCP, and give the answer to [`Resolver::handle_stream`] with this port.
+    /// Send a query over TCP, and pass the response to [`Resolver::handle_stream`] with this port.
     AskStream {
         server: IpAddr,
         local_port: u16,
         message: Vec<u8>,
     },
-    /// Somebody has waited for this.
+    /// Deliver a result to a waiter.
     Found {
         waiter: W,
         result: Result<Vec<IpAddr>, Failure>,
     },
 }
 
-/// The look-ups of a proxy, for those that wait, `W`.
+/// Look-ups and cache of a proxy. `W` identifies a waiter.
 pub(crate) struct Resolver<W> {
     servers: Vec<IpAddr>,
     kinds: Vec<TYPE>,
     random: fn() -> u32,
     cache: HashMap<Name, Cached>,
     lookups: HashMap<Name, Lookup<W>>,
-    /// By their local ports.
+    /// By local port.
     queries: HashMap<u16, Query>,
     outputs: VecDeque<Output<W>>,
 }
@@ -91,7 +90,7 @@ struct Lookup<W> {
     ttl: Duration,
     no_such_name: bool,
     failed: bool,
-    /// When what is there is enough.
+    /// Deadline for the other family, once there are addresses.
     settled: Option<Instant>,
 }
 
@@ -105,18 +104,18 @@ struct Query {
     over_tcp: bool,
 }
 
-/// What an answer says.
+/// Content of a response.
 #[derive(PartialEq, Eq, Debug)]
 enum Answer {
     Addresses(Vec<IpAddr>, Duration),
     NoSuchName,
     Cut,
-    /// The server cannot or will not say.
+    /// The server failed or refused.
     Unwilling,
 }
 
 impl<W> Resolver<W> {
-    /// Asks `servers`, for the families in which there is an address.
+    /// Creates a resolver that queries `servers` for the families of the tunnel's addresses.
     pub(crate) fn new(servers: Vec<IpAddr>, v4: bool, v6: bool, random: fn() -> u32) -> Self {
         let kinds = [(v6, TYPE::AAAA), (v4, TYPE::A)];
         let kinds = kinds.into_iter().filter(|(has, _)| *has);
@@ -131,7 +130,7 @@ impl<W> Resolver<W> {
         }
     }
 
-    /// Looks a name up for `waiter`, who is told in any case.
+    /// Looks a name up for `waiter`. The result is always an [`Output::Found`].
     pub(crate) fn resolve(&mut self, now: Instant, name: &Name, waiter: W) {
         let known = self.cache.get(name).filter(|known| known.until > now);
         let result = if name.is_local() {
@@ -164,7 +163,7 @@ impl<W> Resolver<W> {
         self.outputs.push_back(Output::Found { waiter, result });
     }
 
-    /// Whether the question with this port waits for an answer over TCP.
+    /// Returns true if the query with this port waits for a response over TCP.
     pub(crate) fn is_over_tcp(&self, local_port: u16) -> bool {
         self.queries
             .get(&local_port)
@@ -175,7 +174,7 @@ impl<W> Resolver<W> {
         self.outputs.pop_front()
     }
 
-    /// When [`Resolver::handle_deadline`] has something to do.
+    /// Returns the time at which [`Resolver::handle_deadline`] must run.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let queries = self.queries.values().map(|query| query.due);
         let settled = self.lookups.values().filter_map(|lookup| lookup.settled);
@@ -201,7 +200,7 @@ impl<W> Resolver<W> {
         }
     }
 
-    /// Takes a datagram from `from` to a port of [`LOCAL_PORTS`].
+    /// Handles a datagram to a port of [`LOCAL_PORTS`].
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -215,7 +214,7 @@ impl<W> Resolver<W> {
         if query.over_tcp || from != SocketAddr::new(query.server, PORT) {
             return;
         }
-        // What is no answer to it may be somebody's guess: the true one may still come.
+        // A response that does not match may be forged: keep waiting for the real one.
         let Some(answer) = read(query, message) else {
             return;
         };
@@ -226,7 +225,7 @@ impl<W> Resolver<W> {
         }
     }
 
-    /// Takes what came of [`Output::AskStream`]; `None` for nothing.
+    /// Handles the result of [`Output::AskStream`]; `None` if there was no response.
     pub(crate) fn handle_stream(&mut self, now: Instant, local_port: u16, message: Option<&[u8]>) {
         let Some(query) = self.queries.get(&local_port).filter(|query| query.over_tcp) else {
             return;
@@ -256,7 +255,7 @@ impl<W> Resolver<W> {
             return self.conclude(now, &name, |lookup| lookup.failed = true);
         };
         let span = LOCAL_PORTS.end() - LOCAL_PORTS.start() + 1;
-        // Of all these ports a few thousand are taken at most: a free one is next to any.
+        // At most a few thousand of these ports are in use, so the search ends soon.
         let mut local_port = LOCAL_PORTS.start() + (number >> 16) as u16 % span;
         while self.queries.contains_key(&local_port) {
             local_port = LOCAL_PORTS.start() + (local_port - LOCAL_PORTS.start() + 1) % span;
@@ -309,7 +308,7 @@ impl<W> Resolver<W> {
         });
     }
 
-    /// One of a look-up's questions has come to its end.
+    /// Ends one query of a look-up.
     fn conclude(&mut self, now: Instant, name: &Name, note: impl FnOnce(&mut Lookup<W>)) {
         let Some(lookup) = self.lookups.get_mut(name) else {
             return;
@@ -368,7 +367,7 @@ impl<W> Resolver<W> {
     }
 }
 
-/// Families in turn, IPv6 first (RFC 8305 §4).
+/// Alternates the families, IPv6 first (RFC 8305 §4).
 fn in_turn(found: &[IpAddr]) -> Vec<IpAddr> {
     let of = |is_ipv4: bool| {
         found
@@ -388,7 +387,7 @@ fn in_turn(found: &[IpAddr]) -> Vec<IpAddr> {
     ordered
 }
 
-/// A question (RFC 1035 §4).
+/// Encodes a query (RFC 1035 §4).
 fn write(query: &Query) -> Option<Vec<u8>> {
     let mut packet = Packet::new_query(query.id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
@@ -398,7 +397,7 @@ fn write(query: &Query) -> Option<Vec<u8>> {
     packet.build_bytes_vec().ok()
 }
 
-/// Reads the answer to a question; `None` if it is not the answer to it.
+/// Parses a response. Returns `None` if it does not answer this query.
 fn read(query: &Query, message: &[u8]) -> Option<Answer> {
     let packet = Packet::parse(message).ok()?;
     let [question] = packet.questions.as_slice() else {
@@ -420,7 +419,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
         RCODE::NameError => return Some(Answer::NoSuchName),
         _ => return Some(Answer::Unwilling),
     }
-    // The name may stand for another one, in several steps.
+    // The name may be an alias, in several steps.
     let mut name = query.name.as_str().to_owned();
     let mut ttl = MAX_TTL;
     for _ in 0..packet.answers.len().min(MAX_ALIASES) {
@@ -456,7 +455,7 @@ fn read(query: &Query, message: &[u8]) -> Option<Answer> {
     Some(Answer::Addresses(addresses, ttl))
 }
 
-/// Whether a name of a message is `text`, whatever their case and final dots.
+/// Compares a name of a message with `text`, ignoring case and a final dot.
 fn is(name: &simple_dns::Name<'_>, text: &str) -> bool {
     let name = name.to_string();
     let bare = |text: &'_ str| text.strip_suffix('.').map_or(text.len(), str::len);

@@ -1,35 +1,35 @@
-//! Why a connection could not be made, whatever protocol the client speaks.
+//! Reasons for failed connections, in terms of no particular client protocol.
 
-/// Why there is no connection.
+/// Reason why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
-    /// The destination is in no peer's AllowedIPs, or of a family in which the tunnel has
-    /// no address; or a router says so.
+    /// No peer's AllowedIPs contain the destination, or the tunnel has no address of its family; or
+    /// a router reported the network as unreachable.
     Network,
-    /// No peer answers handshakes, so that nothing has been sent.
+    /// No peer completes a handshake, so nothing could be sent.
     Tunnel,
-    /// There is no such name.
+    /// The name does not exist.
     NoSuchName,
-    /// The name has no address that the tunnel leads to.
+    /// The name has no address to which the tunnel routes.
     NoAddress,
-    /// No name server answers, or they all refuse to.
+    /// No name server answers, or all of them refuse.
     NameServers,
-    /// The file names no name server.
+    /// The configuration has no name server.
     NoNameServers,
-    /// A router says that there is no such host.
+    /// A router reported the host as unreachable.
     Host,
-    /// The host refuses.
+    /// The host refused the connection.
     Refused,
-    /// A router says that the way is too long.
+    /// A router reported that the hop limit was exceeded.
     HopLimit,
-    /// Nobody answers.
+    /// The host does not answer.
     Silence,
     /// Too many connections at once.
     Busy,
 }
 
 impl Failure {
-    /// What has happened, in a sentence without its subject.
+    /// Returns the reason as a clause for messages.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Network => "the tunnel does not lead there (AllowedIPs, Address)",

@@ -1,11 +1,11 @@
-//! Entry points for fuzzers, each with the invariants that it checks.
+//! Entry points for fuzzers. Each checks invariants of a parser.
 
 use crate::limits::REASSEMBLY_BYTES;
 use crate::{http, packet, socks};
 use taupe_nat::reassembly::Reassembly;
 use taupe_protocol::time::Instant;
 
-/// Reads bytes as everything that a client of SOCKS can send.
+/// Parses bytes as every message of a SOCKS client.
 pub fn socks(bytes: &[u8]) {
     let within = |length: usize| assert!(length <= bytes.len() && length <= socks::LONGEST);
     for method in [socks::Method::None, socks::Method::Password] {
@@ -20,13 +20,14 @@ pub fn socks(bytes: &[u8]) {
     match socks::request(bytes) {
         Ok(Some((_, length))) => {
             within(length);
-            // Cut to its length it reads the same, and one byte less is not whole.
+            // The same bytes cut to the message's length parse equally; one byte less is
+            // incomplete.
             assert!(
                 matches!(socks::request(&bytes[..length]), Ok(Some((_, same))) if same == length)
             );
             assert!(matches!(socks::request(&bytes[..length - 1]), Ok(None)));
         }
-        // Whatever is not whole yet may become so before it is too long.
+        // An incomplete message must still fit within the longest length.
         Ok(None) => assert!(bytes.len() < socks::LONGEST),
         Err(_) => {}
     }
@@ -35,8 +36,8 @@ pub fn socks(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as a request of HTTP: what is forwarded is a request of its own, with one
-/// host, that ends its connection.
+/// Parses bytes as an HTTP request. A forwarded head must itself be a request with exactly one
+/// `Host` and `Connection: close`.
 pub fn http(bytes: &[u8]) {
     match http::request(bytes, None) {
         Ok(Some((request, length))) => {
@@ -61,13 +62,13 @@ pub fn http(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as a packet from the tunnel.
+/// Parses bytes as a packet from the tunnel.
 pub fn packet(bytes: &[u8]) {
     if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
         assert!(payload.len() + 28 <= bytes.len());
     }
     let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
-    // The second time it is a duplicate.
+    // The second time, the fragment is a duplicate.
     for _ in 0..2 {
         if let Some(whole) = reassembly.whole(Instant::default(), bytes) {
             let _ = packet::parse(&whole);

@@ -1,26 +1,26 @@
-//! Handshake messages that wait until the sockets have been read to their end: a newer handshake
-//! of the same peer may be behind them ([`taupe_protocol::HandshakeQueue`]).
+//! Queue of handshake messages. They wait until the sockets are empty, because a newer handshake of
+//! the same peer may follow ([`taupe_protocol::HandshakeQueue`]).
 
 use taupe_protocol::{Endpoint, HandshakeQueue, TakenHandshakes};
 
-/// Datagrams that are read behind a handshake message before it is handled at the latest. The
-/// system's buffers hold about as many.
+/// Datagrams after which a queued handshake message is handled although the sockets are not empty:
+/// about as many as the kernel's buffers hold.
 const DATAGRAMS_BEHIND: usize = 4096;
 
-/// Places that an empty queue keeps.
+/// Capacity that an empty queue retains.
 const KEPT: usize = 64;
 
-/// Handshake messages that wait.
+/// Queue of handshake messages.
 #[derive(Default)]
 pub(crate) struct Handshakes {
     queue: HandshakeQueue,
-    /// Datagrams that have been read since the oldest message began to wait.
+    /// Datagrams read since the oldest message was queued.
     datagrams_behind: usize,
 }
 
 impl Handshakes {
-    /// Takes note of a datagram, and the handshake message if it is one. Returns the number of
-    /// messages that were dropped.
+    /// Counts a datagram, and queues it if it is a handshake message. Returns the number of
+    /// messages dropped from the queue.
     pub(crate) fn note(&mut self, from: Endpoint, message: Option<&[u8]>) -> u64 {
         if self.queue.is_empty() {
             self.datagrams_behind = 0;
@@ -29,14 +29,12 @@ impl Handshakes {
         message.map_or(0, |message| self.queue.push(from, message))
     }
 
-    /// Checks whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Takes the newest messages, at most `count`, if it is time for them: the sockets
-    /// `are_empty`, or many datagrams have been read behind the messages. Returns the number of
-    /// messages that stay.
+    /// Takes at most `count` of the newest messages, if the sockets `are_empty` or many datagrams
+    /// have been read since. Returns the number of messages that remain.
     pub(crate) fn take(
         &mut self,
         are_empty: bool,

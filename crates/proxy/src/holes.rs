@@ -1,10 +1,12 @@
-//! Segments that were lost, one after the other.
+//! Faster recovery when several segments are lost.
 //!
-//! The library's stack sends the first segment again after three acknowledgements that say the
-//! same and hold no data. What it does not look at is what selective acknowledgements say
-//! (RFC 6675), that an acknowledgement which ends before another hole tells of that
-//! (RFC 6582 §3.2), and those that come with data: it waits a second each time. So what they
-//! say is said to the stack in the way that it understands.
+//! smoltcp's TCP retransmits the first missing segment after three duplicate acknowledgements
+//! without data. It ignores selective acknowledgements (RFC 6675), partial acknowledgements
+//! (RFC 6582 §3.2), and duplicates that carry data, so each further lost segment costs a
+//! retransmission timeout of about a second. This module reads those signals and feeds the stack
+//! three plain duplicate acknowledgements, which it understands. Example: segments 2 and 5 of 8 are
+//! lost. The stack retransmits 2; the acknowledgement that then ends before 5 makes this module
+//! report 5 at once.
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -12,27 +14,26 @@ use smoltcp::wire::{
     TcpSeqNumber,
 };
 
-/// What is known of a connection's holes.
+/// Loss-recovery state of a connection.
 #[derive(Default)]
 pub(crate) struct Holes {
-    /// Up to where everything has arrived.
+    /// Cumulative acknowledgement: everything before it has arrived.
     acknowledged: TcpSeqNumber,
-    /// How often that has been said while something behind it had arrived.
+    /// Repetitions of that acknowledgement with selective ranges behind it.
     repeated: u8,
-    /// The stack has been told of this hole.
+    /// True once this hole was reported to the stack.
     is_told: bool,
-    /// The stack has been told of a hole, and not all are closed.
+    /// True from the first reported hole until an acknowledgement without a hole.
     is_closing: bool,
 }
 
 impl Holes {
-    /// How many duplicates the stack takes for a loss.
+    /// Duplicate acknowledgements that make the stack retransmit.
     pub(crate) const DUPLICATES: u8 = 3;
 
-    /// Looks at a packet that the stack has taken. If it tells of a hole that the stack has
-    /// not been told of, an acknowledgement that says so when it comes
-    /// [`Self::DUPLICATES`] times.
-    /// `mss` is the length of a full segment, in bytes.
+    /// Inspects a packet that the stack has processed. If it shows a loss that was not reported
+    /// yet, returns a plain acknowledgement to feed to the stack [`Self::DUPLICATES`] times. `mss`
+    /// is the length of a full segment, in bytes.
     pub(crate) fn look(&mut self, packet: &[u8], mss: usize) -> Option<Vec<u8>> {
         let (source, destination, payload): (IpAddress, IpAddress, _) = match packet.first()? >> 4 {
             4 => {
@@ -66,7 +67,7 @@ impl Holes {
             self.repeated = 0;
             self.is_told = false;
         }
-        // One acknowledgement may stand for many segments that were received together.
+        // One acknowledgement may cover many segments that were received together.
         let arrived: usize = behind()
             .map(|range| range.1.wrapping_sub(range.0) as usize)
             .sum();
@@ -107,7 +108,7 @@ impl Holes {
 mod tests {
     use super::*;
 
-    /// A segment with data that says up to where all has arrived, and what behind it.
+    /// Returns a segment with data, a cumulative acknowledgement and a selective range.
     fn segment(acknowledged: i32, range: Option<(u32, u32)>) -> Vec<u8> {
         let addresses = ["192.0.2.1", "10.0.0.1"].map(|text| text.parse().unwrap());
         let [source, destination]: [IpAddress; 2] = addresses;
@@ -135,7 +136,7 @@ mod tests {
         packet
     }
 
-    /// What the stack is told: up to where all has arrived, and from where data goes on.
+    /// Returns the acknowledgement and sequence number of the duplicate that is reported.
     fn told(holes: &mut Holes, packet: &[u8]) -> Option<(i32, i32)> {
         let told = holes.look(packet, 1000)?;
         let ip = Ipv4Packet::new_checked(&*told).unwrap();

@@ -1,10 +1,9 @@
-//! A proxy's part of HTTP/1.1 (RFC 9110, RFC 9112): `CONNECT`, and requests in absolute
-//! form.
+//! The proxy side of HTTP/1.1 (RFC 9110, RFC 9112): `CONNECT`, and requests in absolute form.
 //!
-//! One request is taken from each connection: what is forwarded says `Connection: close`, so
-//! that nothing after it can be taken for a request to somebody else. Requests whose end
-//! cannot be told from their head are refused. No `Via` is added, although RFC 9110 §7.6.3
-//! asks for it: it would tell servers of the proxy.
+//! Each client connection carries one request. A forwarded request gets `Connection: close`, so
+//! that later bytes cannot be taken for a request to another host. A request whose length does not
+//! follow from its head is refused. No `Via` is added, although RFC 9110 §7.6.3 asks for it,
+//! because it would reveal the proxy to servers.
 
 use crate::address::Target;
 use crate::auth::Credentials;
@@ -16,19 +15,18 @@ use zeroize::Zeroizing;
 /// The longest head of a request, in bytes.
 pub(crate) const LONGEST: usize = 16 * 1024;
 
-/// The most lines of a head.
+/// The most header lines of a request.
 const MAX_HEADERS: usize = 128;
 
-/// The port of `http` (RFC 9110 §4.2.1).
+/// Default port of `http` URLs (RFC 9110 §4.2.1).
 const PORT: u16 = 80;
 
-/// What a client wants.
+/// A client's request.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// Bytes both ways.
+    /// `CONNECT`: relay bytes in both directions.
     Tunnel(Target),
-    /// A request for a server: its head as that is to get it, and the length of what
-    /// follows.
+    /// A request to forward: the rewritten head, and the length of the content in bytes.
     Forward {
         target: Target,
         head: Vec<u8>,
@@ -36,10 +34,10 @@ pub(crate) enum Request {
     },
 }
 
-/// What a client is told before its connection is closed.
+/// Error response, after which the connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// 400, and what is wrong.
+    /// 400 with a reason.
     Bad(&'static str),
     /// 407.
     Denied,
@@ -53,10 +51,10 @@ pub(crate) enum Refusal {
     Failed(Failure),
 }
 
-/// The answer to `CONNECT` when there is a connection.
+/// Response to `CONNECT` once the connection is established.
 pub(crate) const CONNECTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// Reads a request, and how many bytes its head has; `None` when it is not whole yet.
+/// Parses a request. Returns it with the length of its head, or `None` if it is incomplete.
 pub(crate) fn request(
     bytes: &[u8],
     credentials: Option<&Credentials>,
@@ -70,7 +68,7 @@ pub(crate) fn request(
         Err(Error::Version) => return Err(Refusal::Version),
         Err(_) => return Err(Refusal::Bad("this is no HTTP request")),
     };
-    // A line that ends in LF alone is read differently by different servers.
+    // Servers disagree about lines that end in LF alone, which allows request smuggling.
     let head = &bytes[..length];
     let lone = |(at, byte): (usize, &u8)| *byte == b'\n' && (at == 0 || head[at - 1] != b'\r');
     if head.iter().enumerate().any(lone) {
@@ -106,7 +104,7 @@ pub(crate) fn request(
     Ok(Some((request, length)))
 }
 
-/// What a client is answered with.
+/// Formats an error response.
 pub(crate) fn response(refusal: Refusal) -> Vec<u8> {
     let (status, reason) = match refusal {
         Refusal::Bad(reason) => ("400 Bad Request", reason),
@@ -151,7 +149,7 @@ fn status(failure: Failure) -> &'static str {
     }
 }
 
-/// The request as its server is to get it (RFC 9112 §3.2.1, RFC 9110 §7.6.1).
+/// Rewrites a request for its server (RFC 9112 §3.2.1, RFC 9110 §7.6.1).
 fn forward(
     method: &str,
     path: &str,
@@ -208,7 +206,7 @@ fn forward(
     Ok(Request::Forward { target, head, body })
 }
 
-/// What is between the client and the proxy, and `Host`, which comes of the URL.
+/// Headers that are not forwarded: hop-by-hop ones, and `Host`, which is derived from the URL.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "host",
@@ -221,7 +219,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// How many bytes follow the head (RFC 9112 §6.3).
+/// Returns the length of the content, in bytes (RFC 9112 §6.3).
 fn length_of_body(headers: &[Header<'_>]) -> Result<u64, Refusal> {
     let mut lengths = named(headers, "content-length");
     let length = lengths.next();
@@ -241,7 +239,7 @@ fn length_of_body(headers: &[Header<'_>]) -> Result<u64, Refusal> {
     length.ok_or(Refusal::Bad("Content-Length is no number"))
 }
 
-/// Whether a client shows who it is (RFC 7617 §2).
+/// Checks a client's credentials (RFC 7617 §2).
 fn is_admitted(headers: &[Header<'_>], credentials: &Credentials) -> bool {
     let mut values = named(headers, "proxy-authorization");
     let (Some(value), None) = (values.next(), values.next()) else {

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
-//! A WireGuard tunnel for whoever asks for it: SOCKS 5, HTTP and forwarded ports on this side,
-//! a TCP/IP stack in user space on the other. It takes no privileges, and no interface,
-//! route or name server of the system changes.
+//! A WireGuard tunnel that applications reach through SOCKS 5, HTTP and forwarded ports, with a
+//! TCP/IP stack in user space. It needs no privileges and changes no interface, route or name
+//! server of the system.
 //!
 //! ```text
 //! client ─ socks, http ─► client ─► relay ─► stream ─► outgoing ─► tunnel ─► UDP
@@ -10,23 +10,22 @@
 //!                          dns ─► outgoing
 //! ```
 //!
-//! One thread does everything, woken by what it waits for. Both the protocol and the stack
-//! are state machines without I/O, so a packet is carried from one to the other without
-//! waiting for anybody. All that goes out goes by [`Proxy`]'s tunnel; there is no other way in
-//! here.
+//! One thread does everything. The protocol and the TCP/IP stacks are state machines without I/O,
+//! so the thread carries a packet from one to the other without waiting. All traffic to the network
+//! leaves through [`Proxy`]'s tunnel; this crate has no other path out.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `socks.rs`, `http.rs` | what clients say, as bytes |
-//! | `address.rs`, `auth.rs`, `failure.rs` | where they want to go, who they are, and why it came to nothing |
-//! | `client.rs` | a client from its first byte to its last |
-//! | `relay.rs`, `association.rs` | its bytes, or its datagrams, to and fro |
-//! | `stream.rs`, `holes.rs` | one TCP connection, with a stack of its own, and segments that it has lost |
-//! | `dns.rs`, `question.rs` | names, over UDP and TCP |
+//! | `socks.rs`, `http.rs` | parsers and writers of the clients' protocols |
+//! | `address.rs`, `auth.rs`, `failure.rs` | destinations, credentials, reasons for failed connections |
+//! | `client.rs` | one client's connection, from accept to close |
+//! | `relay.rs`, `association.rs` | bytes and datagrams between a client and the tunnel |
+//! | `stream.rs`, `holes.rs` | one TCP connection with a stack of its own, and its loss recovery |
+//! | `dns.rs`, `question.rs` | name look-ups over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
-//! | `tunnel.rs`, `handshakes.rs` | WireGuard and its sockets, and handshake messages that wait |
-//! | `net.rs` | what clients share |
-//! | `proxy.rs` | the loop |
+//! | `tunnel.rs`, `handshakes.rs` | WireGuard, its UDP sockets, and the queue of handshake messages |
+//! | `net.rs` | state that all clients share |
+//! | `proxy.rs` | the event loop |
 
 pub mod address;
 mod association;
@@ -67,17 +66,18 @@ pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
 pub use taupe_protocol::Notice;
 
-/// The least MTU of a tunnel, in bytes: what every IPv4 host takes (RFC 791).
+/// The smallest MTU of a tunnel, in bytes: every IPv4 host accepts packets of this length (RFC
+/// 791).
 pub const MIN_MTU: usize = 576;
 
-/// The MTU of a tunnel that does not say: what an Ethernet carries less what WireGuard adds
-/// over IPv6, as for an interface.
+/// The default MTU of a tunnel, in bytes: an Ethernet frame's 1500 less WireGuard's overhead over
+/// IPv6, as for an interface.
 pub const DEFAULT_MTU: usize = 1420;
 
-/// Tells somebody of a notice.
+/// Callback that receives notices about peers.
 pub type Tell = Box<dyn Fn(Notice) + Send>;
 
-/// What a proxy is made from.
+/// Configuration of a proxy.
 pub struct Options {
     /// The private key and the peers.
     pub device: DeviceUpdate,
@@ -89,33 +89,33 @@ pub struct Options {
     pub v6: Option<Ipv6Addr>,
     /// The MTU inside the tunnel, in bytes.
     pub mtu: usize,
-    /// Name servers behind the tunnel. Without any, names have no addresses.
+    /// Name servers behind the tunnel. If there are none, look-ups of names fail.
     pub dns: Vec<IpAddr>,
-    /// Where to listen for SOCKS.
+    /// Addresses at which to listen for SOCKS.
     pub socks5: Vec<SocketAddr>,
-    /// Where to listen for HTTP.
+    /// Addresses at which to listen for HTTP.
     pub http: Vec<SocketAddr>,
-    /// Ports whose connections all go to one host.
+    /// Forwarded ports.
     pub forwards: Vec<Forward>,
-    /// Who may use SOCKS and HTTP; everybody without.
+    /// Credentials that SOCKS and HTTP clients need. `None` admits every client.
     pub credentials: Option<Credentials>,
-    /// The folder where handshake timestamps are saved across restarts; `None` is
-    /// `/var/lib/taupe`.
+    /// Folder for state that must survive a restart: handshake timestamps and pinned post-quantum
+    /// peers. `None` is `/var/lib/taupe`.
     pub state_dir: Option<PathBuf>,
-    /// Who wants to know when a peer falls silent; must not wait.
+    /// Receives a notice when a peer stops answering or answers again. It must not block.
     pub notices: Option<Tell>,
 }
 
 /// A port whose connections all go to one host behind the tunnel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Forward {
-    /// Where to listen.
+    /// Local address to listen at.
     pub listen: SocketAddr,
-    /// The host.
+    /// Destination host and port.
     pub target: Target,
 }
 
-/// `[BIND:]PORT:HOST:PORT`; BIND is an address, 127.0.0.1 if it is left out.
+/// Parses `[BIND:]PORT:HOST:PORT`. BIND is an address and defaults to 127.0.0.1.
 impl FromStr for Forward {
     type Err = &'static str;
 
@@ -140,50 +140,50 @@ impl FromStr for Forward {
     }
 }
 
-/// Why a proxy could not be started. Nothing is left behind.
+/// Reason why a proxy could not start. All sockets are closed again.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Anybody in the network could use the tunnel.
+    /// A listener that other machines can reach requires no credentials.
     #[error(
         "{0} is not an address of this machine alone: anybody who reaches it could use the tunnel; \
          listen at 127.0.0.1 or [::1], or say with --auth-file who may"
     )]
     Open(SocketAddr),
-    /// There is nothing that packets could come from.
+    /// The configuration has no tunnel address, so packets would have no source.
     #[error("the file has no Address: the tunnel's other side would not know who asks; add one")]
     NoAddress,
-    /// No host can have such an address.
+    /// No host can have this tunnel address.
     #[error("{0} is no address that a host can have; give another Address")]
     NotAHost(IpAddr),
     /// The MTU is too small.
     #[error("an MTU of {0} bytes is too small: it takes {MIN_MTU} at least; delete the line")]
     Mtu(usize),
-    /// Somebody listens there already, or it is not this machine's.
+    /// The address is in use, or does not belong to this machine.
     #[error(
         "cannot listen at {at}: {source}; another --socks5, --http or --forward address may do"
     )]
     Listen {
-        /// Where.
+        /// The listen address.
         at: SocketAddr,
         /// The system's error.
         source: io::Error,
     },
-    /// The tunnel's port is taken.
+    /// The tunnel's UDP port is in use.
     #[error(
         "UDP port {0} (ListenPort) is in use, perhaps by the same tunnel: take that down, or delete \
          the line, and the system chooses another one"
     )]
     PortTaken(u16),
-    /// There can be no socket for the tunnel.
+    /// The tunnel's UDP socket could not be created.
     #[error("cannot make a UDP socket: {0}")]
     Socket(#[source] io::Error),
-    /// The system cannot tell what happens.
+    /// The system's event queue could not be created.
     #[error("cannot wait for events: {0}")]
     Events(#[source] io::Error),
-    /// The peers are too many.
+    /// There are too many peers.
     #[error(transparent)]
     Update(#[from] UpdateError),
-    /// Which peers must be post-quantum is not known.
+    /// The record of pinned post-quantum peers could not be read.
     #[error(transparent)]
     PinnedPeers(#[from] Unreadable),
 }
@@ -197,13 +197,13 @@ impl From<PrepareError> for StartError {
     }
 }
 
-/// A proxy that could not go on: the system does not tell what happens any more.
+/// The proxy stopped because waiting for the system's events failed.
 #[derive(Debug, thiserror::Error)]
 #[error("waiting for events: {0}")]
 pub struct RunError(#[source] io::Error);
 
 impl Options {
-    /// Finds what cannot be meant, before anything is begun.
+    /// Checks the options for mistakes before anything is opened.
     fn check(&self) -> Result<(), StartError> {
         let open = self.socks5.iter().chain(&self.http);
         let open = open

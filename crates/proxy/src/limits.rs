@@ -1,46 +1,46 @@
-//! How long, and how many.
+//! Timeouts and limits.
 
 use core::time::Duration;
 
-/// Clients at once. The memory that all of them have is bounded with it.
+/// Concurrent clients. This also bounds the memory of all clients.
 pub(crate) const MAX_CLIENTS: usize = 4096;
 
-/// For how long a client may say what it wants.
+/// Time for a client to send its request.
 pub(crate) const ASKING: Duration = Duration::from_secs(30);
 
-/// How long a connection may take, from the request on: handshake, name and all. WireGuard
-/// tries three times in that.
+/// Time to connect, from the request on, including look-up and handshake. WireGuard sends three
+/// initiations in that time.
 pub(crate) const CONNECTING: Duration = Duration::from_secs(15);
 
-/// How long one of several addresses has.
+/// Time for each address if a name has several.
 pub(crate) const ONE_ADDRESS: Duration = Duration::from_secs(4);
 
-/// How long nothing may flow: as long as a translator of addresses has to wait (RFC 5382
-/// REQ-5).
+/// Idle timeout of a connection: the least that a NAT must have (RFC 5382 REQ-5).
 pub(crate) const IDLE: Duration = Duration::from_secs(2 * 3600 + 4 * 60);
 
-/// The same when one side has nothing more to say.
+/// Idle timeout of a connection that one side has closed.
 pub(crate) const HALF_IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// How long a client is silent before its system is asked whether it is still there. By
-/// nothing else would an association end whose client's machine has gone.
+/// Idle time before the kernel probes a client (TCP keepalive). Without probes, an association
+/// would never end if the client's machine disappeared.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(10 * 60);
 
-/// How long the other side of a connection that has ended has for its last words.
+/// Time for the host to finish closing a connection.
 pub(crate) const LINGERING: Duration = Duration::from_secs(60);
 
-/// Clients beyond which no connection waits for stray segments when it has ended.
+/// Clients above which closed connections skip TIME-WAIT.
 pub(crate) const MANY_CLIENTS: usize = 1024;
 
-/// How long a client that was refused has to read why: closed at once, with something of it
-/// unread, the connection would be reset and the answer lost.
+/// Time for a refused client to read the response. If the proxy closed at once, unread input would
+/// turn the close into a reset, and the response would be lost.
 pub(crate) const PARTING: Duration = Duration::from_secs(2);
 
-/// From one try to accept connections to the next, when there are no descriptors left.
+/// Time to the next attempt to accept clients after accepting has failed, as when no descriptors
+/// are left.
 pub(crate) const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
-/// Datagrams and connections taken from one socket before others are looked at.
+/// Datagrams or connections taken from one socket before the others get a turn.
 pub(crate) const AT_ONCE: usize = 256;
 
-/// Bytes that all packets of which fragments are missing may take.
+/// Bytes that all incomplete fragmented packets may take together.
 pub(crate) const REASSEMBLY_BYTES: usize = 1 << 20;

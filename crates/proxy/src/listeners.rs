@@ -1,4 +1,4 @@
-//! The sockets at which clients arrive.
+//! Listening sockets for clients.
 
 use crate::client::{Service, Step};
 use crate::limits::{ACCEPT_AGAIN, AT_ONCE};
@@ -21,13 +21,13 @@ struct Listener {
 /// All listening sockets.
 pub(crate) struct Listeners {
     all: Vec<Listener>,
-    /// The time to accept again, after the system has refused it.
+    /// Time of the next attempt, after accepting has failed.
     again: Option<Instant>,
     refused: Warning,
 }
 
 impl Listeners {
-    /// Binds the sockets of all services. `token` returns each one's token.
+    /// Binds the sockets of all services. `token` returns the token of each listener.
     pub(crate) fn bind(
         options: &Options,
         registry: &Registry,
@@ -62,23 +62,23 @@ impl Listeners {
         all.map(|listener| listener.socket.local_addr()).collect()
     }
 
-    /// Takes note that clients may have arrived. Returns whether there is such a listener.
+    /// Records that clients may have arrived. Returns false if there is no such listener.
     pub(crate) fn note(&mut self, number: usize) -> bool {
         let listener = self.all.get_mut(number);
         listener.map(|listener| listener.is_ready = true).is_some()
     }
 
-    /// Checks whether [`Listeners::accept`] may find clients now.
+    /// Returns true if [`Listeners::accept`] may find clients now.
     pub(crate) fn is_ready(&self) -> bool {
         self.again.is_none() && self.all.iter().any(|one| one.is_ready)
     }
 
-    /// Returns the time at which to call [`Listeners::accept`], if nothing happens before.
+    /// Returns the time at which [`Listeners::accept`] must run if no event occurs before.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.again
     }
 
-    /// Accepts clients, no more than there is room for.
+    /// Accepts at most `room` clients.
     pub(crate) fn accept(
         &mut self,
         now: Instant,

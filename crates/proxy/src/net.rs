@@ -1,4 +1,4 @@
-//! What clients share: the tunnel, its addresses, and who has which port there.
+//! State that all clients share: the tunnel, its addresses, and the owners of its ports.
 
 use crate::address::{Name, is_elsewhere};
 use crate::dns::Resolver;
@@ -18,28 +18,28 @@ use taupe_protocol::time::Instant;
 use taupe_runtime::random::SystemRandom;
 use tracing::warn;
 
-/// The local ports of connections and associations; those below are for questions.
+/// Local ports of connections and associations. Those below are for DNS queries.
 const LOCAL_PORTS: RangeInclusive<u16> = 32768..=65535;
 
-/// How often a free port is looked for.
+/// Attempts to find a free port.
 const TRIES: usize = 64;
 
-/// Whose something is. A client's number is used again when it has gone, its serial isn't.
+/// Identity of a client. Numbers are reused, serials are not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ClientId {
     pub(crate) number: usize,
     pub(crate) serial: u64,
 }
 
-/// Who has a connection through the tunnel.
+/// Owner of a connection through the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Owner {
     Client(usize),
-    /// The question with this local port.
+    /// The DNS query with this local port.
     Question(u16),
 }
 
-/// Who waits for a name.
+/// Client or datagram that waits for a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waiter {
     Client(ClientId),
@@ -47,7 +47,7 @@ pub(crate) enum Waiter {
     Datagram(ClientId, u64),
 }
 
-/// The addresses of this side of the tunnel: the first of each family.
+/// Addresses of this side of the tunnel: the first of each family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Addresses {
     pub(crate) v4: Option<Ipv4Addr>,
@@ -55,7 +55,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// The one that packets to `remote` come from.
+    /// Returns the address in the family of `remote`.
     fn towards(self, remote: IpAddr) -> Option<IpAddr> {
         match remote {
             IpAddr::V4(_) => self.v4.map(IpAddr::V4),
@@ -64,7 +64,7 @@ impl Addresses {
     }
 }
 
-/// What clients share.
+/// State that all clients share.
 pub(crate) struct Net {
     pub(crate) now: Instant,
     pub(crate) tunnel: Tunnel,
@@ -73,13 +73,13 @@ pub(crate) struct Net {
     pub(crate) resolver: Resolver<Waiter>,
     pub(crate) servers: Vec<IpAddr>,
     pub(crate) flows: HashMap<Ends, Owner>,
-    /// The associations, by their local ports.
+    /// Clients with associations, by local port.
     pub(crate) associations: HashMap<u16, usize>,
-    /// Those who have more to send than there was room for.
+    /// Owners of connections that had more to send than there was room for.
     pub(crate) stalled: HashSet<Owner>,
     pub(crate) clients: usize,
     addresses: Addresses,
-    /// Of the tunnel, in bytes.
+    /// MTU of the tunnel, in bytes.
     pub(crate) mtu: usize,
     memory: Memory,
     silence: Warning,
@@ -114,14 +114,14 @@ impl Net {
         }
     }
 
-    /// From where packets to `remote` come, if the tunnel leads there.
+    /// Returns the source address of packets to `remote`. Fails if the tunnel does not route there.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Result<IpAddr, Failure> {
         let local = self.addresses.towards(remote);
         let is_led_to = is_elsewhere(remote) && self.tunnel.leads_to(remote);
         local.filter(|_| is_led_to).ok_or(Failure::Network)
     }
 
-    /// The address that packets to `remote` come from, wherever they lead.
+    /// Returns the source address of packets to `remote`, without a check of the routes.
     pub(crate) fn address_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.addresses.towards(remote)
     }
@@ -130,7 +130,8 @@ impl Net {
         self.resolver.resolve(self.now, name, waiter);
     }
 
-    /// Why there was no answer for a name: it may be the tunnel that is silent.
+    /// Refines a failed look-up: if no handshake with the servers' peers succeeds, the tunnel has
+    /// failed.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         let is_silent = |server: &IpAddr| self.tunnel.silence(self.now, *server) == Failure::Tunnel;
         match failure {
@@ -139,8 +140,9 @@ impl Net {
         }
     }
 
-    /// Says now and then that a client has waited for the tunnel in vain, unless that is
-    /// known: so of peers that are to begin.
+    /// Logs that a client failed because no handshake succeeds, at most once a minute. Does nothing
+    /// if a notice tells the user so. That leaves peers without an endpoint, which must begin the
+    /// handshake themselves.
     pub(crate) fn complain(&mut self) {
         if !self.tunnel.tells_of_silence() && self.silence.is_due(self.now) {
             warn!(
@@ -172,7 +174,7 @@ impl Net {
         Ok(stream)
     }
 
-    /// Hands over what a connection has to send. When there is no room its owner comes
+    /// Sends all segments of a connection. If there is no room, notes its owner, which is served
     /// again as soon as there is.
     pub(crate) fn pump(&mut self, stream: &mut Stream, owner: Owner) {
         while !stream.send(self.now, &mut self.outgoing) {
@@ -184,7 +186,7 @@ impl Net {
         }
     }
 
-    /// A connection has ended.
+    /// Frees a closed connection's port and memory.
     pub(crate) fn release(&mut self, stream: Stream) {
         self.flows.remove(&Ends {
             local: stream.local,
@@ -196,12 +198,12 @@ impl Net {
     /// Resets a connection.
     pub(crate) fn abort(&mut self, mut stream: Stream) {
         stream.socket().abort();
-        // Where that finds no room, the other side finds out by itself.
+        // If there is no room for the RST, the other side times out.
         stream.send(self.now, &mut self.outgoing);
         self.release(stream);
     }
 
-    /// A local port for an association.
+    /// Reserves a local port for an association.
     pub(crate) fn take_port(&mut self, client: usize) -> Option<u16> {
         let mut ports = std::iter::repeat_with(random_port).take(TRIES);
         let port = ports.find(|port| !self.associations.contains_key(port))?;
@@ -209,7 +211,7 @@ impl Net {
         Some(port)
     }
 
-    /// Sends a datagram, if the tunnel leads there and it is not too long.
+    /// Sends a datagram. Drops it if the tunnel does not route there or if it exceeds the MTU.
     pub(crate) fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) {
         let Ok(local) = self.way_to(remote.ip()) else {
             return;

@@ -1,25 +1,25 @@
-//! Inner packets on their way out, each where it will be sealed.
+//! Queue of inner packets, written where they will be encrypted in place.
 
 use taupe_protocol::crypto::TAG_LEN;
 use taupe_protocol::message::DATA_HEADER_LEN;
 use taupe_protocol::padded_len;
 
-/// Packets after which there is no room: as many as one round of a busy connection.
+/// Packets in a full queue. Connections send no more until it is drained.
 const ENOUGH: usize = 128;
 
-/// Packets that are answers to others, beyond which even these are dropped.
+/// Packets beyond which even the stacks' replies to received segments are dropped.
 const TOO_MANY: usize = 4 * ENOUGH;
 
-/// A queue of packets, each with room for what WireGuard puts around it.
+/// Queue of packets, each with room for WireGuard's header, padding and tag.
 pub(crate) struct Outgoing {
     buffer: Vec<u8>,
     packets: Vec<Slot>,
-    /// Takes what is too much.
+    /// Buffer for packets that are dropped.
     overflow: Vec<u8>,
     mtu: usize,
 }
 
-/// Where a message is in the buffer, and how long the packet in it.
+/// Position of a message in the buffer, and the length of its packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     start: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Slot {
 }
 
 impl Outgoing {
-    /// For a tunnel of this MTU, which bounds padding.
+    /// Creates a queue for a tunnel of this MTU, which bounds padding.
     pub(crate) fn new(mtu: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -42,7 +42,7 @@ impl Outgoing {
         self.packets.len() < ENOUGH
     }
 
-    /// Adds a packet, which `fill` writes.
+    /// Appends a packet that `fill` writes.
     pub(crate) fn push<R>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         if self.packets.len() >= TOO_MANY {
             self.overflow.resize(length, 0);
@@ -60,18 +60,18 @@ impl Outgoing {
         &self.packets
     }
 
-    /// The packet of a slot, as long as it is not sealed.
+    /// Returns the packet of a slot. Valid only before it is sealed.
     pub(crate) fn packet(&self, slot: Slot) -> &[u8] {
         let start = slot.start + DATA_HEADER_LEN;
         &self.buffer[start..start + slot.length]
     }
 
-    /// The same with its padding.
+    /// Returns the packet with its padding.
     pub(crate) fn padded(&self, slot: Slot) -> &[u8] {
         &self.buffer[slot.start + DATA_HEADER_LEN..slot.end - TAG_LEN]
     }
 
-    /// The messages of slots that follow one another.
+    /// Returns the messages of consecutive slots.
     pub(crate) fn messages(&mut self, slots: core::ops::Range<usize>) -> &mut [u8] {
         match (self.packets.get(slots.start), slots.end.checked_sub(1)) {
             (Some(first), Some(last)) if last >= slots.start => {
@@ -82,7 +82,7 @@ impl Outgoing {
         }
     }
 
-    /// Takes the first packets out.
+    /// Removes the first packets.
     pub(crate) fn remove(&mut self, count: usize) {
         if count >= self.packets.len() {
             self.packets.clear();
@@ -100,7 +100,7 @@ impl Outgoing {
 }
 
 impl Slot {
-    /// The length of its message.
+    /// Returns the length of the message, in bytes.
     pub(crate) fn message(self) -> usize {
         self.end - self.start
     }

@@ -1,5 +1,5 @@
-//! Inner packets: what the stack of a single connection does not see to. For whom a packet
-//! is, datagrams of UDP, and what routers and hosts say about packets of ours.
+//! Inner packets outside a connection's stack: demultiplexing, UDP datagrams, and ICMP errors about
+//! segments of this side.
 
 use crate::outgoing::Outgoing;
 use smoltcp::phy::ChecksumCapabilities;
@@ -9,38 +9,38 @@ use smoltcp::wire::{
 };
 use std::net::{IpAddr, SocketAddr};
 
-/// What UDP puts before a payload.
+/// Length of a UDP header, in bytes.
 const UDP_HEADER: usize = 8;
 
-/// A packet's addresses, as its receiver sees them.
+/// Addresses and ports of a packet, from this side's view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
 
-/// What a packet from the tunnel is.
+/// A parsed packet from the tunnel.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Incoming<'a> {
     Tcp(Ends),
     Udp(Ends, &'a [u8]),
-    /// A segment of ours has come to this.
+    /// An ICMP error about a segment that this side sent.
     Problem(Ends, Problem),
 }
 
-/// What a router or a host says of a packet.
+/// ICMP error from a router or host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Problem {
     Network,
     Host,
     Refused,
     HopLimit,
-    /// The way takes packets of this length.
+    /// The path MTU in bytes.
     TooLong(usize),
 }
 
-/// Parses a packet. `None` for packets that nobody here handles, such as fragments and IPv6
-/// packets with extension headers.
+/// Parses a packet. Returns `None` for packets that the proxy does not handle, such as fragments
+/// and IPv6 packets with extension headers.
 pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     let (source, destination, protocol, payload) = header(packet)?;
     let ends = |ports: (u16, u16)| Ends {
@@ -48,12 +48,12 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
         local: SocketAddr::new(destination, ports.1),
     };
     match protocol {
-        // Its stack checks the rest.
+        // The connection's stack checks the rest.
         IpProtocol::Tcp => Some(Incoming::Tcp(ends(ports(payload)?))),
         IpProtocol::Udp => {
             let udp = UdpPacket::new_checked(payload).ok()?;
             let is_intact = udp.verify_checksum(&source.into(), &destination.into());
-            // Nobody may leave the checksum out over IPv6 (RFC 8200 §8.1).
+            // The checksum is optional over IPv4 only (RFC 8200 §8.1).
             let is_there = udp.checksum() != 0 || source.is_ipv4();
             let ends = ends((udp.src_port(), udp.dst_port()));
             (is_intact && is_there).then(|| Incoming::Udp(ends, udp.payload()))
@@ -110,7 +110,7 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     }
 }
 
-/// Adds a datagram. Whether it fits into the MTU: nothing is cut into fragments.
+/// Queues a UDP datagram. Returns false if it exceeds the MTU: the proxy sends no fragments.
 pub(crate) fn push_udp(
     outgoing: &mut Outgoing,
     mtu: usize,
@@ -148,7 +148,7 @@ pub(crate) fn push_udp(
     true
 }
 
-/// The addresses, the protocol and the content of a packet that is whole.
+/// Returns source, destination, protocol and payload of a packet that is not a fragment.
 fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
     match packet.first()? >> 4 {
         4 => {
@@ -177,13 +177,13 @@ fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
     }
 }
 
-/// The ports at the beginning of a segment.
+/// Returns the source and destination port of a TCP or UDP header.
 fn ports(payload: &[u8]) -> Option<(u16, u16)> {
     let [a, b, c, d] = *payload.first_chunk()?;
     Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
 }
 
-/// A problem with the TCP segment that a message quotes, if we have sent it.
+/// Reads the TCP segment that an ICMP error quotes. Returns `None` unless `us` sent it.
 fn about(quoted: &[u8], us: IpAddr, problem: Problem) -> Option<Incoming<'static>> {
     let (source, destination, protocol, payload) = match quoted.first()? >> 4 {
         4 => {

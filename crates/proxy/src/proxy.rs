@@ -1,4 +1,4 @@
-//! The loop: one thread that waits for everything, and does what there is to do.
+//! The event loop: one thread that waits for all sockets and timers, and handles them.
 
 use crate::burst::Burst;
 use crate::client::{Clerk, Client, Fate};
@@ -25,7 +25,8 @@ use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
 use tracing::{debug, warn};
 
-/// Two of each client: its connection, and its association. The last ones are others'.
+/// Tokens `2 n` and `2 n + 1` belong to client n: its connection and its UDP association. The
+/// highest tokens belong to the waker, the tunnel's sockets and the listeners.
 const LAST: usize = usize::MAX;
 const WAKER: Token = Token(LAST);
 const TUNNEL: [Token; 2] = [Token(LAST - 1), Token(LAST - 2)];
@@ -36,7 +37,7 @@ pub struct Proxy {
     poll: Poll,
     stopper: Stopper,
     net: Net,
-    /// Which sockets of the tunnel may have something.
+    /// For each socket of the tunnel: true if it may have datagrams.
     readable: Vec<bool>,
     buffer: Vec<u8>,
     listeners: Listeners,
@@ -45,16 +46,16 @@ pub struct Proxy {
     credentials: Option<Credentials>,
     clients: Slab<Client>,
     serial: u64,
-    /// Clients that have something to do.
+    /// Clients to serve in this turn.
     due: Vec<usize>,
-    /// Clients whose associations may have something.
+    /// Clients whose associations may have datagrams.
     datagrams: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
-    /// Those asked over TCP, by their ports.
+    /// DNS queries over TCP, by local port.
     questions: HashMap<u16, Question>,
 }
 
-/// Ends a proxy.
+/// Handle that stops a proxy from another thread.
 #[derive(Clone)]
 pub struct Stopper {
     asked: Arc<AtomicBool>,
@@ -62,16 +63,17 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Asks the proxy to end; [`Proxy::run`] returns soon after.
+    /// Asks the proxy to stop; [`Proxy::run`] returns soon after.
     pub fn stop(&self) {
         self.asked.store(true, Ordering::Relaxed);
-        // Where that fails the process has no descriptors and no memory left.
+        // Waking fails only if the process has run out of descriptors or memory.
         let _ = self.waker.wake();
     }
 }
 
 impl Proxy {
-    /// Binds everything. Nothing is sent but keepalives, if the peers have an interval.
+    /// Binds all sockets. If peers have a keepalive interval, the tunnel sends keepalives; nothing
+    /// else is sent yet.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -120,31 +122,32 @@ impl Proxy {
         })
     }
 
-    /// Where it listens: SOCKS, then HTTP, then forwarded ports, each in the order of the
-    /// options. A port that was 0 is the one that the system chose.
+    /// Returns the listen addresses: SOCKS, then HTTP, then forwarded ports, each in the order of
+    /// the options. Where an option has port 0, the address has the port that the system chose.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error.
     pub fn listening(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.addresses()
     }
 
-    /// Name servers that are asked: those of the options to which the tunnel leads.
+    /// Returns the name servers in use: those of the options to which the tunnel routes.
     #[must_use]
     pub fn name_servers(&self) -> &[std::net::IpAddr] {
         &self.net.servers
     }
 
-    /// A handle by which another thread can end it.
+    /// Returns a handle by which another thread can stop the proxy.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Serves clients until it is stopped. Their connections are reset then, and keys erased.
+    /// Serves clients until the proxy is stopped. Then resets their connections and erases the
+    /// keys.
     ///
     /// # Errors
-    /// When the system cannot tell what happens any more.
+    /// Returns an error if waiting for events fails.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(1024);
         while !self.stopper.asked.load(Ordering::Relaxed) {
@@ -153,7 +156,7 @@ impl Proxy {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
                     return Err(RunError(error));
                 }
-                // What there was before a signal is found by the next look.
+                // A signal interrupted the wait. The next poll returns the events.
                 Err(_) => continue,
                 Ok(()) => {}
             }
@@ -171,7 +174,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// How long there is nothing to do.
+    /// Returns the time to wait for events. `None` waits without limit.
     fn timeout(&self) -> Option<Duration> {
         let is_more = !self.due.is_empty()
             || !self.datagrams.is_empty()
@@ -194,7 +197,7 @@ impl Proxy {
         soonest.map(|at| at.since(now().boot))
     }
 
-    /// Notes what has become possible.
+    /// Records the readiness that an event reports.
     fn note(&mut self, event: &Event) {
         let token = event.token();
         if token == WAKER {
@@ -217,7 +220,8 @@ impl Proxy {
         if is_association {
             self.datagrams.push(number);
         } else if let Some(client) = self.clients.get_mut(number) {
-            // One that has gone can be read to its end, and written to for its error.
+            // A connection that was closed can be read to its end. A write to a failed one returns
+            // its error.
             let is_over = event.is_error() || event.is_read_closed();
             client.note(
                 event.is_readable() || is_over,
@@ -227,7 +231,8 @@ impl Proxy {
         }
     }
 
-    /// The system takes datagrams again.
+    /// Sends queued packets when the UDP sockets are writable again, and resumes connections that
+    /// had no room.
     fn resume(&mut self) {
         self.net.tunnel.send(&mut self.net.outgoing);
         for owner in std::mem::take(&mut self.net.stalled) {
@@ -247,7 +252,7 @@ impl Proxy {
         }
     }
 
-    /// Does what there is to do.
+    /// Handles everything that is due.
     fn round(&mut self) {
         self.net.now = now().boot;
         for socket in 0..self.readable.len() {
@@ -285,7 +290,7 @@ impl Proxy {
         }
     }
 
-    /// Takes packets out of the tunnel.
+    /// Receives datagrams and handles the inner packets.
     fn receive(&mut self, socket: usize) {
         if !self.readable.get(socket).copied().unwrap_or(false) {
             return;
@@ -386,7 +391,7 @@ impl Proxy {
         }
     }
 
-    /// Takes note of the number of clients.
+    /// Updates the count of clients.
     fn count(&mut self) {
         self.net.clients = self.clients.len();
         self.burst.note(self.net.now, self.net.clients);
@@ -403,7 +408,7 @@ impl Proxy {
         }
     }
 
-    /// Has a client do what it can do, and notes when it is next.
+    /// Serves a client and schedules its next deadline.
     fn serve(&mut self, number: usize) {
         self.with(number, Client::serve);
     }
@@ -434,7 +439,7 @@ impl Proxy {
         }
     }
 
-    /// Asks for names, and tells who waits for them.
+    /// Runs the resolver: sends its queries and delivers results to the waiting clients.
     fn look_up(&mut self) {
         let now = self.net.now;
         if self
@@ -491,7 +496,7 @@ impl Proxy {
         result: Result<Vec<std::net::IpAddr>, crate::failure::Failure>,
     ) {
         let (Waiter::Client(id) | Waiter::Datagram(id, _)) = waiter;
-        // The number may be another client's by now.
+        // The slot may belong to another client by now.
         let client = self.clients.get_mut(id.number);
         let Some(client) = client.filter(|client| client.id == id) else {
             return;
@@ -509,7 +514,7 @@ impl Proxy {
         }
     }
 
-    /// Goes on with a question over TCP.
+    /// Advances a DNS query over TCP.
     fn ask_again(&mut self, port: u16) {
         let Some(question) = self.questions.get_mut(&port) else {
             return;
@@ -531,7 +536,8 @@ impl Proxy {
     }
 }
 
-/// A client takes a descriptor, and most systems give a thousand unless asked for more.
+/// Raises the soft limit of descriptors to the hard limit: each client needs one, and most systems
+/// allow only about a thousand by default.
 fn raise_descriptor_limit() {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! A question to a name server over TCP (RFC 7766): a length and a message each way.
+//! A DNS query over TCP (RFC 7766): a length and a message in each direction.
 
 use crate::net::{Net, Owner};
 use crate::stream::Stream;
@@ -6,18 +6,18 @@ use smoltcp::socket::tcp::State;
 use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
 
-/// One question, on a connection of its own.
+/// A query on its own connection.
 pub(crate) struct Question {
     stream: Stream,
     port: u16,
     message: Vec<u8>,
     answer: Vec<u8>,
-    /// When the connection has something to do.
+    /// Next deadline of the connection.
     pub(crate) due: Option<Instant>,
 }
 
 impl Question {
-    /// Begins to connect; `port` is what the question is known by.
+    /// Begins to connect. `port` identifies the query.
     pub(crate) fn begin(
         server: SocketAddr,
         port: u16,
@@ -39,7 +39,8 @@ impl Question {
         self.stream.take(net.now, packet, &mut net.outgoing);
     }
 
-    /// Does what can be done. When it is over, the answer or nothing.
+    /// Does all work that is possible now. When the query has ended, returns the response, or
+    /// `Some(None)` if there was none.
     pub(crate) fn advance(&mut self, net: &mut Net) -> Option<Option<Vec<u8>>> {
         let socket = self.stream.socket();
         if socket.can_send() && !self.message.is_empty() {

@@ -1,4 +1,4 @@
-//! Bytes between a client and a host.
+//! Relay of bytes between a client and a host.
 
 use crate::client::{MOST_DISCARDED, Socket, discard, patience};
 use crate::net::{Net, Owner};
@@ -8,19 +8,19 @@ use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use taupe_protocol::time::Instant;
 
-/// A connection that carries bytes both ways.
+/// A connection that relays bytes in both directions.
 pub(crate) struct Relay {
     pub(crate) stream: Stream,
-    /// For the host, before what the client sends.
+    /// Bytes for the host, to be sent before the client's.
     input: Vec<u8>,
-    /// For the client, before what the host sends.
+    /// Bytes for the client, to be sent before the host's.
     output: Vec<u8>,
     upload: Option<u64>,
-    /// The client has said all that it has to say, or the host.
+    /// True once the client has sent its end; below, the host.
     up_ended: bool,
     down_ended: bool,
     moved: Instant,
-    /// Since when something waits for an acknowledgement.
+    /// Time since which data waits for an acknowledgement.
     waiting: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl Relay {
         }
     }
 
-    /// When it is given up unless something happens.
+    /// Returns the time at which the connection is closed if nothing happens.
     pub(crate) fn deadline(&self) -> Instant {
         let idle = self.moved + patience(self.up_ended || self.down_ended);
         let unheard = self
@@ -53,10 +53,11 @@ impl Relay {
         unheard.map_or(idle, |at| at.min(idle))
     }
 
-    /// Carries what can be carried. Whether both sides have said all.
+    /// Relays all bytes that can be moved now. Returns true if both sides have sent their end.
     ///
     /// # Errors
-    /// When either side has broken off, or `is_late`.
+    /// Returns an error if either side broke the connection, or if `is_late` and the deadline has
+    /// passed.
     pub(crate) fn advance(
         &mut self,
         socket: &mut Socket,
@@ -64,7 +65,7 @@ impl Relay {
         owner: Owner,
         is_late: bool,
     ) -> io::Result<bool> {
-        // It may have been heard of since the deadline was set.
+        // A segment may have arrived since the deadline was set.
         if is_late && net.now >= self.deadline() {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -84,7 +85,7 @@ impl Relay {
         Ok(self.up_ended && self.down_ended)
     }
 
-    /// From the client to the host. Whether anything was.
+    /// Moves bytes from the client to the host. Returns true if there were any.
     fn carry_up(&mut self, socket: &mut Socket) -> io::Result<bool> {
         let Self {
             stream,
@@ -104,7 +105,7 @@ impl Relay {
             return Ok(any);
         }
         if *upload == Some(0) {
-            // What comes after the content is for nobody, but that there is no more is.
+            // Bytes after the request's content are discarded; only the client's FIN matters.
             *up_ended = !discard(socket, MOST_DISCARDED)?;
         }
         while !*up_ended && *upload != Some(0) && socket.is_readable && stream.can_send() {
@@ -136,7 +137,7 @@ impl Relay {
         Ok(any)
     }
 
-    /// From the host to the client. Whether anything was.
+    /// Moves bytes from the host to the client. Returns true if there were any.
     fn carry_down(&mut self, socket: &mut Socket) -> io::Result<bool> {
         let Self {
             stream,

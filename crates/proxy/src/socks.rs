@@ -1,40 +1,40 @@
-//! SOCKS 5 as it is on the wire (RFC 1928), and names with passwords (RFC 1929).
+//! SOCKS 5 messages (RFC 1928), with user names and passwords (RFC 1929).
 //!
-//! What a client has sent so far is read from its beginning: a message that is not whole
-//! yet is `Ok(None)`, and nothing is longer than [`LONGEST`].
+//! Parsers get all bytes that a client has sent so far, from the start of the message. They return
+//! `Ok(None)` if the message is incomplete. No message is longer than [`LONGEST`].
 
 use crate::address::{Host, Target};
 use crate::failure::Failure;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest message of a client before data flows: a name and a password of 255
-/// bytes each, with their lengths and a version.
+/// The longest message before data flows, in bytes: a name and a password of 255 bytes each, with
+/// their lengths and a version.
 pub(crate) const LONGEST: usize = 513;
 
 const VERSION: u8 = 5;
 const AUTH_VERSION: u8 = 1;
 
-/// How a client shows who it is.
+/// Authentication method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
     None,
     Password,
 }
 
-/// What a client is told before its connection is closed.
+/// Reason to close a connection, with the reply to send before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// It speaks another protocol: there is nothing that it would understand.
+    /// The client speaks another protocol: no reply.
     NotSocks,
-    /// It offers no method that is accepted.
+    /// The client offers no acceptable method.
     NoMethod,
     /// The name or the password is wrong.
     Denied,
-    /// Its request is answered with a reply.
+    /// The request fails with this reply code.
     Reply(Reply),
 }
 
-/// The answer to a request (RFC 1928 §6).
+/// Reply code of a request (RFC 1928 §6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     Succeeded = 0,
@@ -64,18 +64,18 @@ impl From<Failure> for Reply {
     }
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     Connect(Target),
-    /// From where it will send, as far as it knows.
+    /// The address and port from which the client will send, if it named them.
     Associate(Option<IpAddr>, Option<u16>),
 }
 
-/// A message and how many bytes it has.
+/// A parsed message with its length in bytes.
 type Parsed<T> = Result<Option<(T, usize)>, Refusal>;
 
-/// Reads the greeting, and chooses the method.
+/// Parses the greeting and selects the method.
 pub(crate) fn greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
     let &[version, ref rest @ ..] = bytes else {
         return Ok(None);
@@ -99,7 +99,7 @@ pub(crate) fn greeting(bytes: &[u8], accepted: Method) -> Parsed<Method> {
 /// A name and a password.
 pub(crate) type Login<'a> = (&'a [u8], &'a [u8]);
 
-/// Reads who a client is.
+/// Parses a name and a password.
 pub(crate) fn login(bytes: &[u8]) -> Parsed<Login<'_>> {
     let &[version, ref rest @ ..] = bytes else {
         return Ok(None);
@@ -116,7 +116,7 @@ pub(crate) fn login(bytes: &[u8]) -> Parsed<Login<'_>> {
     Ok(Some(((name, password), 3 + name.len() + password.len())))
 }
 
-/// Reads what a client wants.
+/// Parses a request.
 pub(crate) fn request(bytes: &[u8]) -> Parsed<Request> {
     const HEADER: usize = 3;
     let Some(&[version, command, _reserved]) = bytes.first_chunk::<HEADER>() else {
@@ -132,7 +132,7 @@ pub(crate) fn request(bytes: &[u8]) -> Parsed<Request> {
     let request = match command {
         1 => {
             let host = host(address).ok_or(wrong)?;
-            // No host listens there.
+            // No host listens on port 0.
             let port = Some(port).filter(|port| *port != 0);
             let port = port.ok_or(Refusal::Reply(Reply::ConnectionRefused))?;
             Request::Connect(Target { host, port })
@@ -149,9 +149,8 @@ pub(crate) fn request(bytes: &[u8]) -> Parsed<Request> {
     Ok(Some((request, HEADER + length)))
 }
 
-/// Reads the header of a datagram of a client (RFC 1928 §7): where it goes, and what it
-/// says. `None` for what is dropped: fragments among others, which §7 leaves to who
-/// implements it.
+/// Parses a client's datagram (RFC 1928 §7) into its destination and payload. Returns `None` if it
+/// is malformed or a fragment, which §7 allows implementations to drop.
 pub(crate) fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
     let &[_, _, fragment, ref rest @ ..] = bytes else {
         return None;
@@ -162,17 +161,17 @@ pub(crate) fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
     is_whole.then(|| (Target { host, port }, &rest[length..]))
 }
 
-/// The method that a client is to use, or that there is none for it.
+/// Formats the reply to a greeting; `None` if no method is acceptable.
 pub(crate) fn method(method: Option<Method>) -> [u8; 2] {
     [VERSION, method.map_or(0xff, code)]
 }
 
-/// Whether a client is who it says.
+/// Formats the reply to a name and password.
 pub(crate) fn verdict(admitted: bool) -> [u8; 2] {
     [AUTH_VERSION, u8::from(!admitted)]
 }
 
-/// The answer to a request, with the address that there is now for it.
+/// Formats the reply to a request, with the address bound for it.
 pub(crate) fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
     let mut message = vec![VERSION, reply as u8, 0];
     put(
@@ -182,7 +181,7 @@ pub(crate) fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
     message
 }
 
-/// A datagram for a client.
+/// Formats a datagram for a client.
 pub(crate) fn wrap(from: SocketAddr, payload: &[u8], message: &mut Vec<u8>) {
     message.clear();
     message.extend([0, 0, 0]);
@@ -202,7 +201,7 @@ enum Address<'a> {
     Name(&'a [u8]),
 }
 
-/// An address with its port, and how long they are.
+/// Parses an address with its port. Also returns their length in bytes.
 fn address(bytes: &[u8]) -> Result<Option<(Address<'_>, u16, usize)>, Refusal> {
     let &[kind, ref rest @ ..] = bytes else {
         return Ok(None);
@@ -231,7 +230,7 @@ fn host(address: Address<'_>) -> Option<Host> {
     }
 }
 
-/// Bytes with their number before them, and what follows.
+/// Splits off bytes that follow their count.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*count))

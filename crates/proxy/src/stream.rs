@@ -1,8 +1,8 @@
-//! A TCP connection through the tunnel: a stack of its own for each.
+//! A TCP connection through the tunnel, with a TCP/IP stack of its own.
 //!
-//! The library's stack looks at every one of its sockets for every packet, so that a stack
-//! with a thousand would take a thousand times as long. Here each has one socket, packets
-//! are led to it by their addresses and ports, and only who has something to do is looked at.
+//! smoltcp's interface offers each packet to all its sockets in turn, so one stack with a thousand
+//! sockets would take a thousand times as long per packet. Here each stack has one socket, the
+//! proxy finds it by addresses and ports, and only connections with pending work are polled.
 
 use crate::holes::Holes;
 use crate::outgoing::Outgoing;
@@ -15,21 +15,21 @@ use smoltcp::wire::{HardwareAddress, IpCidr};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use taupe_protocol::time::Instant;
 
-/// The shortest MTU that a router may tell of (RFC 791: what every host takes, RFC 8200
-/// §5: what every link takes).
+/// The smallest MTU that a router's message can set: every IPv4 host accepts 576 bytes (RFC 791),
+/// every IPv6 link carries 1280 (RFC 8200 §5).
 const LEAST_MTU: [usize; 2] = [576, 1280];
 
-/// What IPv4 and TCP put around a segment at least, in bytes.
+/// Bytes of IPv4 and TCP headers without options.
 const HEADERS: usize = 40;
 
-/// How much a connection may have on the way, in bytes.
+/// Buffer sizes of a connection, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Windows {
     pub(crate) receive: usize,
     pub(crate) send: usize,
 }
 
-/// A connection.
+/// A TCP connection.
 pub(crate) struct Stream {
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -38,16 +38,16 @@ pub(crate) struct Stream {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) windows: Windows,
-    /// When the other side was heard of last.
+    /// Time of the last segment from the other side.
     pub(crate) heard: Instant,
     holes: Holes,
-    /// The last [`Stream::send`] found no room for everything.
+    /// True if the last [`Stream::send`] had no room for everything.
     is_stalled: bool,
 }
 
 impl Stream {
-    /// Begins to connect. `seed` has to be random, as the number of the first segment comes
-    /// of it. `None` where nobody can be at one of the addresses.
+    /// Begins to connect. `seed` must be random: the initial sequence number derives from it.
+    /// Returns `None` if no host can have one of the addresses.
     pub(crate) fn connect(
         now: Instant,
         local: SocketAddr,
@@ -59,7 +59,7 @@ impl Stream {
         let buffer = |length| SocketBuffer::new(vec![0; length]);
         let mut socket = Socket::new(buffer(windows.receive), buffer(windows.send));
         socket.set_congestion_control(CongestionControl::Cubic);
-        // The client's system has joined small pieces already, if it was to.
+        // The client's system has already coalesced small writes unless it uses TCP_NODELAY.
         socket.set_nagle_enabled(false);
         let mut interface = interface(now, local.ip(), mtu, seed);
         socket.connect(interface.context(), remote, local).ok()?;
@@ -91,12 +91,12 @@ impl Stream {
         matches!(self.state(), State::SynSent | State::SynReceived)
     }
 
-    /// Whether something that has been sent waits for its acknowledgement.
+    /// Returns true if sent data is not acknowledged yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.sockets.get::<Socket<'_>>(self.handle).send_queue() > 0
     }
 
-    /// Takes a packet of this connection.
+    /// Handles a packet of this connection.
     pub(crate) fn take(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
         self.heard = now;
         self.feed(now, packet, outgoing);
@@ -118,7 +118,7 @@ impl Stream {
             .poll_ingress_single(stack(now), &mut wire, sockets);
     }
 
-    /// Hands over what is to be sent now, as far as there is room. Whether all of it was.
+    /// Queues all segments that can be sent now, as far as there is room. Returns true if all were.
     pub(crate) fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> bool {
         let mut wire = Wire {
             incoming: None,
@@ -137,8 +137,9 @@ impl Stream {
         !self.is_stalled
     }
 
-    /// When [`Stream::send`] has something to do. Not as long as there is no room: that
-    /// would be now, again and again, until the system says that there is some.
+    /// Returns the time at which [`Stream::send`] must run. Returns `None` while there is no room:
+    /// the deadline would have passed already, and the loop would spin until the system accepts
+    /// datagrams again.
     pub(crate) fn deadline(&mut self, now: Instant) -> Option<Instant> {
         if self.is_stalled {
             return None;
@@ -149,20 +150,20 @@ impl Stream {
         ))
     }
 
-    /// A router has said that the way takes packets of `mtu` bytes.
+    /// Handles a router's message that the path MTU is `mtu` bytes.
     pub(crate) fn lower_mtu(&mut self, now: Instant, mtu: usize) {
         let [v4, v6] = LEAST_MTU;
         let least = if self.local.is_ipv4() { v4 } else { v6 };
         let mtu = mtu.max(least);
         if mtu < self.mtu && !self.is_connecting() {
             self.mtu = mtu;
-            // The random number is used at connecting only.
+            // The stack uses the seed only to connect.
             self.interface = interface(now, self.local.ip(), mtu, 0);
         }
     }
 }
 
-/// A stack with one address, which sends everything out.
+/// Creates a stack with one address and default routes.
 fn interface(now: Instant, local: IpAddr, mtu: usize, seed: u64) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
     config.random_seed = seed;
@@ -174,7 +175,7 @@ fn interface(now: Instant, local: IpAddr, mtu: usize, seed: u64) -> Interface {
     };
     let mut interface = Interface::new(config, &mut wire, stack(now));
     let length = if local.is_ipv4() { 32 } else { 128 };
-    // There is room for one address and for two routes.
+    // The tables have room for one address and two routes.
     interface.update_ip_addrs(|addresses| {
         let _ = addresses.push(IpCidr::new(local.into(), length));
     });
@@ -188,7 +189,7 @@ fn stack(now: Instant) -> StackInstant {
     StackInstant::from_micros(i64::try_from(now.0 / 1000).unwrap_or(i64::MAX))
 }
 
-/// What a stack is connected to.
+/// The device of a stack: one incoming packet, and the queue of outgoing ones.
 struct Wire<'a> {
     incoming: Option<&'a [u8]>,
     outgoing: &'a mut Outgoing,
@@ -238,25 +239,26 @@ impl TxToken for Sending<'_> {
     }
 }
 
-/// What all connections together may take.
+/// Budget of buffer memory for all connections.
 pub(crate) struct Memory {
-    /// Beyond what is everybody's.
+    /// Remaining bytes of [`Memory::POOL`].
     left: usize,
 }
 
 impl Memory {
-    /// What every connection has in each direction: enough for 10 Mbit/s over 25 ms.
+    /// Bytes of each connection in each direction: enough for 10 Mbit/s at 25 ms.
     const FLOOR: usize = 32 << 10;
-    /// What there is beyond that, for all.
+    /// Bytes beyond that for all connections together.
     const POOL: usize = 256 << 20;
-    /// What one connection gets of that at most: 160 Mbit/s over 75 ms.
+    /// Most of these bytes for one connection: 160 Mbit/s at 75 ms.
     const MOST: usize = 2 << 20;
 
     pub(crate) fn new() -> Self {
         Self { left: Self::POOL }
     }
 
-    /// Who comes first gets much, and the more there are the less the next one gets.
+    /// Allots buffer sizes to a connection: a sixteenth of the remaining pool, so each further
+    /// connection gets less.
     pub(crate) fn take(&mut self) -> Windows {
         let extra = (self.left / 16).min(Self::MOST);
         self.left -= extra;
@@ -272,8 +274,8 @@ impl Memory {
     }
 }
 
-/// For how long nothing is heard of somebody before a connection with something on the way
-/// is given up (RFC 9293 §3.8.3 R2: at least 100 s).
+/// A connection with unacknowledged data is closed after this time without any segment (RFC 9293
+/// §3.8.3 R2: at least 100 s).
 pub(crate) const UNHEARD: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The tunnel: WireGuard's state machine, and the UDP sockets that it speaks through.
+//! The tunnel: WireGuard's state machine and its UDP sockets.
 
 use crate::failure::Failure;
 use crate::handshakes::Handshakes;
@@ -25,14 +25,13 @@ use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
-/// The longest datagram.
+/// The longest datagram, in bytes.
 pub(crate) const LONGEST: usize = 65_536;
 
-/// Room in the system for what comes and goes in bursts, as far as it gives that to
-/// ordinary users.
+/// Requested size of the sockets' kernel buffers, in bytes, for bursts. The system may grant less
+/// to an unprivileged process.
 const SYSTEM_BUFFER: usize = 4 << 20;
 
-/// The tunnel.
 pub(crate) struct Tunnel {
     driver: Driver,
     path: Arc<DataPath>,
@@ -40,9 +39,9 @@ pub(crate) struct Tunnel {
     sorted: ReceivedBatch,
     handshakes: Handshakes,
     notices: Option<Tell>,
-    /// That a peer is silent has been told, and not that it is heard.
+    /// True after a notice that a peer is silent, until one that it answers.
     is_told: bool,
-    /// Sealed messages that the system did not take.
+    /// Sealed messages that the system did not accept yet.
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
@@ -51,18 +50,18 @@ struct Bound {
     is_ipv4: bool,
 }
 
-/// What a look at a socket has brought.
+/// Result of reading a socket.
 pub(crate) enum Received {
-    /// A packet, in the buffer.
+    /// A decrypted packet, at this range of the buffer.
     Packet(Range<usize>),
-    /// Something else.
+    /// A datagram without an inner packet, or an error.
     Other,
-    /// There is no more.
+    /// No datagram is queued.
     Nothing,
 }
 
 impl Tunnel {
-    /// Binds sockets of both families, of which there has to be one. `tokens` are theirs.
+    /// Binds a socket for each family. One of the two may fail. `tokens` are for IPv4 and IPv6.
     pub(crate) fn new(
         update: DeviceUpdate,
         listen_port: u16,
@@ -102,7 +101,7 @@ impl Tunnel {
             let _ = waker.wake();
         });
         let services = Services::new(state_dir, resolver, wake_of_lookups);
-        // The packet path runs in this thread, which looks by itself.
+        // The packet path runs in this thread, which polls it itself: no wake-up is needed.
         let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}));
         let update = driver.prepare(update)?;
         driver.apply(update)?;
@@ -121,12 +120,12 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    /// Whether any peer is to be sent packets for `address`.
+    /// Returns true if a peer's allowed IPs contain `address`.
     pub(crate) fn leads_to(&self, address: IpAddr) -> bool {
         self.path.routes().lookup(address).is_some()
     }
 
-    /// Why nobody at `address` answers.
+    /// Returns the reason why `address` does not answer: the host, or the tunnel's peer.
     pub(crate) fn silence(&self, now: Instant, address: IpAddr) -> Failure {
         match self.path.routes().lookup(address) {
             Some(peer) if peer.has_session(now) => Failure::Silence,
@@ -134,30 +133,30 @@ impl Tunnel {
         }
     }
 
-    /// Whether somebody knows that a peer does not answer, or will soon.
+    /// Returns true if the user has been or will soon be notified that a peer does not answer.
     pub(crate) fn tells_of_silence(&self) -> bool {
         let mut peers = self.driver.device().status().peers.into_iter();
         self.is_told || (self.notices.is_some() && peers.any(|peer| peer.unanswered.is_some()))
     }
 
-    /// When [`Tunnel::settle`] has something to do.
+    /// Returns the time at which [`Tunnel::settle`] must run.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.driver.next_deadline()
     }
 
-    /// Does what the protocol wants done now: after everything else.
+    /// Runs the protocol's pending work. Call it last in each turn.
     pub(crate) fn settle(&mut self) {
         self.driver.run_due();
         self.handle_events();
     }
 
-    /// Ends it, and erases its keys.
+    /// Shuts the tunnel down and erases its keys.
     pub(crate) fn close(&mut self) {
         self.driver.close();
         self.handle_events();
     }
 
-    /// Receives a datagram by one of the sockets. Handshake messages wait for
+    /// Receives a datagram from one of the sockets. Handshake messages are queued for
     /// [`Tunnel::handle_handshakes`].
     pub(crate) fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
         let Some(bound) = self.sockets.get(socket) else {
@@ -166,7 +165,7 @@ impl Tunnel {
         let (length, from) = match bound.socket.recv_from(buffer) {
             Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Nothing,
-            // An earlier datagram was refused, or a signal came.
+            // An earlier datagram was refused (ICMP), or a signal came.
             Err(error) => {
                 debug!(%error, "receiving");
                 return Received::Other;
@@ -188,13 +187,13 @@ impl Tunnel {
             .map_or(Received::Other, Received::Packet)
     }
 
-    /// Checks whether handshake messages wait.
+    /// Returns true if handshake messages are queued.
     pub(crate) fn has_handshakes(&self) -> bool {
         !self.handshakes.is_empty()
     }
 
-    /// Handles handshake messages that wait, once the sockets `are_empty` or much has been read
-    /// behind them.
+    /// Handles queued handshake messages if the sockets `are_empty` or many datagrams have been
+    /// read since.
     pub(crate) fn handle_handshakes(&mut self, are_empty: bool) {
         let handshakes = &mut self.handshakes;
         self.driver
@@ -202,19 +201,18 @@ impl Tunnel {
         self.handle_events();
     }
 
-    /// The number of sockets.
     pub(crate) fn sockets(&self) -> usize {
         self.sockets.len()
     }
 
-    /// Which socket has which token.
+    /// Returns the index of the socket of a family.
     pub(crate) fn socket_of(&self, is_ipv4: bool) -> Option<usize> {
         self.sockets
             .iter()
             .position(|bound| bound.is_ipv4 == is_ipv4)
     }
 
-    /// Seals and sends what waits, as far as the system takes it.
+    /// Seals and sends queued packets until the system accepts no more.
     pub(crate) fn send(&mut self, outgoing: &mut Outgoing) {
         let now = now().boot;
         let mut done = 0;
@@ -262,7 +260,7 @@ impl Tunnel {
         outgoing.remove(done);
     }
 
-    /// Sends what the system did not take before. Whether it has now.
+    /// Sends the messages that the system did not accept before. Returns true if none is left.
     fn flush(&mut self) -> bool {
         while let Some((to, message)) = self.waiting.front() {
             if !transmit(&self.sockets, *to, message) {
@@ -282,7 +280,7 @@ impl Tunnel {
                     if let Some(kind) = handshake_kind(&datagram) {
                         debug!(to = %endpoint.remote, "sending a handshake {kind}");
                     }
-                    // A handshake that is lost is begun again.
+                    // A lost handshake message is retransmitted later.
                     transmit(&self.sockets, endpoint.remote, &datagram);
                 }
                 Event::Notice(notice) => {
@@ -304,7 +302,8 @@ fn stage(path: &DataPath, now: Instant, peer: &Arc<Peer>, outgoing: &Outgoing, r
     path.stage(now, peer, packets);
 }
 
-/// Sends a message. `false` when the system has no room now; what it refuses is lost.
+/// Sends a message. Returns `false` if the system has no room now. Drops the message on any other
+/// error.
 fn transmit(sockets: &[Bound], to: SocketAddr, message: &[u8]) -> bool {
     let Some(bound) = sockets.iter().find(|bound| bound.is_ipv4 == to.is_ipv4()) else {
         debug!(%to, "this system has no socket of that family");

@@ -1,9 +1,9 @@
-//! Warnings that are not repeated too often.
+//! Rate-limited warnings.
 
 use core::time::Duration;
 use taupe_protocol::time::Instant;
 
-/// The shortest time from one warning to the next.
+/// The shortest time between two warnings.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// A warning about a state that may last.
@@ -13,7 +13,7 @@ pub(crate) struct Warning {
 }
 
 impl Warning {
-    /// Checks whether the warning is to be logged now. If so, takes it for logged.
+    /// Returns true if the warning should be logged now, and then records that it was.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.last.is_none_or(|at| now.since(at) >= INTERVAL);
         if is_due {

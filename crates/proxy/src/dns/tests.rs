@@ -23,7 +23,7 @@ fn at(seconds: u64) -> Instant {
     Instant(1_000_000_000_000) + Duration::from_secs(seconds)
 }
 
-/// A question that has been asked.
+/// A query that was sent.
 struct Asked {
     server: SocketAddr,
     local_port: u16,
@@ -31,7 +31,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// An answer with records `(owner, ttl, data)`.
+    /// Returns a response with records `(owner, ttl, data)`.
     fn answer(&self, records: &[(&str, u32, RData<'static>)]) -> Vec<u8> {
         self.with(|packet| {
             for (owner, ttl, data) in records {
@@ -191,7 +191,7 @@ fn servers_are_asked_in_turn_and_silence_is_an_error() {
     ports.dedup();
     assert_eq!(ports.len(), TRIES, "each from a port of its own");
     assert_eq!(found(&mut resolver), (1, Err(Failure::NameServers)));
-    // That is not remembered.
+    // Server failures are not cached.
     resolver.resolve(at(8), &name("a.example"), 2);
     let query = asked(&mut resolver);
     let refused = query.with(|packet| *packet.rcode_mut() = RCODE::Refused);
@@ -212,7 +212,7 @@ fn names_that_are_not_there() {
     assert_eq!(found(&mut resolver), (2, Err(Failure::NoSuchName)));
     resolver.resolve(at(10), &name("a.example"), 3);
     for query in [asked(&mut resolver), asked(&mut resolver)] {
-        // Of this machine: as good as nothing.
+        // Addresses of this machine are ignored.
         let records = [
             ("a.example", 60, v4("127.0.0.1")),
             ("a.example", 60, v6("::1")),
@@ -244,7 +244,7 @@ fn other_names_are_followed_and_strangers_ignored() {
     assert_eq!(found(&mut resolver), (1, Ok(vec!["192.0.2.1".into()])));
     resolver.resolve(at(5), &name("a.example"), 2);
     let query = asked(&mut resolver);
-    // Two that stand for one another have no end.
+    // Two aliases form a loop.
     let answer = query.answer(&[
         ("a.example", 60, alias("b.example")),
         ("b.example", 60, alias("a.example")),

@@ -1,4 +1,4 @@
-//! The proxy's reassembly: what its stack and its parser are given.
+//! Tests of reassembly with the proxy's packet parser.
 
 use super::*;
 use crate::packet::{Incoming, parse};
@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 use taupe_nat::reassembly::TIMEOUT;
 
-/// The longest packet of IPv4, and payload of IPv6, in bytes.
+/// The longest IPv4 packet, and the longest IPv6 payload, in bytes.
 const LONGEST: usize = 65_535;
 
 const NOW: Instant = Instant(5_000_000_000);
 
-/// A UDP packet with this payload, as one that was never cut, over IPv4 and over IPv6.
+/// Returns an unfragmented UDP packet with this payload, over IPv4 and over IPv6.
 fn datagrams(payload: &[u8]) -> [(Ends, Vec<u8>); 2] {
     [
         ("192.0.2.1:53", "10.0.0.1:40000"),
@@ -34,7 +34,7 @@ fn datagrams(payload: &[u8]) -> [(Ends, Vec<u8>); 2] {
     })
 }
 
-/// Cuts a packet into fragments with at most `length` bytes, a multiple of 8.
+/// Cuts a packet into fragments of at most `length` bytes, a multiple of 8.
 fn cut(packet: &[u8], identification: u16, length: usize) -> Vec<Vec<u8>> {
     let header = if packet[0] >> 4 == 4 { 20 } else { 40 };
     let (head, payload) = packet.split_at(header);
@@ -139,7 +139,7 @@ fn fragments_that_overlap_or_disagree_are_no_packet() {
                 assert!(reassembly.whole(NOW, piece).is_none());
             }
         }
-        // Another packet's fragment is not this one's.
+        // A fragment with another identification does not complete this packet.
         let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
         let other = cut(&packet, 8, 1000);
         for piece in [&pieces[0], &pieces[1], &other[2], &pieces[3]] {
@@ -178,7 +178,7 @@ fn what_is_no_fragment_is_left_as_it_is() {
     for (_, packet) in datagrams(b"hello") {
         let whole = reassembly.whole(NOW, &packet);
         assert!(matches!(whole, Some(Cow::Borrowed(same)) if same == packet));
-        // An IPv6 packet may have the header and be whole (RFC 6946).
+        // A complete IPv6 packet may have a fragment header (RFC 6946).
         let head = if packet[0] >> 4 == 4 { 20 } else { 40 };
         let alone = fragment(&packet[..head], 7, 0, false, &packet[head..]);
         let whole = reassembly.whole(NOW, &alone).unwrap();

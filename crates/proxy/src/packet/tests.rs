@@ -49,7 +49,7 @@ fn fragments_are_nobody_s() {
     }
 }
 
-/// An ICMP error of a router about a segment from `us` to `them`.
+/// Returns a router's ICMP error about a segment from `us` to `them`.
 fn error(us: &str, them: &str, kind: u8, code: u8, rest: u32, protocol: u8) -> Vec<u8> {
     let way = ends(us, them);
     let mut quoted = built(1280, way, b"").unwrap();

@@ -1,4 +1,4 @@
-//! Settings of the sockets of clients, as the system shows them.
+//! Tests of client sockets' options, as the kernel shows them.
 
 use super::Proxy;
 use crate::Options;
@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use taupe_protocol::update::DeviceUpdate;
 
-/// The kernel's word for a connection that it will ask after (proc_net_tcp(5): `tr`).
+/// Timer code of a connection with TCP keepalive (proc_net_tcp(5): `tr`).
 const KEEPALIVE_TIMER: &str = "02:";
 
-/// The timer of the side of a connection that has been accepted.
+/// Returns the timer code of the accepted side of a connection.
 fn timer(ours: SocketAddr, theirs: SocketAddr) -> Option<String> {
     const ESTABLISHED: &str = "01";
     let text = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -34,7 +34,7 @@ fn clients_that_say_nothing_are_asked_whether_they_are_there() {
         http: Vec::new(),
         forwards: Vec::new(),
         credentials: None,
-        // Without a key nothing is read or written there.
+        // There is no private key, so no state is read or written there.
         state_dir: Some(std::env::temp_dir()),
         notices: None,
     });

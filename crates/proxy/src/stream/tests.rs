@@ -15,10 +15,10 @@ const MTU: usize = 1420;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// A segment from the other side, with its checksums right.
+/// A segment from the other side. Checksums are correct.
 #[derive(Clone, Debug)]
 struct Segment {
-    /// Counted from the first byte behind the other side's SYN; `acknowledged` from ours.
+    /// Relative to the first byte after the other side's SYN. `acknowledged` is relative to ours.
     sequence: i32,
     acknowledged: i32,
     flags: u8,
@@ -60,7 +60,7 @@ impl Segment {
 
 fn segments() -> impl Strategy<Value = Segment> {
     let near = || prop_oneof![-2..3, -70_000..70_000, any::<i32>()];
-    // Selective acknowledgements, and anything.
+    // Selective acknowledgements, and random options.
     let holes = vec(near(), 1..4).prop_map(|ends: Vec<i32>| {
         let mut option = vec![5, 2 + 8 * ends.len() as u8];
         for end in ends {
@@ -85,8 +85,8 @@ fn segments() -> impl Strategy<Value = Segment> {
 }
 
 proptest! {
-    /// The other side sends any segments. This side sends only segments of the connection that
-    /// fit the tunnel, and keeps no more bytes than its window has.
+    /// If the other side sends arbitrary segments, this side sends only segments of the connection
+    /// that fit the tunnel, and buffers no more bytes than its window.
     #[test]
     fn any_segments_are_taken(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
         let windows = Windows { receive: 1 << 14, send: 1 << 14 };
@@ -161,7 +161,7 @@ fn a_connection_begins_with_a_segment_and_begins_again_in_time() {
         let [slot] = *outgoing.slots() else {
             panic!("{} packets", outgoing.slots().len());
         };
-        // As its receiver sees it.
+        // Swapped, because `parse` takes the receiver's view.
         let ends = Ends {
             local: remote,
             remote: local,

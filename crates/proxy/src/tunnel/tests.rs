@@ -1,4 +1,4 @@
-//! Tunnels whose peer is in this process, over the loopback interface.
+//! Tests with a peer in this process, over the loopback interface.
 
 use super::*;
 use mio::Poll;
@@ -34,7 +34,7 @@ fn public_key(key: &PrivateKey) -> PublicKey {
     PublicKey(default_provider().dh.public(key.expose()))
 }
 
-/// An update with a private key and one peer.
+/// Returns an update with a private key and one peer.
 fn update(own: PrivateKey, peer: PublicKey, endpoint: Option<SocketAddr>) -> DeviceUpdate {
     let mut peer = PeerUpdate::new(peer);
     peer.endpoint = endpoint;
@@ -67,7 +67,7 @@ fn of_initiations_that_waited_together_the_newest_is_answered() {
     let port = tunnel.sockets[socket].socket.local_addr().unwrap().port();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
 
-    // The far end tries again and again, and nobody reads.
+    // The peer retransmits its initiation while the tunnel does not read.
     let random = Box::new(SystemRandom);
     let mut peer = Device::new(default_provider(), random, Arc::new(|| {}));
     let mut time = now();

@@ -1,5 +1,5 @@
-//! Data that is not acknowledged has a deadline, and arrives: a connection against a model of
-//! a receiver whose window opens and closes at random, over links that lose, delay and reorder.
+//! Tests that unacknowledged data always has a deadline and finally arrives. The receiver is a
+//! model whose window opens and closes at random, over links that lose, delay and reorder.
 
 use super::{ACK, MTU, SYN, Segment, THEM, US};
 use crate::outgoing::Outgoing;
@@ -20,21 +20,21 @@ const THEIRS: TcpSeqNumber = TcpSeqNumber(-3);
 /// Event at one moment.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The program sends so many bytes, as far as there is room.
+    /// The program sends this many bytes, as far as there is room.
     Write(usize),
-    /// The receiver has room for so many bytes: maybe fewer than it has promised.
+    /// The receiver has room for this many bytes, perhaps fewer than it advertised.
     Window(u16),
     /// Time passes, in ms.
     Pass(u64),
-    /// A router tells of a shorter MTU.
+    /// A router reports a shorter MTU.
     ShorterMtu,
-    /// The program has nothing more to send.
+    /// The program closes its direction.
     Close,
-    /// The receiver has nothing more to send.
+    /// The receiver closes its direction.
     TheyClose,
 }
 
-/// A link: so many packets of 100 are lost, the others take up to so many ms.
+/// A link: loses `loss` of 100 packets, and delays the others by up to `delay` ms.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     loss: u32,
@@ -61,11 +61,11 @@ fn links() -> impl Strategy<Value = [Link; 2]> {
     [link.clone(), link]
 }
 
-/// The other side. Bytes are counted from the first one behind a SYN.
+/// The other side. Offsets are relative to the first byte after a SYN.
 #[derive(Default)]
 struct Receiver {
     received: Vec<u8>,
-    /// Behind a hole, by their places.
+    /// Data behind a hole, by offset.
     early: BTreeMap<usize, Vec<u8>>,
     window: u16,
     /// The end of the sender's data, once its FIN has come.
@@ -75,7 +75,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Takes a segment. Returns whether it is to be acknowledged.
+    /// Handles a segment. Returns true if it must be acknowledged.
     fn take(&mut self, at: i32, flags: u8, payload: &[u8]) -> bool {
         let next = self.received.len();
         let edge = next + usize::from(self.window);
@@ -106,7 +106,7 @@ impl Receiver {
         let mut options = Vec::new();
         if let Some((at, piece)) = self.early.first_key_value() {
             options = vec![5, 10];
-            // Sequence numbers, filled in by [`World::transmit_back`].
+            // Relative offsets. [`World::transmit_back`] replaces them by sequence numbers.
             options.extend((*at as u32).to_be_bytes());
             options.extend(((at + piece.len()) as u32).to_be_bytes());
         }
@@ -130,13 +130,12 @@ struct World {
     /// The sequence number of the sender's first byte.
     ours: TcpSeqNumber,
     links: [Link; 2],
-    /// Packets on the way, by when and in which order they arrive; those to the receiver are
-    /// marked.
+    /// Packets in flight, by arrival time and order, with `true` for those to the receiver.
     on_the_way: BTreeMap<(Instant, u64), (bool, Vec<u8>)>,
     serial: u64,
     written: Vec<u8>,
     is_closed: bool,
-    /// The time at which the receiver sends its FIN again.
+    /// Time at which the receiver retransmits its FIN.
     fin_again: Option<Instant>,
 }
 
@@ -172,7 +171,7 @@ impl World {
         let answer = Segment {
             sequence: -1,
             flags: SYN | ACK,
-            // Selective acknowledgements are understood.
+            // The option "SACK permitted".
             options: vec![4, 2],
             ..world.receiver.segment()
         };
@@ -181,7 +180,7 @@ impl World {
         world
     }
 
-    /// Returns a number below `end`, by xorshift.
+    /// Returns a random number below `end` (xorshift).
     fn below(&mut self, end: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -200,7 +199,7 @@ impl World {
         self.on_the_way.insert(arrival, (to_receiver, packet));
     }
 
-    /// Has the receiver acknowledge its data.
+    /// Makes the receiver acknowledge its data.
     fn acknowledge(&mut self, flags: u8) {
         let mut segment = self.receiver.segment();
         segment.flags |= flags;
@@ -226,7 +225,7 @@ impl World {
         self.acknowledge(FIN);
     }
 
-    /// Has the sender send its data, and checks that unacknowledged data has a deadline.
+    /// Sends the sender's data, and checks that unacknowledged data has a deadline.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         while !self.stream.send(self.now, &mut self.outgoing) {
             self.flush();
@@ -271,7 +270,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, with all events in it.
+    /// Advances time, with all events in it.
     fn pass(&mut self, until: Instant) -> Result<(), TestCaseError> {
         loop {
             self.settle()?;
@@ -339,11 +338,11 @@ proptest! {
         for event in events {
             world.happen(event)?;
         }
-        // From now on nothing is lost, and the receiver takes everything.
+        // From here on nothing is lost, and the receiver accepts everything.
         world.links = [Link { loss: 0, delay: 50 }; 2];
         world.happen(Event::Window(u16::MAX))?;
         world.happen(Event::Close)?;
-        // The longest interval of probes and retransmissions is a minute.
+        // Probes and retransmissions are at most one minute apart.
         world.pass(world.now + Duration::from_secs(150))?;
         prop_assert_eq!(world.receiver.received.len(), world.written.len());
         prop_assert!(world.receiver.received == world.written, "other bytes");
