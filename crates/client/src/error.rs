@@ -1,51 +1,51 @@
-//! Why a device did not do what was asked.
+//! Errors of access to a device.
 
 use std::io;
 
 use taupe_uapi::AnswerError;
 use thiserror::Error;
 
-/// Why a device could not be read or changed. [`Error::errno`] is what `wg`
-/// prints of it.
+/// Reason why a device could not be read or changed. [`Error::errno`] returns the error number that
+/// `wg` prints for it.
 #[derive(Debug, Error)]
 pub enum Error {
     /// There is no WireGuard device of that name.
     #[error("there is no such device")]
     NoDevice,
-    /// Nobody in user space runs that device, and the kernel cannot.
+    /// No process in user space runs the device, and the kernel lacks WireGuard.
     #[error(
         "there is no such device: no program in user space runs one of that name, and the kernel \
          has no WireGuard"
     )]
     NoKernelSupport,
-    /// The device cannot be reached, or the connection to it broke.
+    /// The connection failed.
     #[error("cannot talk to the device: {0}")]
     Io(io::Error),
-    /// The device's process exists, and does not answer.
+    /// The device's process exists but does not answer.
     #[error("its process does not answer: it may be stopped (SIGSTOP), frozen or overloaded")]
     Silent,
-    /// What the device answers is not an answer.
+    /// The answer is malformed.
     #[error("the device's answer is cut short or malformed")]
     Malformed,
-    /// The device is the kernel's, or another program's, and is told of hybrid handshakes.
+    /// The request has post-quantum keys, but the device belongs to the kernel or another program.
     #[error(
         "this device has no post-quantum handshakes: it is run by the kernel or by another program \
          than taupe; bring the tunnel up with `taupe up`, or take the post-quantum keys away"
     )]
     NoPostQuantum,
-    /// The device, or the kernel for it, refuses.
+    /// The device refused the request.
     #[error("{}{}", text(*.errno), because(.reason.as_deref()))]
     Refused {
-        /// The error number: positive, unless the device has the sign wrong.
+        /// The error number. Positive, unless the device sends the wrong sign.
         errno: i32,
-        /// Why in words, if the device says so.
+        /// The device's explanation, if it gives one.
         reason: Option<String>,
     },
 }
 
 impl Error {
-    /// The error number that stands for it (`errno(3)`, on Windows Linux's or the system's own),
-    /// as `wg` would have it.
+    /// Returns the error number that `wg` reports for this error (`errno(3)`; on Windows, Linux's
+    /// number or the system's own).
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -59,7 +59,7 @@ impl Error {
         }
     }
 
-    /// The system's words for [`Self::errno`], as `strerror(3)` has them.
+    /// Returns the text of [`Self::errno`], as `strerror(3)` has it.
     #[must_use]
     pub fn errno_text(&self) -> String {
         match self {
@@ -87,14 +87,14 @@ impl From<AnswerError> for Error {
     }
 }
 
-/// What the system calls an error number, as `strerror(3)` has it.
+/// Returns the text of an error number, as `strerror(3)` has it.
 #[cfg(unix)]
 #[must_use]
 pub fn text(errno: i32) -> String {
     system_text(&io::Error::from_raw_os_error(errno))
 }
 
-/// What Linux calls an error number of its, which is what devices answer with on Windows too.
+/// Returns Linux's text of a Linux error number. Devices answer with these numbers on Windows too.
 #[cfg(not(unix))]
 #[must_use]
 pub fn text(errno: i32) -> String {
@@ -112,7 +112,7 @@ pub fn text(errno: i32) -> String {
     known.to_owned()
 }
 
-/// The system's words for an error of its.
+/// Returns the system's text of an error.
 pub(crate) fn system_text(error: &io::Error) -> String {
     let number = error.raw_os_error().unwrap_or_default();
     let text = error.to_string();

@@ -1,18 +1,18 @@
-//! What only some devices take.
+//! Request fields that only some devices support.
 
 use taupe_protocol::update::PostQuantum;
 use taupe_uapi::SetRequest;
 
 use crate::Error;
 
-/// What a device takes beyond others.
+/// Extensions that a device supports.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Features {
     pub(crate) endpoint_names: bool,
     pub(crate) post_quantum: bool,
 }
 
-/// Whether a request has anything that not every device takes.
+/// Returns true if a request uses an extension.
 pub(crate) fn are_in(request: &SetRequest) -> bool {
     let device = &request.device;
     let mut peers = device.peers.iter();
@@ -24,11 +24,11 @@ pub(crate) fn are_in(request: &SetRequest) -> bool {
         })
 }
 
-/// Leaves out what a device does not take: names, and what takes away something that it
-/// cannot have.
+/// Removes the fields that a device does not support: endpoint names, and the removal of
+/// post-quantum keys that it cannot have.
 ///
 /// # Errors
-/// [`Error::NoPostQuantum`] when its handshakes would be weaker than what is asked for.
+/// Returns [`Error::NoPostQuantum`] if the removal would weaken the requested handshakes.
 pub(crate) fn fit(request: &mut SetRequest, features: Features) -> Result<(), Error> {
     let device = &mut request.device;
     if !features.post_quantum {

@@ -20,17 +20,17 @@ use zeroize::Zeroizing;
 use crate::Error;
 use messages::Piece;
 
-/// What the kernel calls interfaces that are WireGuard devices.
+/// The kernel's name for this kind of link.
 const KIND: &str = "wireguard";
 
 const F_DEVICE_REPLACE_PEERS: u32 = 1 << 0;
 const F_PEER_REMOVE: u32 = 1 << 0;
 const F_PEER_REPLACE_ALLOWED_IPS: u32 = 1 << 1;
 const F_PEER_UPDATE_ONLY: u32 = 1 << 2;
-/// Since Linux 6.16; an older kernel refuses the attribute.
+/// Since Linux 6.16. Older kernels refuse the attribute.
 const F_ALLOWED_IP_REMOVE: u32 = 1 << 0;
 
-/// The names of the kernel's devices, in its order.
+/// Returns the names of the kernel's devices, in the kernel's order.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     let links = System::open().and_then(|mut system| system.links());
     let links = links.map_err(|error| error.source)?;
@@ -53,7 +53,7 @@ pub(crate) fn read(interface: &str) -> Result<Device, Error> {
 
 pub(crate) fn apply(interface: &str, request: &SetRequest) -> Result<(), Error> {
     let mut family = family()?;
-    // As large as a message becomes, so that no key stays behind when it grows.
+    // Capacity for the largest message: reallocation would leave copies of keys in freed memory.
     let mut buffer = Zeroizing::new(Vec::with_capacity(2 * messages::SIZE));
     for (index, pieces) in messages::cut(&request.device.peers).iter().enumerate() {
         let mut message = wireguard::Request::new_with_buf(&mut buffer).op_set_device_do();
@@ -159,8 +159,8 @@ fn push_peer_update<P: Pusher>(peer: PushWgpeer<P>, piece: &Piece<'_>) -> PushWg
     peer
 }
 
-/// Adds what one message of the answer says. A peer whose networks do not fit
-/// into one message comes again in the next one, with its key and more networks.
+/// Merges one message of the answer into `device`. If a peer's allowed IPs do not fit into one
+/// message, the next message repeats the peer's key with more of them.
 fn take(device: &mut Device, part: &IterableWgdevice<'_>) -> Result<(), Error> {
     if let Ok(key) = part.get_private_key() {
         device.status.private_key = PrivateKey::new(*Zeroizing::new(key_from(key)?));

@@ -1,11 +1,10 @@
-//! Reads and configures running WireGuard devices, whoever runs them: a program
-//! in user space, through its socket, on Windows its named pipe
-//! (<https://www.wireguard.com/xplatform/>), or the kernel, through generic netlink
-//! (`linux/wireguard.h`).
+//! Reads and configures running WireGuard devices: those of user-space programs through a Unix
+//! socket or a Windows named pipe (<https://www.wireguard.com/xplatform/>), and the kernel's
+//! through generic netlink (`linux/wireguard.h`).
 //!
-//! Everything blocks, and concerns the calling thread's network namespace;
-//! sockets are those of the file system that it sees. A name that has a socket
-//! on which somebody listens is a device in user space, any other the kernel's.
+//! All functions block, and concern the calling thread's network namespace; sockets are those of
+//! the file system that it sees. If a process listens on a name's socket, the device of that name
+//! is in user space, otherwise in the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -48,34 +47,33 @@ pub use taupe_protocol::update::{
 };
 pub use taupe_uapi::{Device, SetRequest};
 
-/// The names of all running devices, in the order in which `wg` lists them:
-/// first the kernel's, then those that have a socket, as the directory has
-/// them.
+/// Returns the names of all running devices in the order of `wg`: first the kernel's, then those
+/// with a socket, in directory order.
 ///
-/// A socket that nobody listens on any more is removed, as `wg` does.
+/// Removes sockets without a listener, as `wg` does.
 ///
 /// # Errors
-/// When one of the two lists cannot be read.
+/// Returns an error if one of the two lists cannot be read.
 pub fn interfaces() -> io::Result<Vec<String>> {
     let mut names = kernel::interfaces()?;
     names.extend(socket::interfaces()?);
     Ok(names)
 }
 
-/// Checks whether a program in user space is that device, and lives: one that was killed has
-/// its socket for a moment longer. Waits for an answer for `patience`, after which it
-/// counts as one that lives.
+/// Returns true if a live user-space process runs the device. The socket of a killed process exists
+/// for a moment longer, so this function sends a request and waits up to `patience` for the answer.
+/// A process that does not answer in this time counts as alive.
 #[must_use]
 pub fn lives(interface: &str, patience: Duration) -> bool {
     match socket::connect(interface) {
         Ok(Some(stream)) => socket::answers(stream, patience),
-        // Its queue is full.
+        // The process's queue of connections is full.
         Err(error) => socket::is_silence(&error),
         Ok(None) => false,
     }
 }
 
-/// Reads everything about a device, keys included.
+/// Reads the state of a device, including keys.
 ///
 /// # Errors
 /// See [`Error`].
@@ -88,12 +86,11 @@ pub fn read(interface: &str) -> Result<Device, Error> {
 
 /// Changes a device.
 ///
-/// A Taupe applies all of it or nothing. The kernel takes a large request in
-/// several pieces: when one is refused, those before it stay.
+/// Taupe applies a request as a whole or not at all. The kernel takes a large request in several
+/// messages; if one is refused, those before it stay in effect.
 ///
-/// Names of endpoints are passed on to a device that takes them, and left out
-/// for any other. Hybrid handshakes are not left out silently: a device that has none
-/// refuses.
+/// Endpoint names are passed only to devices that support them. Post-quantum keys are never dropped
+/// silently: if the device does not support them, the request fails.
 ///
 /// # Errors
 /// See [`Error`].
@@ -107,8 +104,8 @@ pub fn apply(interface: &str, mut request: SetRequest) -> Result<(), Error> {
     }
 }
 
-/// Changes the Taupe at the other end of a connection to its configuration socket: all of
-/// the request, names of endpoints too, or nothing.
+/// Changes the Taupe device at the other end of a connection to its configuration socket. The
+/// request, including endpoint names, is applied as a whole or not at all.
 ///
 /// # Errors
 /// See [`Error`].
@@ -117,12 +114,11 @@ pub fn apply_over(stream: UnixStream, request: &SetRequest) -> Result<(), Error>
     socket::apply(stream, request)
 }
 
-/// Makes a device what `wanted` says, without touching what is so already:
-/// sessions with peers that stay go on.
+/// Changes a device to match `wanted`, and leaves matching settings untouched: sessions with peers
+/// that stay survive.
 ///
-/// `wanted` lists the peers as a file does, every one of them with
-/// `replace_allowed_ips`. Peers that are not in it are removed; a preshared
-/// key or a keepalive that it does not have is taken away.
+/// `wanted` lists all peers, each with `replace_allowed_ips`, as a file does. Peers that it lacks
+/// are removed. A preshared key or keepalive that it lacks is removed from the peer.
 ///
 /// # Errors
 /// See [`Error`].
@@ -130,21 +126,20 @@ pub fn sync(interface: &str, wanted: SetRequest) -> Result<(), Error> {
     apply(interface, difference(&read(interface)?, wanted))
 }
 
-/// The public key that belongs to a private one, clamped or not (X25519,
-/// RFC 7748).
+/// Returns the public key of a private key, clamped or not (X25519, RFC 7748).
 #[must_use]
 pub fn public_key(private: &[u8; KEY_LEN]) -> PublicKey {
     PublicKey(default_provider().dh.public(private))
 }
 
-/// The ML-KEM public key of a seed, for a suite.
+/// Returns the ML-KEM public key of a seed, for a suite.
 #[must_use]
 pub fn pq_public_key(private: &PqPrivateKey, suite: Suite) -> PqPublicKey {
     private.public(default_provider(), suite)
 }
 
-/// The connection for this is closed when it returns: a device may serve one
-/// at a time.
+/// Returns the extensions that a device supports. Closes its connection on return, because a device
+/// may serve one connection at a time.
 fn features(interface: &str) -> Result<Features, Error> {
     let Some(stream) = socket::connect(interface)? else {
         return Ok(Features::default());

@@ -1,5 +1,4 @@
-//! Where the kernel has no devices that could be asked: on Windows those of WireGuardNT are not
-//! looked at.
+//! Stand-in for systems without kernel devices. On Windows, WireGuardNT devices are not supported.
 
 use crate::Error;
 use std::io;

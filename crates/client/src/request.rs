@@ -1,4 +1,4 @@
-//! What a file asks of a device.
+//! Requests that apply a file to a device.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,11 @@ use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
 use taupe_uapi::SetRequest;
 
-/// Makes the device what the file says, and nothing else: without a key in the
-/// file it has none. A seed of ML-KEM keys stays where the file has none, since only
-/// some devices can be told to forget it; no peer of the file's needs it.
+/// Returns a request that replaces the device's configuration by the file's. If the file has no
+/// private key, the device's is removed. If the file has no ML-KEM seed, the device's remains: only
+/// some devices could remove it, and no peer of the file uses it.
 ///
-/// `endpoints` are the addresses of the peers' endpoints, in the order of the
-/// file.
+/// `endpoints` are the addresses of the peers' endpoints, in the order of the file.
 #[must_use]
 pub fn request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
     let mut request = addition(file, endpoints);
@@ -27,8 +26,8 @@ pub fn request(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
     request
 }
 
-/// Adds what the file says to what the device is: its other peers stay, and so
-/// does everything of `[Interface]` that is not in the file.
+/// Returns a request that adds the file to the device's configuration: other peers stay, and so
+/// does every `[Interface]` setting that the file lacks.
 #[must_use]
 pub fn addition(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
     let mut request = SetRequest {
@@ -46,7 +45,7 @@ pub fn addition(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
         });
     request.device.pq_private_key = file.interface.pq_private_key.clone().map(Some);
     let addresses = endpoints.iter().copied().chain(std::iter::repeat(None));
-    // Room for all of them at once: growing would leave keys behind.
+    // Reserved at once: reallocation would leave copies of keys in freed memory.
     request.device.peers.reserve_exact(file.peers.len());
     let peers = file.peers.iter().zip(addresses);
     request
@@ -56,12 +55,12 @@ pub fn addition(file: &File, endpoints: &[Option<SocketAddr>]) -> SetRequest {
     request
 }
 
-/// Gives a device another private key; `None` takes it away.
+/// Returns an update of the private key; `None` removes the key.
 #[must_use]
 pub fn new_private_key(key: Option<PrivateKey>) -> PrivateKeyUpdate {
     PrivateKeyUpdate {
         key,
-        // Only the device knows better.
+        // The device applies its own, higher floor.
         timestamp_floor: Tai64N::ZERO,
     }
 }

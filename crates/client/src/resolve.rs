@@ -1,4 +1,4 @@
-//! The addresses of endpoints that are names.
+//! Resolution of endpoint names.
 
 use std::env;
 use std::io;
@@ -9,43 +9,43 @@ use std::time::{Duration, Instant};
 use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
 use thiserror::Error;
 
-/// How often a name is asked for again: a number, or `infinity`.
+/// Environment variable with the number of retries: a number, or `infinity`.
 const VARIABLE: &str = "WG_ENDPOINT_RESOLUTION_RETRIES";
 
 const DEFAULT_RETRIES: u32 = 15;
 
-/// The first wait; each further one is a fifth longer, up to [`LONGEST_WAIT`].
+/// The first delay. Each further one is a fifth longer, up to [`LONGEST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// How often it is asked whether to go on waiting.
+/// Interval at which a delay asks whether to continue.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Why a name has no address. The `Display` of a failed look-up is the
-/// system's (`gai_strerror(3)`).
+/// Reason why a name has no address. A failed look-up displays the system's text
+/// (`gai_strerror(3)`).
 #[derive(Debug, Error)]
 pub enum ResolveError {
-    /// The environment's number of retries is none.
+    /// The environment variable has no valid number of retries.
     #[error("{VARIABLE} is neither a number from 0 to 2147483647 nor `infinity`")]
     Retries(String),
-    /// The look-up failed, for good or for the last time.
+    /// The look-up failed permanently, or for the last time.
     #[error("{0}")]
     Lookup(String),
-    /// There are addresses, none of which is of IPv4 or IPv6.
+    /// The name has neither an IPv4 nor an IPv6 address.
     #[error("neither an IPv4 nor an IPv6 address was found")]
     NoAddress,
-    /// `waiting` has had enough.
+    /// `waiting` returned false.
     #[error("interrupted while waiting for an answer of the name servers")]
     Interrupted,
 }
 
-/// Finds the first address of `host`, as `wg` does: when the look-up fails in a
-/// way that may pass it is done again, after 1 s, 1.2 s, and so on up to 20 s,
-/// as often as `WG_ENDPOINT_RESOLUTION_RETRIES` says (15 times without it).
+/// Returns the first address of `host`, as `wg` does. A temporary failure is retried after 1 s,
+/// 1.2 s, and so on up to 20 s, as many times as `WG_ENDPOINT_RESOLUTION_RETRIES` says (15 by
+/// default).
 ///
-/// `waiting` is told before each wait, in `wg`'s words, and asked without words
-/// about every 200 ms while it lasts, whether to go on.
+/// Before each delay, `waiting` gets the message that `wg` prints. During the delay it is called
+/// with `None` about every 200 ms. If it returns false, the resolution ends.
 ///
 /// # Errors
 /// See [`ResolveError`].
@@ -62,17 +62,16 @@ pub fn resolve(
     resolve_service(host, &port.to_string(), &shown, waiting)
 }
 
-/// Whether the environment's number of retries is one, which `wg` finds out
-/// before it reads an endpoint.
+/// Checks the environment's number of retries, as `wg` does before it reads an endpoint.
 ///
 /// # Errors
-/// [`ResolveError::Retries`].
+/// Returns [`ResolveError::Retries`] if it is invalid.
 pub fn check_retries() -> Result<(), ResolveError> {
     retries().map(drop)
 }
 
-/// As [`resolve`], for the name or number of a UDP service (`services(5)`);
-/// `shown` is what the messages call the endpoint.
+/// As [`resolve`], for the name or number of a UDP service (`services(5)`). Messages call the
+/// endpoint `shown`.
 ///
 /// # Errors
 /// See [`ResolveError`].
@@ -103,11 +102,10 @@ pub fn resolve_service(
     }
 }
 
-/// The UDP port that a number or the name of a service stands for. The `Err` is
-/// the system's reason.
+/// Returns the UDP port of a service's number or name. The `Err` is the system's reason.
 ///
 /// # Errors
-/// When there is no such service.
+/// Returns an error if there is no such service.
 pub fn port(service: &str) -> Result<u16, String> {
     /// `AI_PASSIVE` (`netdb.h`).
     const PASSIVE: i32 = 1;
@@ -117,7 +115,7 @@ pub fn port(service: &str) -> Result<u16, String> {
 
 struct Failure {
     text: String,
-    /// Whether asking again is of no use.
+    /// True if a retry cannot succeed.
     is_final: bool,
 }
 
@@ -147,7 +145,7 @@ impl Failure {
     }
 }
 
-/// How often to ask again; `None` is without end.
+/// Returns the number of retries; `None` is unlimited.
 fn retries() -> Result<Option<u32>, ResolveError> {
     let Some(value) = env::var_os(VARIABLE) else {
         return Ok(Some(DEFAULT_RETRIES));
@@ -196,7 +194,7 @@ mod tests {
             ("2001:db8::1", "[2001:db8::1]:5"),
             ("fe80::1%1", "[fe80::1%1]:5"),
             ("fe80::1%lo", "[fe80::1%1]:5"),
-            // As inet_aton(3) reads it.
+            // As inet_aton(3) parses it.
             ("192.0.513", "192.0.2.1:5"),
         ] {
             let address = resolve(host, 5, &mut never).expect(host);
@@ -204,7 +202,7 @@ mod tests {
         }
     }
 
-    /// To Windows it means this machine.
+    /// On Windows an empty name means this machine.
     #[cfg(unix)]
     #[test]
     fn no_name_is_asked_for_once() {
@@ -217,7 +215,7 @@ mod tests {
         assert_eq!(asked, 0);
     }
 
-    /// In glibc's words.
+    /// The messages are glibc's.
     #[cfg(unix)]
     #[test]
     fn a_service_that_does_not_exist_is_asked_for_until_it_is_enough() {

@@ -1,4 +1,4 @@
-//! Devices in user space: what is said on a connection to one.
+//! Devices in user space: the exchange on a connection.
 
 #[cfg(unix)]
 mod unix;
@@ -21,19 +21,18 @@ use windows as system;
 pub use system::connect_to;
 pub(crate) use system::{Stream, connect, interfaces, is_silence};
 
-/// Time that a device may be silent, unless it has much to do.
+/// Longest silence of a device, unless a request keeps it busy.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Further time that it may be silent for each block of a request: it computes a shared secret with
-/// every peer.
+/// Additional silence for each block of a request: the device computes a shared secret for every
+/// peer.
 const PATIENCE_EACH: Duration = Duration::from_secs(1);
 
-/// How much is read or written at a time, in bytes.
+/// Bytes read or written at a time.
 const BLOCK: usize = 64 << 10;
 
-/// Checks whether the program that listens there still answers: one that was killed is there
-/// for a moment, and its connections break. One that is silent for `patience` counts as
-/// an answer.
+/// Checks whether the listening process answers. The socket of a killed process exists for a moment
+/// longer, and then connections break. Silence for `patience` counts as an answer.
 pub(crate) fn answers(stream: Stream, patience: Duration) -> bool {
     let mut first = Zeroizing::new([0]);
     let asked = system::be_patient(stream, patience).and_then(|mut stream| {
@@ -70,7 +69,7 @@ pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
     let written = write_set(&mut text, request).and_then(|()| text.flush());
     let (failed, blocks) = (text.failed, text.written);
     if written.is_err() {
-        // A device that has had enough of a request may still say why.
+        // A device that rejects a request early may still send its reason.
         let error = failed.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
         let mut answer = SetAnswer::new();
         return match receive(&mut stream, |bytes| answer.push(bytes)) {
@@ -84,7 +83,7 @@ pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
     Ok(answer.finish()?)
 }
 
-/// Reads up to the end of an answer, or of the connection.
+/// Reads an answer up to its end or the end of the connection.
 fn receive(
     stream: &mut Stream,
     mut take: impl FnMut(&[u8]) -> Result<bool, AnswerError>,
@@ -102,12 +101,11 @@ fn receive(
     }
 }
 
-/// Writes text in blocks, none of which stays in memory.
+/// Writes text in blocks, and erases each.
 struct Blocks<'a> {
     stream: &'a mut Stream,
     held: Zeroizing<Vec<u8>>,
     failed: Option<io::Error>,
-    /// Blocks.
     written: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The difference between what a device is and what it should be.
+//! Difference between a device's state and the wanted configuration.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,14 +6,14 @@ use taupe_protocol::key::PresharedKey;
 use taupe_protocol::update::PeerUpdate;
 use taupe_uapi::{Device, SetRequest};
 
-/// What has to be asked of `device` so that it becomes what `wanted` says.
+/// Returns the request that changes `device` to match `wanted`.
 ///
-/// Without peers that is a plain replacement. Otherwise the peers that are not
-/// wanted are removed first, so that their networks are free.
+/// Without wanted peers this is a plain replacement. Otherwise the request removes unwanted peers
+/// first, so that their allowed IPs are free.
 #[must_use]
 pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
-    // A seed, a key or a word that is there already is left out: said again, it would have
-    // the device forget what it knows of handshakes.
+    // An unchanged seed, key or mode is left out: if it were set again, the device would discard
+    // its handshake state.
     let seed = wanted.device.pq_private_key.take().flatten();
     wanted.device.pq_private_key = (seed != device.status.pq_private_key).then_some(seed);
     if wanted.device.peers.is_empty() {
@@ -55,7 +55,7 @@ pub fn difference(device: &Device, mut wanted: SetRequest) -> SetRequest {
         .peers
         .iter()
         .filter(|peer| !kept.contains(&peer.public_key));
-    // `wg` has them from last to first.
+    // `wg` sends removals from last to first.
     let mut peers: Vec<_> = removed
         .rev()
         .map(|peer| PeerUpdate {
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(other.post_quantum, Some(Some(PostQuantum::Require)));
         assert_eq!(none.pq_public_key, Some(None));
         assert_eq!(none.post_quantum, Some(None));
-        // Without a file's seed the device has none any more.
+        // The device's seed is removed if the file has none.
         let without = super::difference(&device, wanted(&[])).device;
         assert!(without.pq_private_key == Some(None));
     }

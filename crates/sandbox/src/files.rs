@@ -1,4 +1,4 @@
-//! What of the file system is another one in a cell.
+//! The sandbox's view of the file system: name servers, and no set-user-ID programs.
 
 use std::ffi::CString;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::refusal::{Failed, failed};
 const RESOLVER: &str = "/etc/resolv.conf";
 const SWITCH: &str = "/etc/nsswitch.conf";
 
-/// Makes the calling process's mount namespace, which is new, that of a cell.
+/// Turns the calling process's new mount namespace into that of a sandbox.
 pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Failed> {
-    // What is mounted and unmounted outside is so here, and not the other way round.
+    // Mounts propagate from the machine into the sandbox, and not back.
     let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", below).map_err(|error| failed("change how mounts spread", error.into()))?;
     let resolver = fs::canonicalize(RESOLVER);
@@ -53,7 +53,7 @@ pub(crate) fn set_up(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, 
                 bind(&beneath(&layer, RESOLVER), &path)?;
                 true
             }
-            // It was hidden, in a folder of the cell's own.
+            // The file is below a folder that the sandbox has copied without it: write it there.
             Ok(path) if covered.own.iter().any(|folder| path.starts_with(folder)) => {
                 let made = path.parent().map_or(Ok(()), fs::create_dir_all);
                 let made = made.and_then(|()| fs::copy(beneath(&layer, RESOLVER), &path).map(drop));
@@ -94,32 +94,32 @@ fn bind(from: &Path, over: &Path) -> Result<(), Failed> {
     mount_bind(from, over).map_err(|error| failed(what(), error.into()))
 }
 
-/// Where a file of `/etc` is in a folder that covers it.
+/// Returns the path of a file of `/etc` in the folder that covers it.
 fn beneath(layer: &Path, path: &str) -> PathBuf {
     let name = Path::new(path).file_name().unwrap_or_default();
     layer.join(name)
 }
 
-/// Makes `/etc` what it is, with what is in a folder before it: an overlay that has no
-/// folder to write to (Linux 5.11).
+/// Covers `/etc` by a read-only overlay with the files of `layer` above those of the machine
+/// (Linux 5.11).
 ///
-/// Nothing is mounted on the files themselves: who puts another file in the place of one, as
-/// DHCP clients do with `resolv.conf`, takes away what is mounted on it in other mount
-/// namespaces (`mount_namespaces(7)`). The kernel refuses it where something is mounted below
-/// `/etc`, as in containers, which an overlay would not have.
+/// A bind mount on a file itself would not last: when a program outside replaces the file, as DHCP
+/// clients do with `resolv.conf`, the kernel detaches mounts on it in other namespaces
+/// (`mount_namespaces(7)`). The kernel refuses the overlay if something is mounted below `/etc`, as
+/// in containers, because the overlay would lack it.
 fn cover_etc(layer: &Path) -> io::Result<()> {
     let options = CString::new(format!("lowerdir={}:/etc", layer.display()))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     Ok(mount("overlay", "/etc", "overlay", flags, &*options)?)
 }
 
-/// Whether something is mounted there, so that nobody can replace it.
+/// Returns true if something is mounted on the file itself. Then no program can replace it.
 fn is_mounted(path: &str) -> bool {
     let looked = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
     looked.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// A `resolv.conf(5)` of the tunnel's name servers.
+/// Returns a `resolv.conf(5)` with the tunnel's name servers.
 fn resolv_conf(plan: &Plan) -> String {
     let mut text = format!("# The name servers of {}.\n", plan.interface);
     for server in &plan.name_servers {
@@ -131,8 +131,8 @@ fn resolv_conf(plan: &Plan) -> String {
     text
 }
 
-/// An `nsswitch.conf(5)` by which hosts are looked for in files and asked of name servers,
-/// and of no service of this machine.
+/// Returns an `nsswitch.conf(5)` that resolves hosts from files and name servers only, and through
+/// no service of this machine.
 fn nsswitch(text: &str) -> String {
     const HOSTS: &str = "hosts: files dns\n";
     let is_hosts = |line: &&str| line.trim_start().starts_with("hosts:");
@@ -142,8 +142,8 @@ fn nsswitch(text: &str) -> String {
     text
 }
 
-/// What there is to say of name servers that are not reached through the tunnel, all of
-/// them.
+/// Returns a remark about name servers: if the plan has none, or if none is reached through the
+/// tunnel.
 fn reachable(plan: &Plan, text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let servers: Vec<IpAddr> = text

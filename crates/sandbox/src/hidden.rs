@@ -1,15 +1,14 @@
-//! What of the file system a cell does not see.
+//! Services that are hidden from the sandbox.
 //!
-//! A Unix socket with a path can be connected to from every network namespace. So a
-//! service at such a socket that asks the network in the name of others is a way around
-//! the tunnel: the ones that the C library asks for names, and the buses. Sockets with
-//! abstract names belong to a network namespace and are not there anyway.
+//! A process can connect to a Unix socket with a path from every network namespace. So a service at
+//! such a socket that uses the network for its clients bypasses the tunnel: the resolvers that the
+//! C library uses, and the D-Bus buses. Sockets with abstract names belong to a network namespace,
+//! so the sandbox does not have those of the machine.
 //!
-//! A service may be started, or started again, while a command runs, and a folder that is
-//! removed takes with it whatever is mounted on it in other mount namespaces
-//! (`mount_namespaces(7)`). So nothing is mounted on these folders: `/run` is another one
-//! in the cell, with all that is there now but for them, and what is added to it outside
-//! is not.
+//! A service may start or restart while a command runs, and when a folder is removed, the kernel
+//! detaches mounts on it in other mount namespaces (`mount_namespaces(7)`). So the services'
+//! folders are not covered one by one. Instead the sandbox gets its own `/run` with all present
+//! entries except these folders. Entries that the machine adds later do not appear in it.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -25,35 +24,36 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_bind_recursive};
 use crate::Plan;
 use crate::refusal::{Failed, failed};
 
-/// Below [`RUNTIME`], of the whole system: systemd-resolved, the name service cache, the
-/// system bus (by which resolved, NetworkManager and systemd can be told to do things),
-/// and Avahi, which asks the local network.
+/// Hidden folders below [`RUNTIME`]: systemd-resolved, the name service cache, the system bus
+/// (through which resolved, NetworkManager and systemd take commands), and Avahi, which queries the
+/// local network.
 const SERVICES: [&str; 4] = ["systemd/resolve", "nscd", "dbus", "avahi-daemon"];
 
-/// Where services have their sockets; mostly one is a link to the other.
+/// Folders of services' sockets. Usually one is a link to the other.
 const RUNTIME: [&str; 2] = ["/run", "/var/run"];
 
-/// Where programs look for the buses.
+/// Environment variables with the addresses of the buses.
 const SYSTEM_BUS: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 const SESSION_BUS: &str = "DBUS_SESSION_BUS_ADDRESS";
 
-/// Paths at which the cell differs from the machine.
+/// Paths at which the sandbox differs from the machine.
 pub(crate) struct Covered {
-    /// Folders that the cell has a copy of, with most entries of the machine's.
+    /// Folders that the sandbox has of its own, with most entries of the machine's.
     pub(crate) own: Vec<PathBuf>,
-    /// Paths that are empty in the cell.
+    /// Paths that are empty in the sandbox.
     pub(crate) empty: Vec<PathBuf>,
 }
 
 impl Covered {
-    /// Checks whether a path is one of these, or below one.
+    /// Returns true if a path is one of these, or below one.
     pub(crate) fn has(&self, path: &Path) -> bool {
         let mut all = self.own.iter().chain(&self.empty);
         all.any(|covered| path.starts_with(covered))
     }
 }
 
-/// Hides what is a way out, and puts an empty file system over the folder of the cell.
+/// Hides services that bypass the tunnel, and mounts an empty file system over the sandbox's
+/// folder.
 pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Failed> {
     let mut roots: Vec<PathBuf> = RUNTIME
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Fa
                 let what = || format!("hide {}", path.display());
                 mount_bind(&nothing, path).map_err(|error| failed(what(), error.into()))?;
             }
-            // What is not there cannot be connected to.
+            // A path that does not exist needs no cover.
             Err(_) => {}
         }
     }
@@ -94,25 +94,25 @@ pub(crate) fn hide(plan: &Plan, remarks: &mut Vec<String>) -> Result<Covered, Fa
     })
 }
 
-/// The buses, as the environment says where they are.
+/// Returns the sockets of the buses.
 fn named(plan: &Plan) -> Vec<PathBuf> {
     let mut paths = sockets(env::var_os(SYSTEM_BUS));
     if plan.hide_session {
         paths.extend(sockets(env::var_os(SESSION_BUS)));
-        // Where the system has them, whether or not the environment says so: after `su`, or of
-        // cron, it does not.
+        // Their usual place, even if the environment does not name it: after `su`, or from cron, it
+        // does not.
         let uid = rustix::process::geteuid().as_raw();
         let usual = Path::new("/run/user").join(uid.to_string());
         let said = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         for folder in [usual].into_iter().chain(said) {
-            // The user's systemd starts programs for whoever asks.
+            // The user's systemd starts programs for any client.
             paths.extend(["bus", "systemd"].map(|name| folder.join(name)));
         }
     }
     paths
 }
 
-/// The paths in the address of a bus (D-Bus Specification, "Server Addresses").
+/// Returns the paths in a bus address (D-Bus Specification, "Server Addresses").
 fn sockets(address: Option<OsString>) -> Vec<PathBuf> {
     let address = address.map(OsString::into_vec).unwrap_or_default();
     let servers = address.split(|&byte| byte == b';');
@@ -124,7 +124,7 @@ fn sockets(address: Option<OsString>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// An empty file system of this user's.
+/// Mounts an empty file system that belongs to this user.
 fn empty(over: &Path, mode: u32) -> Result<(), Failed> {
     let what = || format!("hide {}", over.display());
     mount_empty(over, mode).map_err(|error| failed(what(), error))
@@ -136,9 +136,9 @@ fn mount_empty(over: &Path, mode: u32) -> io::Result<()> {
     Ok(mount("tmpfs", over, "tmpfs", flags, &*options)?)
 }
 
-/// Puts a file system over a folder that has what is in it now, without what is hidden.
+/// Mounts a new file system over a folder, with the folder's present entries except hidden ones.
 fn mirror(root: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -> io::Result<()> {
-    // By it what is below remains to be seen from here, until the end of this function.
+    // Through this descriptor the covered folder remains visible to this function.
     let below = File::open(root)?;
     mount_empty(root, below.metadata()?.mode() & 0o7777)?;
     let below = PathBuf::from(format!("/proc/self/fd/{}", below.as_raw_fd()));
@@ -154,7 +154,7 @@ fn fill(from: &Path, to: &Path, hidden: &[PathBuf], remarks: &mut Vec<String>) -
         }
         let has_hidden = hidden.iter().any(|path| path.starts_with(&target));
         let Ok(found) = entry.metadata() else {
-            // It has just gone.
+            // The entry has just been removed.
             continue;
         };
         let placed = if found.is_symlink() {

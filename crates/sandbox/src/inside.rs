@@ -1,4 +1,4 @@
-//! The process that becomes the command.
+//! The child process that sets the sandbox up and becomes the command.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,26 +20,26 @@ use crate::hidden::Covered;
 use crate::refusal::{Facts, Refusal, failed};
 use crate::{Enclosed, Error, Namespaces, Plan, Waiting, files, message, network, rights};
 
-/// The exit status when there is no cell, or the command cannot be let into it.
+/// Exit status if the sandbox cannot be set up or joined.
 pub const NOT_SET_UP: u8 = 125;
 
-/// The exit status when the command cannot be started.
+/// Exit status if the command cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 
-/// The exit status when there is no such command.
+/// Exit status if the command does not exist.
 pub const NOT_FOUND: u8 = 127;
 
-/// The TUN is served.
+/// Message to the child: the TUN is served.
 pub(crate) const GO: &[u8] = b"go";
 
-/// A cell has been opened; what follows are remarks, a line each.
+/// First byte of a message from the child: the sandbox is set up; remarks follow, one per line.
 const OPENED: u8 = b'+';
 
-/// There is none; what follows is why.
+/// First byte of a message from the child: setting up failed; the reason follows.
 const REFUSED: u8 = b'-';
 
-/// Opens a cell, and becomes the command when it is let go. Returns only if it does not
-/// become that, with the status to end with.
+/// Sets a sandbox up, and becomes the command when the parent releases it. Returns only on failure,
+/// with the exit status.
 pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
     let core = rights::without_core();
     let mut remarks = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
         }
         Err(refusal) => {
             let text = format!("{}{refusal}", char::from(REFUSED));
-            // If nobody hears it, nobody is left who asked.
+            // If sending fails, the parent has ended.
             let _ = message::send(socket.as_fd(), text.as_bytes(), &[]);
             return NOT_SET_UP;
         }
@@ -65,12 +65,12 @@ pub(crate) fn run(plan: &Plan, socket: OwnedFd, command: &[OsString]) -> u8 {
     }
     match message::receive(socket.as_fd()) {
         Ok(Some(_)) => become_command(folder, Some(&covered), Some(core), command),
-        // The tunnel has ended before it began, which is told of there.
+        // The parent has ended, and has reported the reason.
         Ok(None) | Err(_) => NOT_SET_UP,
     }
 }
 
-/// What the child has said of its cell.
+/// Evaluates the child's first message.
 pub(crate) fn opened(message: message::Message, waiting: Waiting) -> Result<Enclosed, Error> {
     let (first, text) = message.text.split_first().ok_or(Error::Died)?;
     let text = String::from_utf8_lossy(text);
@@ -79,7 +79,7 @@ pub(crate) fn opened(message: message::Message, waiting: Waiting) -> Result<Encl
     }
     let descriptors: Result<[OwnedFd; 6], _> = message.descriptors.try_into();
     let Ok([tun, notices, questions, user, network, mount]) = descriptors else {
-        // There is no room for them here (RLIMIT_NOFILE).
+        // This process has no free descriptors for them (RLIMIT_NOFILE).
         let source = rustix::io::Errno::MFILE.into();
         return Err(Error::Process(source));
     };
@@ -96,10 +96,10 @@ pub(crate) fn opened(message: message::Message, waiting: Waiting) -> Result<Encl
     })
 }
 
-/// Moves this process into new namespaces and makes them a cell: its TUN, the two sockets
-/// that watch it, and the namespaces; and the paths that it covers.
+/// Moves this process into new namespaces and sets them up. Returns the TUN, the two sockets that
+/// watch it, the namespaces, and the covered paths.
 fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered), Refusal> {
-    // They are nobody's before they are mapped.
+    // Before the mapping is written, they are the overflow IDs.
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let facts = Facts::gather();
     let enter = |kind| {
@@ -112,7 +112,7 @@ fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered
         let written = fs::write(&path, text);
         written.map_err(|error| Refusal::step(failed(format!("write {path}"), error), &facts))
     };
-    // Without which an ordinary user's groups may not be mapped (user_namespaces(7)).
+    // The kernel lets an unprivileged user map a group only after this (user_namespaces(7)).
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{user} {user} 1"))?;
     write("gid_map", format!("{group} {group} 1"))?;
@@ -138,8 +138,8 @@ fn open(plan: &Plan, remarks: &mut Vec<String>) -> Result<([OwnedFd; 6], Covered
     Ok((descriptors, covered))
 }
 
-/// Makes this process, which must have one thread, the command in a cell that is there.
-/// Returns only if it cannot, with the status to end with, after saying why.
+/// Makes this process, which must have a single thread, the command in an existing sandbox. Returns
+/// only on failure, with the exit status, and prints the reason.
 pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
     let folder = env::current_dir();
     let Namespaces {
@@ -160,16 +160,16 @@ pub fn join(namespaces: &Namespaces, command: &[OsString]) -> u8 {
     become_command(folder, None, None, command)
 }
 
-/// Enters the current folder again by its path, which leads into the cell's file system. Until
-/// then this process is still in the machine's.
+/// Enters the current folder again by its path, which resolves in the sandbox's file system. Until
+/// then the process's folder is that of the machine.
 ///
-/// The path may not lead to the folder: another file system may be mounted over it, or a process
-/// with more rights may have entered it. Then this process stays, as it would without a cell,
-/// unless the cell covers the path.
+/// Entering may fail: another file system may be mounted over the path, or only a process with more
+/// rights can enter it. Then the process stays in the machine's folder, as it would without a
+/// sandbox, unless the sandbox covers the path.
 fn go_to(folder: &Path, covered: Option<&Covered>) -> io::Result<()> {
     env::set_current_dir(folder).or_else(|error| match covered {
         Some(covered) if !covered.has(folder) => Ok(()),
-        // One that joins has come to the root of the cell's file systems.
+        // A process that joins starts at the root of the sandbox's file system.
         _ => Err(error),
     })
 }
@@ -209,7 +209,7 @@ fn become_command(
     }
 }
 
-/// The process that started this one has nothing to say of it any more.
+/// Prints an error. The parent process does not report failures at this stage.
 fn say(sentence: &str) {
     let _ = io::stderr().write_all(format!("taupe: {sentence}\n").as_bytes());
 }

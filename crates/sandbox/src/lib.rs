@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
-//! A command in a cell: a user, a network and a mount namespace of its own, in which a
-//! TUN is the only way out for IP. It takes no root.
+//! Sandbox for a command, called *cell* in this crate's names: a user, a network and a mount
+//! namespace in which a TUN is the only path out for IP. It does not need root.
 //!
 //! ```text
 //! this process                       its child, in the cell
@@ -11,23 +11,23 @@
 //! Enclosed::release ───────────────► gives up all rights, becomes the command
 //! ```
 //!
-//! The datagrams of the device leave by this process's network namespace. When this
-//! process ends, however it does, the TUN ends with its last descriptor, which is here,
-//! and nothing of the cell can be sent anywhere any more.
+//! The device sends its datagrams from this process's network namespace. This process holds the
+//! last descriptor of the TUN: when it ends for any reason, the TUN disappears, and the sandbox can
+//! no longer send anything.
 //!
-//! Another command [joins](join) the cell by its namespaces, which the process that made
-//! it hands out at a socket that only its user reaches ([`Shared`]).
+//! Another command [joins](join) the sandbox through its namespaces. The process that created it
+//! passes them over a socket that only its user can reach ([`Shared`]).
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `inside.rs` | the child, from the fork to the command |
-//! | `network.rs` | the TUN, addresses, routes, ping; without the rest of a cell, for a tunnel in a tunnel ([`lay`]) |
-//! | `files.rs` | what is mounted: name servers, no program that gains rights |
-//! | `hidden.rs` | services that are not seen from inside |
-//! | `rights.rs` | what the command may not do |
-//! | `refusal.rs` | why there is no cell, and what to do |
-//! | `shared.rs` | how other commands find the cell |
-//! | `message.rs` | text and descriptors over a socket |
+//! | `inside.rs` | the child, from fork to exec |
+//! | `network.rs` | TUN, addresses, routes, ping; also without a sandbox, for a tunnel through another tunnel ([`lay`]) |
+//! | `files.rs` | mounts: name servers, no program that gains rights |
+//! | `hidden.rs` | services that are hidden |
+//! | `rights.rs` | capabilities that the command loses |
+//! | `refusal.rs` | reasons for failure, with advice |
+//! | `shared.rs` | rendezvous for other commands |
+//! | `message.rs` | messages with text and descriptors over a socket |
 
 mod files;
 mod hidden;
@@ -54,67 +54,65 @@ pub use inside::{NOT_EXECUTABLE, NOT_FOUND, NOT_SET_UP, join};
 pub use network::{Network, NetworkError, Opened, lay};
 pub use shared::{JoinError, Member, PlaceError, Shared, user_folder};
 
-/// What a cell has.
+/// Configuration of a sandbox.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The name of the TUN.
+    /// Name of the TUN.
     pub interface: String,
-    /// Its addresses with the lengths of their networks.
+    /// Addresses of the TUN with prefix lengths.
     pub addresses: Vec<IpNet>,
-    /// What is reached by it; there is no other way to anything.
+    /// Destinations reached through the TUN. No others are reachable.
     pub routes: Vec<IpNet>,
-    /// Its MTU in bytes.
+    /// MTU of the TUN, in bytes.
     pub mtu: u32,
-    /// Who is asked for names; without any, those of `/etc/resolv.conf` are, through the
-    /// tunnel.
+    /// Name servers. If there are none, those of `/etc/resolv.conf` are used, through the tunnel.
     pub name_servers: Vec<IpAddr>,
-    /// In which domains names without a dot are looked for.
+    /// Search domains for names without a dot.
     pub search: Vec<String>,
-    /// The session bus and the user's service manager are hidden too.
+    /// True to hide the session bus and the user's service manager, too.
     pub hide_session: bool,
-    /// A folder of this user's that is hidden in the cell, and in whose place the cell has
-    /// files of its own.
+    /// A folder of this user that is hidden in the sandbox. The sandbox's own files take its place.
     pub folder: PathBuf,
 }
 
-/// Why there is no cell. Nothing is left of it.
+/// Reason why there is no sandbox. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The child's words: what could not be had, why, what to do.
+    /// The child failed. The text has the step, the reason and advice.
     #[error("{0}")]
     Refused(String),
-    /// The child ended without a word.
+    /// The child ended without a message.
     #[error("the process that was to become the command was ended from outside")]
     Died,
-    /// The system cannot make a process, or a socket to speak to it.
+    /// The process or its socket could not be created.
     #[error("cannot start a process for the command: {0}")]
     Process(#[source] io::Error),
 }
 
-/// A cell whose command has yet to begin.
+/// A sandbox whose command has not started.
 #[derive(Debug)]
 pub struct Enclosed {
     /// The TUN, which is up.
     pub tun: OwnedFd,
-    /// What watches it, from inside.
+    /// Watch of the TUN from inside its network namespace.
     pub watch: LinkWatch,
-    /// By which others can join.
+    /// Namespaces through which other commands join.
     pub namespaces: Namespaces,
-    /// What is not as one may expect, a sentence each.
+    /// Remarks for the user, one sentence each.
     pub remarks: Vec<String>,
     /// The child, which waits until the TUN is served.
     pub waiting: Waiting,
 }
 
-/// The process that becomes the command, a child of this one.
+/// The child process that becomes the command.
 #[derive(Debug)]
 pub struct Child {
-    /// Its number, until somebody waits for it.
+    /// Its process ID, valid until it is waited for.
     pub pid: Pid,
     handle: OwnedFd,
 }
 
-/// The namespaces of a cell.
+/// Namespaces of a sandbox.
 #[derive(Debug)]
 pub struct Namespaces {
     user: OwnedFd,
@@ -122,12 +120,12 @@ pub struct Namespaces {
     mount: OwnedFd,
 }
 
-/// Makes a cell in a copy of this process, which is to become `command`, a program that
-/// is looked for in `PATH` and its arguments.
+/// Forks a child that sets a sandbox up and later becomes `command`: a program, searched in `PATH`,
+/// with its arguments.
 ///
 /// # Errors
 ///
-/// See [`Error`]; so it is when this process has more than one thread.
+/// See [`Error`]. Also fails if this process has more than one thread.
 pub fn enclose(plan: &Plan, command: &[OsString]) -> Result<Enclosed, Error> {
     let (socket, theirs) = socketpair(
         AddressFamily::UNIX,
@@ -139,7 +137,7 @@ pub fn enclose(plan: &Plan, command: &[OsString]) -> Result<Enclosed, Error> {
     let mut sockets = Some((socket, theirs));
     let pid = fork(|| match sockets.take() {
         Some((ours, socket)) => {
-            // Or the child would not learn of this process's end.
+            // If the child held this end too, it would not notice the parent's end.
             drop(ours);
             inside::run(plan, socket, command)
         }
@@ -168,11 +166,11 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Lets the command begin.
+    /// Starts the command.
     ///
     /// # Errors
     ///
-    /// When the child has been ended.
+    /// Returns an error if the child has ended.
     pub fn release(self) -> Result<Child, Error> {
         let sent = message::send(self.socket.as_fd(), inside::GO, &[]);
         sent.map_err(|_| Error::Died)?;
@@ -181,7 +179,7 @@ impl Waiting {
 }
 
 impl Child {
-    /// Sends it a signal; whether it was still there.
+    /// Sends the process a signal. Returns false if it has ended.
     pub fn signal(&self, signal: Signal) -> bool {
         pidfd_send_signal(&self.handle, signal).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Text and descriptors over a Unix socket that keeps messages apart.
+//! Messages with text and descriptors over a SOCK_SEQPACKET socket.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,19 +10,19 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// The most descriptors in a message.
+/// Most descriptors per message.
 const MOST: usize = 6;
 
-/// The longest text in bytes; a longer one is cut.
+/// The longest text, in bytes. Longer texts are truncated.
 const LONGEST: usize = 8192;
 
-/// What has come.
+/// A received message.
 pub(crate) struct Message {
     pub(crate) text: Vec<u8>,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Sends a text that is not empty, and descriptors, of which copies arrive.
+/// Sends a text, which must not be empty, and copies of descriptors.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     text: &[u8],
@@ -39,7 +39,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Waits for a message; `None` when the other end is closed.
+/// Waits for a message. Returns `None` when the other end is closed.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
     let mut text = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];

@@ -1,5 +1,5 @@
-//! A network of which a TUN is all there is but loopback: that of a cell, or of a tunnel
-//! which others go through.
+//! A network namespace with a TUN and loopback only: that of a sandbox, or of a tunnel that carries
+//! another tunnel.
 
 use std::fs;
 use std::io;
@@ -16,52 +16,52 @@ use crate::refusal::{Facts, Refusal, failed};
 /// Loopback is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Groups whose members may ping (`icmp(7)`); in a new namespace nobody's.
+/// Range of group IDs that may ping (`icmp(7)`). It is empty in a new namespace.
 const PING: &str = "/proc/sys/net/ipv4/ping_group_range";
 
-/// A TUN with addresses, and what is reached by it, as the only network of a namespace.
+/// A TUN with its addresses and routes, as the only network of a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
-    /// The name of the TUN.
+    /// Name of the TUN.
     pub interface: &'a str,
-    /// Its addresses with the lengths of their networks.
+    /// Addresses with prefix lengths.
     pub addresses: &'a [IpNet],
-    /// What is reached by it.
+    /// Destinations reached through the TUN.
     pub routes: &'a [IpNet],
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
 }
 
-/// Why there is none.
+/// Reason why the network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The TUN.
+    /// The TUN could not be created.
     #[error(transparent)]
     Tun(#[from] OpenError),
-    /// A step.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Step {
-        /// What was tried.
+        /// The failed step.
         what: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// Addresses, routes.
+    /// An address or a route could not be added.
     #[error(transparent)]
     System(#[from] SystemError),
 }
 
-/// What another namespace needs to serve the TUN.
+/// Descriptors that another namespace needs to serve the TUN.
 #[derive(Debug)]
 pub struct Opened {
     /// The TUN, which is up.
     pub tun: OwnedFd,
-    /// What watches it, from where it is.
+    /// Watch of the TUN from inside its network namespace.
     pub watch: LinkWatch,
 }
 
-/// Makes a network in the calling thread's network namespace, which is new. What is not as
-/// one may expect is remarked, a sentence each.
+/// Sets a network up in the calling thread's network namespace, which must be new. Adds remarks for
+/// the user, one sentence each.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, N
     let step = |what: &'static str| move |source| NetworkError::Step { what, source };
     let mut system = System::open()?;
     system.set_up(LOOPBACK, true)?;
-    // Offloads are for who serves it to ask for.
+    // The process that serves the TUN enables offloads.
     let tun = Tun::create(network.interface, Offloads::NONE)?;
     let watch = LinkWatch::open(&tun).map_err(step("watch the interface"))?;
     let index = tun.index().map_err(step("find the interface"))?;
@@ -85,7 +85,7 @@ pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, N
     for &network in network.routes.iter().filter(fits) {
         let route = Route::by_interface(network, index, Route::MAIN_TABLE);
         match system.add_route(&route) {
-            // The network of one of its addresses leads there already.
+            // An address's connected route exists already.
             Err(error) if error.errno() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
             added => added?,
         }
@@ -95,8 +95,8 @@ pub fn lay(network: &Network<'_>, remarks: &mut Vec<String>) -> Result<Opened, N
     Ok(Opened { tun, watch })
 }
 
-/// The network of a cell, in the calling process's network namespace: its TUN, and all
-/// that leads into it.
+/// Sets the network of a sandbox up in the calling process's network namespace: its TUN, routes,
+/// and permission to ping.
 pub(crate) fn set_up(
     plan: &Plan,
     group: u32,
@@ -120,8 +120,8 @@ pub(crate) fn set_up(
     Ok(opened)
 }
 
-/// Has the interface take IPv6 addresses although new interfaces may be told not to;
-/// whether it does.
+/// Enables IPv6 on the interface, because the default for new interfaces may be off. Returns false
+/// if the kernel has no IPv6.
 fn allow_ipv6(interface: &str, remarks: &mut Vec<String>) -> bool {
     let switch = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match fs::write(&switch, "0") {
@@ -130,7 +130,7 @@ fn allow_ipv6(interface: &str, remarks: &mut Vec<String>) -> bool {
             remarks.push("this kernel has no IPv6: only IPv4 goes through the tunnel".to_owned());
             false
         }
-        // It may be on already.
+        // IPv6 may be enabled already.
         Err(_) => true,
     }
 }

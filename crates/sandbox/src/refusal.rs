@@ -1,4 +1,4 @@
-//! Why there is no cell, and what to do about it.
+//! Reasons why a sandbox could not be set up, with advice.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use taupe_os_linux::namespace::Kind;
 use taupe_os_linux::netlink::SystemError;
 use taupe_os_linux::tun::OpenError;
 
-/// What could not be had.
+/// Failed step, with its reason and advice.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("the command cannot have a {} namespace of its own: {source}: {why}", .kind.name())]
@@ -57,7 +57,7 @@ impl Refusal {
     }
 }
 
-/// A step that failed.
+/// A failed step.
 pub(crate) struct Failed {
     what: String,
     source: io::Error,
@@ -68,17 +68,17 @@ pub(crate) fn failed(what: impl Into<String>, source: io::Error) -> Failed {
     Failed { what, source }
 }
 
-/// What may stand in the way, as the system tells it.
+/// Settings of the system that may be the reason.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Facts {
-    /// `kernel.unprivileged_userns_clone` of Debian's kernels is 0.
+    /// `kernel.unprivileged_userns_clone` (Debian's kernels) is 0.
     clone_is_off: bool,
-    /// AppArmor takes the rights in new user namespaces from programs without a profile
+    /// AppArmor takes the capabilities in new user namespaces from programs without a profile
     /// (Ubuntu, since 23.10).
     apparmor_restricts: bool,
-    /// Some system calls are forbidden, as in most containers.
+    /// A seccomp filter is active, as in most containers.
     is_filtered: bool,
-    /// How many user, network and mount namespaces there may be.
+    /// Limits on user, network and mount namespaces.
     limits: [Option<u64>; 3],
 }
 
@@ -86,7 +86,7 @@ const APPARMOR: &str = "; AppArmor lets no program without a profile have namesp
                         kernel.apparmor_restrict_unprivileged_userns=0`";
 
 impl Facts {
-    /// Looks. It has to be done before the process has a new user namespace, which has
+    /// Reads the settings. Must run before the process enters a new user namespace, which has
     /// limits of its own.
     pub(crate) fn gather() -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
@@ -103,7 +103,7 @@ impl Facts {
     }
 }
 
-/// The variable below `/proc/sys/user`.
+/// Returns the name of the limit below `/proc/sys/user`.
 fn limit(kind: Kind) -> String {
     format!("max_{}_namespaces", kind.name())
 }
@@ -112,7 +112,7 @@ fn is_refused(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Why there is no new namespace of a kind, with one thing to do.
+/// Returns the reason why a namespace was refused, with one piece of advice.
 fn why(kind: Kind, error: &io::Error, facts: &Facts) -> String {
     let clone = "kernel.unprivileged_userns_clone";
     match Errno::from_io_error(error) {
@@ -144,7 +144,7 @@ fn why(kind: Kind, error: &io::Error, facts: &Facts) -> String {
     }
 }
 
-/// Why `/dev/net/tun` cannot be opened.
+/// Returns the reason why `/dev/net/tun` cannot be opened, with advice.
 fn tun(error: &io::Error, user: u32) -> String {
     let what = format!("cannot open /dev/net/tun: {error}");
     match Errno::from_io_error(error) {

@@ -1,4 +1,4 @@
-//! What a command may not do, whoever started it.
+//! Rights that the command loses, even if root started it.
 
 use rustix::io::{Errno, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -7,15 +7,15 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// Gives up every capability over the cell, so that no program that is started from here
-/// on has one (`capabilities(7)`): neither root's, nor one with capabilities of its file.
-/// It takes `CAP_SETPCAP` in the cell's user namespace.
+/// Drops every capability over the sandbox and clears the bounding set, so that no program started
+/// from here can gain one (`capabilities(7)`), whether by being root or by file capabilities. Needs
+/// `CAP_SETPCAP` in the sandbox's user namespace.
 pub(crate) fn give_up() -> Result<()> {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match remove_capability_from_bounding_set(one) {
             Ok(()) => {}
-            // The kernel has no more.
+            // The kernel has no capability of a higher number.
             Err(Errno::INVAL) => break,
             Err(error) => return Err(error),
         }
@@ -31,15 +31,16 @@ pub(crate) fn give_up() -> Result<()> {
     set_capabilities(None, sets)
 }
 
-/// What a core file may have, before [`without_core`].
+/// The core file limit before [`without_core`].
 pub(crate) struct Core(Rlimit);
 
-/// Has this process leave no core file, which would hold a copy of the keys that its
-/// parent has read. Not by `PR_SET_DUMPABLE`, without which it may not map its user.
+/// Prevents core files of this process: it still holds a copy of the keys that its parent has read.
+/// `PR_SET_DUMPABLE` is not usable, because a non-dumpable process may not write its user mapping.
 pub(crate) fn without_core() -> Core {
     let before = getrlimit(Resource::Core);
-    // A file that may have one byte is not written, and with this very limit nothing is
-    // sent to a program either (core(5)). Where even that is too much, there is none.
+    // With a limit of exactly 1 byte the kernel writes no core file and runs no core pattern
+    // program (core(5)). If the hard limit is 0, no core file is written either, and the failure
+    // does not matter.
     let _ = setrlimit(
         Resource::Core,
         Rlimit {
@@ -51,7 +52,7 @@ pub(crate) fn without_core() -> Core {
 }
 
 impl Core {
-    /// For the command it is as it was.
+    /// Restores the limit for the command.
     pub(crate) fn restore(self) -> Result<()> {
         setrlimit(Resource::Core, self.0)
     }

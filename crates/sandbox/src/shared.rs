@@ -1,7 +1,8 @@
-//! How other commands of the same user find a cell.
+//! Rendezvous: other commands of the same user find a running sandbox.
 //!
-//! In a folder that nobody else can enter there is for each cell a file that the process
-//! that made it has locked, and a socket at which it hands out the cell's namespaces.
+//! A folder that only the user can enter has two files per sandbox: a lock file, locked by the
+//! process that created the sandbox, and a socket at which this process passes the sandbox's
+//! namespaces.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -19,44 +20,44 @@ use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 
 use crate::{Namespaces, message};
 
-/// Who waits to be let in; more are refused.
+/// Pending connections. Further ones are refused.
 const WAITING: i32 = 16;
 
-/// Why there is no place for a cell to be found.
+/// Reason why a sandbox cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Another process has a cell of this name.
+    /// Another process has a sandbox of this name.
     #[error("{0} is running already: `taupe exec --join {0} -- COMMAND` uses the same tunnel")]
     Running(String),
-    /// The folder could be another user's trap.
+    /// Another user may control the folder.
     #[error(
         "{} must be a folder of user {user} that nobody else can enter (mode 0700); remove it", .folder.display()
     )]
     Unsafe {
         /// The folder.
         folder: PathBuf,
-        /// Who runs this.
+        /// The current user.
         user: u32,
     },
-    /// The system's error.
+    /// A system call failed.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {
-        /// What was to be done.
+        /// The failed action.
         what: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Why a cell cannot be joined.
+/// Reason why a sandbox cannot be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Nobody has one of this name.
+    /// There is no sandbox of this name. The second field is a hint.
     #[error("there is no tunnel {0} of `taupe exec` to join{1}")]
     None(String, String),
-    /// It ended just now.
+    /// The sandbox has just ended.
     #[error("{0} has just ended")]
     Ended(String),
     /// See [`PlaceError`].
@@ -64,26 +65,26 @@ pub enum JoinError {
     Place(#[from] PlaceError),
 }
 
-/// The name of a cell, taken: until this is dropped no other process of this user has it.
+/// A reserved name of a sandbox. Until it is dropped, no other process of this user can reserve it.
 #[derive(Debug)]
 pub struct Shared {
     folder: PathBuf,
     socket: PathBuf,
     listener: OwnedFd,
-    /// The lock goes with its descriptor.
+    /// Dropping the descriptor releases the lock.
     _lock: File,
 }
 
-/// A process that wants to join.
+/// A process that asks to join.
 #[derive(Debug)]
 pub struct Member {
     connection: OwnedFd,
-    /// Readable when the process has ended (`pidfd_open(2)`).
+    /// A pidfd, readable once the process has ended (`pidfd_open(2)`).
     pub process: OwnedFd,
 }
 
 impl Shared {
-    /// Takes a name, and lets others join from now on.
+    /// Reserves a name and begins to listen for processes that join.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Shared {
             Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
         }
         let socket = folder.join(format!("{name}.sock"));
-        // One that is there is left over, as we have the lock.
+        // This process has the lock, so an existing socket is left over.
         match fs::remove_file(&socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("remove", &socket)(error));
@@ -126,33 +127,33 @@ impl Shared {
         })
     }
 
-    /// The folder of all of this user's.
+    /// Returns the folder of all sandboxes of this user.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A copy of the socket, at which [`accept`](Self::accept) waits.
+    /// Returns a copy of the socket, for [`accept`](Self::accept).
     ///
     /// # Errors
     ///
-    /// When there are too many descriptors.
+    /// Returns an error if the process has no free descriptors.
     pub fn listener(&self) -> io::Result<OwnedFd> {
         self.listener.try_clone()
     }
 
-    /// Waits for the next process that wants to join, which belongs to this user.
+    /// Waits for the next process that asks to join. Refuses processes of other users.
     ///
     /// # Errors
     ///
-    /// The system's; the next call may have none.
+    /// Returns the system's error. A later call may succeed.
     pub fn accept(listener: &OwnedFd) -> io::Result<Member> {
         let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
         let peer = socket_peercred(&connection)?;
         if peer.uid != geteuid() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        // It waits for an answer, so that this is still its number.
+        // The peer waits for an answer, so its process ID has not been reused.
         let process = pidfd_open(peer.pid, PidfdFlags::empty())?;
         Ok(Member {
             connection,
@@ -168,7 +169,7 @@ impl Drop for Shared {
 }
 
 impl Member {
-    /// Lets it in; whether it is still there.
+    /// Passes the namespaces to the process. Returns false if it has ended.
     pub fn admit(&self, namespaces: &Namespaces) -> bool {
         let Namespaces {
             user,
@@ -181,8 +182,7 @@ impl Member {
 }
 
 impl Namespaces {
-    /// Asks for the namespaces of a cell. From then on the tunnel stays until this process
-    /// has ended.
+    /// Requests the namespaces of a sandbox. Its tunnel stays up until this process ends.
     ///
     /// # Errors
     ///
@@ -212,7 +212,7 @@ impl Namespaces {
     }
 }
 
-/// A hint at what there is to join.
+/// Returns a hint that lists the running sandboxes.
 fn others(folder: &Path) -> String {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| {
@@ -237,8 +237,9 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceErr
     move |source| PlaceError::Io { what, path, source }
 }
 
-/// The folder of this user's cells, which is made if need be: below `XDG_RUNTIME_DIR` if
-/// that is this user's; for root below `/run`, where others cannot be first.
+/// Returns the folder of this user's sandboxes, and creates it if necessary: below
+/// `XDG_RUNTIME_DIR` if that belongs to the user, else for root below `/run`, where no other user
+/// can create it first.
 ///
 /// # Errors
 ///

@@ -1,31 +1,30 @@
-//! A request in pieces that the kernel takes.
+//! Splits a request into netlink messages that the kernel accepts.
 
 use taupe_protocol::update::{AllowedIpChange, PeerUpdate};
 
-/// What a message may measure, in bytes: below a page of memory, of which the
-/// kernel needs no second one in sequence.
+/// The longest message, in bytes: below one page, so that the kernel needs no contiguous pages.
 pub(crate) const SIZE: usize = 4000;
 
-/// What comes before the peers: the headers, and everything about the device.
+/// Upper bound of the headers and device attributes, in bytes.
 const DEVICE: usize = 128;
 
-/// A peer without its networks, with everything.
+/// Upper bound of a peer without allowed IPs, in bytes.
 const PEER: usize = 144;
 
-/// One network.
+/// Upper bound of one allowed IP, in bytes.
 const NETWORK: usize = 48;
 
-/// What one message says of one peer.
+/// Part of a peer that one message contains.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     pub(crate) peer: &'a PeerUpdate,
-    /// Whether everything but the networks is said here.
+    /// True if this part contains all attributes, not only allowed IPs.
     pub(crate) first: bool,
     pub(crate) allowed_ips: &'a [AllowedIpChange],
 }
 
-/// Cuts a request into messages, at least one. A peer that is cut is named
-/// again in the next message, with the rest of its networks.
+/// Splits a request into one or more messages. If a peer is split, the next message repeats its key
+/// with the rest of its allowed IPs.
 pub(crate) fn cut(peers: &[PeerUpdate]) -> Vec<Vec<Piece<'_>>> {
     let mut messages = Vec::new();
     let mut pieces = Vec::new();

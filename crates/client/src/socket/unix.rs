@@ -1,4 +1,4 @@
-//! Sockets in a folder, of systems that have such.
+//! Unix sockets in a folder.
 
 use std::fs;
 use std::io;
@@ -16,10 +16,9 @@ const DIRECTORY: &str = "/var/run/wireguard";
 
 const SUFFIX: &str = ".sock";
 
-/// A connection.
 pub(crate) type Stream = UnixStream;
 
-/// The names of all sockets on which somebody listens.
+/// Returns the names of all sockets with a listener.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(DIRECTORY) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -28,7 +27,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in entries {
         let file = entry?.file_name();
-        // A name that is not text is none of an interface that can be called.
+        // No interface has a name that is not UTF-8.
         let name = file.to_str().and_then(|file| file.strip_suffix(SUFFIX));
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             continue;
@@ -40,18 +39,18 @@ pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Connects to the device of that name; reads of the connection wait for [`PATIENCE`] at most.
-/// `None` if no program in user space is that device. A socket without a listener is removed.
+/// Connects to the device of that name, with [`PATIENCE`] as read timeout. Returns `None` if no
+/// user-space process runs it. Removes a socket without a listener.
 pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     let Some(path) = path(interface) else {
         return Ok(None);
     };
     match connect_to(&path) {
         Ok(stream) => Ok(Some(stream)),
-        // Longer than an address can be.
+        // The path exceeds the length of a socket address.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // Whoever is faster has done the same.
+            // Another process may have removed it already.
             let _ = fs::remove_file(&path);
             Ok(None)
         }
@@ -59,23 +58,23 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     }
 }
 
-/// Connects to a socket of a program that may have stopped: its queue of connections may be
-/// full, and connecting would block for ever. Connecting, reading and writing fail with
-/// [`io::ErrorKind::WouldBlock`] after two seconds each.
+/// Connects to a socket of a process that may be stopped. If its queue of connections is full, an
+/// ordinary connect would block indefinitely; here connecting, reading and writing each fail with
+/// [`io::ErrorKind::WouldBlock`] after two seconds.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error.
 pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let address = SockAddr::unix(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    // Connecting has this limit too (socket(7)).
+    // The write timeout applies to connecting too (socket(7)).
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.connect(&address)?;
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Where the socket is, if there is one.
+/// Returns the path of the socket, if it exists.
 fn path(interface: &str) -> Option<PathBuf> {
     if interface.contains('/') {
         return None;
@@ -85,14 +84,14 @@ fn path(interface: &str) -> Option<PathBuf> {
     found.then_some(path)
 }
 
-/// Lets the program at the other end be silent for so long and no longer.
+/// Sets the timeout of reads and writes.
 pub(crate) fn be_patient(stream: Stream, patience: Duration) -> io::Result<Stream> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     Ok(stream)
 }
 
-/// Checks whether an error means that the program was silent for longer.
+/// Returns true if an error is a timeout.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
@@ -107,7 +106,7 @@ mod tests {
         let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
         let address = SockAddr::unix(&path).expect("an address");
         listener.bind(&address).expect("bound");
-        // The kernel lets one more connection wait than it was asked for.
+        // The kernel queues one connection more than the backlog.
         listener.listen(0).expect("listens");
         let first = connect_to(&path);
         let second = connect_to(&path);

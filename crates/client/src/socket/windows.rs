@@ -1,4 +1,4 @@
-//! Named pipes, as wireguard-windows has them.
+//! Named pipes, as in wireguard-windows.
 
 use std::io;
 use std::time::Duration;
@@ -6,15 +6,14 @@ use taupe_os_windows::pipe;
 
 use super::PATIENCE;
 
-/// A connection.
 pub(crate) type Stream = pipe::Stream;
 
-/// The names of all tunnels that have a pipe.
+/// Returns the names of all tunnels with a pipe.
 pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     pipe::tunnels()
 }
 
-/// A connection to the device of that name; `None` when there is none.
+/// Connects to the device of that name. Returns `None` if there is none.
 pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     if interface.contains(['\\', '/']) {
         return Ok(None);
@@ -22,7 +21,7 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     let Some(stream) = Stream::connect(&pipe::of_tunnel(interface), PATIENCE)? else {
         return Ok(None);
     };
-    // Keys are told to nobody else.
+    // Only the system and administrators may receive keys.
     if !stream.is_administrators()? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -33,13 +32,13 @@ pub(crate) fn connect(interface: &str) -> io::Result<Option<Stream>> {
     Ok(Some(stream))
 }
 
-/// Lets the program at the other end be silent for so long and no longer.
+/// Sets the timeout of reads and writes.
 pub(crate) fn be_patient(mut stream: Stream, patience: Duration) -> io::Result<Stream> {
     stream.set_patience(patience);
     Ok(stream)
 }
 
-/// Checks whether an error means that the program was silent for longer.
+/// Returns true if an error is a timeout.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }
